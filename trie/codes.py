@@ -1,0 +1,105 @@
+"""Base codes, gap codes and k-mer codes.
+
+A sequence is a uint8 array of base codes: A=0 C=1 G=2 T=3 (``U`` counts as ``T``), and
+``GAP`` = 4 for every IUPAC ambiguity letter. A k-mer (1 <= k <= 31) is a uint64: its base-4
+number, first base most significant. A gap code equals nothing, so no k-mer holds one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+GAP = 4
+INVALID = 255
+MAX_K = 31
+
+LETTERS = b"ACGT"
+IUPAC_AMBIGUOUS = b"NRYKMSWBDHV"
+
+
+def _letter_table() -> NDArray[np.uint8]:
+    table = np.full(256, INVALID, dtype=np.uint8)
+    for code, letters in enumerate((b"Aa", b"Cc", b"Gg", b"TtUu")):
+        table[list(letters)] = code
+    table[list(IUPAC_AMBIGUOUS + IUPAC_AMBIGUOUS.lower())] = GAP
+    return table
+
+
+LETTER_TO_CODE = _letter_table()
+
+
+class InvalidBaseError(ValueError):
+    """A byte that is neither a base nor an ambiguity letter, at a 0-based ``position``."""
+
+    def __init__(self, byte: int, position: int) -> None:
+        self.byte = byte
+        self.position = position
+        shown = chr(byte) if 32 < byte < 127 else f"0x{byte:02x}"
+        super().__init__(f"'{shown}' is not a base (1-based position {position + 1})")
+
+
+@njit(cache=True, nogil=True)
+def _translate(letters, table, codes):  # type: ignore[no-untyped-def]
+    """Translate every letter; the running OR shows an invalid byte without a branch a letter."""
+    seen = np.uint8(0)
+    for i in range(letters.size):
+        code = table[letters[i]]
+        codes[i] = code
+        seen |= code
+    return seen
+
+
+def as_letters(sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The letters of a sequence as a uint8 array, without a copy where there is none needed."""
+    if isinstance(sequence, np.ndarray):
+        return np.ascontiguousarray(sequence, dtype=np.uint8)
+    if isinstance(sequence, str):
+        sequence = sequence.encode("latin-1", "replace")
+    return np.frombuffer(sequence, dtype=np.uint8)
+
+
+def encode(sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Base codes (uint8, same length) of the letters of a sequence.
+
+    Raises InvalidBaseError at the first byte that is no base and no ambiguity letter.
+    """
+    letters = as_letters(sequence)
+    codes = np.empty(letters.size, dtype=np.uint8)
+    if _translate(letters, LETTER_TO_CODE, codes) > 7:
+        position = int(np.argmax(codes == INVALID))
+        raise InvalidBaseError(int(letters[position]), position)
+    return codes
+
+
+def decode_kmer(code: int, k: int) -> str:
+    """The letters of one k-mer code."""
+    return "".join("ACGT"[(code >> (2 * (k - 1 - i))) & 3] for i in range(k))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def reverse_complement_code(code, k):  # type: ignore[no-untyped-def]
+    """The code of the reverse complement of a k-mer code: complement, then reverse 2-bit groups."""
+    x = ~np.uint64(code)
+    x = ((x >> np.uint64(2)) & np.uint64(0x3333333333333333)) | (
+        (x & np.uint64(0x3333333333333333)) << np.uint64(2)
+    )
+    x = ((x >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)) | (
+        (x & np.uint64(0x0F0F0F0F0F0F0F0F)) << np.uint64(4)
+    )
+    x = ((x >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)) | (
+        (x & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)
+    )
+    x = ((x >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)) | (
+        (x & np.uint64(0x0000FFFF0000FFFF)) << np.uint64(16)
+    )
+    x = (x >> np.uint64(32)) | (x << np.uint64(32))
+    return x >> np.uint64(64 - 2 * k)
+
+
+def check_k(k: int) -> None:
+    """Raise ValueError unless 1 <= k <= 31."""
+    if not 1 <= k <= MAX_K:
+        message = f"k is {k}, it must lie in 1..{MAX_K}"
+        raise ValueError(message)

@@ -1,0 +1,64 @@
+"""Machine instructions that numba does not name: prefetch, population count, count of zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+
+@intrinsic
+def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of ``array[index]`` (C-contiguous, one-dimensional) for reading."""
+    signature = types.void(array, index)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type, index_type = signature.args
+        data = context.make_array(array_type)(context, builder, args[0]).data
+        offset = context.cast(builder, args[1], index_type, types.intp)
+        pointer = builder.bitcast(
+            builder.gep(data, [offset]), ir.IntType(8).as_pointer()
+        )
+        int32 = ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch",
+            [ir.IntType(8).as_pointer()],
+            ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), int32, int32, int32]),
+        )
+        # read, keep in every cache level, data cache
+        builder.call(function, [pointer, int32(0), int32(3), int32(1)])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _unary(name: str, *, with_flag: bool) -> Any:
+    """An intrinsic for an LLVM bit-counting operation on an unsigned integer of any width."""
+
+    def typed(typingctx: Any, value: Any) -> Any:
+        signature = value(value)
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = args[0].type
+            arguments = [args[0]]
+            parameters = [word]
+            if with_flag:
+                arguments.append(ir.IntType(1)(0))
+                parameters.append(ir.IntType(1))
+            function = builder.module.declare_intrinsic(
+                f"llvm.{name}", [word], ir.FunctionType(word, parameters)
+            )
+            return builder.call(function, arguments)
+
+        return signature, codegen
+
+    typed.__name__ = name
+    typed.__doc__ = f"LLVM's {name} of an unsigned integer; the result has the argument's type."
+    return intrinsic(typed)
+
+
+popcount = _unary("ctpop", with_flag=False)
+leading_zeros = _unary("ctlz", with_flag=True)
+trailing_zeros = _unary("cttz", with_flag=True)
