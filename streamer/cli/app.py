@@ -1,0 +1,85 @@
+"""The program ``streamer``: its commands, and errors turned into one line and an exit code.
+
+Commands import what they need when they run, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from streamer import __version__
+from streamer.cli import bench, daemon, devices, match, watch
+from streamer.errors import EXIT_INTERRUPTED, ConfigError, StreamerError
+
+app = typer.Typer(
+    name="streamer",
+    help="Match DNA reads against a dictionary of k-mers, live over ZeroMQ or from files.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"streamer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    if debug:
+        os.environ["STREAMER_DEBUG"] = "1"
+
+
+for module in (match, daemon, watch, devices, bench):
+    module.register(app)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code is returned, errors are one line on standard error."""
+    try:
+        result = typer.main.get_command(app).main(
+            args=list(sys.argv[1:] if argv is None else argv),
+            prog_name="streamer",
+            standalone_mode=False,
+        )
+    except ConfigError as error:
+        return _fail(error.lines(), error.exit_code)
+    except StreamerError as error:
+        return _fail([str(error)], error.exit_code)
+    except TyperException as error:
+        return _fail([error.format_message()], error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(["interrupted"], EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # whoever read our output has enough: say nothing, and let the interpreter not flush again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except MemoryError as error:
+        return _fail([f"out of memory: {error}" if str(error) else "out of memory"], 1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail([f"{place}{error.strerror or error}"], 1)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(lines: list[str], code: int) -> int:
+    if os.environ.get("STREAMER_DEBUG"):
+        traceback.print_exc()
+    for line in lines:
+        print("streamer: error: " + " ".join(line.split()), file=sys.stderr)
+    return code

@@ -1,0 +1,57 @@
+"""What can go wrong, said to the user in one line, with the exit code of the command line."""
+
+from __future__ import annotations
+
+EXIT_DATA = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class StreamerError(Exception):
+    """An error whose text is one line for the user: what, where, and what to do."""
+
+    exit_code = EXIT_DATA
+
+
+class UsageError(StreamerError):
+    """An option that is unknown, out of range, or at odds with another."""
+
+    exit_code = EXIT_USAGE
+
+
+class DataError(StreamerError):
+    """Bad content of a file, with its place: file, record (1-based number and name), position."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str,
+        record: int | None = None,
+        name: str | None = None,
+        position: int | None = None,
+    ) -> None:
+        self.problem = problem
+        self.file = file
+        self.record = record
+        self.name = name
+        self.position = position
+        place = file
+        if record is not None:
+            place += f": record {record}" + (f" ({name})" if name else "")
+        if position is not None:
+            place += f", position {position}"
+        super().__init__(f"{place}: {problem}")
+
+
+class ConfigError(StreamerError):
+    """Every fault of a configuration, each as (key path, what is wrong)."""
+
+    def __init__(self, source: str, faults: list[tuple[str, str]]) -> None:
+        self.source = source
+        self.faults = faults
+        super().__init__("; ".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """One line a fault."""
+        return [f"{self.source}: {key}: {what}" if key else f"{self.source}: {what}" for key, what in self.faults]

@@ -1,0 +1,70 @@
+"""A batch of reads as columns: names, offsets and one array of base codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trie.codes import InvalidBaseError, encode
+
+
+class BadReadError(ValueError):
+    """A byte in one read of a batch that is no base: ``index`` of the read, 0-based ``position``."""
+
+    def __init__(self, index: int, position: int, byte: int) -> None:
+        self.index = index
+        self.position = position
+        self.byte = byte
+        shown = chr(byte) if 32 < byte < 127 else f"byte 0x{byte:02x}"
+        super().__init__(f"'{shown}' is not a base")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """Reads in stream order.
+
+    names: the header's first word of each read. bases: uint8 base codes of all reads, one after
+    the other (``trie.codes``). offsets: int64[reads + 1], read i is bases[offsets[i]:offsets[i+1]].
+    """
+
+    names: Sequence[str]
+    offsets: NDArray[np.int64]
+    bases: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """int64[reads]: the length of each read."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def from_letters(
+        cls,
+        names: Sequence[str],
+        offsets: NDArray[np.int64],
+        letters: bytes | memoryview | NDArray[np.uint8],
+    ) -> ReadBatch:
+        """Encode the joined letters of the reads; BadReadError names the first bad read."""
+        try:
+            bases = encode(letters)
+        except InvalidBaseError as error:
+            index = int(np.searchsorted(offsets, error.position, side="right")) - 1
+            raise BadReadError(index, error.position - int(offsets[index]), error.byte) from None
+        return cls(names, offsets, bases)
+
+    @classmethod
+    def from_sequences(cls, names: Sequence[str], sequences: Sequence[str]) -> ReadBatch:
+        """A batch of separate sequences (letters); BadReadError names the first bad read."""
+        return cls.from_letters(names, offsets_of(sequences), "".join(sequences).encode("latin-1", "replace"))
+
+
+def offsets_of(sequences: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
+    """int64[n + 1]: where each sequence starts once all are joined."""
+    offsets = np.zeros(len(sequences) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, sequences), np.int64, len(sequences)), out=offsets[1:])
+    return offsets

@@ -1,0 +1,198 @@
+"""The dictionary that users name: the k-mers of FASTX records, and which records hold each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from streamer.errors import StreamerError
+from streamer.reads import ReadBatch
+from streamer.sequence_files import read_batches, shown_name
+from trie.codes import check_k
+from trie.kmers import window_codes
+
+Strands = Literal["forward", "canonical", "both"]
+
+NO_SET = np.uint32(0xFFFFFFFF)
+SHOWN_TARGETS = 8
+
+
+@dataclass(frozen=True)
+class TargetSets:
+    """Sets of targets (records), as rows of indices.
+
+    names: a target's name by index. starts: int64[sets + 1], members: int32; set i holds the
+    targets members[starts[i]:starts[i+1]], in file order.
+    """
+
+    names: Sequence[str]
+    starts: NDArray[np.int64]
+    members: NDArray[np.int32]
+    _labels: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return self.starts.size - 1
+
+    def label(self, index: int) -> str | None:
+        """The names of a set joined by ``;``, at most 8 and then ``...``; None for NO_SET."""
+        if index == NO_SET:
+            return None
+        if index not in self._labels:
+            members = self.members[self.starts[index] : self.starts[index + 1]]
+            shown = [self.names[i] for i in members[:SHOWN_TARGETS]]
+            if members.size > SHOWN_TARGETS:
+                shown.append("...")
+            self._labels[index] = ";".join(shown)
+        return self._labels[index]
+
+    @classmethod
+    def empty(cls) -> TargetSets:
+        """No targets: the dictionary grows from the reads alone."""
+        return cls((), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """The k-mers that matching starts with.
+
+    codes: uint64, ascending, each once; canonical codes unless strands is ``forward``.
+    sets: uint32, the target set of each k-mer.
+    """
+
+    k: int
+    strands: Strands
+    codes: NDArray[np.uint64]
+    sets: NDArray[np.uint32]
+    targets: TargetSets
+
+    @classmethod
+    def empty(cls, k: int, strands: Strands) -> Dictionary:
+        """No k-mers yet."""
+        check_k(k)
+        return cls(k, strands, np.zeros(0, np.uint64), np.zeros(0, np.uint32), TargetSets.empty())
+
+    @classmethod
+    def from_files(cls, paths: Sequence[str], k: int, strands: Strands) -> Dictionary:
+        """Every window of every record of the files; StreamerError if there is not one."""
+        dictionary = cls.from_batches(read_batches(paths), k, strands)
+        if not dictionary.codes.size:
+            names = ", ".join(map(shown_name, paths))
+            message = (
+                f"{names}: the dictionary holds not one whole {k}-mer: "
+                f"give longer records or a smaller k"
+            )
+            raise StreamerError(message)
+        return dictionary
+
+    @classmethod
+    def from_batches(cls, batches: Iterable[ReadBatch], k: int, strands: Strands) -> Dictionary:
+        """Every window of every record, with its target sets."""
+        check_k(k)
+        names: list[str] = []
+        codes: list[NDArray[np.uint64]] = []
+        owners: list[NDArray[np.int32]] = []
+        for batch in batches:
+            kmers, positions = window_codes(
+                batch.bases, batch.offsets, k, canonical=strands != "forward"
+            )
+            record = np.searchsorted(batch.offsets, positions, side="right") - 1
+            codes.append(kmers)
+            owners.append((record + len(names)).astype(np.int32))
+            names.extend(batch.names)
+        if not codes:
+            return cls.empty(k, strands)
+        return cls(k, strands, *_group(np.concatenate(codes), np.concatenate(owners), names))
+
+
+def _group(
+    codes: NDArray[np.uint64], owners: NDArray[np.int32], names: list[str]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32], TargetSets]:
+    """Distinct codes, ascending, with the set of owners of each."""
+    if len(names) == 1:
+        distinct = np.sort(codes)
+        distinct = distinct[_first_of_run(distinct)]
+        one = TargetSets(names, np.array([0, 1], dtype=np.int64), np.zeros(1, dtype=np.int32))
+        return distinct, np.zeros(distinct.size, dtype=np.uint32), one
+    # owners ascend in stream order, so a stable sort leaves them ascending within a code
+    order = np.argsort(codes, kind="stable")
+    codes, owners = codes[order], owners[order]
+    keep = _first_of_run(codes)
+    keep[1:] |= owners[1:] != owners[:-1]
+    codes, owners = codes[keep], owners[keep]
+    first = np.flatnonzero(_first_of_run(codes))
+    bounds = np.append(first, codes.size)
+    set_of_code, representative = _intern(owners, bounds)
+    sizes = np.diff(bounds)[representative]
+    starts = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    members = np.concatenate(
+        [owners[bounds[i] : bounds[i + 1]] for i in representative] or [owners[:0]]
+    )
+    return codes[first], set_of_code, TargetSets(names, starts, members.astype(np.int32))
+
+
+def _first_of_run(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    first = np.ones(values.size, dtype=np.bool_)
+    first[1:] = values[1:] != values[:-1]
+    return first
+
+
+@njit(cache=True, nogil=True)
+def _hash_run(owners, start, stop):  # type: ignore[no-untyped-def]
+    """FNV-1a over the members of a set."""
+    h = np.uint64(0xCBF29CE484222325)
+    for i in range(start, stop):
+        h = (h ^ np.uint64(owners[i] + 1)) * np.uint64(0x100000001B3)
+    return h
+
+
+@njit(cache=True, nogil=True)
+def _intern(owners, bounds):  # type: ignore[no-untyped-def]
+    """Number equal runs of ``owners`` alike: the number of each run, and one run of each number.
+
+    An open-addressing table of set numbers, at most half full; equal hashes are compared in full.
+    """
+    runs = bounds.size - 1
+    number = np.empty(runs, dtype=np.uint32)
+    representative = np.empty(16, dtype=np.int64)
+    table = np.full(64, -1, dtype=np.int64)
+    count = 0
+    for run in range(runs):
+        start, stop = bounds[run], bounds[run + 1]
+        if 2 * (count + 1) > table.size:
+            table = np.full(2 * table.size, -1, dtype=np.int64)
+            for i in range(count):
+                r = representative[i]
+                at = np.int64(_hash_run(owners, bounds[r], bounds[r + 1]) >> np.uint64(20)) % table.size
+                while table[at] >= 0:
+                    at = (at + 1) % table.size
+                table[at] = i
+        at = np.int64(_hash_run(owners, start, stop) >> np.uint64(20)) % table.size
+        while True:
+            found = table[at]
+            if found < 0:
+                if count == representative.size:
+                    grown = np.empty(2 * count, dtype=np.int64)
+                    grown[:count] = representative
+                    representative = grown
+                representative[count] = run
+                table[at] = count
+                number[run] = count
+                count += 1
+                break
+            r = representative[found]
+            same = bounds[r + 1] - bounds[r] == stop - start
+            if same:
+                for i in range(stop - start):
+                    if owners[bounds[r] + i] != owners[start + i]:
+                        same = False
+                        break
+            if same:
+                number[run] = found
+                break
+            at = (at + 1) % table.size
+    return number, representative[:count]
