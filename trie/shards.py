@@ -1,0 +1,167 @@
+"""The 64 first-level subtries (shards): k-mers grouped, sorted and freed of repeats by shard.
+
+The shard of a k-mer (k >= 3) is the number of its first three symbols. No two shards share a
+trie-node but the root, so they are built, grown and written by threads that need no locks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from trie.parallel import run_all, split_range
+
+SHARDS = 64
+SMALL = 1 << 14  # below this, threads cost more than they give
+
+
+def as_codes(codes: ArrayLike) -> NDArray[np.uint64]:
+    """K-mer codes as a contiguous uint64[n]; ValueError unless they are whole numbers >= 0."""
+    array = np.asarray(codes)
+    if array.ndim != 1:
+        message = f"k-mer codes must be a one-dimensional array, these have {array.ndim} dimensions"
+        raise ValueError(message)
+    if array.dtype.kind not in "ui" and array.size:
+        message = f"k-mer codes must be uint64, these are {array.dtype}"
+        raise ValueError(message)
+    if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
+        message = f"k-mer code {int(array.min())} is negative"
+        raise ValueError(message)
+    return np.ascontiguousarray(array, dtype=np.uint64)
+
+
+def check_range(codes: NDArray[np.uint64], k: int) -> None:
+    """Raise ValueError unless every code is below 4**k."""
+    largest = int(codes.max(initial=0))
+    if largest >> (2 * k):
+        message = f"code {largest} is not below 4**{k}"
+        raise ValueError(message)
+
+
+def shard_bounds(codes: NDArray[np.uint64], k: int) -> NDArray[np.int64]:
+    """Where each shard's codes begin in ascending codes, then their number: int64[65]; k >= 3."""
+    firsts = np.arange(SHARDS + 1, dtype=np.uint64) << np.uint64(2 * (k - 3))
+    return np.searchsorted(codes, firsts)
+
+
+class Grouped(NamedTuple):
+    """Codes grouped by shard, in their old order within a shard.
+
+    ``order`` int64[n] holds the old position of every code, or None if ``codes`` is the very
+    array that was given, because it ascends already.
+    """
+
+    codes: NDArray[np.uint64]
+    bounds: NDArray[np.int64]
+    order: NDArray[np.int64] | None
+
+
+@njit(cache=True, nogil=True)
+def _survey(codes, start, stop, shift, counts):  # type: ignore[no-untyped-def]
+    """Count the codes of every shard; (are they in order, the OR of all of them)."""
+    seen = np.uint64(0)
+    in_order = True
+    previous = codes[start - 1] if start else np.uint64(0)
+    for i in range(start, stop):
+        code = codes[i]
+        seen |= code
+        in_order &= code >= previous
+        previous = code
+        counts[(code >> np.uint64(shift)) & np.uint64(SHARDS - 1)] += 1
+    return in_order, seen
+
+
+@njit(cache=True, nogil=True)
+def _scatter(codes, start, stop, shift, following, grouped, order):  # type: ignore[no-untyped-def]
+    """Move codes to their shards, stably; note old positions unless ``order`` is empty."""
+    noted = order.size > 0
+    for i in range(start, stop):
+        code = codes[i]
+        shard = code >> np.uint64(shift)
+        at = following[shard]
+        following[shard] = at + 1
+        grouped[at] = code
+        if noted:
+            order[at] = i
+
+
+@njit(cache=True, nogil=True)
+def _drop_repeats(codes):  # type: ignore[no-untyped-def]
+    """Move the distinct values of ascending codes to the front; their number."""
+    if codes.size == 0:
+        return 0
+    kept = 1
+    previous = codes[0]
+    for i in range(1, codes.size):
+        code = codes[i]
+        codes[kept] = code  # without a branch: overwritten by the next if it is a repeat
+        kept += code != previous
+        previous = code
+    return kept
+
+
+def group(codes: NDArray[np.uint64], k: int, threads: int, *, noting_order: bool) -> Grouped:
+    """Group codes by shard (k >= 3), stably. Raises ValueError if a code is not below 4**k."""
+    shift = 2 * (k - 3)
+    parts = split_range(0, codes.size, threads if codes.size >= SMALL else 1)
+    counts = np.zeros((len(parts), SHARDS), dtype=np.int64)
+    surveys = run_all(
+        [
+            partial(_survey, codes, a, b, shift, row)
+            for (a, b), row in zip(parts, counts, strict=True)
+        ],
+        threads,
+    )
+    if any(int(seen) >> (2 * k) for _, seen in surveys):
+        check_range(codes, k)
+    bounds = np.zeros(SHARDS + 1, dtype=np.int64)
+    np.cumsum(counts.sum(axis=0), out=bounds[1:])
+    if all(in_order for in_order, _ in surveys):
+        return Grouped(codes, bounds, None)
+    following = bounds[:-1] + np.cumsum(counts, axis=0) - counts
+    grouped = np.empty_like(codes)
+    order = np.empty(codes.size if noting_order else 0, dtype=np.int64)
+    run_all(
+        [
+            partial(_scatter, codes, a, b, shift, row, grouped, order)
+            for (a, b), row in zip(parts, following, strict=True)
+        ],
+        threads,
+    )
+    return Grouped(grouped, bounds, order)
+
+
+def sort_unique(codes: NDArray[np.uint64], k: int, threads: int) -> NDArray[np.uint64]:
+    """The distinct codes in ascending order, a new array; ValueError if one is not below 4**k.
+
+    A shard of ten million k-mers fits a core's cache, where NumPy's vectorised sort is at its best.
+    """
+    if k < 3:
+        check_range(codes, k)
+        return np.unique(codes)
+    grouped, bounds, order = group(codes, k, threads, noting_order=False)
+    in_order = order is None
+    if in_order:
+        grouped = grouped.copy()
+    elif codes.size < SMALL:
+        grouped.sort()
+
+    def sort_shard(start: int, stop: int) -> int:
+        shard = grouped[start:stop]
+        if not in_order and codes.size >= SMALL:
+            shard.sort()
+        return int(_drop_repeats(shard))
+
+    filled = [(int(a), int(b)) for a, b in pairwise(bounds) if b > a]
+    size = 0
+    kept = run_all([partial(sort_shard, a, b) for a, b in filled], threads)
+    for (start, _), length in zip(filled, kept, strict=True):
+        if start != size:
+            grouped[size : size + length] = grouped[start : start + length]
+        size += length
+    return grouped[:size]

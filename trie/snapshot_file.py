@@ -1,0 +1,129 @@
+"""Snapshots on disk: an ordinary .npz whose zip comment guards every byte before it.
+
+    [ zip archive: format, k, inmaps, exmaps, prefix_sums, level_offsets ][ 64 hex digits ]
+
+The digits are the archive comment, the last bytes of the file: the BLAKE2b-256 of all that
+precedes them. ``numpy.load`` opens the file as it opens any other .npz.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import zipfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from trie.codes import MAX_K
+from trie.tree_bitmap import TreeBitmap
+
+FORMAT = 1
+DIGEST_LENGTH = 64
+ARRAYS = {
+    "inmaps": np.uint32,
+    "exmaps": np.uint64,
+    "prefix_sums": np.uint32,
+    "level_offsets": np.uint64,
+}
+
+
+class SnapshotDamagedError(ValueError):
+    """The file at ``path`` is not, byte for byte, what ``save`` wrote."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"{path}: damaged snapshot ({reason}); delete it and build it again, or restore a copy"
+        )
+
+
+def save(tree: TreeBitmap, path: str | os.PathLike[str]) -> None:
+    """Write a snapshot so that ``path`` holds either what it held before or all of the new one."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    try:
+        with temporary.open("x+b") as file:
+            arrays = {field: getattr(tree, field) for field in ARRAYS}
+            np.savez(
+                file, allow_pickle=False, format=np.int64(FORMAT), k=np.int64(tree.k), **arrays
+            )
+            with zipfile.ZipFile(file, "a") as archive:
+                archive.comment = b"0" * DIGEST_LENGTH
+            file.seek(0, os.SEEK_END)
+            end = file.tell() - DIGEST_LENGTH
+            digest = _digest(file, end)
+            file.seek(end)
+            file.write(digest)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def load(path: str | os.PathLike[str]) -> TreeBitmap:
+    """Read a snapshot that ``save`` wrote.
+
+    Raises SnapshotDamagedError if any byte has changed or is missing, ValueError for a format that
+    this version does not know, OSError if the file cannot be read.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END) - DIGEST_LENGTH
+        if end <= 0:
+            raise SnapshotDamagedError(path, "too short")
+        digest = _digest(file, end)
+        if file.read(DIGEST_LENGTH + 1) != digest:
+            raise SnapshotDamagedError(path, "its bytes do not fit its checksum")
+        file.seek(0)
+        # what follows fails only for a file with a right digest that this module did not write
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                version = int(archive["format"])
+                if version == FORMAT:
+                    return _checked(path, int(archive["k"]), archive)
+        except (KeyError, TypeError, zipfile.BadZipFile) as error:
+            raise SnapshotDamagedError(path, "not a snapshot") from error
+    message = f"{path}: snapshot format {version}, this version reads format {FORMAT}"
+    raise ValueError(message)
+
+
+def _checked(path: Path, k: int, archive: np.lib.npyio.NpzFile) -> TreeBitmap:
+    arrays = {field: archive[field] for field in ARRAYS}
+    tree = TreeBitmap(k, **arrays)
+    nodes = tree.inmaps.size
+    sizes = {"level_offsets": k // 3 + 2}
+    sound = (
+        1 <= k <= MAX_K
+        and all(arrays[field].dtype == dtype for field, dtype in ARRAYS.items())
+        and all(array.shape == (sizes.get(field, nodes),) for field, array in arrays.items())
+        and tree.level_offsets[-1] == nodes
+    )
+    if not sound:
+        raise SnapshotDamagedError(path, "its arrays do not fit together")
+    return tree
+
+
+def _digest(file: IO[bytes], size: int) -> bytes:
+    """The hex digits for the first ``size`` bytes; leaves the file at ``size``, or its end."""
+    state = hashlib.blake2b(digest_size=DIGEST_LENGTH // 2)
+    file.seek(0)
+    while size > 0 and (block := file.read(min(size, 1 << 20))):
+        state.update(block)
+        size -= len(block)
+    return state.hexdigest().encode("ascii")
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename last: on POSIX it is the directory that must reach the disk."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

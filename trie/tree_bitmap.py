@@ -1,0 +1,311 @@
+"""The Tree Bitmap snapshot (thesis 3.3.2-3.3.3): four plain arrays, built from sorted k-mers.
+
+A trie-node covers three symbols. For the node of a prefix of length 3l, on level l:
+
+    inmap  bit 0        the prefix itself            (depth 3l)
+           bits 1-4     its children, by symbol b0   (depth 3l + 1)     bit 1 + b0
+           bits 5-20    its grandchildren            (depth 3l + 2)     bit 5 + 4 b0 + b1
+    exmap  bits 0-63    its child trie-nodes         (depth 3l + 3)     bit 16 b0 + 4 b1 + b2
+
+Below the last level k // 3 there are no trie-nodes; k % 3 says how much of its inmaps is used.
+The index of a child is ``prefix_sum + popcount(exmap & (bit - 1))`` (equation 2).
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from trie.codes import check_k
+from trie.intrinsics import leading_zeros, popcount, trailing_zeros
+from trie.parallel import run_all, split_range, usable_cores
+from trie.shards import as_codes, check_range, shard_bounds, sort_unique
+
+MAX_NODES = 2**32 - 1
+NOT_ASCENDING = "the codes do not ascend strictly"
+
+
+class TooManyNodesError(ValueError):
+    """A trie with more nodes than a uint32 prefix sum can address."""
+
+
+@dataclass(frozen=True, eq=False)
+class TreeBitmap:
+    """An immutable trie of k-mers with N trie-nodes, breadth-first, ascending within a level.
+
+    inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N] (index of a node's first child; the
+    formula holds for nodes without children too), level_offsets uint64[k // 3 + 2] (the first node
+    of every level, then N). The root exists even if no k-mer does. Equal sets of k-mers give
+    bit-identical arrays. Thesis 3.3.3.
+    """
+
+    k: int
+    inmaps: NDArray[np.uint32]
+    exmaps: NDArray[np.uint64]
+    prefix_sums: NDArray[np.uint32]
+    level_offsets: NDArray[np.uint64]
+
+    @property
+    def node_count(self) -> int:
+        """The number N of trie-nodes, at least 1."""
+        return self.inmaps.size
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the four arrays."""
+        arrays = (self.inmaps, self.exmaps, self.prefix_sums, self.level_offsets)
+        return sum(array.nbytes for array in arrays)
+
+    def codes(self, threads: int | None = None) -> NDArray[np.uint64]:
+        """The k-mer codes in ascending order, uint64[number of k-mers]."""
+        threads = threads or usable_cores()
+        offsets = [int(offset) for offset in self.level_offsets]
+        prefixes = np.zeros(1, dtype=np.uint64)
+        for level in range(self.k // 3):
+            # one element a node, so the prefixes of a level line up with its part of the arrays
+            children = np.empty(offsets[level + 2] - offsets[level + 1], dtype=np.uint64)
+            parts = split_range(0, prefixes.size, 1 if prefixes.size < 4096 else threads)
+            run_all(
+                [
+                    partial(
+                        _append_symbols,
+                        prefixes[start:stop],
+                        self.exmaps[offsets[level] + start : offsets[level] + stop],
+                        children[
+                            int(self.prefix_sums[offsets[level] + start]) - offsets[level + 1] :
+                        ],
+                    )
+                    for start, stop in parts
+                ],
+                threads,
+            )
+            prefixes = children
+        if self.k % 3 == 0:
+            return prefixes
+        return _append_leaves(prefixes, self.inmaps[offsets[-2] :], self.k % 3)
+
+
+@njit(cache=True, nogil=True)
+def _append_symbols(prefixes, exmaps, children):  # type: ignore[no-untyped-def]
+    """Write the prefixes of all child nodes, three symbols longer, in order."""
+    at = 0
+    for i in range(prefixes.size):
+        exmap = exmaps[i]
+        base = prefixes[i] << np.uint64(6)
+        while exmap:
+            children[at] = base | trailing_zeros(exmap)
+            exmap &= exmap - np.uint64(1)
+            at += 1
+
+
+@njit(cache=True, nogil=True)
+def _append_leaves(prefixes, inmaps, symbols):  # type: ignore[no-untyped-def]
+    """The k-mers that the inmaps of the last level hold, one or two symbols longer."""
+    drop = np.uint32(1 if symbols == 1 else 5)
+    kept = np.uint32(15 if symbols == 1 else 65535)
+    total = 0
+    for i in range(inmaps.size):
+        total += popcount((inmaps[i] >> drop) & kept)
+    codes = np.empty(total, dtype=np.uint64)
+    at = 0
+    for i in range(inmaps.size):
+        leaves = (inmaps[i] >> drop) & kept
+        base = prefixes[i] << np.uint64(2 * symbols)
+        while leaves:
+            codes[at] = base | np.uint64(trailing_zeros(leaves))
+            leaves &= leaves - np.uint32(1)
+            at += 1
+    return codes
+
+
+@njit(cache=True, nogil=True, inline="always")
+def symbol_at(code, level, k):  # type: ignore[no-untyped-def]
+    """The three symbols of a code that lead from a level to the next, as a number 0..63."""
+    return (code >> np.uint64(2 * (k - 3 * level - 3))) & np.uint64(63)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def inner_inmap(symbol):  # type: ignore[no-untyped-def]
+    """The inmap bits on the way to one child node: itself, one child, one grandchild."""
+    return np.uint32(
+        np.uint64(1)
+        | (np.uint64(2) << (symbol >> np.uint64(4)))
+        | (np.uint64(32) << (symbol >> np.uint64(2)))
+    )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def leaf_inmap(code, symbols):  # type: ignore[no-untyped-def]
+    """The inmap bits of one k-mer in its node on the last level, of which it uses 0..2 symbols."""
+    if symbols == 0:
+        return np.uint32(1)
+    if symbols == 1:
+        return np.uint32(np.uint64(1) | (np.uint64(2) << (code & np.uint64(3))))
+    return np.uint32(
+        np.uint64(1)
+        | (np.uint64(2) << ((code >> np.uint64(2)) & np.uint64(3)))
+        | (np.uint64(32) << (code & np.uint64(15)))
+    )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def common_level(code, other, k):  # type: ignore[no-untyped-def]
+    """The deepest level on which two codes have the same node; k // 3 if they are equal."""
+    return (np.int64(leading_zeros(code ^ other)) - (64 - 2 * k)) // 6
+
+
+def allocate(
+    k: int, counts: NDArray[np.int64], codes_of_root: NDArray[np.uint64]
+) -> tuple[TreeBitmap, NDArray[np.int64]]:
+    """A TreeBitmap of uninitialised nodes but for the root, and where its parts write.
+
+    ``counts`` int64[parts, k // 3 + 1]: the nodes of every level that each part will write, parts
+    in ascending order of their k-mers; level 0 is not counted. ``codes_of_root``: the k-mers if
+    k < 3, else the symbols 0..63 of the root's children. The second result, int64[parts,
+    k // 3 + 2], holds every part's first index on each level; its last column is N, so that the
+    entry after a level's is a valid prefix sum on the last level too.
+
+    Raises TooManyNodesError above 2**32 - 1 nodes.
+    """
+    totals = counts.sum(axis=0)
+    totals[0] = 1
+    offsets = np.concatenate(([0], np.cumsum(totals)))
+    size = int(offsets[-1])
+    if size > MAX_NODES:
+        message = f"the trie has {size} nodes, a Tree Bitmap holds at most {MAX_NODES}"
+        raise TooManyNodesError(message)
+    starts = np.empty((counts.shape[0], offsets.size), dtype=np.int64)
+    starts[:, -1] = size
+    starts[:, :-1] = offsets[:-1] + np.cumsum(counts, axis=0) - counts
+    tree = TreeBitmap(
+        k,
+        np.empty(size, dtype=np.uint32),
+        np.empty(size, dtype=np.uint64),
+        np.empty(size, dtype=np.uint32),
+        offsets.astype(np.uint64),
+    )
+    inmap, exmap = 1, 0
+    for code in codes_of_root:
+        if k < 3:
+            inmap |= int(leaf_inmap(code, k))
+        else:
+            inmap |= int(inner_inmap(code))
+            exmap |= 1 << int(code)
+    tree.inmaps[0], tree.exmaps[0], tree.prefix_sums[0] = inmap, exmap, 1
+    return tree, starts
+
+
+@njit(cache=True, nogil=True)
+def _count_nodes(codes, start, stop, k, counts):  # type: ignore[no-untyped-def]
+    """Count the nodes that the codes start on each level; False if they do not ascend strictly."""
+    divergences = np.zeros(k // 3 + 1, dtype=np.int64)
+    ascending = True
+    previous = codes[start - 1] if start else codes[0] ^ (np.uint64(1) << np.uint64(2 * k - 1))
+    for i in range(start, stop):
+        code = codes[i]
+        ascending &= (code > previous) | (i == 0)
+        divergences[common_level(code, previous, k)] += 1
+        previous = code
+    started = 0
+    for level in range(1, k // 3 + 1):
+        started += divergences[level - 1]
+        counts[level] = started
+    return ascending
+
+
+@njit(cache=True, nogil=True)
+def _emit(codes, start, stop, k, following, inmaps, exmaps, prefix_sums):  # type: ignore[no-untyped-def]
+    """Write the nodes below the root of whole first-level subtries, on all levels in one pass.
+
+    ``following[level]`` is the index of the next node of a level. A code shares its path with the
+    code before it down to one level; the node there gains a child, deeper nodes are opened with
+    that single child, and their first child is the next node of the next level.
+    """
+    last = k // 3
+    # differs in the first symbol, as the last code of the shard before does
+    previous = codes[start] ^ (np.uint64(1) << np.uint64(2 * k - 1))
+    for i in range(start, stop):
+        code = codes[i]
+        level = common_level(code, previous, k)
+        previous = code
+        if level == last:
+            inmaps[following[last] - 1] |= leaf_inmap(code, k % 3)
+            continue
+        if level:  # the root is written by nobody but allocate(): other threads share it
+            symbol = symbol_at(code, level, k)
+            node = following[level] - 1
+            exmaps[node] |= np.uint64(1) << symbol
+            inmaps[node] |= inner_inmap(symbol)
+        for opened in range(level + 1, last):
+            symbol = symbol_at(code, opened, k)
+            node = following[opened]
+            following[opened] = node + 1
+            exmaps[node] = np.uint64(1) << symbol
+            inmaps[node] = inner_inmap(symbol)
+            prefix_sums[node] = following[opened + 1]
+        node = following[last]
+        following[last] = node + 1
+        exmaps[node] = 0
+        inmaps[node] = leaf_inmap(code, k % 3)
+        prefix_sums[node] = following[last + 1]
+
+
+def from_sorted(codes: NDArray[np.uint64], k: int, threads: int | None = None) -> TreeBitmap:
+    """The snapshot of strictly ascending k-mer codes (uint64[n], each below 4**k).
+
+    Two linear passes, each parallel over groups of first-level subtries: count the nodes of every
+    level, then write them all. Raises ValueError if a code is too large or the codes do not
+    ascend strictly, TooManyNodesError if the trie is too large.
+    """
+    check_k(k)
+    codes = as_codes(codes)
+    check_range(codes[-1:], k)  # the largest, if they ascend
+    threads = threads or usable_cores()
+    if k < 3:
+        if np.any(codes[1:] <= codes[:-1]):
+            raise ValueError(NOT_ASCENDING)
+        return allocate(k, np.zeros((1, 1), dtype=np.int64), codes)[0]
+    bounds = shard_bounds(codes, k)
+    # more parts than threads, so that uneven shards balance
+    parts = 1 if codes.size < 1 << 14 else 4 * threads
+    wanted = [cut for cut, _ in split_range(0, codes.size, parts)]
+    cuts = np.unique([*(bounds[np.searchsorted(bounds, cut)] for cut in wanted), codes.size])
+    ranges = [(int(a), int(b)) for a, b in pairwise(cuts)]
+    counts = np.zeros((len(ranges), k // 3 + 1), dtype=np.int64)
+    ascending = run_all(
+        [
+            partial(_count_nodes, codes, a, b, k, row)
+            for (a, b), row in zip(ranges, counts, strict=True)
+        ],
+        threads,
+    )
+    if not all(ascending):
+        raise ValueError(NOT_ASCENDING)
+    present = np.flatnonzero(np.diff(bounds)).astype(np.uint64)
+    tree, starts = allocate(k, counts, present)
+    run_all(
+        [
+            partial(_emit, codes, a, b, k, row, tree.inmaps, tree.exmaps, tree.prefix_sums)
+            for (a, b), row in zip(ranges, starts, strict=True)
+        ],
+        threads,
+    )
+    return tree
+
+
+def snapshot(codes: ArrayLike, k: int, threads: int | None = None) -> TreeBitmap:
+    """The Tree Bitmap of a set of k-mers given as codes (uint64[n]) in any order, repeats allowed.
+
+    Raises ValueError unless 1 <= k <= 31 and every code is an integer in 0..4**k - 1, and
+    TooManyNodesError if the trie is too large. Thesis 3.3.2-3.3.3.
+    """
+    k = operator.index(k)
+    check_k(k)
+    threads = threads or usable_cores()
+    return from_sorted(sort_unique(as_codes(codes), k, threads), k, threads)
