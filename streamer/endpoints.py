@@ -1,0 +1,124 @@
+"""Endpoints: which are allowed, the private directory of the default ones, and who holds a socket.
+
+Allowed are Unix-domain sockets (``ipc:///path``), which the file system protects, and TCP on this
+machine (``tcp://127.0.0.1:port``). Nothing is encrypted yet, so other addresses are refused.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+import stat
+from pathlib import Path
+
+from streamer.errors import StreamerError
+
+# sockaddr_un.sun_path, with its closing zero byte
+_MAX_PATH = 107
+_TCP = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/]+):(?P<port>\*|[0-9]{1,5})")
+_PROBE_SECONDS = 1.0
+
+
+class EndpointError(StreamerError):
+    """An endpoint that cannot be bound, with the configuration key that names it."""
+
+    def __init__(self, key: str, endpoint: str, problem: str) -> None:
+        self.key = key
+        self.endpoint = endpoint
+        super().__init__(f"{key}: {endpoint}: {problem}")
+
+
+def run_directory() -> Path:
+    """Where the default sockets live: one private directory a user."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.isdir(runtime):
+        return Path(runtime) / "kmer-streamer"
+    return Path(f"/tmp/kmer-streamer-{os.getuid()}")
+
+
+def default_endpoint(name: str) -> str:
+    """The endpoint of a socket that the configuration does not name."""
+    return f"ipc://{run_directory()}/{name}.sock"
+
+
+def check_endpoint(endpoint: str) -> str:
+    """The endpoint, in the form it is bound in; ValueError says why it is none."""
+    if endpoint.startswith("ipc://"):
+        path = endpoint[len("ipc://") :]
+        if not path or path.startswith("@") or path == "*":
+            problem = f"'{endpoint}' must name a socket file, as in ipc:///run/streamer.sock"
+            raise ValueError(problem)
+        if len(os.fsencode(path)) > _MAX_PATH:
+            problem = f"'{endpoint}': the path of a socket has at most {_MAX_PATH} bytes"
+            raise ValueError(problem)
+        return endpoint
+    match = _TCP.fullmatch(endpoint)
+    if match is None or (match["port"] != "*" and int(match["port"]) > 65535):
+        problem = f"'{endpoint}' is no endpoint: write ipc:///PATH or tcp://127.0.0.1:PORT"
+        raise ValueError(problem)
+    host, port = match["host"], match["port"]
+    if host == "localhost":
+        return f"tcp://127.0.0.1:{port}"
+    try:
+        local = ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        local = False
+    if not local:
+        problem = (
+            f"'{endpoint}' is not on this machine: nothing is encrypted yet, "
+            "so use ipc:// or tcp://127.0.0.1"
+        )
+        raise ValueError(problem)
+    return endpoint
+
+
+def socket_path(endpoint: str) -> Path | None:
+    """The socket file of an ``ipc`` endpoint."""
+    return Path(endpoint[len("ipc://") :]) if endpoint.startswith("ipc://") else None
+
+
+def claim(key: str, endpoint: str) -> None:
+    """Make room for a socket: its directory, and no dead socket file in the way.
+
+    EndpointError if somebody listens there, if something else than a socket is there, or if the
+    default directory is not private. (libzmq itself would silently take a live socket's place.)
+    """
+    path = socket_path(endpoint)
+    if path is None:
+        return
+    try:
+        if path.parent == run_directory():
+            _make_private(path.parent)
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise EndpointError(key, endpoint, "its directory does not exist") from None
+        return
+    except OSError as error:
+        raise EndpointError(key, endpoint, (error.strerror or str(error)).lower()) from None
+    if not stat.S_ISSOCK(mode):
+        raise EndpointError(key, endpoint, "a file that is no socket is in the way")
+    if _listens(path):
+        raise EndpointError(key, endpoint, "endpoint in use (is another daemon running?)")
+    path.unlink(missing_ok=True)
+
+
+def _make_private(directory: Path) -> None:
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(0, f"{directory} must be your own directory with mode 0700")
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_SECONDS)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True
+        return True
