@@ -278,7 +278,7 @@ def _emit(pool, k, counts, following, inmaps, exmaps, prefix_sums):  # type: ign
     below = np.empty(counts.max(), dtype=np.uint64)
     words[0] = pool[2]
     for level in range(1, last):
-        found = 0
+        found = np.int64(0)
         first_child = following[level + 1]
         kept = not (bare and level + 1 == last)
         at = following[level]
