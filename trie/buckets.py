@@ -1,0 +1,124 @@
+"""Buckets of eight keys in one cache line: the memory layout of the k-mer table, and one look-up.
+
+    table     | region 0            | region 1 | ...                      | region 15 |
+    region    | bucket | bucket | bucket | ...     2**n buckets, 2**n >= 64            |
+    bucket    | key 0 | key 1 | ... | key 7 |      64 bytes, one cache line            |
+    key       | (code + 1) * ODD, 64 bits |        0 = free; filled from key 0 on
+
+ODD is odd, so that the key is a bijection of the code: the key alone is stored, compared, and
+inverted where codes are asked for. A key's bucket is given by its *high* bits. Doubling the
+table then splits bucket i into 2i and 2i + 1, in one pass that reads and writes forwards only. A
+full bucket spills into the next one of its region (around its end), so that regions never share
+a bucket and each may have its own writer: the region is the highest 4 bits of the key.
+
+A look-up reads one cache line (8 bytes a key used), compares its eight keys at once (one 512-bit
+or two 256-bit compares and a mask), and touches the next line only where the bucket is full.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from trie.intrinsics import trailing_zeros
+
+ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+INVERSE: Final = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
+SLOTS: Final = 8
+REGION_BITS: Final = 4
+REGIONS: Final = 1 << REGION_BITS
+MIN_BUCKET_BITS: Final = 10
+FREE: Final = np.uint64(0)
+
+
+def aligned_zeros(count: int) -> NDArray[np.uint64]:
+    """uint64[count] of zeros that begins at a multiple of 64 bytes, so that no bucket crosses a line."""
+    raw = np.zeros(count + SLOTS - 1, dtype=np.uint64)
+    first = -raw.ctypes.data % 64 // 8
+    return raw[first : first + count]
+
+
+@intrinsic
+def equal_mask(typingctx: Any, keys: Any, index: Any, key: Any) -> Any:
+    """A bit for each of the eight words ``keys[index:index + 8]`` (64-byte aligned) equal to ``key``."""
+    signature = types.uint8(keys, index, types.uint64)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type, index_type = signature.args[:2]
+        data = context.make_array(array_type)(context, builder, args[0]).data
+        pointer = builder.gep(data, [context.cast(builder, args[1], index_type, types.intp)])
+        vector = ir.VectorType(ir.IntType(64), SLOTS)
+        line = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=64)
+        zero = ir.IntType(32)(0)
+        undefined = ir.Constant(vector, ir.Undefined)
+        first = builder.insert_element(undefined, args[2], zero)
+        splat = builder.shuffle_vector(
+            first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), SLOTS), [0] * SLOTS)
+        )
+        equal = builder.icmp_unsigned("==", line, splat)
+        return builder.bitcast(equal, ir.IntType(8))
+
+    return signature, codegen
+
+
+@njit(cache=True, nogil=True, inline="always")
+def key_of(code):  # type: ignore[no-untyped-def]
+    """The stored key of a k-mer code: never 0, since code + 1 is neither 0 nor 2**64."""
+    return (code + np.uint64(1)) * ODD
+
+
+@njit(cache=True, nogil=True, inline="always")
+def code_of(key):  # type: ignore[no-untyped-def]
+    """The k-mer code of a stored key."""
+    return key * INVERSE - np.uint64(1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def home(key, shift):  # type: ignore[no-untyped-def]
+    """The index of the first word of a key's bucket; shift = 64 - bits of a bucket number."""
+    return (key >> shift) << np.uint64(3)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def region_of(key):  # type: ignore[no-untyped-def]
+    """The region of a key."""
+    return key >> np.uint64(64 - REGION_BITS)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def next_bucket(bucket, shift):  # type: ignore[no-untyped-def]
+    """The first word of the bucket that a full bucket spills into: the next of its region."""
+    inside = (np.uint64(1) << (np.uint64(64 - REGION_BITS + 3) - shift)) - np.uint64(1)
+    return (bucket & ~inside) | ((bucket + np.uint64(SLOTS)) & inside)
+
+
+@njit(cache=True, nogil=True)
+def find_spilled(keys, shift, bucket, key):  # type: ignore[no-untyped-def]
+    """The slot of ``key`` behind its full home bucket, or of the free slot where it belongs.
+
+    Ends because a region always has a free slot.
+    """
+    while True:
+        bucket = next_bucket(bucket, shift)
+        here = equal_mask(keys, bucket, key)
+        if here != 0:
+            return bucket + np.uint64(trailing_zeros(here))
+        free = equal_mask(keys, bucket, FREE)
+        if free != 0:
+            return bucket + np.uint64(trailing_zeros(free))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def find_slot(keys, shift, key):  # type: ignore[no-untyped-def]
+    """The slot that holds ``key``, or the free one where it belongs: ``keys[slot] == key`` tells."""
+    bucket = home(key, shift)
+    mask = equal_mask(keys, bucket, key) | equal_mask(keys, bucket, FREE)
+    if mask != 0:
+        # a bucket fills from its first slot, so a hit lies before every free slot
+        return bucket + np.uint64(trailing_zeros(mask))
+    return find_spilled(keys, shift, bucket, key)

@@ -1,0 +1,270 @@
+"""Kernels of the k-mer table: look-up, insertion, growth along a stream, doubling.
+
+The layout, the bytes a look-up reads and the plain functions are in ``trie.buckets``. A table that
+does not fit the cache is bound by the cache lines that can be on their way at once (about 130 M
+lines a second and core where this was written), so the kernels keep that many on their way without
+a pause: while the windows of one block are looked up, each turn of the loop asks for the line of a
+window of the next block. The few look-ups that a full bucket sends on to the next line wait in a
+list until that line has come (`_finish_late`).
+
+Operations a window: about 10 to roll the codes, 3 for key and bucket, 1 prefetch, 8 to compare and
+write; memory a window: one line, and the line behind it for 5 of 100 at the highest load.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from trie.buckets import (
+    FREE,
+    REGION_BITS,
+    REGIONS,
+    code_of,
+    equal_mask,
+    find_slot,
+    find_spilled,
+    home,
+    key_of,
+    region_of,
+)
+from trie.intrinsics import prefetch, trailing_zeros
+from trie.windows import BLOCK, roll_block, start_state
+
+NO_VALUE: Final = np.uint32(0xFFFFFFFF)
+MATCH: Final = np.uint8(1)
+MISMATCH: Final = np.uint8(2)
+
+_LATE: Final = 32
+_LAST: Final = np.uint64(7)
+
+
+@njit(cache=True, nogil=True)
+def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, values):  # type: ignore[no-untyped-def]
+    """Look up the keys whose home bucket is full; ``stored`` is empty where no values are asked for."""
+    for i in range(count):
+        key = late_keys[i]
+        slot = find_spilled(keys, shift, home(key, shift), key)
+        if keys[slot] == key:
+            events[late_positions[i]] = MATCH
+            if stored.size:
+                values[late_positions[i]] = stored[slot]
+        else:
+            events[late_positions[i]] = MISMATCH
+
+
+@njit(cache=True, nogil=True)
+def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop, events, values):  # type: ignore[no-untyped-def]
+    """Events (and values) of the windows that begin in [start, stop); ``events`` is zero there."""
+    one = np.uint64(1)
+    codes = np.empty(BLOCK, dtype=np.uint64)
+    positions = np.empty(BLOCK, dtype=np.uint64)
+    next_codes = np.empty(BLOCK, dtype=np.uint64)
+    next_positions = np.empty(BLOCK, dtype=np.uint64)
+    late_keys = np.empty(_LATE, dtype=np.uint64)
+    late_positions = np.empty(_LATE, dtype=np.uint64)
+    late = np.uint64(0)
+    hit_slots = np.empty(BLOCK, dtype=np.uint64)
+    hit_positions = np.empty(BLOCK, dtype=np.uint64)
+    with_values = stored.size > 0
+    end = min(stop + k - 1, bases.size)
+    state = start_state(offsets, np.uint64(start))
+    count = 0
+    while count > 0 or state[0] < np.uint64(end):
+        n = np.int64(
+            roll_block(bases, offsets, k, canonical, end, state, next_codes, next_positions)
+        )
+        hits = np.uint64(0)
+        for j in range(max(n, count)):
+            if j < n:
+                key = key_of(next_codes[j])
+                next_codes[j] = key
+                prefetch(keys, home(key, shift))
+            if j < count:
+                key = codes[j]
+                bucket = home(key, shift)
+                mask = equal_mask(keys, bucket, key)
+                position = positions[j]
+                events[position] = MISMATCH - np.uint8(mask != 0)
+                if with_values:
+                    slot = bucket + np.uint64(trailing_zeros(mask | np.uint8(128)))
+                    prefetch(stored, slot)
+                    hit_slots[hits] = slot
+                    hit_positions[hits] = position
+                    hits += np.uint64(mask != 0)
+                if mask == 0 and keys[bucket + _LAST] != FREE:
+                    # most spill into the next line, but for the last bucket of a region
+                    prefetch(keys, min(bucket + np.uint64(8), np.uint64(keys.size - 8)))
+                    late_keys[late] = key
+                    late_positions[late] = position
+                    late += one
+                    if late == np.uint64(_LATE):
+                        _finish_late(
+                            keys, shift, late_keys, late_positions, late, events, stored, values
+                        )
+                        late = np.uint64(0)
+        for j in range(hits):
+            values[hit_positions[j]] = stored[hit_slots[j]]
+        codes, next_codes = next_codes, codes
+        positions, next_positions = next_positions, positions
+        count = n
+    _finish_late(keys, shift, late_keys, late_positions, late, events, stored, values)
+
+
+@njit(cache=True, nogil=True)
+def find_codes(keys, shift, stored, codes, found, values):  # type: ignore[no-untyped-def]
+    """Whether each code is in the table, and its value."""
+    for first in range(0, codes.size, BLOCK):
+        last = min(first + BLOCK, codes.size)
+        for j in range(first, last):
+            prefetch(keys, home(key_of(codes[j]), shift))
+        for j in range(first, last):
+            key = key_of(codes[j])
+            slot = find_slot(keys, shift, key)
+            found[j] = keys[slot] == key
+            if stored.size > 0 and keys[slot] == key:
+                values[j] = stored[slot]
+
+
+@njit(cache=True, nogil=True)
+def _tight(counts, limit):  # type: ignore[no-untyped-def]
+    for region in range(REGIONS):
+        if counts[region] > limit:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _store_counts(local, counts, part, part_bits):  # type: ignore[no-untyped-def]
+    """Hand back the counts of the regions of one part: no other thread writes those."""
+    each = REGIONS >> part_bits
+    for region in range(part * each, (part + 1) * each):
+        counts[region] = local[region]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _in_part(key, part, part_bits):  # type: ignore[no-untyped-def]
+    return region_of(key) >> np.uint64(REGION_BITS - part_bits) == np.uint64(part)
+
+
+@njit(cache=True, nogil=True)
+def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part, part_bits, new):  # type: ignore[no-untyped-def]
+    """Insert codes[first:] of one part in order; ``new`` tells which were absent.
+
+    Returns where it stopped: the end, or the code before which the table must double. A region
+    has room for a whole block above its limit.
+    """
+    local = counts.copy()
+    pending = np.empty(BLOCK, dtype=np.int64)
+    while first < codes.size and not _tight(local, limit):
+        last = min(first + BLOCK, codes.size)
+        count = 0
+        for j in range(first, last):
+            key = key_of(codes[j])
+            pending[count] = j
+            if _in_part(key, part, part_bits):
+                prefetch(keys, home(key, shift))
+                count += 1
+        for i in range(count):
+            j = pending[i]
+            key = key_of(codes[j])
+            slot = find_slot(keys, shift, key)
+            absent = keys[slot] != key
+            keys[slot] = key
+            new[j] = absent
+            local[region_of(key)] += np.int64(absent)
+            if absent and stored.size > 0:
+                stored[slot] = values[j] if values.size > 0 else NO_VALUE
+        first = last
+    _store_counts(local, counts, part, part_bits)
+    return first
+
+
+@njit(cache=True, nogil=True)
+def grow_windows(  # type: ignore[no-untyped-def]
+    keys, shift, stored, counts, limit, bases, offsets, k, canonical, seed_end,
+    state, part, part_bits, events, new_codes, new_positions, filled,
+):  # fmt: skip
+    """Insert the windows of one part in stream order, from ``state`` on.
+
+    New k-mers are appended to ``new_codes`` and ``new_positions`` (``filled`` are there already);
+    returns how many these then are. Stops before the end of the batch (state[0] tells) where the
+    table must double. ``events`` is written unless it is empty.
+    """
+    one = np.uint64(1)
+    local = counts.copy()
+    waiting = np.empty(BLOCK, dtype=np.uint64)
+    positions = np.empty(BLOCK, dtype=np.uint64)
+    next_keys = np.empty(BLOCK, dtype=np.uint64)
+    next_positions = np.empty(BLOCK, dtype=np.uint64)
+    resume = state.copy()
+    last_seed = np.int64(seed_end) - np.int64(k)
+    total = np.uint64(bases.size)
+    filled = np.uint64(filled)
+    count = 0
+    while count > 0 or state[0] < total:
+        if _tight(local, limit):
+            state[:] = resume  # the waiting block is rolled again after the doubling
+            break
+        resume[:] = state
+        rolled = roll_block(bases, offsets, k, canonical, total, state, next_keys, next_positions)
+        n = 0
+        for j in range(rolled):
+            key = key_of(next_keys[j])
+            next_keys[n] = key
+            next_positions[n] = next_positions[j]
+            n += np.int64(_in_part(key, part, part_bits))
+        for j in range(max(n, count)):
+            if j < n:
+                prefetch(keys, home(next_keys[j], shift))
+            if j < count:
+                key = waiting[j]
+                slot = find_slot(keys, shift, key)
+                absent = keys[slot] != key
+                keys[slot] = key
+                position = positions[j]
+                new_codes[filled] = code_of(key)
+                new_positions[filled] = np.int64(position)
+                filled += np.uint64(absent)
+                local[region_of(key)] += np.int64(absent)
+                if events.size > 0:
+                    seed = np.int64(position) <= last_seed
+                    events[position] = MATCH + np.uint8(absent and not seed)
+                if absent and stored.size > 0:
+                    stored[slot] = NO_VALUE
+        waiting, next_keys = next_keys, waiting
+        positions, next_positions = next_positions, positions
+        count = n
+    _store_counts(local, counts, part, part_bits)
+    return np.int64(filled)
+
+
+@njit(cache=True, nogil=True)
+def move_regions(old_keys, old_stored, keys, shift, stored, first, last):  # type: ignore[no-untyped-def]
+    """Move the regions first..last-1 of a table into an empty larger one, forwards in both."""
+    size = old_keys.size // REGIONS
+    for i in range(first * size, last * size):
+        key = old_keys[i]
+        if key != FREE:
+            bucket = home(key, shift)
+            free = equal_mask(keys, bucket, FREE)
+            if free != 0:
+                slot = bucket + np.uint64(trailing_zeros(free))
+            else:
+                slot = find_spilled(keys, shift, bucket, key)
+            keys[slot] = key
+            if stored.size > 0:
+                stored[slot] = old_stored[i]
+
+
+@njit(cache=True, nogil=True)
+def list_codes(keys, codes):  # type: ignore[no-untyped-def]
+    """Write the code of every key, in table order; how many there are."""
+    count = np.uint64(0)
+    for i in range(keys.size):
+        if keys[i] != FREE:
+            codes[count] = code_of(keys[i])
+            count += np.uint64(1)
+    return count
