@@ -46,7 +46,17 @@ def check_range(codes: NDArray[np.uint64], k: int) -> None:
 def shard_bounds(codes: NDArray[np.uint64], k: int) -> NDArray[np.int64]:
     """Where each shard's codes begin in ascending codes, then their number: int64[65]; k >= 3."""
     firsts = np.arange(SHARDS + 1, dtype=np.uint64) << np.uint64(2 * (k - 3))
-    return np.searchsorted(codes, firsts)
+    bounds = np.searchsorted(codes, firsts)
+    bounds[-1] = codes.size  # nothing is left out of a check, even if the codes do not ascend
+    return bounds
+
+
+def cut_between_shards(bounds: NDArray[np.int64], parts: int) -> list[int]:
+    """Ascending positions, 0 to n, that cut codes into groups of whole shards of about equal size."""
+    total = int(bounds[-1])
+    wanted = np.arange(parts) * total // parts
+    cuts: list[int] = np.unique([*bounds[np.searchsorted(bounds, wanted)], total]).tolist()
+    return cuts
 
 
 class Grouped(NamedTuple):

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from trie.codes import check_k
 from trie.intrinsics import leading_zeros, popcount, trailing_zeros
 from trie.parallel import run_all, split_range, usable_cores
-from trie.shards import as_codes, check_range, shard_bounds, sort_unique
+from trie.shards import SMALL, as_codes, check_range, cut_between_shards, shard_bounds, sort_unique
 
 MAX_NODES = 2**32 - 1
 NOT_ASCENDING = "the codes do not ascend strictly"
@@ -191,12 +191,12 @@ def allocate(
         offsets.astype(np.uint64),
     )
     inmap, exmap = 1, 0
-    for code in codes_of_root:
+    for code in codes_of_root.tolist():
         if k < 3:
-            inmap |= int(leaf_inmap(code, k))
+            inmap |= int(leaf_inmap(np.uint64(code), k))
         else:
-            inmap |= int(inner_inmap(code))
-            exmap |= 1 << int(code)
+            inmap |= 2 << (code >> 4) | 32 << (code >> 2)
+            exmap |= 1 << code
     tree.inmaps[0], tree.exmaps[0], tree.prefix_sums[0] = inmap, exmap, 1
     return tree, starts
 
@@ -210,7 +210,7 @@ def _count_nodes(codes, start, stop, k, counts):  # type: ignore[no-untyped-def]
     for i in range(start, stop):
         code = codes[i]
         ascending &= (code > previous) | (i == 0)
-        divergences[common_level(code, previous, k)] += 1
+        divergences[max(common_level(code, previous, k), 0)] += 1  # below 0: a code out of order
         previous = code
     started = 0
     for level in range(1, k // 3 + 1):
@@ -273,10 +273,8 @@ def from_sorted(codes: NDArray[np.uint64], k: int, threads: int | None = None) -
         return allocate(k, np.zeros((1, 1), dtype=np.int64), codes)[0]
     bounds = shard_bounds(codes, k)
     # more parts than threads, so that uneven shards balance
-    parts = 1 if codes.size < 1 << 14 else 4 * threads
-    wanted = [cut for cut, _ in split_range(0, codes.size, parts)]
-    cuts = np.unique([*(bounds[np.searchsorted(bounds, cut)] for cut in wanted), codes.size])
-    ranges = [(int(a), int(b)) for a, b in pairwise(cuts)]
+    parts = 1 if codes.size < SMALL else 4 * threads
+    ranges = list(pairwise(cut_between_shards(bounds, parts)))
     counts = np.zeros((len(ranges), k // 3 + 1), dtype=np.int64)
     ascending = run_all(
         [

@@ -120,7 +120,7 @@ def test_takes_any_integer_type(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("k", [2, 3, 21])
-@pytest.mark.parametrize("codes", [[5, 4], [5, 5], [0, 0], [1, 9, 9]])
+@pytest.mark.parametrize("codes", [[5, 4], [5, 5], [0, 0], [1, 9, 9], [2**63, 5], [4, 2**63, 5]])
 def test_from_sorted_refuses_disorder(k: int, codes: list[int]) -> None:
     with pytest.raises(ValueError, match="ascend"):
         from_sorted(np.array(codes, dtype=np.uint64), k)
