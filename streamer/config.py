@@ -249,7 +249,7 @@ def _table_faults(tables: dict[str, Table]) -> Iterator[Fault]:
         if matching.device == "cuda":
             yield (
                 "matching.device",
-                "'cuda': this version matches on the CPU only; use 'auto' or 'cpu'",
+                f"'cuda': {NO_ENGINE}; use 'auto' or 'cpu'",
             )
         if isinstance(dictionary, DictionaryTable) and matching.chunk_bases < dictionary.k:
             what = f"is {matching.chunk_bases}, must be at least dictionary.k = {dictionary.k}"

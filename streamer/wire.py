@@ -9,6 +9,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import msgpack
@@ -37,15 +38,30 @@ _ASCII = np.frombuffer(b"ACGTN", dtype=np.uint8)
 _DTYPES = ("uint8", "uint32", "int32", "int64", "uint64")
 
 
+class Reason(StrEnum):
+    """Why a message is refused, as a word of the protocol."""
+
+    MALFORMED = "malformed"
+    VERSION = "version"
+    TOO_LARGE = "too-large"
+    CHECKSUM = "checksum"
+    BASE = "base"
+    GAP = "gap"
+    STALE_EPOCH = "stale-epoch"
+    CREDIT = "credit"
+    PRODUCERS = "producers"
+    DRAINING = "draining"
+
+
 class WireError(StreamerError):
-    """A message that cannot be taken. ``reason`` is a word of the protocol, the text is for people.
+    """A message that cannot be taken. ``reason`` is for programs, the text is for people.
 
     index, name: of the read at fault, 0-based. position: of the bad byte in it, 0-based.
     """
 
     def __init__(
         self,
-        reason: str,
+        reason: Reason,
         problem: str,
         *,
         index: int | None = None,
@@ -62,27 +78,27 @@ class WireError(StreamerError):
         """The error as header fields; what is not known is left out."""
         fields = {"read": self.name, "index": self.index, "position": self.position}
         known = {key: value for key, value in fields.items() if value is not None}
-        return {"reason": self.reason, "message": str(self), **known}
+        return {"reason": self.reason.value, "message": str(self), **known}
 
 
 def pack(fields: Header) -> bytes:
     """A header frame."""
-    return msgpack.packb(fields)  # type: ignore[no-any-return]
+    return msgpack.packb(fields)
 
 
 def unpack(frame: Buffer) -> Header:
     """The fields of a header frame of this protocol version; WireError if it is none."""
     if len(frame) > MAX_HEADER_BYTES:
         problem = f"the header has {len(frame)} bytes, at most {MAX_HEADER_BYTES} are allowed"
-        raise WireError("malformed", problem)
+        raise WireError(Reason.MALFORMED, problem)
     header = _unpack(frame, "the header")
     if not isinstance(header, dict):
         problem = f"the header must be a map, not {type(header).__name__}"
-        raise WireError("malformed", problem)
+        raise WireError(Reason.MALFORMED, problem)
     version = header.get("v")
     if version != PROTOCOL or isinstance(version, bool):
         shown = "none" if version is None else repr(version)[:40]
-        raise WireError("version", f"protocol version {shown}, this daemon speaks {PROTOCOL}")
+        raise WireError(Reason.VERSION, f"protocol version {shown}, this daemon speaks {PROTOCOL}")
     return header
 
 
@@ -91,14 +107,14 @@ def _unpack(frame: Buffer, what: str) -> Any:
         return msgpack.unpackb(frame)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         detail = str(error)[:80] or type(error).__name__
-        raise WireError("malformed", f"{what} is not msgpack: {detail}") from None
+        raise WireError(Reason.MALFORMED, f"{what} is not msgpack: {detail}") from None
 
 
 def integer(header: Header, key: str, least: int = 0) -> int:
     """A field that must be an integer from ``least`` to 2^63 - 1."""
     value = header.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MAX_INTEGER:
-        raise WireError("malformed", f"field '{key}' must be an integer, at least {least}")
+        raise WireError(Reason.MALFORMED, f"field '{key}' must be an integer, at least {least}")
     return value
 
 
@@ -107,7 +123,7 @@ def text(header: Header, key: str, most: int = MAX_NAME_BYTES) -> str:
     value = header.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
         problem = f"field '{key}' must be a string of 1 to {most} printable characters"
-        raise WireError("malformed", problem)
+        raise WireError(Reason.MALFORMED, problem)
     return value
 
 
@@ -128,7 +144,7 @@ def raw(array: NDArray[Any]) -> memoryview:
     """The bytes of an array, little-endian, without a copy where it lies so already."""
     if sys.byteorder == "big":  # pragma: no cover
         array = array.astype(array.dtype.newbyteorder("<"))
-    return memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+    return np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
 
 
 # ---- batches of reads ----------------------------------------------------------------------
@@ -157,25 +173,26 @@ def decode_batch(header: Header, frames: Sequence[Buffer]) -> tuple[ReadBatch, b
     given = integer(header, "checksum")
     if given != (found := checksum(frames)):
         problem = f"checksum {given:#010x} in the header, {found:#010x} over the frames"
-        raise WireError("checksum", problem)
+        raise WireError(Reason.CHECKSUM, problem)
     match header.get("form"):
         case "columns":
             names, offsets, letters, packed = _columns(frames)
         case "list":
             names, offsets, letters, packed = _list(frames)
         case form:
-            raise WireError("malformed", f"form {repr(form)[:40]}, must be 'columns' or 'list'")
+            problem = f"form {repr(form)[:40]}, must be 'columns' or 'list'"
+            raise WireError(Reason.MALFORMED, problem)
     if not "".join(names).isprintable():
         index = next(i for i, name in enumerate(names) if not name.isprintable())
         problem = f"read {index + 1}: its name holds control characters"
-        raise WireError("malformed", problem, index=index)
+        raise WireError(Reason.MALFORMED, problem, index=index)
     try:
         batch = ReadBatch.from_letters(names, offsets, letters)
     except BadReadError as error:
         name = names[error.index]
         problem = f"read {error.index + 1} ({name}), position {error.position + 1}: {error}"
         raise WireError(
-            "base", problem, index=error.index, name=name, position=error.position
+            Reason.BASE, problem, index=error.index, name=name, position=error.position
         ) from None
     return batch, packed
 
@@ -186,29 +203,30 @@ _Reads = tuple[list[str], NDArray[np.int64], Buffer, bytes]
 def _columns(frames: Sequence[Buffer]) -> _Reads:
     if len(frames) != 3:
         problem = f"{len(frames)} frames after the header, form 'columns' has 3"
-        raise WireError("malformed", problem)
+        raise WireError(Reason.MALFORMED, problem)
     names = _unpack(frames[0], "the frame of names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise WireError("malformed", "the frame of names must be an array of strings")
+        raise WireError(Reason.MALFORMED, "the frame of names must be an array of strings")
     if len(frames[1]) != 8 * (len(names) + 1):
         problem = f"{len(names)} names need {len(names) + 1} offsets of 8 bytes, not "
-        raise WireError("malformed", problem + f"{len(frames[1])} bytes")
+        raise WireError(Reason.MALFORMED, problem + f"{len(frames[1])} bytes")
     offsets = np.frombuffer(frames[1], dtype="<i8").astype(np.int64, copy=False)
     letters = frames[2]
     # differences may wrap around where offsets lie wildly, comparisons do not
     rising = bool((offsets[1:] >= offsets[:-1]).all())
     if offsets[0] != 0 or offsets[-1] != len(letters) or not rising:
         problem = f"offsets must rise from 0 to the {len(letters)} letters of the last frame"
-        raise WireError("malformed", problem)
+        raise WireError(Reason.MALFORMED, problem)
     return names, offsets, letters, bytes(frames[0])
 
 
 def _list(frames: Sequence[Buffer]) -> _Reads:
     if len(frames) != 1:
-        raise WireError("malformed", f"{len(frames)} frames after the header, form 'list' has 1")
+        problem = f"{len(frames)} frames after the header, form 'list' has 1"
+        raise WireError(Reason.MALFORMED, problem)
     reads = _unpack(frames[0], "the list of reads")
     if not isinstance(reads, list):
-        raise WireError("malformed", "the list of reads must be an array")
+        raise WireError(Reason.MALFORMED, "the list of reads must be an array")
     names: list[str] = []
     sequences: list[bytes] = []
     for index, read in enumerate(reads):
@@ -219,7 +237,7 @@ def _list(frames: Sequence[Buffer]) -> _Reads:
                 sequences.append(sequence)
             case _:
                 problem = f"read {index + 1} must be [name, sequence]"
-                raise WireError("malformed", problem, index=index)
+                raise WireError(Reason.MALFORMED, problem, index=index)
         names.append(name)
     return names, offsets_of(sequences), b"".join(sequences), msgpack.packb(names)
 
@@ -251,24 +269,29 @@ def encode_feed(
     return [topic.encode(), msgpack.packb(header), *frames]
 
 
+def encode_notice(topic: str, header: Header) -> list[Buffer]:
+    """The frames of a message about the daemon, which has a header only."""
+    return [topic.encode(), msgpack.packb(header | {"checksum": checksum(())})]
+
+
 def decode_feed(frames: Sequence[Buffer]) -> FeedMessage:
     """A message of the feed from its frames; WireError if it is damaged or of another protocol."""
     if len(frames) < 2:
-        raise WireError("malformed", f"a message of {len(frames)} frames")
+        raise WireError(Reason.MALFORMED, f"a message of {len(frames)} frames")
     topic = bytes(frames[0]).decode("ascii", "replace")
     header = _unpack(frames[1], "the header")
     if not isinstance(header, dict) or header.get("v") != PROTOCOL:
-        raise WireError("version", f"topic '{topic}': not protocol version {PROTOCOL}")
+        raise WireError(Reason.VERSION, f"topic '{topic}': not protocol version {PROTOCOL}")
     data = frames[2:]
     if integer(header, "checksum") != checksum(data):
-        raise WireError("checksum", f"topic '{topic}': the checksum is wrong")
+        raise WireError(Reason.CHECKSUM, f"topic '{topic}': the checksum is wrong")
     for key in ("epoch", "seq", "prev", "time"):
         integer(header, key)
     if topic in DAEMON_TOPICS:
         return FeedMessage(topic, header, (), {})
     names = _unpack(data[0], "the frame of names") if data else None
     if not isinstance(names, list):
-        raise WireError("malformed", f"topic '{topic}': no names")
+        raise WireError(Reason.MALFORMED, f"topic '{topic}': no names")
     return FeedMessage(topic, header, names, dict(_decode_columns(topic, header, data[1:])))
 
 
@@ -277,14 +300,15 @@ def _decode_columns(
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     described = header.get("columns")
     if not isinstance(described, list) or len(described) != len(frames):
-        raise WireError("malformed", f"topic '{topic}': columns and frames do not agree")
+        raise WireError(Reason.MALFORMED, f"topic '{topic}': columns and frames do not agree")
     for entry, frame in zip(described, frames, strict=True):
         match entry:
             case [str(name), str(dtype), int(rows)] if dtype in _DTYPES:
                 type_ = np.dtype(dtype).newbyteorder("<")
                 if len(frame) != rows * type_.itemsize:
                     problem = f"topic '{topic}': column '{name}' has the wrong length"
-                    raise WireError("malformed", problem)
+                    raise WireError(Reason.MALFORMED, problem)
                 yield name, np.frombuffer(frame, dtype=type_).astype(dtype, copy=False)
             case _:
-                raise WireError("malformed", f"topic '{topic}': a column that is not described")
+                problem = f"topic '{topic}': a column that is not described"
+                raise WireError(Reason.MALFORMED, problem)

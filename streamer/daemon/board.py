@@ -1,0 +1,117 @@
+"""What the daemon knows about itself, written by its threads and read by control and the feed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from streamer.config import Config
+
+STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
+
+_RATE_SECONDS = 10.0
+_COUNTS = (
+    "batches",
+    "reads",
+    "bases",
+    "windows",
+    "matches",
+    "mismatches",
+    "skipped",
+    "reads_on_target",
+    "new_kmers",
+)
+
+
+class Totals:
+    """Sums over all batches matched so far, and how fast they went."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._busy = 0.0
+        self._last = 0.0
+        self._recent: deque[tuple[float, int]] = deque()
+
+    def add(self, accepted_at: float, **counts: int) -> None:
+        """Count a batch whose results are out; ``accepted_at`` is in monotonic seconds."""
+        now = time.monotonic()
+        with self._lock:
+            for name, count in counts.items():
+                self._counts[name] += count
+            # time in which no batch was waiting or in work does not count
+            self._busy += now - max(self._last, accepted_at)
+            self._last = now
+            self._recent.append((now, counts["bases"]))
+            self._forget(now)
+
+    def fields(self) -> dict[str, Any]:
+        """All sums; ``bases_per_second`` while there was work, ``recent_bases_per_second`` now."""
+        now = time.monotonic()
+        with self._lock:
+            self._forget(now)
+            recent = sum(bases for _, bases in self._recent)
+            rate = self._counts["bases"] / self._busy if self._busy > 0 else 0.0
+            return self._counts | {
+                "busy_seconds": round(self._busy, 3),
+                "bases_per_second": round(rate, 1),
+                "recent_bases_per_second": round(recent / _RATE_SECONDS, 1),
+            }
+
+    def _forget(self, now: float) -> None:
+        while self._recent and self._recent[0][0] < now - _RATE_SECONDS:
+            self._recent.popleft()
+
+
+class Board:
+    """The state of the daemon. Plain attributes: each is written by one thread only."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        # later than that of every daemon before it on this machine
+        self.epoch = time.time_ns() // 1_000_000
+        self.state = STARTING
+        self.totals = Totals()
+        self.endpoints: dict[str, str] = {}
+        self.targets = 0
+        self.kmers = 0
+        self.version = 0
+        self.snapshot_version = 0
+        self.queued_bytes = 0
+        self.queued_batches = 0
+        self.refused = 0
+        self.producers = 0
+        self.active_producers = 0
+        self.topics: frozenset[str] = frozenset()
+        self._started = time.monotonic()
+
+    def fields(self) -> dict[str, Any]:
+        """Everything that ``status`` tells."""
+        dictionary = self.config.dictionary
+        return {
+            "state": self.state,
+            "epoch": self.epoch,
+            "uptime_seconds": round(time.monotonic() - self._started, 3),
+            "endpoints": dict(self.endpoints),
+            "dictionary": {
+                "k": dictionary.k,
+                "mode": "grow" if dictionary.grows else "frozen",
+                "strands": dictionary.strands,
+                "targets": self.targets,
+                "kmers": self.kmers,
+                "version": self.version,
+                "snapshot_version": self.snapshot_version,
+            },
+            "queue": {
+                "bytes": self.queued_bytes,
+                "batches": self.queued_batches,
+                "limit_bytes": self.config.ingest.memory_bytes,
+            },
+            "producers": {"known": self.producers, "active": self.active_producers},
+            "refused": self.refused,
+            "durability": self.config.journal.durability,
+            "topics": sorted(self.topics),
+            "totals": self.totals.fields(),
+        }

@@ -1,0 +1,72 @@
+"""The control thread: questions and orders, answered also while the engine is busy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+import zmq
+
+from streamer.daemon.board import Board
+from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
+from streamer.wire import MAX_HEADER_BYTES, PROTOCOL, Header, Reason, WireError, pack, unpack
+
+COMMANDS = ("status", "drain")
+
+log = structlog.get_logger("control")
+
+
+class Control(SocketWorker):
+    """Answers ``status`` and ``drain``; a REQ socket's empty first frame is given back."""
+
+    def __init__(
+        self,
+        board: Board,
+        context: zmq.Context[zmq.Socket[bytes]],
+        ended: Callable[[], None],
+        drain: Callable[[str], None],
+    ) -> None:
+        super().__init__("control", board.config.control.endpoint, context, ended)
+        self._board = board
+        self._drain = drain
+
+    def work(self) -> None:
+        """Answer until told to stop."""
+        socket = self.bind(
+            zmq.ROUTER,
+            {zmq.MAXMSGSIZE: MAX_HEADER_BYTES, zmq.SNDHWM: 1000, zmq.RCVHWM: 1000},
+        )
+        try:
+            while not self.stopping.is_set():
+                if socket.poll(POLL_MILLISECONDS):
+                    self._answer(socket)
+        finally:
+            socket.close(linger=1000)
+
+    def _answer(self, socket: zmq.Socket[bytes]) -> None:
+        route, *frames = socket.recv_multipart()
+        envelope = [route]
+        if frames and not frames[0]:
+            envelope.append(frames.pop(0))
+        answer: Header = {"v": PROTOCOL}
+        try:
+            if len(frames) != 1:
+                problem = f"a request is one frame, not {len(frames)}"
+                raise WireError(Reason.MALFORMED, problem)
+            request = unpack(frames[0])
+            if "id" in request:
+                answer["id"] = request["id"]
+            answer |= {"type": "reply", "ok": True} | self._obey(request.get("command"))
+        except WireError as error:
+            answer |= {"type": "reply", "ok": False} | error.fields()
+        socket.send_multipart([*envelope, pack(answer)], zmq.NOBLOCK)
+
+    def _obey(self, command: object) -> Header:
+        match command:
+            case "status":
+                return {"status": self._board.fields()}
+            case "drain":
+                self._drain("asked to on the control socket")
+                return {}
+        problem = f"unknown command {repr(command)[:40]} (known: {', '.join(COMMANDS)})"
+        raise WireError(Reason.MALFORMED, problem)

@@ -1,0 +1,181 @@
+"""The feed thread: results out by topic, a beat every second, and the status of the daemon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+import zmq
+
+from streamer.daemon.board import ENDED, Board
+from streamer.daemon.engine import Matched
+from streamer.daemon.ingest import Accepted
+from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.publish import Publication
+from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
+from streamer.wire import BATCH_TOPICS, PROTOCOL, TOPICS, Buffer, Header, encode_feed, encode_notice
+
+# subscribers send nothing but the names of topics
+_MAX_SUBSCRIPTION = 1024
+# the size of a message that the first high-water mark is reckoned with
+_FIRST_SIZE = 64 * 1024
+_LEAST_MESSAGES = 16
+
+log = structlog.get_logger("feed")
+
+
+class HighWater:
+    """The high-water mark of a socket, which counts messages, from a budget in bytes.
+
+    The mark follows the mean size of the messages: it is set anew when that has doubled or halved.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._mean = float(_FIRST_SIZE)
+        self.messages = self._mark()
+
+    def count(self, size: int) -> bool:
+        """Take note of a message; whether the mark is another now."""
+        self._mean += (size - self._mean) / 32
+        mark = self._mark()
+        if self.messages / 2 < mark < self.messages * 2:
+            return False
+        self.messages = mark
+        return True
+
+    def _mark(self) -> int:
+        return max(_LEAST_MESSAGES, int(self._budget / max(self._mean, 256.0)))
+
+
+class Feed(InboxWorker):
+    """Publishes what is in ``inbox`` and hands the batch to ``done`` afterwards."""
+
+    def __init__(
+        self,
+        board: Board,
+        context: zmq.Context[zmq.Socket[bytes]],
+        ended: Callable[[], None],
+        done: Callable[[Accepted], None],
+    ) -> None:
+        super().__init__("feed", board.config.feed.endpoint, context, ended)
+        self.inbox: Mailbox[Matched] = Mailbox()
+        self._board = board
+        self._done = done
+        self._high_water = HighWater(board.config.feed.buffer_bytes)
+        self._sequence = 0
+        self._heads = dict.fromkeys(TOPICS, 0)
+        self._said_state = ""
+
+    def wants(self, topic: str) -> bool:
+        """Whether somebody subscribes to the topic (a subscription is a prefix)."""
+        return any(topic.startswith(prefix) for prefix in self._board.topics)
+
+    def work(self) -> None:
+        """Publish until told to stop, then say that this is the end."""
+        socket = self.bind(
+            zmq.XPUB,
+            {zmq.SNDHWM: self._high_water.messages, zmq.MAXMSGSIZE: _MAX_SUBSCRIPTION},
+        )
+        poller = self.poller(socket, self.inbox)
+        try:
+            period = self._board.config.feed.beat_seconds
+            next_beat = time.monotonic()
+            while not self.stopping.is_set():
+                wait = min(max(0, int((next_beat - time.monotonic()) * 1000)), POLL_MILLISECONDS)
+                poller.poll(wait)
+                self._turn(socket)
+                if time.monotonic() >= next_beat:
+                    self._beat(socket)
+                    next_beat = time.monotonic() + period
+            self._turn(socket)
+            self._beat(socket)
+            self._say_state(socket)
+        finally:
+            socket.close(linger=1000)
+
+    def _turn(self, socket: zmq.Socket[bytes]) -> None:
+        self._subscriptions(socket)
+        # the end is said last of all
+        if self._board.state not in (self._said_state, ENDED):
+            self._say_state(socket)
+        for matched in self.inbox.take():
+            self._publish(socket, matched)
+
+    def _say_state(self, socket: zmq.Socket[bytes]) -> None:
+        self._said_state = self._board.state
+        self._announce(socket, "status", {"status": self._board.fields()})
+
+    def _subscriptions(self, socket: zmq.Socket[bytes]) -> None:
+        topics = set(self._board.topics)
+        while True:
+            try:
+                message = socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            prefix = message[1:].decode("ascii", "replace")
+            if message[:1] == b"\x01":
+                topics.add(prefix)
+            elif message[:1] == b"\x00":
+                topics.discard(prefix)
+        if topics != self._board.topics:
+            log.debug("subscriptions", topics=sorted(topics))
+            self._board.topics = frozenset(topics)
+
+    def _publish(self, socket: zmq.Socket[bytes], matched: Matched) -> None:
+        accepted, result = matched.accepted, matched.result
+        publication = Publication(matched)
+        for topic in BATCH_TOPICS:
+            if not publication.has(topic):
+                continue
+            header = self._next(topic)
+            if not self.wants(topic) or (topic == "word" and result.depths is None):
+                continue
+            extra, columns = publication.content(topic)
+            header |= {
+                "batch": result.number,
+                "base": result.base,
+                "reads": len(result.batch),
+                "bases": int(result.batch.bases.size),
+                "producer": accepted.producer.name,
+                "producer_epoch": accepted.epoch,
+                "producer_seq": accepted.sequence,
+                "version_before": result.version_before,
+                "version": result.version,
+                "k": result.k,
+            }
+            self._send(socket, encode_feed(topic, header | extra, accepted.names, columns))
+        self._board.totals.add(accepted.at, **publication.counts)
+        self._done(accepted)
+
+    def _beat(self, socket: zmq.Socket[bytes]) -> None:
+        totals = self._board.totals.fields()
+        header = {"heads": dict(self._heads), "totals": totals, "version": self._board.version}
+        self._announce(socket, "beat", header)
+
+    def _announce(self, socket: zmq.Socket[bytes], topic: str, fields: dict[str, Any]) -> None:
+        header = self._next(topic)
+        if self.wants(topic):
+            self._send(socket, encode_notice(topic, header | fields))
+
+    def _next(self, topic: str) -> Header:
+        """The header of the next message; it has a number even if nobody listens."""
+        self._sequence += 1
+        previous = self._heads[topic]
+        self._heads[topic] = self._sequence
+        return {
+            "v": PROTOCOL,
+            "topic": topic,
+            "epoch": self._board.epoch,
+            "seq": self._sequence,
+            "prev": previous,
+            "time": time.time_ns(),
+        }
+
+    def _send(self, socket: zmq.Socket[bytes], frames: list[Buffer]) -> None:
+        # a socket of many subscribers never blocks: what one of them has no room for, it misses
+        socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        if self._high_water.count(sum(map(len, frames))):
+            socket.setsockopt(zmq.SNDHWM, self._high_water.messages)

@@ -1,0 +1,208 @@
+"""The ingest thread: batches of reads in, acknowledgements, refusals and credit out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+import zmq
+
+from streamer.daemon.board import DRAINING, Board
+from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.producers import Producer, Producers
+from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
+from streamer.reads import ReadBatch
+from streamer.wire import (
+    MAX_HEADER_BYTES,
+    PROTOCOL,
+    Header,
+    Reason,
+    WireError,
+    decode_batch,
+    integer,
+    pack,
+    size_of,
+    text,
+    unpack,
+)
+
+# messages taken before acknowledgements go out and the inbox is looked at
+_BURST = 64
+# a message of the protocol has at most 5 frames; of others no more than this is looked at
+_MAX_FRAMES = 8
+
+log = structlog.get_logger("ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A batch that has been accepted: ``number`` is its place in the stream, from 0.
+
+    names: of its reads, as a msgpack array. at: when it was accepted, monotonic seconds.
+    """
+
+    number: int
+    producer: Producer
+    epoch: int
+    sequence: int
+    size: int
+    batch: ReadBatch
+    names: bytes
+    at: float
+
+
+class Ingest(InboxWorker):
+    """Accepts batches and hands them to ``forward`` in the order of acceptance.
+
+    ``inbox`` gets every accepted batch back once its results are out. ``drained`` is set once
+    the daemon drains and nothing is left.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        context: zmq.Context[zmq.Socket[bytes]],
+        ended: Callable[[], None],
+        forward: Callable[[Accepted], None],
+    ) -> None:
+        super().__init__("ingest", board.config.ingest.endpoint, context, ended)
+        self.inbox: Mailbox[Accepted] = Mailbox()
+        self.opened = False
+        self._board = board
+        self._forward = forward
+        self._settings = board.config.ingest
+        self._producers = Producers(self._settings.memory_bytes, self._settings.max_batch_bytes)
+        self._number = 0
+        self._unacknowledged: dict[str, Producer] = {}
+        self.drained = False
+
+    def work(self) -> None:
+        """Serve producers until told to stop."""
+        frame_limit = self._settings.max_batch_bytes + MAX_HEADER_BYTES
+        socket = self.bind(
+            zmq.ROUTER,
+            {
+                zmq.MAXMSGSIZE: frame_limit,
+                # what waits in front of the credit: a few messages a connection
+                zmq.RCVHWM: max(2, self._settings.memory_bytes // frame_limit // 4),
+                zmq.SNDHWM: 1000,
+            },
+        )
+        poller = self.poller(socket, self.inbox)
+        try:
+            while not self.stopping.is_set():
+                poller.poll(POLL_MILLISECONDS)
+                self._take_back()
+                self._receive(socket)
+                self._acknowledge(socket)
+        finally:
+            socket.close(linger=1000)
+
+    def open(self) -> None:
+        """Give credit: the engine can take batches now."""
+        self.opened = True
+        self.inbox.wake()
+
+    def _take_back(self) -> None:
+        for item in self.inbox.take():
+            self._producers.finish(item.producer, item.epoch, item.size)
+            self._unacknowledged[item.producer.name] = item.producer
+        self._producers.open = self.opened and self._board.state != DRAINING
+        self._producers.forget_idle()
+        if self._producers.open:
+            for producer in self._producers.to_be_told():
+                self._unacknowledged[producer.name] = producer
+
+    def _receive(self, socket: zmq.Socket[bytes]) -> None:
+        for _ in range(_BURST):
+            try:
+                route, *frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            try:
+                answer = self._handle(route.bytes, [f.buffer for f in frames[:_MAX_FRAMES]])
+            except WireError as error:
+                answer = {"type": "refused"} | error.fields()
+            if answer is not None:
+                self._send(socket, route.bytes, answer)
+
+    def _handle(self, route: bytes, frames: list[memoryview]) -> Header | None:
+        """Do what one message asks; the answer, None where the next acknowledgement is it."""
+        if not frames:
+            raise WireError(Reason.MALFORMED, "a message without frames")
+        header = unpack(frames[0])
+        kind = header.get("type")
+        if kind not in ("hello", "batch"):
+            problem = f"type {repr(kind)[:40]}, must be 'hello' or 'batch'"
+            raise WireError(Reason.MALFORMED, problem)
+        name, epoch = text(header, "producer"), integer(header, "epoch")
+        keys: Header = {"producer": name, "epoch": epoch}
+        try:
+            producer = self._producers.hear(name, epoch, route)
+            if kind == "hello":
+                return self._state(producer) | {
+                    "type": "welcome",
+                    "max_batch_bytes": self._settings.max_batch_bytes,
+                    "durability": self._board.config.journal.durability,
+                }
+            sequence = keys["seq"] = integer(header, "seq", 1)
+            self._take(producer, sequence, header, frames[1:])
+        except WireError as error:
+            self._board.refused += error.reason != Reason.CREDIT
+            log.debug("refused", **keys, reason=error.reason.value, why=str(error))
+            held = self._producers.find(name)
+            state = self._state(held) if held else {}
+            return state | {"type": "refused"} | keys | error.fields()
+        self._unacknowledged[name] = producer
+        return None
+
+    def _take(
+        self, producer: Producer, sequence: int, header: Header, frames: list[memoryview]
+    ) -> None:
+        if self._producers.is_duplicate(producer, sequence):
+            return
+        if self._board.state == DRAINING:
+            raise WireError(Reason.DRAINING, "the daemon is draining and takes no more batches")
+        size = size_of(frames)
+        if size > self._settings.max_batch_bytes:
+            problem = f"a batch of {size} bytes, at most {self._settings.max_batch_bytes} are taken"
+            raise WireError(Reason.TOO_LARGE, problem)
+        self._producers.check_room(producer, size)
+        batch, names = decode_batch(header, frames)
+        self._producers.accept(producer, size)
+        item = Accepted(
+            self._number, producer, producer.epoch, sequence, size, batch, names, time.monotonic()
+        )
+        self._number += 1
+        self._forward(item)
+
+    def _acknowledge(self, socket: zmq.Socket[bytes]) -> None:
+        for producer in self._unacknowledged.values():
+            self._send(socket, producer.route, self._state(producer) | {"type": "ack"})
+        self._unacknowledged.clear()
+        board, producers = self._board, self._producers
+        board.queued_bytes, board.queued_batches = producers.queued_bytes, producers.queued_batches
+        board.producers, board.active_producers = len(producers), producers.active
+        if board.state == DRAINING and not producers.queued_batches and not self.drained:
+            self.drained = True
+            self._ended()
+
+    def _state(self, producer: Producer) -> Header:
+        """What every answer says: cumulative, so that a lost one is made good by the next."""
+        return {
+            "state": self._board.state,
+            "producer": producer.name,
+            "epoch": producer.epoch,
+            "received": producer.received,
+            # nothing outlives the daemon yet: durable is what it has accepted
+            "durable": producer.received,
+            "matched": producer.matched,
+            "credit": self._producers.credit(producer),
+        }
+
+    def _send(self, socket: zmq.Socket[bytes], route: bytes, answer: Header) -> None:
+        header = {"v": PROTOCOL, "session": self._board.epoch} | answer
+        # a ROUTER drops what is for a peer that has gone or does not read: answers are cumulative
+        socket.send_multipart([route, pack(header)], zmq.NOBLOCK)

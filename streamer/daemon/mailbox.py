@@ -1,0 +1,70 @@
+"""A queue between two threads that can be polled together with sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """Items from any thread to one reader, which waits for ``fileno()`` to become readable.
+
+    It has no limit of its own: what may be in the daemon is bounded by the credit of producers.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def fileno(self) -> int:
+        """Readable while there is something to take."""
+        return self._reader
+
+    def put(self, item: T) -> None:
+        """Add an item and wake the reader."""
+        self._items.append(item)
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the reader look up, without an item."""
+        with self._lock:
+            if self._closed:
+                return
+            # a full pipe is readable already
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._writer, b"\0")
+
+    def wait(self, seconds: float) -> None:
+        """Return once there is something to take, after ``seconds`` at the latest."""
+        waiting = select.poll()
+        waiting.register(self._reader, select.POLLIN)
+        waiting.poll(int(seconds * 1000))
+
+    def take(self) -> list[T]:
+        """Everything that has been put since the last call."""
+        # wakes are taken before items, so that an item put in between leaves a wake behind
+        with contextlib.suppress(BlockingIOError):
+            while len(os.read(self._reader, 4096)) == 4096:
+                pass
+        taken: list[T] = []
+        while self._items:
+            taken.append(self._items.popleft())
+        return taken
+
+    def close(self) -> None:
+        """Give the pipe back; later items go nowhere."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._reader)
+                os.close(self._writer)

@@ -1,0 +1,148 @@
+"""Who sends what: one effect for every batch, and credit that bounds the daemon's memory.
+
+A batch is keyed by (producer, epoch, sequence). Sequences start at 1 and have no holes, so the
+highest sequence accepted in the highest epoch says of every batch whether it was taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streamer.wire import Reason, WireError
+
+MAX_PRODUCERS = 100_000
+# a producer counts as active this long after its last message
+ACTIVE_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Producer:
+    """What is known about one producer; ``route`` is the connection it was last heard on."""
+
+    name: str
+    epoch: int
+    route: bytes
+    heard: float
+    received: int = 0
+    matched: int = 0
+    queued_bytes: int = 0
+    told_credit: int = 0
+
+
+class Producers:
+    """All producers, and the bytes that each of them and all together have in the daemon.
+
+    limit: bytes that may be in the daemon. Credit is what a producer may have on its way beyond
+    what is received: its share of the limit, less what it has in the daemon already.
+    """
+
+    def __init__(self, limit: int, max_batch: int) -> None:
+        self.queued_bytes = 0
+        self.queued_batches = 0
+        self._limit = limit
+        self._max_batch = max_batch
+        self._known: dict[str, Producer] = {}
+        self._active: dict[str, Producer] = {}
+        # batches are credited from the moment the engine can take them
+        self.open = False
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def active(self) -> int:
+        """How many producers share the limit now."""
+        return len(self._active)
+
+    def find(self, name: str) -> Producer | None:
+        """The producer of this name, if it has been heard."""
+        return self._known.get(name)
+
+    def hear(self, name: str, epoch: int, route: bytes) -> Producer:
+        """The producer of a message; WireError if a later epoch of it has been seen."""
+        producer = self._known.get(name)
+        if producer is None:
+            self._make_room()
+            producer = self._known[name] = Producer(name, epoch, route, 0.0)
+        elif epoch < producer.epoch:
+            problem = f"epoch {epoch} of producer '{name}' has ended, it is in {producer.epoch}"
+            raise WireError(Reason.STALE_EPOCH, problem)
+        elif epoch > producer.epoch:
+            producer.epoch, producer.received, producer.matched = epoch, 0, 0
+        producer.route = route
+        producer.heard = time.monotonic()
+        self._active[name] = producer
+        return producer
+
+    def is_duplicate(self, producer: Producer, sequence: int) -> bool:
+        """Whether the batch has been accepted before; WireError if one is missing before it."""
+        if sequence > producer.received + 1:
+            expected = producer.received + 1
+            problem = f"batch {sequence} came, but batch {expected} is expected"
+            raise WireError(Reason.GAP, problem)
+        return sequence <= producer.received
+
+    def check_room(self, producer: Producer, size: int) -> None:
+        """WireError if a batch of ``size`` bytes must wait until others are matched."""
+        fits = producer.queued_bytes + size <= self._share()
+        if not self.open or not fits or self.queued_bytes + size > self._limit:
+            problem = "no credit: wait for it, then send the batch again"
+            raise WireError(Reason.CREDIT, problem)
+
+    def accept(self, producer: Producer, size: int) -> None:
+        """Count the next batch of a producer in."""
+        producer.received += 1
+        producer.queued_bytes += size
+        self.queued_bytes += size
+        self.queued_batches += 1
+
+    def finish(self, producer: Producer, epoch: int, size: int) -> None:
+        """Count a batch out: its results have been handed to the feed."""
+        producer.queued_bytes -= size
+        self.queued_bytes -= size
+        self.queued_batches -= 1
+        if producer.epoch == epoch:
+            producer.matched += 1
+
+    def credit(self, producer: Producer) -> int:
+        """Bytes that the producer may have on their way; remembered as told."""
+        producer.told_credit = self._credit(producer)
+        return producer.told_credit
+
+    def to_be_told(self) -> Iterator[Producer]:
+        """Producers that may be waiting for the credit that they have by now."""
+        for producer in self._active.values():
+            if producer.told_credit >= self._max_batch:
+                continue
+            credit = self._credit(producer)
+            enough = credit >= self._max_batch or producer.queued_bytes == 0
+            if credit > producer.told_credit and enough:
+                yield producer
+
+    def forget_idle(self) -> None:
+        """Producers that have been silent and wait for nothing leave their share to the others."""
+        before = time.monotonic() - ACTIVE_SECONDS
+        idle = [p for p in self._active.values() if p.heard < before and not p.queued_bytes]
+        for producer in idle:
+            del self._active[producer.name]
+
+    def _share(self) -> int:
+        return max(self._max_batch, self._limit // max(1, len(self._active)))
+
+    def _credit(self, producer: Producer) -> int:
+        if not self.open:
+            return 0
+        free = self._limit - self.queued_bytes
+        return max(0, min(free, self._share() - producer.queued_bytes))
+
+    def _make_room(self) -> None:
+        if len(self._known) < MAX_PRODUCERS:
+            return
+        # what never had a batch accepted leaves no trace that could be missed
+        self._known = {n: p for n, p in self._known.items() if p.received or p.queued_bytes}
+        self._active = {n: p for n, p in self._active.items() if n in self._known}
+        if len(self._known) >= MAX_PRODUCERS:
+            problem = f"more than {MAX_PRODUCERS} producers: use one name again, in a new epoch"
+            raise WireError(Reason.PRODUCERS, problem)

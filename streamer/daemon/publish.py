@@ -1,0 +1,120 @@
+"""What the feed says about one batch: which topics, in which order, with which columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer import reports
+from streamer.daemon.engine import Matched
+from streamer.errors import StreamerError
+from streamer.matching.result import MATCH, MISMATCH
+from streamer.targets import NO_SET
+from streamer.wire import Header
+
+Columns = dict[str, NDArray[Any]]
+Content = tuple[Header, Columns]
+
+
+class Publication:
+    """The messages of one batch, each computed only when asked for."""
+
+    def __init__(self, matched: Matched) -> None:
+        self._result = matched.result
+        self._targets = matched.dictionary.targets
+        self.summary = reports.reads(self._result, self._targets)
+        self._intervals: Columns | None = None
+        sums = {
+            name: int(self.summary[name].sum()) for name in ("windows", "matches", "mismatches")
+        }
+        self.counts = sums | {
+            "batches": 1,
+            "reads": len(self._result.batch),
+            "bases": int(self._result.batch.bases.size),
+            "skipped": int(self.summary["skipped"].sum()),
+            "reads_on_target": int((self.summary["best_target"] >= 0).sum()),
+            "new_kmers": int(self._result.new_kmers.size),
+        }
+
+    def has(self, topic: str) -> bool:
+        """Whether there is something to say; it depends on the stream only, not on who listens."""
+        counted = {"match": "matches", "mismatch": "mismatches", "delta": "new_kmers"}
+        if topic == "read":
+            return True
+        return self.counts[counted.get(topic, "windows")] > 0
+
+    def content(self, topic: str) -> Content:
+        """Header fields and columns of the message for a topic."""
+        makers: dict[str, Callable[[], Content]] = {
+            "match": lambda: self._events(MATCH),
+            "mismatch": lambda: self._events(MISMATCH),
+            "delta": self._delta,
+            "word": self._words,
+            "read": self._reads,
+        }
+        return makers[topic]()
+
+    def _events(self, event: int) -> Content:
+        if self._intervals is None:
+            self._intervals = reports.intervals(self._result)
+        chosen = self._intervals["event"] == event
+        picked = {name: values[chosen] for name, values in self._intervals.items()}
+        columns: Columns = {
+            "read": picked["read"].astype(np.uint32),
+            "start": picked["start"],
+            "end": picked["end"],
+            "windows": picked["windows"],
+        }
+        if event == MISMATCH:
+            return {}, columns
+        columns["target"] = picked["target"].astype(np.uint32)
+        present = [int(index) for index in np.unique(columns["target"]) if index != NO_SET]
+        return {"targets": [[index, self._targets.label(index)] for index in present]}, columns
+
+    def _delta(self) -> Content:
+        result = self._result
+        offsets = result.batch.offsets
+        read = np.searchsorted(offsets, result.new_starts, side="right") - 1
+        columns: Columns = {
+            "code": result.new_kmers,
+            "read": read.astype(np.uint32),
+            "start": result.new_starts - offsets[read],
+        }
+        return {"seeded": result.seeded}, columns
+
+    def _words(self) -> Content:
+        empty: Columns = {
+            "word": np.zeros(0, np.uint64),
+            "chunk_base": np.zeros(0, np.int64),
+            "chunk_version": np.zeros(0, np.int64),
+            "chunk_words": np.zeros(0, np.int64),
+        }
+        try:
+            chunks = self._result.words()
+        except (StreamerError, ValueError, OverflowError) as error:
+            return {"error": str(error)}, empty
+        if not chunks:
+            return {}, empty
+        columns: Columns = {
+            "word": np.concatenate([chunk.words for chunk in chunks]),
+            "chunk_base": np.array([chunk.base for chunk in chunks], dtype=np.int64),
+            "chunk_version": np.array([chunk.version for chunk in chunks], dtype=np.int64),
+            "chunk_words": np.array([chunk.words.size for chunk in chunks], dtype=np.int64),
+        }
+        return {}, columns
+
+    def _reads(self) -> Content:
+        columns: Columns = {
+            "read": self.summary["read"].astype(np.uint32),
+            "length": self.summary["length"],
+            "windows": self.summary["windows"],
+            "matches": self.summary["matches"],
+            "mismatches": self.summary["mismatches"],
+            "skipped": self.summary["skipped"],
+            "best_target": self.summary["best_target"].astype(np.int32),
+        }
+        present = [int(index) for index in np.unique(columns["best_target"]) if index >= 0]
+        return {"targets": [[index, self._targets.names[index]] for index in present]}, columns

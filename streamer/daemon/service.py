@@ -1,0 +1,190 @@
+"""The life of the daemon: start, run, drain, end; and what signals do to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import structlog
+import zmq
+
+from streamer.config import Config
+from streamer.daemon.board import DRAINING, ENDED, RUNNING, STARTING, Board
+from streamer.daemon.control import Control
+from streamer.daemon.engine import Engine
+from streamer.daemon.feed import Feed
+from streamer.daemon.ingest import Accepted, Ingest
+from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.worker import SocketWorker, Worker
+from streamer.endpoints import socket_path
+from streamer.errors import StreamerError
+
+_BIND_SECONDS = 10.0
+_JOIN_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
+# a batch this long in the engine is worth a warning
+_STALL_SECONDS = 10.0
+
+log = structlog.get_logger("daemon")
+
+
+class Service:
+    """A daemon in this process: ``start``, then ``wait`` until it has drained or failed."""
+
+    def __init__(self, config: Config) -> None:
+        self.board = Board(config)
+        self._changed: Mailbox[None] = Mailbox()
+        self._drain_wanted = ""
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        notify = self._changed.wake
+        self._feed = Feed(self.board, self._context, notify, self._finished)
+        self._engine = Engine(
+            self.board,
+            notify,
+            forward=self._feed.inbox.put,
+            wants_words=lambda: self._feed.wants("word"),
+            loaded=notify,
+        )
+        self._ingest = Ingest(self.board, self._context, notify, self._engine.inbox.put)
+        self._control = Control(self.board, self._context, notify, self.drain)
+        self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
+        self._workers: list[Worker] = [*self._sockets, self._engine]
+        self._stall_said = -1
+
+    def start(self) -> dict[str, str]:
+        """Bind all sockets and begin to load the dictionary; the endpoints as they are bound.
+
+        StreamerError if a socket cannot be bound; nothing is left behind then.
+        """
+        for worker in self._sockets:
+            worker.start()
+            if not worker.ready.wait(_BIND_SECONDS):
+                worker.error = TimeoutError(f"not bound within {_BIND_SECONDS:g} s")
+            if worker.error is not None:
+                error = worker.error
+                self._stop()
+                raise _as_streamer_error(worker, error)
+            self.board.endpoints[worker.name] = worker.endpoint
+        log.info("listening", **self.board.endpoints)
+        self._engine.start()
+        return dict(self.board.endpoints)
+
+    def drain(self, why: str) -> None:
+        """Finish what has been accepted, take nothing more, then end. From any thread."""
+        # a signal handler calls this too: no lock may be taken here that the main thread holds
+        self._drain_wanted = why
+        self._changed.wake()
+
+    def wait(self) -> None:
+        """Return once the daemon has drained; StreamerError if one of its threads has failed."""
+        try:
+            while not (self.board.state == DRAINING and self._ingest.drained):
+                self._changed.wait(_LOOK_SECONDS)
+                self._changed.take()
+                self._check()
+                self._advance()
+            self.board.state = ENDED
+        finally:
+            self._stop()
+        totals = self.board.totals.fields()
+        log.info("ended", **totals)
+
+    @property
+    def stuck(self) -> list[str]:
+        """Threads that have not ended although they were told to."""
+        return [worker.name for worker in self._workers if worker.is_alive()]
+
+    def socket_files(self) -> list[str]:
+        """The files of the sockets bound so far, for whoever must leave in a hurry."""
+        paths = (socket_path(endpoint) for endpoint in self.board.endpoints.values())
+        return [str(path) for path in paths if path is not None]
+
+    def _finished(self, item: Accepted) -> None:
+        self._engine.slots.release()
+        self._ingest.inbox.put(item)
+
+    def _check(self) -> None:
+        for worker in self._workers:
+            if worker.error is not None:
+                raise _as_streamer_error(worker, worker.error)
+
+    def _advance(self) -> None:
+        if self.board.state == STARTING and self._engine.ready.is_set():
+            self.board.state = RUNNING
+            self._ingest.open()
+            log.info("ready", **self.board.fields()["dictionary"])
+        if self._drain_wanted and self.board.state != DRAINING:
+            log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
+            self.board.state = DRAINING
+            self._ingest.inbox.wake()
+        busy = self._engine.working_on
+        if busy is not None and busy[0] != self._stall_said:
+            seconds = time.monotonic() - busy[1]
+            if seconds > _STALL_SECONDS:
+                self._stall_said = busy[0]
+                log.warning("slow batch", batch=busy[0], seconds=round(seconds, 1))
+
+    def _stop(self) -> None:
+        deadline = time.monotonic() + _JOIN_SECONDS
+        # the engine first, the feed last: it still has the end to say
+        for worker in (self._engine, self._ingest, self._control, self._feed):
+            worker.stop()
+            for inbox in (self._engine.inbox, self._ingest.inbox, self._feed.inbox):
+                inbox.wake()
+            if worker.ident is not None:
+                worker.join(max(0.0, deadline - time.monotonic()))
+        if self.stuck:
+            log.warning("threads did not end", threads=self.stuck)
+            return
+        for inbox in (self._engine.inbox, self._ingest.inbox, self._feed.inbox):
+            inbox.close()
+        self._changed.close()
+        self._context.term()
+
+
+def _as_streamer_error(worker: Worker, error: BaseException) -> StreamerError:
+    if isinstance(error, StreamerError):
+        return error
+    wrapped = StreamerError(f"the {worker.name} thread failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def run(config: Config, *, ready: Callable[[dict[str, str]], None] | None = None) -> None:
+    """Run a daemon until SIGINT or SIGTERM, or ``drain`` on its control socket, has drained it.
+
+    Call it in the main thread. A second signal ends the process at once. ``ready`` is called with
+    the endpoints as bound. StreamerError if the daemon cannot start or one of its threads fails.
+    """
+    service = Service(config)
+    signalled = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal signalled
+        if signalled:
+            for path in service.socket_files():
+                try:
+                    os.unlink(path)
+                except OSError:
+                    continue
+            os._exit(128 + number)
+        signalled = True
+        service.drain(signal.Signals(number).name)
+
+    previous: dict[int, Any] = {
+        n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        endpoints = service.start()
+        if ready is not None:
+            ready(endpoints)
+        service.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if service.stuck:
+        os._exit(0)
