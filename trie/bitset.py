@@ -97,7 +97,7 @@ def _insert_codes(words, codes, part, part_bits, new):  # type: ignore[no-untype
 
 @njit(cache=True, nogil=True)
 def _grow_windows(  # type: ignore[no-untyped-def]
-    words, bases, offsets, k, canonical, seed_end, state, part, part_bits,
+    words, bases, offsets, k, canonical, seed_end, stop, state, part, part_bits,
     events, new_codes, new_positions, filled,
 ):  # fmt: skip
     """As ``trie.table_kernels.grow_windows``, but there is always room."""
@@ -106,11 +106,11 @@ def _grow_windows(  # type: ignore[no-untyped-def]
     next_codes = np.empty(BLOCK, dtype=np.uint64)
     next_positions = np.empty(BLOCK, dtype=np.uint64)
     last_seed = np.int64(seed_end) - np.int64(k)
-    total = np.uint64(bases.size)
+    end = np.uint64(stop)
     filled = np.uint64(filled)
     count = 0
-    while count > 0 or state[0] < total:
-        rolled = roll_block(bases, offsets, k, canonical, total, state, next_codes, next_positions)
+    while count > 0 or state[0] < end:
+        rolled = roll_block(bases, offsets, k, canonical, end, state, next_codes, next_positions)
         n = 0
         for j in range(rolled):
             code = next_codes[j]
@@ -221,6 +221,7 @@ class KmerBitset:
         offsets: NDArray[np.int64],
         canonical: bool,
         seed_end: int,
+        stop: int,
         state: NDArray[np.uint64],
         part: int,
         part_bits: int,
@@ -232,7 +233,7 @@ class KmerBitset:
         """Insert the windows of one part in stream order; how many are new so far."""
         total = int(
             _grow_windows(
-                self._words, bases, offsets, self.k, canonical, seed_end, state, part, part_bits,
+                self._words, bases, offsets, self.k, canonical, seed_end, stop, state, part, part_bits,
                 events, new_codes, new_positions, filled,
             )
         )  # fmt: skip

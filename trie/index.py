@@ -25,6 +25,8 @@ __all__ = ["MATCH", "MISMATCH", "NO_VALUE", "KmerIndex"]
 
 _ALWAYS_BITSET_K = 12
 _PARALLEL_FROM = 1 << 16
+# what the parts add in this many symbols waits in L3 to be merged
+_SLAB = 1 << 18
 _NO_EVENTS = np.empty(0, dtype=np.uint8)
 
 
@@ -178,23 +180,53 @@ class KmerIndex:
         bases, offsets = check_batch(bases, offsets)
         events = _results(events, bases.size, np.uint8, 0)
         part_bits = _part_bits(threads, bases.size)
-        parts = 1 << part_bits
         # pages that no new k-mer is written to are never made
-        codes = np.empty((parts, bases.size), dtype=np.uint64)
-        positions = np.empty((parts, bases.size), dtype=np.int64)
-        states = [start_state(offsets, np.uint64(0)) for _ in range(parts)]
-        filled = [0] * parts
+        new_codes = np.empty(bases.size, dtype=np.uint64)
+        new_positions = np.empty(bases.size, dtype=np.int64)
+        states = [start_state(offsets, np.uint64(0)) for _ in range(1 << part_bits)]
+        grow = partial(self._grow_to, bases, offsets, canonical, seed_end, states, part_bits)
+        if part_bits == 0:
+            rows = new_codes[np.newaxis], new_positions[np.newaxis]
+            total = grow(bases.size, events, *rows, threads)[0]
+        else:
+            total = 0
+            shape = (len(states), min(_SLAB, bases.size))
+            rows = np.empty(shape, dtype=np.uint64), np.empty(shape, dtype=np.int64)
+            for start in range(0, bases.size, _SLAB):
+                stop = min(start + _SLAB, bases.size)
+                filled = grow(stop, _NO_EVENTS, *rows, threads)
+                merge_parts(
+                    bases, offsets, self.k, seed_end, start, stop, *rows, filled,
+                    events, new_codes[total:], new_positions[total:], threads,
+                )  # fmt: skip
+                total += sum(filled)
+        return _trimmed(new_codes, total), _trimmed(new_positions, total)
+
+    def _grow_to(
+        self,
+        bases: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        canonical: bool,
+        seed_end: int,
+        states: list[NDArray[np.uint64]],
+        part_bits: int,
+        stop: int,
+        events: NDArray[np.uint8],
+        codes: NDArray[np.uint64],
+        positions: NDArray[np.int64],
+        threads: int,
+    ) -> list[int]:
+        """Let every part take the windows that end before ``stop``; how many were new to each."""
+        filled = [0] * len(states)
         while True:
-            store = self._store
-            unfinished = [part for part in range(parts) if states[part][0] < bases.size]
+            unfinished = [part for part, state in enumerate(states) if state[0] < stop]
             if not unfinished:
-                break
+                return filled
             counts = run_all(
                 [
                     partial(
-                        store.grow, bases, offsets, canonical, seed_end, states[part], part,
-                        part_bits, _NO_EVENTS if part_bits else events, codes[part],
-                        positions[part], filled[part],
+                        self._store.grow, bases, offsets, canonical, seed_end, stop, states[part],
+                        part, part_bits, events, codes[part], positions[part], filled[part],
                     )
                     for part in unfinished
                 ],
@@ -202,13 +234,8 @@ class KmerIndex:
             )  # fmt: skip
             for part, count in zip(unfinished, counts, strict=True):
                 filled[part] = count
-            if any(states[part][0] < bases.size for part in unfinished):
+            if any(states[part][0] < stop for part in unfinished):
                 self._enlarge(threads)
-        if part_bits == 0:
-            return _trimmed(codes[0], filled[0]), _trimmed(positions[0], filled[0])
-        return merge_parts(
-            bases, offsets, self.k, seed_end, codes, positions, filled, events, threads
-        )
 
     def _enlarge(self, threads: int) -> None:
         """Double the table, or turn it into a bitset where that is no larger."""

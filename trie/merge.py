@@ -63,21 +63,27 @@ def merge_parts(
     offsets: NDArray[np.int64],
     k: int,
     seed_end: int,
+    start: int,
+    stop: int,
     codes: NDArray[np.uint64],
     positions: NDArray[np.int64],
     filled: list[int],
     events: NDArray[np.uint8],
+    out_codes: NDArray[np.uint64],
+    out_positions: NDArray[np.int64],
     threads: int,
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The new k-mers of all parts (rows of ``codes`` and ``positions``) by position; writes events."""
-    total = sum(filled)
-    out_codes = np.empty(total, dtype=np.uint64)
-    out_positions = np.empty(total, dtype=np.int64)
+) -> None:
+    """Gather the new k-mers of all parts (rows of ``codes`` and ``positions``) by position.
+
+    Writes the events of the windows that end at a symbol of [start, stop) too.
+    """
+    first = max(0, start - k + 1)
+    last = max(0, stop - k + 1)
     tasks = []
-    for start, stop in split_range(0, bases.size, threads, align=_SPAN):
+    for low, high in split_range(first, last, threads, align=_SPAN):
         cuts = np.array(
             [
-                np.searchsorted(row[:count], (start, stop))
+                np.searchsorted(row[:count], (low, high))
                 for row, count in zip(positions, filled, strict=True)
             ],
             dtype=np.int64,
@@ -85,9 +91,8 @@ def merge_parts(
         cursors, ends = np.ascontiguousarray(cuts.T)
         tasks.append(
             partial(
-                _merge_range, bases, offsets, k, seed_end - k, start, stop, codes, positions,
+                _merge_range, bases, offsets, k, seed_end - k, low, high, codes, positions,
                 cursors, ends, events, out_codes, out_positions, int(cursors.sum()),
             )
         )  # fmt: skip
     run_all(tasks, threads)
-    return out_codes, out_positions

@@ -74,7 +74,7 @@ class KmerTable:
         self._allocate(self._bucket_bits + 1)
         tasks = [
             partial(
-                kernels.move_regions,
+                kernels.double_regions,
                 old_keys, old_stored, self._keys, self._shift, self._stored, first, last,
             )
             for first, last in split_range(0, REGIONS, threads)
@@ -131,6 +131,7 @@ class KmerTable:
         offsets: NDArray[np.int64],
         canonical: bool,
         seed_end: int,
+        stop: int,
         state: NDArray[np.uint64],
         part: int,
         part_bits: int,
@@ -141,12 +142,12 @@ class KmerTable:
     ) -> int:
         """Insert the windows of one part in stream order from ``state`` on; how many are new so far.
 
-        ``state[0]`` below the number of bases means that the table must be enlarged first.
+        ``state[0]`` below ``stop`` means that the table must be enlarged first.
         """
         return int(
             kernels.grow_windows(
                 self._keys, self._shift, self._stored, self._counts, self._limit, bases, offsets,
-                self.k, canonical, seed_end, state, part, part_bits, events, new_codes,
+                self.k, canonical, seed_end, stop, state, part, part_bits, events, new_codes,
                 new_positions, filled,
             )
         )  # fmt: skip

@@ -22,6 +22,7 @@ from trie.buckets import (
     FREE,
     REGION_BITS,
     REGIONS,
+    SLOTS,
     code_of,
     equal_mask,
     find_slot,
@@ -30,7 +31,7 @@ from trie.buckets import (
     key_of,
     region_of,
 )
-from trie.intrinsics import prefetch, trailing_zeros
+from trie.intrinsics import popcount, prefetch, trailing_zeros
 from trie.windows import BLOCK, roll_block, start_state
 
 NO_VALUE: Final = np.uint32(0xFFFFFFFF)
@@ -38,6 +39,7 @@ MATCH: Final = np.uint8(1)
 MISMATCH: Final = np.uint8(2)
 
 _LATE: Final = 32
+_STRAYS: Final = 512
 _LAST: Final = np.uint64(7)
 
 
@@ -184,16 +186,15 @@ def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part,
 
 @njit(cache=True, nogil=True)
 def grow_windows(  # type: ignore[no-untyped-def]
-    keys, shift, stored, counts, limit, bases, offsets, k, canonical, seed_end,
+    keys, shift, stored, counts, limit, bases, offsets, k, canonical, seed_end, stop,
     state, part, part_bits, events, new_codes, new_positions, filled,
 ):  # fmt: skip
     """Insert the windows of one part in stream order, from ``state`` on.
 
     New k-mers are appended to ``new_codes`` and ``new_positions`` (``filled`` are there already);
-    returns how many these then are. Stops before the end of the batch (state[0] tells) where the
+    returns how many these then are. Ends at symbol ``stop``, or before it (state[0] tells) where the
     table must double. ``events`` is written unless it is empty.
     """
-    one = np.uint64(1)
     local = counts.copy()
     waiting = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
@@ -201,15 +202,15 @@ def grow_windows(  # type: ignore[no-untyped-def]
     next_positions = np.empty(BLOCK, dtype=np.uint64)
     resume = state.copy()
     last_seed = np.int64(seed_end) - np.int64(k)
-    total = np.uint64(bases.size)
+    end = np.uint64(stop)
     filled = np.uint64(filled)
     count = 0
-    while count > 0 or state[0] < total:
+    while count > 0 or state[0] < end:
         if _tight(local, limit):
             state[:] = resume  # the waiting block is rolled again after the doubling
             break
         resume[:] = state
-        rolled = roll_block(bases, offsets, k, canonical, total, state, next_keys, next_positions)
+        rolled = roll_block(bases, offsets, k, canonical, end, state, next_keys, next_positions)
         n = 0
         for j in range(rolled):
             key = key_of(next_keys[j])
@@ -242,21 +243,60 @@ def grow_windows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def move_regions(old_keys, old_stored, keys, shift, stored, first, last):  # type: ignore[no-untyped-def]
-    """Move the regions first..last-1 of a table into an empty larger one, forwards in both."""
-    size = old_keys.size // REGIONS
-    for i in range(first * size, last * size):
-        key = old_keys[i]
-        if key != FREE:
-            bucket = home(key, shift)
-            free = equal_mask(keys, bucket, FREE)
-            if free != 0:
-                slot = bucket + np.uint64(trailing_zeros(free))
-            else:
-                slot = find_spilled(keys, shift, bucket, key)
-            keys[slot] = key
-            if stored.size > 0:
-                stored[slot] = old_stored[i]
+def _place(keys, shift, stored, key, value):  # type: ignore[no-untyped-def]
+    """Put a key that the table does not hold into the first free slot from its home on."""
+    bucket = home(key, shift)
+    free = equal_mask(keys, bucket, FREE)
+    if free != 0:
+        slot = bucket + np.uint64(trailing_zeros(free))
+    else:
+        slot = find_spilled(keys, shift, bucket, key)
+    keys[slot] = key
+    if stored.size > 0:
+        stored[slot] = value
+
+
+@njit(cache=True, nogil=True)
+def double_regions(old_keys, old_stored, keys, shift, stored, first, last):  # type: ignore[no-untyped-def]
+    """Move the regions first..last-1 of a table into an empty one of twice the size.
+
+    Old bucket i splits into 2i and 2i + 1; how full these are stays in a register, since a compare
+    of a whole line right behind a store into it would wait for the store. Keys that had spilled
+    out of their bucket are placed one by one, a few hundred at a time.
+    """
+    strays = np.empty(_STRAYS, dtype=np.uint64)
+    stray_values = np.empty(_STRAYS, dtype=np.uint32)
+    stray = 0
+    with_values = stored.size > 0
+    eight = np.uint64(8)
+    size = np.uint64(old_keys.size // REGIONS)
+    for bucket in range(np.uint64(first) * size, np.uint64(last) * size, eight):
+        occupied = eight - np.uint64(popcount(equal_mask(old_keys, bucket, FREE)))
+        target = bucket << np.uint64(1)
+        # the low byte counts the keys of bucket 2i, the next one those of 2i + 1
+        fill = np.uint64(8 - popcount(equal_mask(keys, target, FREE)))
+        fill |= np.uint64(8 - popcount(equal_mask(keys, target + eight, FREE))) << eight
+        for i in range(bucket, bucket + occupied):
+            key = old_keys[i]
+            half = ((key >> shift) & np.uint64(1)) << np.uint64(3)
+            at = (fill >> half) & np.uint64(255)
+            if home(key, shift) == target + half and at < eight:
+                slot = target + half + at
+                keys[slot] = key
+                fill += np.uint64(1) << half
+                if with_values:
+                    stored[slot] = old_stored[i]
+                continue
+            strays[stray] = key
+            if with_values:
+                stray_values[stray] = old_stored[i]
+            stray += 1
+        if stray > _STRAYS - SLOTS:
+            for i in range(stray):
+                _place(keys, shift, stored, strays[i], stray_values[i])
+            stray = 0
+    for i in range(stray):
+        _place(keys, shift, stored, strays[i], stray_values[i])
 
 
 @njit(cache=True, nogil=True)
