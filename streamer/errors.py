@@ -54,4 +54,7 @@ class ConfigError(StreamerError):
 
     def lines(self) -> list[str]:
         """One line a fault."""
-        return [f"{self.source}: {key}: {what}" if key else f"{self.source}: {what}" for key, what in self.faults]
+        return [
+            f"{self.source}: {key}: {what}" if key else f"{self.source}: {what}"
+            for key, what in self.faults
+        ]

@@ -60,7 +60,9 @@ class ReadBatch:
     @classmethod
     def from_sequences(cls, names: Sequence[str], sequences: Sequence[str]) -> ReadBatch:
         """A batch of separate sequences (letters); BadReadError names the first bad read."""
-        return cls.from_letters(names, offsets_of(sequences), "".join(sequences).encode("latin-1", "replace"))
+        return cls.from_letters(
+            names, offsets_of(sequences), "".join(sequences).encode("latin-1", "replace")
+        )
 
 
 def offsets_of(sequences: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:

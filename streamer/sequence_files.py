@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, BinaryIO
 
@@ -24,7 +26,12 @@ STDIN = "-"
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
 
-_COMPRESSIONS = ((b"\x1f\x8b", "gz"), (b"BZh", "bz2"), (b"\xfd7zXZ\x00", "xz"), (b"\x28\xb5\x2f\xfd", "zst"))
+_COMPRESSIONS = (
+    (b"\x1f\x8b", "gz"),
+    (b"BZh", "bz2"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zst"),
+)
 
 
 def shown_name(path: str) -> str:
@@ -33,24 +40,53 @@ def shown_name(path: str) -> str:
 
 
 def read_batches(
-    paths: Iterable[str], *, batch_bases: int = BATCH_BASES, batch_reads: int = BATCH_READS
+    paths: Iterable[str],
+    *,
+    batch_bases: int = BATCH_BASES,
+    batch_reads: int = BATCH_READS,
+    on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[ReadBatch]:
     """All reads of the files, in order, in batches that end once they hold ``batch_bases`` bases.
 
     A batch holds reads of one file, so that its errors have a place. The reads before a faulty
     record are yielded before DataError is raised, so that nothing that was read is lost.
+    ``on_bytes`` is told how many (compressed) bytes of the files have been read so far.
     """
+    done = 0
     for path in paths:
-        yield from _batches_of_file(path, batch_bases, batch_reads)
+        with ExitStack() as stack:
+            source = _Source(path, stack)
+            for batch in _batches_of_file(source, batch_bases, batch_reads):
+                if on_bytes is not None:
+                    on_bytes(done + source.bytes_read())
+                yield batch
+            done += source.bytes_read()
+        if on_bytes is not None:
+            on_bytes(done)
 
 
-def _batches_of_file(path: str, batch_bases: int, batch_reads: int) -> Iterator[ReadBatch]:
+def size_of_files(paths: Iterable[str]) -> int | None:
+    """Bytes in all files together; None if one has no size (a pipe, standard input)."""
+    sizes = []
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        sizes.append(status.st_size)
+    return sum(sizes)
+
+
+def _batches_of_file(source: _Source, batch_bases: int, batch_reads: int) -> Iterator[ReadBatch]:
+    path = source.path
     names: list[str] = []
     sequences: list[str] = []
     size = 0
     first = 1
     try:
-        for name, sequence in _records(path):
+        for name, sequence in _records(source):
             names.append(name)
             sequences.append(sequence)
             size += len(sequence)
@@ -82,43 +118,40 @@ def _encoded(path: str, first: int, names: list[str], sequences: list[str]) -> I
     yield batch
 
 
-def _records(path: str) -> Iterator[tuple[str, str]]:
+def _records(source: _Source) -> Iterator[tuple[str, str]]:
     """(first word of the header, letters) of every record; DataError for what cannot be read."""
-    number = 0
-    with ExitStack() as stack:
-        try:
-            reader = _open(path, stack)
-            for number in itertools.count(1):
-                record = next(reader, None)
-                if record is None:
-                    return
-                yield record.id, record.sequence
-        except dnaio.FileFormatError as error:
-            line = "" if error.line is None else f" (line {error.line + 1})"
-            problem = f"not valid {error.format}{line}: {error.message}"
-        except (EOFError, UnicodeError) as error:
-            problem = str(error)
-            if isinstance(error, EOFError):
-                problem = "the compressed file ends too early: it is truncated"
-            elif isinstance(error, UnicodeError):
-                problem = "a byte that is not text"
-        except IsADirectoryError:
-            raise DataError("is a directory, not a sequence file", file=shown_name(path)) from None
-        except FileNotFoundError:
-            raise DataError("no such file", file=shown_name(path)) from None
-        except PermissionError:
-            raise DataError("permission denied", file=shown_name(path)) from None
-        except _READ_ERRORS as error:
-            problem = f"cannot be read: {str(error) or type(error).__name__}"
-    raise DataError(problem, file=shown_name(path), record=max(number, 1))
+    record_number: int | None = None
+    try:
+        reader = source.records()
+        for record_number in itertools.count(1):  # noqa: B007 (read where an error is caught)
+            record = next(reader, None)
+            if record is None:
+                return
+            yield record.id, record.sequence
+    except dnaio.FileFormatError as error:
+        line = "" if error.line is None else f" (line {error.line + 1})"
+        problem = f"not valid {error.format}{line}: {error.message}"
+    except EOFError:
+        problem = "the compressed file ends too early: it is truncated"
+    except UnicodeError:
+        problem = "holds a byte that is not text"
+    except FileNotFoundError:
+        problem = "no such file"
+    except IsADirectoryError:
+        problem = "is a directory, not a sequence file"
+    except PermissionError:
+        problem = "permission denied"
+    except _READ_ERRORS as error:
+        problem = f"cannot be read: {str(error) or type(error).__name__}"
+    raise DataError(problem, file=source.shown, record=record_number)
 
 
-def _read_errors() -> tuple[type[BaseException], ...]:
+def _read_errors() -> tuple[type[Exception], ...]:
     """What the decompressors and the BAM reader raise for damaged content."""
     import lzma
     import zlib
 
-    errors: list[type[BaseException]] = [OSError, ValueError, zlib.error, lzma.LZMAError]
+    errors: list[type[Exception]] = [OSError, ValueError, zlib.error, lzma.LZMAError]
     try:
         from isal.isal_zlib import error as isal_error
 
@@ -136,31 +169,53 @@ def _read_errors() -> tuple[type[BaseException], ...]:
 _READ_ERRORS = _read_errors()
 
 
-def _open(path: str, stack: ExitStack) -> Iterator[Any]:
-    """An iterator of dnaio records over a file of any known format and compression."""
-    raw: BinaryIO = sys.stdin.buffer if path == STDIN else stack.enter_context(open(path, "rb"))
-    magic = _peek(raw, 6)
-    compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
-    plain = raw
-    if compression is not None:
-        plain = stack.enter_context(xopen(raw, "rb", format=compression))
-    if not hasattr(plain, "peek"):
-        plain = stack.enter_context(io.BufferedReader(plain))  # type: ignore[type-var]
-    start = _peek(plain, 256).lstrip()
-    if not start:
-        return iter(())
-    if start.startswith(b"BAM\x01"):
-        fileformat = "bam"
-    elif start[:1] in (b">", b"#"):
-        fileformat = "fasta"
-    elif start[:1] == b"@":
-        fileformat = "fastq"
-    else:
-        raise DataError(
-            "is no FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')",
-            file=shown_name(path),
-        )
-    return iter(stack.enter_context(dnaio.open(plain, fileformat=fileformat)))
+class _Source:
+    """One input: opened, decompressed and told apart by content."""
+
+    def __init__(self, path: str, stack: ExitStack) -> None:
+        self.path = path
+        self.shown = shown_name(path)
+        self._stack = stack
+        self._raw: BinaryIO | None = None
+
+    def bytes_read(self) -> int:
+        """How far the file has been read, in its own (compressed) bytes; 0 if unknown."""
+        if self._raw is None or not self._raw.seekable():
+            return 0
+        return self._raw.tell()
+
+    def records(self) -> Iterator[Any]:
+        """dnaio records of a file of any known format and compression."""
+        if self.path == STDIN:
+            self._raw = sys.stdin.buffer
+        else:
+            self._raw = self._stack.enter_context(open(self.path, "rb"))
+        plain: Any = self._raw
+        magic = _peek(plain, 6)
+        compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
+        if compression is not None:
+            # gzip on a thread of isal's; the others in this process, whose errors can be told apart
+            threads = 1 if compression == "gz" else 0
+            plain = self._stack.enter_context(
+                xopen(plain, "rb", format=compression, threads=threads)
+            )
+        if not hasattr(plain, "peek"):
+            plain = self._stack.enter_context(io.BufferedReader(plain))
+        start = _peek(plain, 256).lstrip()
+        if not start:
+            return iter(())
+        if start.startswith(b"BAM\x01"):
+            fileformat = "bam"
+        elif start[:1] in (b">", b"#"):
+            fileformat = "fasta"
+        elif start[:1] == b"@":
+            fileformat = "fastq"
+        else:
+            problem = "is no FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
+            raise DataError(problem, file=self.shown)
+        # given an opener, dnaio also closes what it opened
+        reader = dnaio.open(self.path, fileformat=fileformat, opener=lambda path, mode: plain)
+        return iter(self._stack.enter_context(reader))
 
 
 def _peek(file: Any, count: int) -> bytes:

@@ -167,7 +167,10 @@ def _intern(owners, bounds):  # type: ignore[no-untyped-def]
             table = np.full(2 * table.size, -1, dtype=np.int64)
             for i in range(count):
                 r = representative[i]
-                at = np.int64(_hash_run(owners, bounds[r], bounds[r + 1]) >> np.uint64(20)) % table.size
+                at = (
+                    np.int64(_hash_run(owners, bounds[r], bounds[r + 1]) >> np.uint64(20))
+                    % table.size
+                )
                 while table[at] >= 0:
                     at = (at + 1) % table.size
                 table[at] = i

@@ -51,7 +51,9 @@ def _translate(letters, table, codes):  # type: ignore[no-untyped-def]
     return seen
 
 
-def as_letters(sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8]) -> NDArray[np.uint8]:
+def as_letters(
+    sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8],
+) -> NDArray[np.uint8]:
     """The letters of a sequence as a uint8 array, without a copy where there is none needed."""
     if isinstance(sequence, np.ndarray):
         return np.ascontiguousarray(sequence, dtype=np.uint8)

@@ -18,9 +18,7 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
         array_type, index_type = signature.args
         data = context.make_array(array_type)(context, builder, args[0]).data
         offset = context.cast(builder, args[1], index_type, types.intp)
-        pointer = builder.bitcast(
-            builder.gep(data, [offset]), ir.IntType(8).as_pointer()
-        )
+        pointer = builder.bitcast(builder.gep(data, [offset]), ir.IntType(8).as_pointer())
         int32 = ir.IntType(32)
         function = builder.module.declare_intrinsic(
             "llvm.prefetch",

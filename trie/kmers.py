@@ -6,6 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from trie.codes import reverse_complement_code
+
 
 def window_codes(
     bases: NDArray[np.uint8], offsets: NDArray[np.int64], k: int, *, canonical: bool
@@ -45,3 +47,21 @@ def _window_codes(bases, offsets, k, canonical, codes, starts):  # type: ignore[
                 starts[count] = i - k + 1
                 count += 1
     return count
+
+
+def with_reverse_complements(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
+    """The codes followed by the codes of their reverse complements, uint64[2n]."""
+    return np.concatenate((codes, reverse_complement_code_array(codes, k)))
+
+
+def reverse_complement_code_array(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
+    """The code of the reverse complement of each k-mer."""
+    return _reverse_complements(np.ascontiguousarray(codes, dtype=np.uint64), k)
+
+
+@njit(cache=True, nogil=True)
+def _reverse_complements(codes, k):  # type: ignore[no-untyped-def]
+    out = np.empty_like(codes)
+    for i in range(codes.size):
+        out[i] = reverse_complement_code(codes[i], k)
+    return out

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def usable_cores() -> int:
-    """The cores this process may run on (a container's or a batch system's share, not the host's)."""
+    """The cores this process may run on: a container's or a batch system's share of the host's."""
     return len(os.sched_getaffinity(0))
 
 
@@ -38,7 +38,10 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
 
 def split_range(start: int, stop: int, parts: int, *, align: int = 1) -> list[tuple[int, int]]:
-    """Cut [start, stop) into at most ``parts`` ranges of nearly equal length, cuts at multiples of ``align``."""
+    """Cut [start, stop) into at most ``parts`` ranges of nearly equal length.
+
+    Cuts lie at multiples of ``align`` from ``start``.
+    """
     parts = max(1, min(parts, (stop - start) // max(align, 1)))
     cuts = [start + (stop - start) * i // parts // align * align for i in range(parts)] + [stop]
     cuts[0] = start

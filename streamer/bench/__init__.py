@@ -1,0 +1,1 @@
+"""Benchmarks: each returns rows of figures; the command line prints them."""

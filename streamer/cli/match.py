@@ -1,0 +1,214 @@
+"""``streamer match``: exact matching of read files against a dictionary."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamer.cli.choices import DeviceChoice, FormatChoice, StrandsChoice
+from streamer.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from streamer.matching import BatchResult
+    from streamer.targets import Dictionary
+
+
+class Mode(StrEnum):
+    """Whether the dictionary grows."""
+
+    FROZEN = "frozen"
+    GROW = "grow"
+
+
+class Report(StrEnum):
+    """What a row stands for."""
+
+    WINDOWS = "windows"
+    INTERVALS = "intervals"
+    READS = "reads"
+
+
+class KernelChoice(StrEnum):
+    """How windows are looked up."""
+
+    AUTO = "auto"
+    INDEX = "index"
+    WALK = "walk"
+
+
+class Semantics(StrEnum):
+    """What a distance means."""
+
+    LEVENSHTEIN = "levenshtein"
+    LTB = "ltb"
+
+
+def match(
+    reads: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="READS...",
+            help="FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input.",
+        ),
+    ],
+    k: Annotated[int, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")],
+    dictionary: Annotated[
+        list[str] | None,
+        typer.Option("--dictionary", "-d", metavar="FASTX", help="Targets; may be given again."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", min=0, help="Start from the k-mers in the first so many bases of the reads."
+        ),
+    ] = None,
+    report: Annotated[
+        Report, typer.Option("--report", help="One row for each of these.")
+    ] = Report.INTERVALS,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(
+            "--mode",
+            help="[default: frozen with --dictionary, grow with --seed]",
+            show_default=False,
+        ),
+    ] = None,
+    strands: Annotated[
+        StrandsChoice, typer.Option("--strands", help="Which orientations are one k-mer.")
+    ] = StrandsChoice.CANONICAL,
+    distance: Annotated[
+        int,
+        typer.Option("--distance", "-D", min=0, max=4, help="Edits allowed; 0 in this version."),
+    ] = 0,
+    semantics: Annotated[
+        Semantics, typer.Option("--semantics", help="What a distance means.", hidden=True)
+    ] = Semantics.LEVENSHTEIN,
+    kernel: Annotated[
+        KernelChoice,
+        typer.Option("--kernel", help="index, or walk over the Tree Bitmap; equal events."),
+    ] = KernelChoice.AUTO,
+    chunk: Annotated[
+        int, typer.Option("--chunk", min=1, help="Bases in a chunk of the stream, at least k.")
+    ] = 1_000_000,
+    device: Annotated[
+        DeviceChoice, typer.Option("--device", help="Where to match.")
+    ] = DeviceChoice.AUTO,
+    threads: Annotated[
+        int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
+    ] = 0,
+    format_: Annotated[
+        FormatChoice, typer.Option("--format", help="Form of the rows.")
+    ] = FormatChoice.TSV,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="FILE", help="Write rows there.")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")
+    ] = False,
+) -> None:
+    """Match reads against a dictionary of k-mers, exactly.
+
+    The dictionary is every window of the FASTX records (--dictionary), or grows from the
+    reads themselves (--seed). Rows go to standard output.
+    """
+    if (dictionary is None) == (seed is None):
+        message = "give either --dictionary FASTX or --seed N"
+        raise UsageError(message)
+    if chunk < k:
+        message = f"--chunk {chunk} is shorter than a k-mer (-k {k})"
+        raise UsageError(message)
+    if distance:
+        message = f"--distance {distance}: this version matches exactly, --distance 0"
+        raise UsageError(message)
+    if [*reads, *(dictionary or [])].count("-") > 1:
+        message = "standard input (-) can be read only once"
+        raise UsageError(message)
+    chosen_mode = mode or (Mode.GROW if dictionary is None else Mode.FROZEN)
+
+    from streamer.compiling import compile_notice
+    from streamer.devices import choose_device
+    from streamer.targets import Dictionary
+
+    choose_device(device.value, quiet=quiet)
+    with compile_notice(quiet=quiet):
+        if dictionary is None:
+            known = Dictionary.empty(k, strands.value)
+        else:
+            known = Dictionary.from_files(dictionary, k, strands.value)
+        _match_files(
+            reads,
+            known,
+            mode=chosen_mode,
+            seed=seed or 0,
+            report=report,
+            kernel=kernel,
+            chunk=chunk,
+            threads=threads,
+            format_=format_,
+            output=output,
+            quiet=quiet,
+        )
+
+
+def _match_files(
+    reads: list[str],
+    known: Dictionary,
+    *,
+    mode: Mode,
+    seed: int,
+    report: Report,
+    kernel: KernelChoice,
+    chunk: int,
+    threads: int,
+    format_: FormatChoice,
+    output: str | None,
+    quiet: bool,
+) -> None:
+    from contextlib import closing
+
+    from streamer import reports
+    from streamer.cli.progress import progress
+    from streamer.matching import Matcher
+    from streamer.output import RowWriter
+    from streamer.prefetch import prefetched
+    from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
+
+    columns = {
+        Report.WINDOWS: reports.WINDOW_COLUMNS,
+        Report.INTERVALS: reports.INTERVAL_COLUMNS,
+        Report.READS: reports.READ_COLUMNS,
+    }[report]
+    matcher = Matcher(
+        known, mode=mode.value, seed_bases=seed, kernel=kernel.value, chunk=chunk, threads=threads
+    )
+    with (
+        closing(matcher),
+        RowWriter(output, format_.value, columns) as writer,
+        progress("matching", size_of_files(reads), quiet=quiet) as show,
+    ):
+        batches = read_batches(reads, batch_bases=max(chunk, BATCH_BASES), on_bytes=show)
+        for batch in prefetched(batches):
+            result = matcher.match(batch, want_depths=report is Report.WINDOWS)
+            writer.write(_table(report, result, known))
+
+
+def _table(report: Report, result: BatchResult, known: Dictionary) -> pl.DataFrame:
+    from streamer import reports
+    from streamer.output import report_table
+
+    if report is Report.WINDOWS:
+        columns = reports.windows(result)
+    elif report is Report.INTERVALS:
+        columns = reports.intervals(result)
+    else:
+        columns = reports.reads(result, known.targets)
+    return report_table(columns, result.batch.names, known.targets)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("match")(match)

@@ -1,0 +1,47 @@
+"""A progress bar on a terminal for what takes more than two seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+SHOW_AFTER_SECONDS = 2.0
+
+
+@contextmanager
+def progress(label: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A function that takes the bytes done so far (of ``total``) and shows them.
+
+    Nothing is shown unless standard error is a terminal and two seconds have passed.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import TransferSpeedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(label, total=total)
+    started = time.monotonic()
+
+    def show(done: int) -> None:
+        if not bar.live.is_started and time.monotonic() - started > SHOW_AFTER_SECONDS:
+            bar.start()
+        bar.update(task, completed=done)
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()

@@ -1,0 +1,93 @@
+"""What matching one batch of reads gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.reads import ReadBatch
+from trie.words import pack_events
+
+NONE, MATCH, MISMATCH = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Depths:
+    """How deep each window went, and on which snapshots.
+
+    depths: uint8[symbols], at each window start the depth of its event (k for a match,
+    1 + the longest prefix in the trie for a mismatch). nodes: uint32[symbols], the trie node that
+    holds the deepest state reached. chunks: int64[chunks, 2], first and last-plus-one symbol.
+    versions: int64[chunks], the dictionary version of the snapshot each chunk was matched with.
+    """
+
+    depths: NDArray[np.uint8]
+    nodes: NDArray[np.uint32]
+    chunks: NDArray[np.int64]
+    versions: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkWords:
+    """The event words (thesis Fig. 11) of one chunk and its header.
+
+    base: 64-bit position in the stream of the chunk's first symbol, to which the index in each
+    word is relative. version: of the snapshot whose nodes the words name. words: uint64.
+    """
+
+    base: int
+    version: int
+    words: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """The events of one batch.
+
+    number: order of acceptance, from 0. base: position of the batch's first symbol in the stream.
+    events: uint8[symbols], at each window start MATCH or MISMATCH, elsewhere NONE.
+    sets: uint32[symbols], the target set of each matching window; None if it is ``only_set`` in all.
+    new_kmers: uint64, k-mers added to the dictionary in stream order (canonical codes unless the
+    strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds.
+    version: of the dictionary after the batch, version_before: ahead of it.
+    """
+
+    number: int
+    base: int
+    batch: ReadBatch
+    k: int
+    events: NDArray[np.uint8]
+    sets: NDArray[np.uint32] | None
+    only_set: np.uint32
+    new_kmers: NDArray[np.uint64]
+    new_starts: NDArray[np.int64]
+    seeded: int
+    version_before: int
+    version: int
+    depths: Depths | None
+
+    def words(self) -> list[ChunkWords]:
+        """The event words of every chunk, in stream order; matched with ``want_depths`` only.
+
+        A match that the snapshot did not hold yet (its k-mer was new in an earlier window, thesis
+        3.3.10) has depth k and names the deepest node that the snapshot has of it.
+        """
+        if self.depths is None:
+            message = "event words need want_depths"
+            raise ValueError(message)
+        found = self.depths
+        return [
+            ChunkWords(
+                self.base + int(start),
+                int(version),
+                pack_events(
+                    # windows that start in the last k-1 symbols belong to the next chunk
+                    self.events[start : max(stop - self.k + 1, start)],
+                    found.depths[start : max(stop - self.k + 1, start)],
+                    found.nodes[start : max(stop - self.k + 1, start)],
+                ),
+            )
+            for (start, stop), version in zip(found.chunks, found.versions, strict=True)
+        ]

@@ -1,0 +1,102 @@
+"""The worker that keeps the Hybrid Tree Bitmap and emits snapshots from it (thesis 3.3.4, 3.3.13).
+
+New k-mers are merged in bulk on a thread of its own while the engine matches on. A snapshot is
+asked for when the tree has grown by a quarter, and swapped in two spans later, as with the thesis's
+two streams: by then it is nearly always ready, and which snapshot a chunk sees depends on
+the reads alone, never on the clock.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.targets import Dictionary
+from trie.hybrid_tree import HybridTreeBitmap
+from trie.kmers import with_reverse_complements
+from trie.tree_bitmap import TreeBitmap
+
+FIRST_SNAPSHOT = 4_096
+GROWTH = 4
+LAG = 2
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedSnapshot:
+    """A Tree Bitmap and the version of the dictionary that it holds."""
+
+    tree: TreeBitmap
+    version: int
+
+
+class TreeWorker:
+    """The Hybrid Tree Bitmap of a growing dictionary, and the snapshot matched against."""
+
+    def __init__(self, dictionary: Dictionary, version: int, threads: int) -> None:
+        self._both = dictionary.strands == "both"
+        self._tree = HybridTreeBitmap(dictionary.k)
+        self._threads = threads
+        # one thread: the tree has one writer, and merges and snapshots stay in order
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tree")
+        self._merges: list[Future[None]] = []
+        self._pending = 0
+        self._held = dictionary.codes.size
+        self._asked: tuple[int, Future[VersionedSnapshot]] | None = None
+        self._submit(dictionary.codes)
+        self.current = self._emit(version).result()
+
+    def add(self, codes: NDArray[np.uint64]) -> None:
+        """Merge new k-mers in the background."""
+        if codes.size:
+            self._submit(codes)
+            self._pending += codes.size
+
+    def end_span(self, version: int) -> None:
+        """Between two spans: ask for a snapshot when it is due, swap in the one asked for."""
+        if self._asked is not None:
+            left, asked = self._asked
+            if left > 1:
+                self._asked = (left - 1, asked)
+                return
+            self.current = asked.result()
+            self._asked = None
+        if self._pending >= max(FIRST_SNAPSHOT, self._held // GROWTH):
+            self._held += self._pending
+            self._pending = 0
+            self._asked = (LAG, self._emit(version))
+
+    def latest(self, version: int) -> VersionedSnapshot:
+        """A snapshot of everything added so far; waits for it."""
+        if self._pending or self._asked is not None:
+            self._held += self._pending
+            self._pending = 0
+            self._asked = None
+            self.current = self._emit(version).result()
+        return self.current
+
+    def close(self) -> None:
+        """Finish the merges under way and end the thread."""
+        self._thread.shutdown(wait=True)
+        self._check_merges()
+
+    def _submit(self, codes: NDArray[np.uint64]) -> None:
+        self._check_merges()
+        self._merges.append(self._thread.submit(self._merge, codes))
+
+    def _merge(self, codes: NDArray[np.uint64]) -> None:
+        if self._both:
+            codes = with_reverse_complements(codes, self._tree.k)
+        self._tree.insert(np.sort(codes), threads=self._threads)
+
+    def _emit(self, version: int) -> Future[VersionedSnapshot]:
+        return self._thread.submit(
+            lambda: VersionedSnapshot(self._tree.to_tree_bitmap(threads=self._threads), version)
+        )
+
+    def _check_merges(self) -> None:
+        """Raise what a merge that has ended raised, so that no lost k-mer goes unnoticed."""
+        while self._merges and self._merges[0].done():
+            self._merges.pop(0).result()

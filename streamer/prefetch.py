@@ -1,0 +1,53 @@
+"""Read ahead: the next batch is parsed while this one is matched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from queue import Empty, Full, Queue
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.2
+
+
+def prefetched(items: Iterable[T], depth: int = 2) -> Iterator[T]:
+    """The items in order, made at most ``depth`` ahead on a thread; its errors are raised here."""
+    ahead: Queue[tuple[T | None, BaseException | None, bool]] = Queue(depth)
+    stopped = threading.Event()
+
+    def put(entry: tuple[T | None, BaseException | None, bool]) -> bool:
+        while not stopped.is_set():
+            try:
+                ahead.put(entry, timeout=_POLL_SECONDS)
+            except Full:
+                continue
+            return True
+        return False
+
+    def produce() -> None:
+        try:
+            for item in items:
+                if not put((item, None, False)):
+                    return
+        except BaseException as error:
+            put((None, error, True))
+        else:
+            put((None, None, True))
+
+    thread = threading.Thread(target=produce, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item, error, ended = ahead.get(timeout=_POLL_SECONDS)
+            except Empty:
+                continue
+            if error is not None:
+                raise error
+            if ended:
+                return
+            yield item  # type: ignore[misc]
+    finally:
+        stopped.set()

@@ -1,0 +1,141 @@
+"""What exact matching means, written from its definition with strings, dicts and sets only.
+
+Nothing of the project is used here: it is what the project is held against.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+COMPLEMENT = str.maketrans("ACGT", "TGCA")
+
+
+def clean(sequence):
+    return sequence.upper().replace("U", "T")
+
+
+def reverse_complement(kmer):
+    return kmer[::-1].translate(COMPLEMENT)
+
+
+def stored(kmer, strands):
+    """The form under which a k-mer is known."""
+    return kmer if strands == "forward" else min(kmer, reverse_complement(kmer))
+
+
+def windows_of(sequence, k):
+    """(start, k-mer or None where a gap is in it) of every window."""
+    sequence = clean(sequence)
+    for start in range(len(sequence) - k + 1):
+        kmer = sequence[start : start + k]
+        yield start, kmer if set(kmer) <= set("ACGT") else None
+
+
+def dictionary_of(records, k, strands):
+    """{stored k-mer: list of record indices that hold it, ascending}."""
+    known = {}
+    for index, (_, sequence) in enumerate(records):
+        for _, kmer in windows_of(sequence, k):
+            if kmer is not None:
+                owners = known.setdefault(stored(kmer, strands), [])
+                if not owners or owners[-1] != index:
+                    owners.append(index)
+    return known
+
+
+def match(reads, k, *, strands="canonical", mode="frozen", records=(), seed=0):
+    """[(read index, start, event, owners)] of every window without a gap, one window at a time."""
+    known = dictionary_of(records, k, strands)
+    position = 0
+    for _, sequence in reads:
+        for start, kmer in windows_of(sequence, k):
+            if kmer is not None and position + start + k <= seed:
+                known.setdefault(stored(kmer, strands), [])
+        position += len(sequence)
+    rows = []
+    for index, (_, sequence) in enumerate(reads):
+        for start, kmer in windows_of(sequence, k):
+            if kmer is None:
+                continue
+            form = stored(kmer, strands)
+            if form in known:
+                rows.append((index, start, "match", tuple(known[form])))
+            else:
+                rows.append((index, start, "mismatch", ()))
+                if mode == "grow":
+                    known[form] = []
+    return rows
+
+
+def label(owners, records):
+    if not owners:
+        return "."
+    names = [records[i][0] for i in owners[:8]]
+    return ";".join([*names, "..."] if len(owners) > 8 else names)
+
+
+def prefixes_of(known, strands):
+    """Every state of the trie that holds the dictionary, as a string."""
+    kmers = set(known)
+    if strands == "both":
+        kmers |= {reverse_complement(kmer) for kmer in known}
+    return {kmer[:depth] for kmer in kmers for depth in range(len(kmer) + 1)} | {""}
+
+
+def depth_of(window, prefixes, strands):
+    """k for a match, else 1 + the length of the longest prefix of the window in the trie."""
+    path = stored(window, strands) if strands == "canonical" else window
+    if path in prefixes:
+        return len(path)
+    return 1 + max(depth for depth in range(len(path)) if path[:depth] in prefixes)
+
+
+def windows_report(reads, k, *, records=(), **options):
+    """Rows of the windows report without the depth (it has an oracle of its own)."""
+    found = match(reads, k, records=records, **options)
+    return [
+        (reads[index][0], start, event, label(owners, records))
+        for index, start, event, owners in found
+    ]
+
+
+def intervals_report(reads, k, *, records=(), **options):
+    rows = []
+    found = match(reads, k, records=records, **options)
+    for (index, _, event, owners), run in groupby(
+        enumerate(found),
+        key=lambda item: (item[1][0], item[1][1] - item[0], item[1][2], item[1][3]),
+    ):
+        run = [row for _, row in run]
+        first, last = run[0][1], run[-1][1]
+        rows.append((reads[index][0], first, last + k, event, len(run), label(owners, records)))
+    return rows
+
+
+def reads_report(reads, k, *, records=(), **options):
+    found = match(reads, k, records=records, **options)
+    by_read = {}
+    for row in found:
+        by_read.setdefault(row[0], []).append(row)
+    rows = []
+    for index, (name, sequence) in enumerate(reads):
+        of_read = by_read.get(index, [])
+        matches = sum(row[2] == "match" for row in of_read)
+        tally = {}
+        for row in of_read:
+            for owner in row[3]:
+                tally[owner] = tally.get(owner, 0) + 1
+        best = min(tally, key=lambda owner: (-tally[owner], owner)) if tally else None
+        skipped = max(len(sequence) - k + 1, 0) - len(of_read)
+        rows.append(
+            (
+                name,
+                len(sequence),
+                len(of_read),
+                matches,
+                len(of_read) - matches,
+                skipped,
+                "." if best is None else records[best][0],
+            )
+        )
+    return rows
