@@ -40,11 +40,13 @@ from trie.tree_bitmap import common_level, inner_inmap, leaf_inmap, symbol_at
 CAPACITY = np.array([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
 TAIL = np.uint64(1 << 63)
 
-# the int64 state of a shard: words used, k-mers, heads of the lists of free nodes by size class
-# (0: none), and for every level how many k-mers were the first to need a node there
+# the int64 state of a shard: words used from the front of the pool, those of them in free nodes,
+# k-mers, heads of the lists of free nodes by size class (0: none), and for every level how many
+# k-mers were the first to need a node there
 USED = 0
-KMERS = 1
-FREE = 2
+FREED = 1
+KMERS = 2
+FREE = 3
 STARTED = FREE + len(CAPACITY)
 STATE = STARTED + 12
 
@@ -83,6 +85,7 @@ def _new_node(pool, state, size_class):  # type: ignore[no-untyped-def]
     node = state[FREE + size_class]
     if node:
         state[FREE + size_class] = pool[node]
+        state[FREED] -= 2 + CAPACITY[size_class]
     else:
         node = state[USED]
         state[USED] = node + 2 + CAPACITY[size_class]
@@ -111,6 +114,7 @@ def _add_child(pool, state, path, code, level, k):  # type: ignore[no-untyped-de
                 pool[node + i] = pool[old + i]
             pool[old] = state[FREE + size_class]
             state[FREE + size_class] = old
+            state[FREED] += 2 + CAPACITY[size_class]
             path[level] = node
             above = np.uint64(1) << symbol_at(code, level - 1, k)
             parent = path[level - 1]
@@ -182,6 +186,42 @@ def insert(codes, new, start, stop, k, addresses, sizes, states):  # type: ignor
         new[i] = fresh
         state[KMERS] += fresh
     return stop
+
+
+@njit(cache=True, nogil=True)
+def _copy_node(old, node, pool, at):  # type: ignore[no-untyped-def]
+    """Copy a node to another pool; the first word after it there."""
+    words = 2 + CAPACITY[np.int64(old[node + 1] >> np.uint64(32))]
+    for i in range(words):
+        pool[at + i] = old[node + i]
+    return at + words
+
+
+@njit(cache=True, nogil=True)
+def move(old, pool, k, state):  # type: ignore[no-untyped-def]
+    """Copy the nodes in use, breadth-first, to a pool with room for them; free ones stay behind.
+
+    A copied node still names its children's old places, until the scan gets to it, copies them to
+    the end and names their new ones.
+    """
+    end = _copy_node(old, np.int64(0), pool, np.int64(0))
+    level_end = end
+    level = 0
+    node = np.int64(0)
+    while node < end:
+        if node == level_end:
+            level += 1
+            level_end = end
+        if level + 1 < k // 3:
+            for i in range(node + 2, node + 2 + np.int64(popcount(pool[node]))):
+                word = pool[i]
+                if not word & TAIL:
+                    pool[i] = end
+                    end = _copy_node(old, np.int64(word), pool, end)
+        node += 2 + CAPACITY[np.int64(pool[node + 1] >> np.uint64(32))]
+    state[USED] = end
+    state[FREED] = 0
+    state[FREE : FREE + CAPACITY.size] = 0
 
 
 @njit(cache=True, nogil=True)

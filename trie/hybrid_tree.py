@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trie import hybrid_nodes
 from trie.codes import check_k
-from trie.hybrid_nodes import KMERS, MARGIN, STARTED, STATE, USED
+from trie.hybrid_nodes import FREED, KMERS, MARGIN, STARTED, STATE, USED
 from trie.parallel import run_all, split_range, usable_cores
 from trie.shards import SHARDS, SMALL, as_codes, check_range, cut_between_shards, group
 from trie.tree_bitmap import TreeBitmap, allocate
@@ -68,13 +68,15 @@ class HybridTreeBitmap:
         new = np.empty(codes.size, dtype=np.bool_)
         if codes.size < SMALL:
             check_range(codes, self.k)
-            self._insert_range(codes, new, 0, codes.size)
+            self._insert_range(codes, new, None, 0, codes.size)
             return new
         threads = threads or usable_cores()
         # shard by shard also on one thread: what a shard touches stays in the cache
         grouped, bounds, order = group(codes, self.k, threads, noting_order=True)
         ranges = pairwise(cut_between_shards(bounds, 8 * threads))
-        run_all([partial(self._insert_range, grouped, new, a, b) for a, b in ranges], threads)
+        run_all(
+            [partial(self._insert_range, grouped, new, bounds, a, b) for a, b in ranges], threads
+        )
         if order is None:
             return new
         in_old_order = np.empty_like(new)
@@ -90,20 +92,30 @@ class HybridTreeBitmap:
         return new
 
     def _insert_range(
-        self, codes: NDArray[np.uint64], new: NDArray[np.bool_], start: int, stop: int
+        self,
+        codes: NDArray[np.uint64],
+        new: NDArray[np.bool_],
+        bounds: NDArray[np.int64] | None,
+        start: int,
+        stop: int,
     ) -> None:
+        """Insert codes[start:stop]; ``bounds`` says where each shard's end if they are grouped."""
         pools = (self._addresses, self._sizes, self._state)
         while True:
             start = hybrid_nodes.insert(codes, new, start, stop, self.k, *pools)
             if start == stop:
                 return
-            self._grow(int(codes[start]) >> (2 * (self.k - 3)), stop - start)
+            shard = int(codes[start]) >> (2 * (self.k - 3))
+            to_come = (stop - start) // SHARDS if bounds is None else int(bounds[shard + 1]) - start
+            self._grow(shard, to_come)
 
     def _grow(self, shard: int, to_come: int) -> None:
-        """Half as much room again, and more for a batch that is large beside what is there."""
-        used = int(self._state[shard, USED])
-        pool = np.empty(used + used // 2 + min(to_come, 4 * used) + 2 * MARGIN, dtype=np.uint64)
-        pool[:used] = self._grown_pools.get(shard, self._first_pools[shard])[:used]
+        """Half as much room as is in use, and more for a batch that is large beside the tree."""
+        state = self._state[shard]
+        live = int(state[USED] - state[FREED])
+        pool = np.empty(live + live // 2 + min(to_come, 4 * live) + 2 * MARGIN, dtype=np.uint64)
+        old = self._grown_pools.get(shard, self._first_pools[shard])
+        hybrid_nodes.move(old, pool, self.k, state)
         self._grown_pools[shard] = pool
         self._sizes[shard] = pool.size
         self._addresses[shard] = pool.ctypes.data

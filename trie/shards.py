@@ -52,7 +52,7 @@ def shard_bounds(codes: NDArray[np.uint64], k: int) -> NDArray[np.int64]:
 
 
 def cut_between_shards(bounds: NDArray[np.int64], parts: int) -> list[int]:
-    """Ascending positions, 0 to n, that cut codes into groups of whole shards of about equal size."""
+    """Positions from 0 to n that cut codes into groups of whole shards of about equal size."""
     total = int(bounds[-1])
     wanted = np.arange(parts) * total // parts
     cuts: list[int] = np.unique([*bounds[np.searchsorted(bounds, wanted)], total]).tolist()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -42,13 +46,21 @@ def test_far_smaller_than_the_pointer_tree() -> None:
     assert 10 * hybrid.memory_bytes() < pointer.memory_bytes()
 
 
-def test_nodes_that_moved_leave_room_for_others() -> None:
-    """One k-mer more for every node, again and again: each size's nodes serve the next ones."""
-    tree = HybridTreeBitmap(9)
-    rng = np.random.default_rng(6)
-    everything = rng.permutation(4**9).astype(np.uint64)
-    for batch in np.array_split(everything, 40):
-        tree.insert(batch)
-    # a full tree needs 66 words for each of 64 nodes on level 1, and two for each on level 2
-    needed = 8 * (64 * 66 + 4096 * 2)
-    assert tree.memory_bytes() < 4 * needed
+@pytest.mark.parametrize("k", [9, 10, 21])
+def test_outgrown_nodes_take_no_memory(k: int) -> None:
+    """Random order leaves nodes of every size behind; a pool that moves does not take them."""
+    rng = np.random.default_rng(k)
+    ordered = np.unique(rng.integers(0, 4**k, 200_000, dtype=np.uint64))
+    at_once, by_and_by = HybridTreeBitmap(k), HybridTreeBitmap(k)
+    at_once.insert(ordered)
+    for batch in np.array_split(rng.permutation(ordered), 30):
+        by_and_by.insert(batch)
+    assert by_and_by.memory_bytes() < 1.6 * at_once.memory_bytes()
+    oracle.assert_same(by_and_by.to_tree_bitmap(), at_once.to_tree_bitmap())
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_cannot_be_copied(duplicate: Callable[[object], object]) -> None:
+    """A copy would write into the pools of the original."""
+    with pytest.raises(TypeError, match="cannot be copied"):
+        duplicate(HybridTreeBitmap(5))
