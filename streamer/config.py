@@ -71,7 +71,7 @@ class FeedTable(Table):
 
     endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("feed"))
     buffer_bytes: int = Field(default=256 * MIB, ge=MIB)
-    beat_seconds: float = Field(default=1.0, ge=0.05, le=60)
+    beat_seconds: float = Field(default=1.0, ge=0.05, le=3)
 
 
 class ControlTable(Table):

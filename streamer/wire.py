@@ -98,7 +98,7 @@ def unpack(frame: Buffer) -> Header:
     version = header.get("v")
     if version != PROTOCOL or isinstance(version, bool):
         shown = "none" if version is None else repr(version)[:40]
-        raise WireError(Reason.VERSION, f"protocol version {shown}, this daemon speaks {PROTOCOL}")
+        raise WireError(Reason.VERSION, f"protocol version {shown}, must be {PROTOCOL}")
     return header
 
 

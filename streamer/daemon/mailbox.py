@@ -23,7 +23,8 @@ class Mailbox(Generic[T]):
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
-        self._lock = threading.Lock()
+        # reentrant: a signal handler may wake while its own thread closes
+        self._lock = threading.RLock()
         self._closed = False
 
     def fileno(self) -> int:

@@ -1,0 +1,254 @@
+"""``streamer run``, ``validate``, ``send`` and ``status``: the daemon and what talks to it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from streamer.clients.producer import Producer
+    from streamer.config import Config
+
+ConfigFile = Annotated[
+    str | None, typer.Option("--config", "-c", help="Configuration (TOML); without it, defaults.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override a setting; may be repeated."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]
+
+
+class StatusFormat(StrEnum):
+    """How ``status`` answers."""
+
+    TABLE = "table"
+    TSV = "tsv"
+    JSONL = "jsonl"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("run")(run)
+    app.command("validate")(validate)
+    app.command("send")(send)
+    app.command("status")(status)
+
+
+def run(config: ConfigFile = None, settings: Settings = None) -> None:
+    """Run the daemon until SIGINT or SIGTERM, which drain it; a second signal ends it at once."""
+    from streamer.config import load
+
+    loaded = load(config, settings or ())
+    from streamer import daemon, logs
+
+    logs.configure(loaded.log.level, loaded.log.format)
+    daemon.run(loaded)
+
+
+def validate(
+    config: Annotated[str, typer.Option("--config", "-c", help="Configuration (TOML).")],
+    settings: Settings = None,
+) -> None:
+    """Check a configuration: ``ok``, or every fault with its key."""
+    from streamer.config import load
+
+    load(config, settings or ())
+    typer.echo("ok")
+
+
+def send(
+    reads: Annotated[
+        list[str], typer.Argument(metavar="READS...", help="FASTA, FASTQ or BAM; - for stdin.")
+    ],
+    to: Annotated[str | None, typer.Option("--to", help="Ingest endpoint of the daemon.")] = None,
+    config: ConfigFile = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of this producer in the results.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Give up after so many seconds without progress.")
+    ] = 300.0,
+    batch_bases: Annotated[int, typer.Option(min=1, help="Bases in a batch.")] = 1_000_000,
+    batch_reads: Annotated[int, typer.Option(min=1, help="Reads in a batch, at most.")] = 4_000,
+    quiet: Quiet = False,
+) -> None:
+    """Send reads to a running daemon; ends once every batch is acknowledged."""
+    from streamer.clients.producer import Producer
+
+    endpoint = endpoint_of("ingest", to, config)
+    with Producer(endpoint, name=name) as producer, _progress(quiet) as show:
+        producer.connect(timeout=timeout)
+        _send_all(producer, reads, timeout, batch_bases, batch_reads, show)
+
+
+def _send_all(
+    producer: Producer,
+    paths: list[str],
+    timeout: float,
+    batch_bases: int,
+    batch_reads: int,
+    show: Callable[[int, int], None],
+) -> None:
+    from streamer.errors import DataError
+    from streamer.prefetch import prefetched
+    from streamer.sequence_files import read_batches
+
+    batches = read_batches(paths, batch_bases=batch_bases, batch_reads=batch_reads)
+    try:
+        for batch in prefetched(batches):
+            producer.send(batch, timeout=timeout)
+            show(len(batch), int(batch.bases.size))
+    except DataError:
+        # the reads before the fault are good: they arrive
+        producer.flush(timeout=timeout)
+        raise
+    producer.flush(timeout=timeout)
+
+
+def _progress(quiet: bool):  # type: ignore[no-untyped-def]
+    """A context with a function that counts (reads, bases) sent, shown on a terminal after 2 s."""
+    import sys
+    import time
+    from contextlib import contextmanager
+
+    @contextmanager
+    def shown() -> Iterator[Callable[[int, int], None]]:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        task = bar.add_task("sending", total=None)
+        began = time.monotonic()
+        reads = bases = 0
+
+        def show(more_reads: int, more_bases: int) -> None:
+            nonlocal reads, bases
+            reads += more_reads
+            bases += more_bases
+            bar.update(task, description=f"sent {reads:,} reads, {bases:,} bases")
+            if not bar.live.is_started and time.monotonic() - began > 2:
+                bar.start()
+
+        try:
+            yield show
+        finally:
+            bar.stop()
+        if not quiet:
+            seconds = time.monotonic() - began
+            print(
+                f"streamer: {reads:,} reads, {bases:,} bases acknowledged in {seconds:.1f} s",
+                file=sys.stderr,
+            )
+
+    return shown()
+
+
+def status(
+    at: Annotated[str | None, typer.Option("--at", help="Control endpoint of the daemon.")] = None,
+    config: ConfigFile = None,
+    format_: Annotated[
+        StatusFormat, typer.Option("--format", help="A table for people, or rows for programs.")
+    ] = StatusFormat.TABLE,
+) -> None:
+    """Ask a running daemon how it is, and for its totals."""
+    import json
+
+    from streamer.clients.control import Control
+
+    with Control(endpoint_of("control", at, config)) as control:
+        answer = control.status()
+    if format_ == StatusFormat.JSONL:
+        typer.echo(json.dumps(answer))
+    elif format_ == StatusFormat.TSV:
+        typer.echo("#key\tvalue")
+        for key, value in _flat(answer):
+            typer.echo(f"{key}\t{'.' if value in (None, '') else value}")
+    else:
+        _print_table(answer)
+
+
+def _flat(answer: dict[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in answer.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _print_table(answer: dict[str, object]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    fields = dict(_flat(answer))
+    totals = {key[len("totals.") :]: value for key, value in fields.items() if "totals." in key}
+    words = {
+        "state": f"{fields['state']}, up {float(str(fields['uptime_seconds'])):.0f} s",
+        "dictionary": f"{fields['dictionary.kmers']:,} k-mers, k={fields['dictionary.k']}, "
+        f"{fields['dictionary.mode']}, {fields['dictionary.strands']}, "
+        f"{fields['dictionary.targets']:,} targets, version {fields['dictionary.version']}",
+        "reads": f"{totals['reads']:,}",
+        "bases": f"{totals['bases']:,}",
+        "windows": f"{totals['windows']:,}",
+        "windows matched": _share(totals["matches"], totals["windows"]),
+        "reads on target": _share(totals["reads_on_target"], totals["reads"]),
+        "new k-mers": f"{totals['new_kmers']:,}",
+        "speed": f"{totals['bases_per_second']:,.0f} bases/s while there was work",
+        "waiting": f"{fields['queue.batches']:,} batches, {fields['queue.bytes']:,} of "
+        f"{fields['queue.limit_bytes']:,} bytes",
+        "producers": f"{fields['producers.active']:,} active, {fields['producers.known']:,} known",
+        "refused": f"{fields['refused']:,} batches",
+    } | {
+        name: str(fields[f"endpoints.{name}"])
+        for name in ("ingest", "feed", "control")
+        if f"endpoints.{name}" in fields
+    }
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in words.items():
+        table.add_row(name, text)
+    Console(highlight=False).print(table)
+
+
+def _share(part: object, whole: object) -> str:
+    percent = f" ({100 * int(str(part)) / int(str(whole)):.1f} %)" if whole else ""
+    return f"{part:,}{percent}"
+
+
+def endpoint_of(name: str, given: str | None, config: str | None) -> str:
+    """The endpoint that a client connects to: as given, or that of the configuration."""
+    from streamer.endpoints import check_endpoint
+    from streamer.errors import UsageError
+
+    if given is not None:
+        try:
+            endpoint = check_endpoint(given)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    else:
+        endpoint = _configured(config, name)
+    if endpoint.endswith((":*", ":0")):
+        problem = f"{endpoint} leaves the port open: name the one that the daemon logs"
+        raise UsageError(problem)
+    return endpoint
+
+
+def _configured(config: str | None, name: str) -> str:
+    from streamer.config import load
+
+    loaded: Config = load(config, check_files=False)
+    table = {"ingest": loaded.ingest, "feed": loaded.feed, "control": loaded.control}[name]
+    return table.endpoint

@@ -1,0 +1,113 @@
+"""``streamer watch``: the live feed of a daemon as rows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from streamer.clients.subscriber import Subscriber
+    from streamer.output import RowWriter
+
+_DEFAULT_TOPICS = ("match", "mismatch", "read")
+_ANSWER_SECONDS = 5.0
+
+
+class RowFormat(StrEnum):
+    """How rows are written."""
+
+    TSV = "tsv"
+    JSONL = "jsonl"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("watch")(watch)
+
+
+def watch(
+    from_: Annotated[
+        str | None, typer.Option("--from", help="Feed endpoint of the daemon.")
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            help="match, mismatch, delta (new k-mers), read, word, beat or status; "
+            "may be repeated. Without it: match, mismatch and read.",
+        ),
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many rows.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--for", min=0.0, help="End after so many seconds.")
+    ] = None,
+    format_: Annotated[RowFormat, typer.Option("--format", help="Rows as TSV or JSON lines.")] = (
+        RowFormat.TSV
+    ),
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", "-c", help="The daemon's configuration (TOML).")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors and gaps.")] = False,
+) -> None:
+    """Print the results of a running daemon as they come, until it ends."""
+    from streamer.cli.daemon import endpoint_of
+    from streamer.clients.errors import DaemonSilentError
+    from streamer.clients.subscriber import Subscriber
+    from streamer.clients.tables import columns_of
+    from streamer.output import RowWriter
+
+    chosen = topics or list(_DEFAULT_TOPICS)
+    endpoint = endpoint_of("feed", from_, config)
+    with Subscriber(endpoint, chosen) as feed:
+        if not feed.wait_for_daemon(_ANSWER_SECONDS):
+            raise DaemonSilentError(endpoint, _ANSWER_SECONDS)
+        columns = columns_of(feed.topics)
+        with RowWriter(output, format_.value, columns) as rows:
+            _follow(feed, rows, columns, count, seconds, format_ == RowFormat.TSV)
+        if feed.ended and not quiet:
+            _say("the daemon has ended")
+
+
+def _follow(
+    feed: Subscriber,
+    rows: RowWriter,
+    columns: list[str],
+    count: int | None,
+    seconds: float | None,
+    padded: bool,
+) -> None:
+    """Write rows until there are enough, the time is over, or the daemon ends."""
+    import time
+
+    from streamer.clients.messages import Gap, NewEpoch
+    from streamer.clients.tables import pad, table
+
+    end = None if seconds is None else time.monotonic() + seconds
+    while end is None or time.monotonic() < end:
+        message = feed.receive(0.2 if end is None else min(0.2, max(0, end - time.monotonic())))
+        if message is None:
+            if feed.ended:
+                return
+            continue
+        if isinstance(message, Gap):
+            lost = f"topic {message.topic}: messages after {message.after} to {message.until}"
+            _say(f"{lost} were missed")
+            continue
+        if isinstance(message, NewEpoch):
+            _say(f"another daemon answers now (epoch {message.epoch}); sequences begin anew")
+            continue
+        found = table(message)
+        if count is not None:
+            found = found.head(count)
+            count -= found.height
+        if found.height:
+            rows.write(pad(found, columns) if padded else found)
+        if count == 0:
+            return
+
+
+def _say(text: str) -> None:
+    typer.echo(f"streamer: {text}", err=True)

@@ -1,0 +1,45 @@
+"""Clients of a running daemon: ``Producer`` sends reads, ``Subscriber`` follows the results,
+``Control`` asks and orders. Each object belongs to one thread.
+"""
+
+from streamer.clients.control import Control
+from streamer.clients.errors import (
+    DaemonError,
+    DaemonSilentError,
+    LostBatchesError,
+    RefusedError,
+    StalledError,
+)
+from streamer.clients.messages import (
+    Beat,
+    Gap,
+    Intervals,
+    Message,
+    NewEpoch,
+    NewKmers,
+    ReadSummaries,
+    Status,
+    Words,
+)
+from streamer.clients.producer import Producer
+from streamer.clients.subscriber import Subscriber
+
+__all__ = [
+    "Beat",
+    "Control",
+    "DaemonError",
+    "DaemonSilentError",
+    "Gap",
+    "Intervals",
+    "LostBatchesError",
+    "Message",
+    "NewEpoch",
+    "NewKmers",
+    "Producer",
+    "ReadSummaries",
+    "RefusedError",
+    "StalledError",
+    "Status",
+    "Subscriber",
+    "Words",
+]

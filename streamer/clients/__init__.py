@@ -1,0 +1,1 @@
+"""What ``streamer.client`` offers, one idea a module."""

@@ -1,0 +1,193 @@
+"""The messages of the feed as types; arrays of one message are equally long unless said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.wire import FeedMessage, Header
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What every message carries.
+
+    epoch: of the daemon. sequence: of the message; previous: of the one before it on its topic.
+    time: nanoseconds since 1970. head: all header fields as sent.
+    """
+
+    topic: str
+    epoch: int
+    sequence: int
+    previous: int
+    time: int
+    head: Header
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The batch that a message is about.
+
+    batch: number in the order of acceptance, from 0. base: stream position of its first symbol.
+    version_before, version: of the dictionary before and after it. names: of all its reads, to
+    which every column ``read`` is an index.
+    """
+
+    batch: int
+    base: int
+    producer: str
+    producer_epoch: int
+    producer_sequence: int
+    version_before: int
+    version: int
+    k: int
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """``match`` and ``mismatch``: maximal runs of windows with one event and one target set.
+
+    read uint32, start, end, windows int64. target uint32: a key of ``labels``, NO_TARGET for none
+    (``mismatch`` has none at all).
+    """
+
+    stamp: Stamp
+    origin: Origin
+    read: NDArray[np.uint32]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    windows: NDArray[np.int64]
+    target: NDArray[np.uint32] | None
+    labels: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NewKmers:
+    """``delta``: k-mers added to the dictionary, in stream order; the first ``seeded`` are seeds.
+
+    code uint64 (canonical unless the strands are ``forward``), read uint32, start int64 (of the
+    window in its read).
+    """
+
+    stamp: Stamp
+    origin: Origin
+    seeded: int
+    code: NDArray[np.uint64]
+    read: NDArray[np.uint32]
+    start: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSummaries:
+    """``read``: one row a read of the batch.
+
+    read uint32; length, windows, matches, mismatches, skipped int64; best_target int32: a key of
+    ``labels``, -1 for none.
+    """
+
+    stamp: Stamp
+    origin: Origin
+    read: NDArray[np.uint32]
+    length: NDArray[np.int64]
+    windows: NDArray[np.int64]
+    matches: NDArray[np.int64]
+    mismatches: NDArray[np.int64]
+    skipped: NDArray[np.int64]
+    best_target: NDArray[np.int32]
+    labels: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """``word``: event words (thesis Fig. 11), chunk after chunk.
+
+    word uint64[words]. For every chunk: chunk_base int64, stream position to which indices in its
+    words are relative; chunk_version int64, of its snapshot; chunk_words int64, how many words.
+    error: why there are none although there were events, else empty.
+    """
+
+    stamp: Stamp
+    origin: Origin
+    word: NDArray[np.uint64]
+    chunk_base: NDArray[np.int64]
+    chunk_version: NDArray[np.int64]
+    chunk_words: NDArray[np.int64]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """``beat``: the last sequence of every topic, so that a lost tail shows, and the totals."""
+
+    stamp: Stamp
+    heads: dict[str, int]
+    totals: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``status``: the daemon has changed its state (starting, running, draining, ended)."""
+
+    stamp: Stamp
+    state: str
+    status: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Messages of a topic that were missed: those after sequence ``after`` up to ``until``."""
+
+    topic: str
+    after: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """Another daemon answers at the endpoint: sequences and the dictionary began anew."""
+
+    before: int
+    epoch: int
+
+
+BatchMessage = Intervals | NewKmers | ReadSummaries | Words
+Message = BatchMessage | Beat | Status | Gap | NewEpoch
+
+
+def typed(message: FeedMessage) -> BatchMessage | Beat | Status:
+    """A decoded message as its type. KeyError or TypeError if a field is missing."""
+    head, columns = message.header, message.columns
+    stamp = Stamp(message.topic, head["epoch"], head["seq"], head["prev"], head["time"], head)
+    if message.topic == "beat":
+        return Beat(stamp, dict(head["heads"]), dict(head["totals"]))
+    if message.topic == "status":
+        return Status(stamp, head["status"]["state"], head["status"])
+    origin = Origin(
+        head["batch"],
+        head["base"],
+        head["producer"],
+        head["producer_epoch"],
+        head["producer_seq"],
+        head["version_before"],
+        head["version"],
+        head["k"],
+        message.names,
+    )
+    labels = dict(head.get("targets", []))
+    match message.topic:
+        case "match":
+            return Intervals(stamp, origin, **columns, labels=labels)
+        case "mismatch":
+            return Intervals(stamp, origin, **columns, target=None, labels=labels)
+        case "delta":
+            return NewKmers(stamp, origin, head["seeded"], **columns)
+        case "read":
+            return ReadSummaries(stamp, origin, **columns, labels=labels)
+        case "word":
+            return Words(stamp, origin, **columns, error=head.get("error", ""))
+    raise KeyError(message.topic)
