@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from streamer.clients.producer import Producer
-    from streamer.config import Config
+    from streamer.reads import ReadBatch
 
 ConfigFile = Annotated[
     str | None, typer.Option("--config", "-c", help="Configuration (TOML); without it, defaults.")
@@ -78,82 +78,46 @@ def send(
     quiet: Quiet = False,
 ) -> None:
     """Send reads to a running daemon; ends once every batch is acknowledged."""
+    import time
+
+    from streamer.cli.progress import progress
     from streamer.clients.producer import Producer
+    from streamer.sequence_files import read_batches, size_of_files
 
     endpoint = endpoint_of("ingest", to, config)
-    with Producer(endpoint, name=name) as producer, _progress(quiet) as show:
+    began = time.monotonic()
+    with Producer(endpoint, name=name) as producer:
         producer.connect(timeout=timeout)
-        _send_all(producer, reads, timeout, batch_bases, batch_reads, show)
+        with progress("sending", size_of_files(reads), quiet=quiet) as show:
+            batches = read_batches(
+                reads, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=show
+            )
+            sent = _send_all(producer, batches, timeout)
+    if not quiet:
+        seconds = time.monotonic() - began
+        typer.echo(
+            f"streamer: {sent[0]:,} reads, {sent[1]:,} bases acknowledged in {seconds:.1f} s",
+            err=True,
+        )
 
 
-def _send_all(
-    producer: Producer,
-    paths: list[str],
-    timeout: float,
-    batch_bases: int,
-    batch_reads: int,
-    show: Callable[[int, int], None],
-) -> None:
+def _send_all(producer: Producer, batches: Iterator[ReadBatch], timeout: float) -> tuple[int, int]:
+    """Send everything and wait for its acknowledgement; (reads, bases)."""
     from streamer.errors import DataError
     from streamer.prefetch import prefetched
-    from streamer.sequence_files import read_batches
 
-    batches = read_batches(paths, batch_bases=batch_bases, batch_reads=batch_reads)
+    reads = bases = 0
     try:
         for batch in prefetched(batches):
             producer.send(batch, timeout=timeout)
-            show(len(batch), int(batch.bases.size))
+            reads += len(batch)
+            bases += int(batch.bases.size)
     except DataError:
         # the reads before the fault are good: they arrive
         producer.flush(timeout=timeout)
         raise
     producer.flush(timeout=timeout)
-
-
-def _progress(quiet: bool):  # type: ignore[no-untyped-def]
-    """A context with a function that counts (reads, bases) sent, shown on a terminal after 2 s."""
-    import sys
-    import time
-    from contextlib import contextmanager
-
-    @contextmanager
-    def shown() -> Iterator[Callable[[int, int], None]]:
-        from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        console = Console(stderr=True)
-        bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
-        task = bar.add_task("sending", total=None)
-        began = time.monotonic()
-        reads = bases = 0
-
-        def show(more_reads: int, more_bases: int) -> None:
-            nonlocal reads, bases
-            reads += more_reads
-            bases += more_bases
-            bar.update(task, description=f"sent {reads:,} reads, {bases:,} bases")
-            if not bar.live.is_started and time.monotonic() - began > 2:
-                bar.start()
-
-        try:
-            yield show
-        finally:
-            bar.stop()
-        if not quiet:
-            seconds = time.monotonic() - began
-            print(
-                f"streamer: {reads:,} reads, {bases:,} bases acknowledged in {seconds:.1f} s",
-                file=sys.stderr,
-            )
-
-    return shown()
+    return reads, bases
 
 
 def status(
@@ -249,6 +213,10 @@ def endpoint_of(name: str, given: str | None, config: str | None) -> str:
 def _configured(config: str | None, name: str) -> str:
     from streamer.config import load
 
-    loaded: Config = load(config, check_files=False)
-    table = {"ingest": loaded.ingest, "feed": loaded.feed, "control": loaded.control}[name]
-    return table.endpoint
+    loaded = load(config, check_files=False)
+    endpoints = {
+        "ingest": loaded.ingest.endpoint,
+        "feed": loaded.feed.endpoint,
+        "control": loaded.control.endpoint,
+    }
+    return endpoints[name]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from streamer.cli.choices import FormatChoice
 
 if TYPE_CHECKING:
     from streamer.clients.subscriber import Subscriber
@@ -13,13 +14,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_TOPICS = ("match", "mismatch", "read")
 _ANSWER_SECONDS = 5.0
-
-
-class RowFormat(StrEnum):
-    """How rows are written."""
-
-    TSV = "tsv"
-    JSONL = "jsonl"
 
 
 def register(app: typer.Typer) -> None:
@@ -43,9 +37,9 @@ def watch(
     seconds: Annotated[
         float | None, typer.Option("--for", min=0.0, help="End after so many seconds.")
     ] = None,
-    format_: Annotated[RowFormat, typer.Option("--format", help="Rows as TSV or JSON lines.")] = (
-        RowFormat.TSV
-    ),
+    format_: Annotated[
+        FormatChoice, typer.Option("--format", help="Rows as TSV or JSON lines.")
+    ] = (FormatChoice.TSV),
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="The daemon's configuration (TOML).")
@@ -66,7 +60,7 @@ def watch(
             raise DaemonSilentError(endpoint, _ANSWER_SECONDS)
         columns = columns_of(feed.topics)
         with RowWriter(output, format_.value, columns) as rows:
-            _follow(feed, rows, columns, count, seconds, format_ == RowFormat.TSV)
+            _follow(feed, rows, columns, count, seconds, format_ == FormatChoice.TSV)
         if feed.ended and not quiet:
             _say("the daemon has ended")
 
