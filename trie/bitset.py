@@ -211,8 +211,9 @@ class KmerBitset:
         part_bits: int,
         new: NDArray[np.bool_],
     ) -> int:
-        """Insert the codes of one part, in order, to the end."""
-        self._added[part] += _insert_codes(self._words, codes, part, part_bits, new)
+        """Insert codes[first:] of one part, in order, to the end."""
+        added = _insert_codes(self._words, codes[first:], part, part_bits, new[first:])
+        self._added[part] += added
         return int(codes.size)
 
     def grow(

@@ -25,7 +25,7 @@ __all__ = ["MATCH", "MISMATCH", "NO_VALUE", "KmerIndex"]
 
 _ALWAYS_BITSET_K = 12
 _PARALLEL_FROM = 1 << 16
-# what the parts add in this many symbols waits in L3 to be merged
+# symbols or codes between two looks at the whole; what parts add in them waits in L3 for the merge
 _SLAB = 1 << 18
 _NO_EVENTS = np.empty(0, dtype=np.uint8)
 
@@ -94,22 +94,35 @@ class KmerIndex:
                 raise ValueError(message)
         new = np.empty(codes.size, dtype=np.bool_)
         part_bits = _part_bits(threads, codes.size)
+        for start in range(0, codes.size, _SLAB):
+            slab = slice(start, start + _SLAB)
+            self._add_slab(
+                codes[slab], None if values is None else values[slab], new[slab], part_bits, threads
+            )
+            self._settle()
+        return new
+
+    def _add_slab(
+        self,
+        codes: NDArray[np.uint64],
+        values: NDArray[np.uint32] | None,
+        new: NDArray[np.bool_],
+        part_bits: int,
+        threads: int,
+    ) -> None:
         reached = [0] * (1 << part_bits)
-        while True:
-            store = self._store
-            unfinished = [part for part, at in enumerate(reached) if at < codes.size]
+        while unfinished := [part for part, at in enumerate(reached) if at < codes.size]:
             stops = run_all(
                 [
-                    partial(store.insert, codes, values, reached[part], part, part_bits, new)
+                    partial(self._store.insert, codes, values, reached[part], part, part_bits, new)
                     for part in unfinished
                 ],
                 threads,
             )
             for part, at in zip(unfinished, stops, strict=True):
                 reached[part] = at
-            if all(at >= codes.size for at in reached):
-                return new
-            self._enlarge(threads)
+            if min(stops) < codes.size:
+                self._store.enlarge(threads)
 
     def reconcile(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Add mismatched k-mers in order: True where it stays a mismatch (thesis 3.3.10).
@@ -185,21 +198,22 @@ class KmerIndex:
         new_positions = np.empty(bases.size, dtype=np.int64)
         states = [start_state(offsets, np.uint64(0)) for _ in range(1 << part_bits)]
         grow = partial(self._grow_to, bases, offsets, canonical, seed_end, states, part_bits)
-        if part_bits == 0:
-            rows = new_codes[np.newaxis], new_positions[np.newaxis]
-            total = grow(bases.size, events, *rows, threads)[0]
-        else:
-            total = 0
-            shape = (len(states), min(_SLAB, bases.size))
-            rows = np.empty(shape, dtype=np.uint64), np.empty(shape, dtype=np.int64)
-            for start in range(0, bases.size, _SLAB):
-                stop = min(start + _SLAB, bases.size)
+        total = 0
+        shape = (len(states), min(_SLAB, bases.size) if part_bits else 0)
+        rows = np.empty(shape, dtype=np.uint64), np.empty(shape, dtype=np.int64)
+        for start in range(0, bases.size, _SLAB):
+            stop = min(start + _SLAB, bases.size)
+            left = new_codes[total:], new_positions[total:]
+            if part_bits == 0:
+                filled = grow(stop, events, left[0][np.newaxis], left[1][np.newaxis], threads)
+            else:
                 filled = grow(stop, _NO_EVENTS, *rows, threads)
                 merge_parts(
                     bases, offsets, self.k, seed_end, start, stop, *rows, filled,
-                    events, new_codes[total:], new_positions[total:], threads,
+                    events, *left, threads,
                 )  # fmt: skip
-                total += sum(filled)
+            total += sum(filled)
+            self._settle()
         return _trimmed(new_codes, total), _trimmed(new_positions, total)
 
     def _grow_to(
@@ -235,19 +249,18 @@ class KmerIndex:
             for part, count in zip(unfinished, counts, strict=True):
                 filled[part] = count
             if any(states[part][0] < stop for part in unfinished):
-                self._enlarge(threads)
+                self._store.enlarge(threads)
 
-    def _enlarge(self, threads: int) -> None:
-        """Double the table, or turn it into a bitset where that is no larger."""
+    def _settle(self) -> None:
+        """Turn the table into a bitset where that is no larger.
+
+        Only between slabs: the parts of several writers are not the same in both.
+        """
         table = self._store
-        assert isinstance(table, KmerTable)
-        if self._bitset_is_smaller(table.next_memory_bytes()):
-            bitset = KmerBitset(self.k)
+        if isinstance(table, KmerTable) and self._bitset_is_smaller(table.memory_bytes()):
             codes = table.codes()
-            bitset.insert(codes, None, 0, 0, 0, np.empty(codes.size, dtype=np.bool_))
-            self._store = bitset
-        else:
-            table.enlarge(threads)
+            self._store = KmerBitset(self.k)
+            self._store.insert(codes, None, 0, 0, 0, np.empty(codes.size, dtype=np.bool_))
 
 
 def _results(given: NDArray | None, size: int, dtype: type, fill: int | np.uint32) -> NDArray:  # type: ignore[type-arg]

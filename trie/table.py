@@ -58,10 +58,6 @@ class KmerTable:
         """Bytes of the arrays."""
         return self._keys.nbytes + self._stored.nbytes
 
-    def next_memory_bytes(self) -> int:
-        """Bytes of the arrays once doubled."""
-        return 2 * self.memory_bytes()
-
     def codes(self) -> NDArray[np.uint64]:
         """The k-mer codes, in no particular order."""
         out = np.empty(len(self), dtype=np.uint64)

@@ -1,0 +1,256 @@
+"""The walk of windows through a Tree Bitmap snapshot (thesis 3.3.4): match, depth, trie-node.
+
+A trie-node covers three symbols, six bits g = 16 b0 + 4 b1 + b2 of the k-mer's code:
+
+    exmap bit g set      descend to prefix_sum + popcount(exmap & (2**g - 1))
+    exmap bit g clear    the walk ends here; inmap bits 1 + b0 and 5 + 4 b0 + b1 tell how much deeper
+    last level k // 3    the same two inmap bits (bits deeper than k are 0)
+
+The windows of a block go down together, a level a pass; each pass asks for the lines of the next
+one, so that as many as the core can carry are on their way. A level costs about 12 operations and
+two cache lines (exmap and prefix sum) a window that is still going; the end one line (inmap)
+where a k-mer does not end with a whole trie-node. For a large batch the walk begins at level 3
+with one look-up in a table of all 4**9 prefixes (1 MB, L2), which saves three levels.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from trie.intrinsics import popcount, prefetch
+from trie.parallel import run_all, split_range
+from trie.table_kernels import MATCH, MISMATCH
+from trie.tree_bitmap import TreeBitmap
+from trie.windows import BLOCK, check_batch, roll_block, start_state
+
+_PARALLEL_FROM: Final = 1 << 16
+_JUMP_LEVEL: Final = 3
+_JUMP_FROM: Final = 1 << 19
+_NOWHERE: Final = np.uint32(0xFFFFFFFF)
+_NO_JUMP = np.empty(0, dtype=np.uint32)
+_NO_NODES = np.empty(0, dtype=np.uint32)
+
+
+@njit(cache=True, nogil=True)
+def _make_jump(exmaps, prefix_sums):  # type: ignore[no-untyped-def]
+    """The node of each prefix of 9 symbols, or _NOWHERE."""
+    nodes = np.zeros(1, dtype=np.uint32)
+    for _ in range(_JUMP_LEVEL):
+        below = np.full(nodes.size * 64, _NOWHERE, dtype=np.uint32)
+        for i in range(nodes.size):
+            if nodes[i] != _NOWHERE:
+                exmap = exmaps[nodes[i]]
+                child = prefix_sums[nodes[i]]
+                for g in range(64):
+                    if (exmap >> np.uint64(g)) & np.uint64(1) != np.uint64(0):
+                        below[i * 64 + g] = child
+                        child = np.uint32(child + np.uint32(1))
+        nodes = below
+    return nodes
+
+
+@njit(cache=True, nogil=True)
+def _levels(exmaps, prefix_sums, first, last, lean_level, codes, nodes, depths, going, active):  # type: ignore[no-untyped-def]
+    """Take the windows going[:active] from level ``first`` down to ``last``, as far as each gets.
+
+    Whether a window goes on is as good as random, so nothing here branches on it. Without
+    ``nodes`` of ``lean_level`` the prefix sums above it are not read.
+    """
+    one = np.uint64(1)
+    for level in range(first, last):
+        still = 0
+        if level == lean_level - 1:
+            for i in range(active):
+                j = going[i]
+                there = (exmaps[nodes[j]] >> (codes[j] >> np.uint64(58))) & one
+                depths[j] += np.uint8(np.uint64(3) * there)
+            return
+        deeper = level + 1 < last
+        sums_too = level + 2 != lean_level
+        for i in range(active):
+            j = going[i]
+            code = codes[j]
+            node = np.uint64(nodes[j])
+            exmap = exmaps[node]
+            g = code >> np.uint64(58)
+            there = (exmap >> g) & one
+            child = np.uint64(prefix_sums[node]) + np.uint64(popcount(exmap & ((one << g) - one)))
+            node = child if there != np.uint64(0) else node
+            if deeper:
+                prefetch(exmaps, node)
+                if sums_too:
+                    prefetch(prefix_sums, node)
+            nodes[j] = np.uint32(node)
+            codes[j] = code << (np.uint64(6) * there)
+            depths[j] += np.uint8(np.uint64(3) * there)
+            going[still] = j
+            still += np.int64(there)
+        active = still
+
+
+@njit(cache=True, nogil=True)
+def _descend(
+    inmaps, exmaps, prefix_sums, jump, k, want_nodes, codes, count, nodes, depths, going, others
+):  # type: ignore[no-untyped-def]
+    """Walk codes[:count] down together: the deepest depth in the trie of each, and its node.
+
+    ``codes``, ``going`` and ``others`` are used up. Nodes on the last level are only right if they are wanted.
+    """
+    levels = k // 3
+    left = np.uint64(64 - 2 * k)  # zeros behind the k-mer meet inmap bits that are 0
+    lean_level = levels if k == 3 * levels and not want_nodes else -1
+    if jump.size > 0:
+        shift = np.uint64(64 - 6 * _JUMP_LEVEL)
+        for j in range(count):
+            codes[j] <<= left
+            nodes[j] = jump[codes[j] >> shift]
+        far = 0
+        short = 0
+        for j in range(count):
+            there = np.int64(nodes[j] != _NOWHERE)
+            going[far] = j
+            others[short] = j
+            far += there
+            short += 1 - there
+            depths[j] = np.uint8(3 * _JUMP_LEVEL * there)
+        for i in range(short):
+            nodes[others[i]] = 0
+        _levels(exmaps, prefix_sums, 0, _JUMP_LEVEL, -1, codes, nodes, depths, others, short)
+        for i in range(far):
+            j = going[i]
+            prefetch(exmaps, np.uint64(nodes[j]))
+            codes[j] <<= np.uint64(6 * _JUMP_LEVEL)
+        _levels(
+            exmaps, prefix_sums, _JUMP_LEVEL, levels, lean_level, codes, nodes, depths, going, far
+        )
+    else:
+        for j in range(count):
+            codes[j] <<= left
+            nodes[j] = 0
+            depths[j] = 0
+            going[j] = j
+        _levels(exmaps, prefix_sums, 0, levels, lean_level, codes, nodes, depths, going, count)
+    whole = np.uint8(k if k == 3 * levels else 255)
+    for j in range(count):
+        if depths[j] != whole:
+            prefetch(inmaps, np.uint64(nodes[j]))
+    for j in range(count):
+        if depths[j] != whole:
+            inmap = inmaps[nodes[j]]
+            two = np.uint32(codes[j] >> np.uint64(60))
+            first = (inmap >> (np.uint32(1) + (two >> np.uint32(2)))) & np.uint32(1)
+            second = (inmap >> (np.uint32(5) + two)) & np.uint32(1)
+            depths[j] += np.uint8(first + second)
+
+
+@njit(cache=True, nogil=True)
+def _walk_windows(  # type: ignore[no-untyped-def]
+    inmaps, exmaps, prefix_sums, jump, bases, offsets, k, canonical, start, stop,
+    want_nodes, events, depths, nodes,
+):  # fmt: skip
+    """Events, depths and nodes of the windows that begin in [start, stop)."""
+    codes = np.empty(BLOCK, dtype=np.uint64)
+    positions = np.empty(BLOCK, dtype=np.uint64)
+    block_nodes = np.empty(BLOCK, dtype=np.uint32)
+    block_depths = np.empty(BLOCK, dtype=np.uint8)
+    going = np.empty(BLOCK, dtype=np.int64)
+    others = np.empty(BLOCK, dtype=np.int64)
+    end = min(stop + k - 1, bases.size)
+    state = start_state(offsets, np.uint64(start))
+    while state[0] < np.uint64(end):
+        n = np.int64(roll_block(bases, offsets, k, canonical, end, state, codes, positions))
+        _descend(
+            inmaps, exmaps, prefix_sums, jump, k, want_nodes, codes, n, block_nodes,
+            block_depths, going, others,
+        )  # fmt: skip
+        for j in range(n):
+            mismatch = np.uint8(block_depths[j] != k)
+            events[positions[j]] = MATCH + mismatch
+            depths[positions[j]] = block_depths[j] + mismatch
+        if want_nodes:
+            for j in range(n):
+                nodes[positions[j]] = block_nodes[j]
+
+
+@njit(cache=True, nogil=True)
+def _walk_codes(inmaps, exmaps, prefix_sums, jump, k, codes, found, depths, nodes):  # type: ignore[no-untyped-def]
+    block = np.empty(BLOCK, dtype=np.uint64)
+    going = np.empty(BLOCK, dtype=np.int64)
+    others = np.empty(BLOCK, dtype=np.int64)
+    for first in range(0, codes.size, BLOCK):
+        last = min(first + BLOCK, codes.size)
+        n = last - first
+        block[:n] = codes[first:last]
+        _descend(
+            inmaps, exmaps, prefix_sums, jump, k, True, block, n, nodes[first:last],
+            depths[first:last], going, others,
+        )  # fmt: skip
+        for j in range(first, last):
+            found[j] = depths[j] == k
+            depths[j] += np.uint8(not found[j])
+
+
+def _jump_of(tree: TreeBitmap, windows: int) -> NDArray[np.uint32]:
+    """The table of the first three levels, where it is worth its millisecond."""
+    if windows < _JUMP_FROM or tree.k < 3 * _JUMP_LEVEL + 3:
+        return _NO_JUMP
+    jump: NDArray[np.uint32] = _make_jump(tree.exmaps, tree.prefix_sums)
+    return jump
+
+
+def walk(
+    tree: TreeBitmap,
+    bases: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    *,
+    canonical: bool,
+    threads: int = 1,
+    want_nodes: bool = False,
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint32] | None]:
+    """Walk every window of a batch through a snapshot (thesis 3.3.4).
+
+    ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Returns, at the first symbol of each
+    window and 0 elsewhere, ``events`` uint8[total] (1 match, 2 mismatch), ``depths`` uint8[total]
+    (k, or for a mismatch 1 + the length of the longest prefix of the, canonical, window in the
+    trie) and, if ``want_nodes``, ``nodes`` uint32[total]: the node that holds the deepest state
+    reached, else None. Raises BatchShapeError (a ValueError) for offsets that do not fit the bases.
+    """
+    bases, offsets = check_batch(bases, offsets)
+    events = np.zeros(bases.size, dtype=np.uint8)
+    depths = np.zeros(bases.size, dtype=np.uint8)
+    nodes = np.zeros(bases.size, dtype=np.uint32) if want_nodes else None
+    jump = _jump_of(tree, bases.size)
+    ranges = split_range(0, bases.size, threads if bases.size >= _PARALLEL_FROM else 1, align=64)
+    tasks = [
+        partial(
+            _walk_windows, tree.inmaps, tree.exmaps, tree.prefix_sums, jump, bases, offsets,
+            tree.k, canonical, start, stop, want_nodes, events, depths,
+            _NO_NODES if nodes is None else nodes,
+        )
+        for start, stop in ranges
+    ]  # fmt: skip
+    run_all(tasks, threads)
+    return events, depths, nodes
+
+
+def walk_codes(
+    tree: TreeBitmap, codes: NDArray[np.uint64]
+) -> tuple[NDArray[np.bool_], NDArray[np.uint8], NDArray[np.uint32]]:
+    """Walk k-mer codes (uint64[n]) through a snapshot: found bool[n], depths uint8[n], nodes uint32[n].
+
+    The depths and nodes are those of ``walk``.
+    """
+    codes = np.ascontiguousarray(codes, dtype=np.uint64)
+    found = np.empty(codes.size, dtype=np.bool_)
+    depths = np.empty(codes.size, dtype=np.uint8)
+    nodes = np.empty(codes.size, dtype=np.uint32)
+    _walk_codes(
+        tree.inmaps, tree.exmaps, tree.prefix_sums, _jump_of(tree, codes.size), tree.k, codes,
+        found, depths, nodes,
+    )  # fmt: skip
+    return found, depths, nodes
