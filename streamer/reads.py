@@ -8,18 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.codes import InvalidBaseError, encode
+from trie.codes import InvalidBaseError, encode, shown_byte
 
 
 class BadReadError(ValueError):
-    """A byte in one read of a batch that is no base: ``index`` of the read, 0-based ``position``."""
+    """A byte that is no base, in the read of that ``index``, at a 0-based ``position``."""
 
     def __init__(self, index: int, position: int, byte: int) -> None:
         self.index = index
         self.position = position
         self.byte = byte
-        shown = chr(byte) if 32 < byte < 127 else f"byte 0x{byte:02x}"
-        super().__init__(f"'{shown}' is not a base")
+        super().__init__(f"{shown_byte(byte)} is not a base")
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,8 @@ def _records(source: _Source) -> Iterator[tuple[str, str]]:
     except dnaio.FileFormatError as error:
         line = "" if error.line is None else f" (line {error.line + 1})"
         problem = f"not valid {error.format}{line}: {error.message}"
+        # the first record is read when the file is opened
+        record_number = record_number or 1
     except EOFError:
         problem = "the compressed file ends too early: it is truncated"
     except UnicodeError:

@@ -36,8 +36,12 @@ class InvalidBaseError(ValueError):
     def __init__(self, byte: int, position: int) -> None:
         self.byte = byte
         self.position = position
-        shown = chr(byte) if 32 < byte < 127 else f"0x{byte:02x}"
-        super().__init__(f"'{shown}' is not a base (1-based position {position + 1})")
+        super().__init__(f"{shown_byte(byte)} is not a base (1-based position {position + 1})")
+
+
+def shown_byte(byte: int) -> str:
+    """A byte of a sequence as a message shows it."""
+    return f"'{chr(byte)}'" if 32 < byte < 127 else f"byte 0x{byte:02x}"
 
 
 @njit(cache=True, nogil=True)

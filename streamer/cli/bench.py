@@ -46,8 +46,8 @@ def exact(
 
     The peers are sshash (pip install 'kmer-streamer[bench]') and plain numba hash sets.
     """
-    from streamer.bench import files, trees
     from streamer.bench import exact as exact_bench
+    from streamer.bench import files, trees
     from streamer.bench.table import machine_line, print_table
     from streamer.compiling import compile_notice
 

@@ -20,8 +20,14 @@ def progress(label: str, total: int | None, *, quiet: bool) -> Iterator[Callable
         yield lambda done: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.progress import TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     bar = Progress(
         TextColumn("{task.description}"),

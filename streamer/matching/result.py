@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from trie.words import pack_events
 
 from streamer.reads import ReadBatch
-from trie.words import pack_events
 
 NONE, MATCH, MISMATCH = 0, 1, 2
 
@@ -48,7 +48,7 @@ class BatchResult:
 
     number: order of acceptance, from 0. base: position of the batch's first symbol in the stream.
     events: uint8[symbols], at each window start MATCH or MISMATCH, elsewhere NONE.
-    sets: uint32[symbols], the target set of each matching window; None if it is ``only_set`` in all.
+    sets: uint32[symbols], the target set of each matching window; None if all have ``only_set``.
     new_kmers: uint64, k-mers added to the dictionary in stream order (canonical codes unless the
     strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds.
     version: of the dictionary after the batch, version_before: ahead of it.

@@ -12,7 +12,7 @@ from conftest import DATA, data_files, read_plainly, write_fasta
 
 KS = (1, 2, 3, 4, 11, 15, 16, 21, 30, 31)
 FULL = bool(os.environ.get("STREAMER_TEST_FULL"))
-SOME_BASES = 12_000
+SOME_BASES = 5_000
 
 REPORTS = {
     "intervals": oracle.intervals_report,
@@ -164,7 +164,7 @@ def test_seeding(mode, kernel, tmp_path, streamer):
 
 
 def test_json_lines(tmp_path, streamer):
-    fasta = write_fasta(tmp_path / "reads.fa", [("r1", "ACGTACGTAA"), ('q"uote\\', "GGGGGGG")])
+    fasta = write_fasta(tmp_path / "reads.fa", [("r1", "ACGTACGTAA"), ('q"u\\', "GGGGGGG")])
     dictionary = write_fasta(tmp_path / "dictionary.fa", [("t 1", "ACGTACG")])
     code, out, _ = streamer(
         "match", fasta, "-k", 5, "-d", dictionary, "--format", "jsonl", "--quiet"
@@ -172,9 +172,9 @@ def test_json_lines(tmp_path, streamer):
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert rows == [
-        {"read": "r1", "start": 0, "end": 8, "event": "match", "windows": 4, "target": "t"},
-        {"read": "r1", "start": 4, "end": 10, "event": "mismatch", "windows": 2, "target": None},
-        {"read": 'q"uote\\', "start": 0, "end": 7, "event": "mismatch", "windows": 3, "target": None},
+        {"read": "r1", "start": 0, "end": 9, "event": "match", "windows": 5, "target": "t"},
+        {"read": "r1", "start": 5, "end": 10, "event": "mismatch", "windows": 1, "target": None},
+        {"read": 'q"u\\', "start": 0, "end": 7, "event": "mismatch", "windows": 3, "target": None},
     ]  # fmt: skip
 
 
