@@ -9,6 +9,9 @@ several writers are told by a hash of the cache line (512 codes), because canoni
 the lower half.
 """
 
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
 from __future__ import annotations
 
 from typing import Final
@@ -234,8 +237,8 @@ class KmerBitset:
         """Insert the windows of one part in stream order; how many are new so far."""
         total = int(
             _grow_windows(
-                self._words, bases, offsets, self.k, canonical, seed_end, stop, state, part, part_bits,
-                events, new_codes, new_positions, filled,
+                self._words, bases, offsets, self.k, canonical, seed_end, stop, state, part,
+                part_bits, events, new_codes, new_positions, filled,
             )
         )  # fmt: skip
         self._added[part] += total - filled

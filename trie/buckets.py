@@ -15,6 +15,9 @@ A look-up reads one cache line (8 bytes a key used), compares its eight keys at 
 or two 256-bit compares and a mask), and touches the next line only where the bucket is full.
 """
 
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
 from __future__ import annotations
 
 from typing import Any, Final
@@ -37,7 +40,7 @@ FREE: Final = np.uint64(0)
 
 
 def aligned_zeros(count: int) -> NDArray[np.uint64]:
-    """uint64[count] of zeros that begins at a multiple of 64 bytes, so that no bucket crosses a line."""
+    """uint64[count] of zeros that begins at a multiple of 64 bytes: no bucket crosses a line."""
     raw = np.zeros(count + SLOTS - 1, dtype=np.uint64)
     first = -raw.ctypes.data % 64 // 8
     return raw[first : first + count]
@@ -45,7 +48,7 @@ def aligned_zeros(count: int) -> NDArray[np.uint64]:
 
 @intrinsic
 def equal_mask(typingctx: Any, keys: Any, index: Any, key: Any) -> Any:
-    """A bit for each of the eight words ``keys[index:index + 8]`` (64-byte aligned) equal to ``key``."""
+    """A bit for each of the words ``keys[index:index + 8]`` (64-byte aligned) equal to ``key``."""
     signature = types.uint8(keys, index, types.uint64)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -115,7 +118,7 @@ def find_spilled(keys, shift, bucket, key):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, inline="always")
 def find_slot(keys, shift, key):  # type: ignore[no-untyped-def]
-    """The slot that holds ``key``, or the free one where it belongs: ``keys[slot] == key`` tells."""
+    """The slot of ``key``, or the free one where it belongs: ``keys[slot] == key`` tells."""
     bucket = home(key, shift)
     mask = equal_mask(keys, bucket, key) | equal_mask(keys, bucket, FREE)
     if mask != 0:

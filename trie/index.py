@@ -134,7 +134,7 @@ class KmerIndex:
     def find(
         self, codes: NDArray[np.uint64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.uint32] | None]:
-        """Whether each code (uint64[n]) is present, and the values (None where the index holds none)."""
+        """Whether each code (uint64[n]) is present, and the values (None for an index without)."""
         codes = np.ascontiguousarray(codes, dtype=np.uint64)
         values = np.full(codes.size, NO_VALUE, dtype=np.uint32) if self.with_values else None
         return self._store.find(codes, values), values
@@ -151,8 +151,8 @@ class KmerIndex:
     ) -> NDArray[np.uint8]:
         """Look up every window of a batch; the index stays as it is (thesis 3.3.1).
 
-        ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Returns ``events`` uint8[total]: at the
-        first symbol of each window 1 for a match, 2 for a mismatch, 0 elsewhere. ``values``
+        ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Returns ``events`` uint8[total]: at
+        the first symbol of each window 1 for a match, 2 for a mismatch, 0 elsewhere. ``values``
         uint32[total], if given, receives the k-mer's value or NO_VALUE. Raises BatchShapeError
         (a ValueError) for offsets that do not describe the bases or results of another size.
         """
@@ -185,7 +185,7 @@ class KmerIndex:
     ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Match every window of a batch in stream order and add each mismatched k-mer at once.
 
-        The windows inside the first ``seed_end`` symbols are added silently: their event is a match.
+        Windows inside the first ``seed_end`` symbols are added silently: their event is a match.
         Returns the new k-mers (codes uint64[n]) and their windows' first symbols (int64[n]), in
         stream order, seeds too. ``events`` and errors as in ``match``. Results do not depend on
         ``threads`` or on where a stream is cut into batches (thesis 3.3.9-3.3.10).

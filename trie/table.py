@@ -17,7 +17,7 @@ _LOAD_NUMERATOR, _LOAD_DENOMINATOR = 5, 8
 
 
 def bucket_bits_for(count: int) -> int:
-    """The bits of a bucket number in the smallest table that holds ``count`` keys without doubling."""
+    """Bits of a bucket number in the smallest table that holds ``count`` keys without doubling."""
     # a region may hold somewhat more than its share
     needed = count * _LOAD_DENOMINATOR * 129 // (_LOAD_NUMERATOR * 128 * SLOTS)
     return max(MIN_BUCKET_BITS, max(0, needed - 1).bit_length())
@@ -136,7 +136,7 @@ class KmerTable:
         new_positions: NDArray[np.int64],
         filled: int,
     ) -> int:
-        """Insert the windows of one part in stream order from ``state`` on; how many are new so far.
+        """Insert the windows of one part in stream order from ``state`` on; how many are new.
 
         ``state[0]`` below ``stop`` means that the table must be enlarged first.
         """

@@ -11,6 +11,9 @@ Operations a window: about 10 to roll the codes, 3 for key and bucket, 1 prefetc
 write; memory a window: one line, and the line behind it for 5 of 100 at the highest load.
 """
 
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
 from __future__ import annotations
 
 from typing import Final
@@ -45,7 +48,7 @@ _LAST: Final = np.uint64(7)
 
 @njit(cache=True, nogil=True)
 def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, values):  # type: ignore[no-untyped-def]
-    """Look up the keys whose home bucket is full; ``stored`` is empty where no values are asked for."""
+    """Look up the keys whose home bucket is full; ``stored`` is empty for no values."""
     for i in range(count):
         key = late_keys[i]
         slot = find_spilled(keys, shift, home(key, shift), key)
@@ -192,8 +195,8 @@ def grow_windows(  # type: ignore[no-untyped-def]
     """Insert the windows of one part in stream order, from ``state`` on.
 
     New k-mers are appended to ``new_codes`` and ``new_positions`` (``filled`` are there already);
-    returns how many these then are. Ends at symbol ``stop``, or before it (state[0] tells) where the
-    table must double. ``events`` is written unless it is empty.
+    returns how many these then are. Ends at symbol ``stop``, or before it (state[0] tells) where
+    the table must double. ``events`` is written unless it is empty.
     """
     local = counts.copy()
     waiting = np.empty(BLOCK, dtype=np.uint64)

@@ -3,7 +3,7 @@
 A trie-node covers three symbols, six bits g = 16 b0 + 4 b1 + b2 of the k-mer's code:
 
     exmap bit g set      descend to prefix_sum + popcount(exmap & (2**g - 1))
-    exmap bit g clear    the walk ends here; inmap bits 1 + b0 and 5 + 4 b0 + b1 tell how much deeper
+    exmap bit g clear    the walk ends; inmap bits 1 + b0 and 5 + 4 b0 + b1 tell how much deeper
     last level k // 3    the same two inmap bits (bits deeper than k are 0)
 
 The windows of a block go down together, a level a pass; each pass asks for the lines of the next
@@ -12,6 +12,9 @@ two cache lines (exmap and prefix sum) a window that is still going; the end one
 where a k-mer does not end with a whole trie-node. For a large batch the walk begins at level 3
 with one look-up in a table of all 4**9 prefixes (1 MB, L2), which saves three levels.
 """
+
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from numpy.typing import NDArray
 
 from trie.intrinsics import popcount, prefetch
 from trie.parallel import run_all, split_range
-from trie.table_kernels import MATCH, MISMATCH
+from trie.table_kernels import MATCH
 from trie.tree_bitmap import TreeBitmap
 from trie.windows import BLOCK, check_batch, roll_block, start_state
 
@@ -94,12 +97,13 @@ def _levels(exmaps, prefix_sums, first, last, lean_level, codes, nodes, depths, 
 
 
 @njit(cache=True, nogil=True)
-def _descend(
+def _descend(  # type: ignore[no-untyped-def]
     inmaps, exmaps, prefix_sums, jump, k, want_nodes, codes, count, nodes, depths, going, others
-):  # type: ignore[no-untyped-def]
+):  # fmt: skip
     """Walk codes[:count] down together: the deepest depth in the trie of each, and its node.
 
-    ``codes``, ``going`` and ``others`` are used up. Nodes on the last level are only right if they are wanted.
+    ``codes``, ``going`` and ``others`` are used up. Nodes on the last level are
+    only right if they are wanted.
     """
     levels = k // 3
     left = np.uint64(64 - 2 * k)  # zeros behind the k-mer meet inmap bits that are 0
@@ -241,7 +245,7 @@ def walk(
 def walk_codes(
     tree: TreeBitmap, codes: NDArray[np.uint64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.uint8], NDArray[np.uint32]]:
-    """Walk k-mer codes (uint64[n]) through a snapshot: found bool[n], depths uint8[n], nodes uint32[n].
+    """Walk codes (uint64[n]) through a snapshot: found bool[n], depths uint8[n], nodes uint32[n].
 
     The depths and nodes are those of ``walk``.
     """

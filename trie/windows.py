@@ -9,6 +9,9 @@ three (forward and reverse complement code), two 8-byte stores into L1; no branc
 since a symbol that ends no window only leaves the count of the block where it was.
 """
 
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
 from __future__ import annotations
 
 from typing import Final
@@ -56,7 +59,7 @@ def _ascending(offsets):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def start_state(offsets, start):  # type: ignore[no-untyped-def]
-    """The state of a roll that begins at symbol ``start``: windows that begin earlier are left out."""
+    """The state of a roll from symbol ``start`` on: windows that begin earlier are left out."""
     state = np.zeros(STATE_WORDS, dtype=np.uint64)
     state[_SYMBOL] = start
     low = 0

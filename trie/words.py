@@ -28,7 +28,7 @@ _NODE: Final = np.uint64(5)
 
 
 class WordOverflowError(ValueError):
-    """A field of an event word is too small: ``field`` is "node" or "index", ``value`` what it got."""
+    """A field of an event word is too small: ``field`` ("node" or "index") got ``value``."""
 
     def __init__(self, field: str, value: int, limit: int) -> None:
         self.field = field
@@ -53,8 +53,8 @@ def pack_events(
 ) -> NDArray[np.uint64]:
     """The event words of a chunk, one a window, in window order (thesis Fig. 11).
 
-    ``events`` (0 no window, 1 match, 2 mismatch), ``depths`` and ``nodes`` hold one element a symbol
-    of the chunk, as ``trie.walk.walk`` returns them. Raises WordOverflowError for a node of 2**27
+    ``events`` (0 no window, 1 match, 2 mismatch), ``depths`` and ``nodes`` hold one element a
+    symbol of the chunk, as ``trie.walk.walk`` returns them. Raises WordOverflowError for a node of 2**27
     or more or an index of 2**31 or more, ValueError for arrays of different lengths or a depth
     outside 1..31.
     """

@@ -42,7 +42,7 @@ def test_grow_then_match_equal_the_oracle(k: int, canonical: bool) -> None:
 @pytest.mark.parametrize(("k", "with_values"), [(3, True), (10, False), (13, False), (21, True)])
 @pytest.mark.parametrize("canonical", [True, False])
 def test_threads_do_not_change_anything(k: int, with_values: bool, canonical: bool) -> None:
-    """Two parts, table growth in the middle, slabs: all as one thread does it, and as the oracle."""
+    """Two parts, doublings, slabs: all as one thread does it, and as the oracle."""
     bases, offsets = batch(k, 300_000, 900)
     one = KmerIndex(k, with_values=with_values)
     two = KmerIndex(k, with_values=with_values)
