@@ -51,7 +51,7 @@ STARTED = FREE + len(CAPACITY)
 STATE = STARTED + 12
 
 # more than one k-mer can take from the end of a pool: a tail unfolded down to the last level,
-# three words a node, and a full node moved to the next size
+# four words a node, and a full node moved to the next size
 MARGIN = 128
 
 
@@ -177,9 +177,11 @@ def insert(codes, new, start, stop, k, addresses, sizes, states):  # type: ignor
             level += 1
             if word & TAIL:
                 # unfold the tail by one node; the way down goes on from there
-                path[level] = _new_node(pool, state, 0 if bare and level + 1 == last else 1)
+                tail = word & ~TAIL
+                room = 1 if common_level(code, tail, k) > level else 2
+                path[level] = _new_node(pool, state, 0 if bare and level + 1 == last else room)
                 pool[place] = np.uint64(path[level])
-                _add_child(pool, state, path, word & ~TAIL, level, k)
+                _add_child(pool, state, path, tail, level, k)
             else:
                 path[level] = np.int64(word)
         deepest = level

@@ -26,6 +26,7 @@ from trie.tree_bitmap import TreeBitmap, allocate
 
 # of a shard's pool; a cache line more than a power of two, lest all roots compete for one cache set
 FIRST_WORDS = 512 + 8
+SMALL_POOL = 4096
 
 
 class HybridTreeBitmap:
@@ -41,7 +42,7 @@ class HybridTreeBitmap:
         self._sizes = np.full(SHARDS, FIRST_WORDS, dtype=np.int64)
         self._addresses = np.arange(SHARDS, dtype=np.uint64)
         self._addresses *= np.uint64(self._first_pools.strides[0])
-        self._addresses += np.uint64(self._first_pools.ctypes.data)
+        self._addresses += np.uint64(self._first_pools.__array_interface__["data"][0])
 
     def __reduce__(self) -> NoReturn:
         message = "a HybridTreeBitmap cannot be copied or pickled; its snapshot can"
@@ -66,7 +67,7 @@ class HybridTreeBitmap:
         if self.k < 3:
             return self._insert_tiny(codes)
         new = np.empty(codes.size, dtype=np.bool_)
-        if codes.size < SMALL:
+        if codes.size < SMALL or 4**self.k <= SMALL:  # grouping would cost more than it gives
             check_range(codes, self.k)
             self._insert_range(codes, new, None, 0, codes.size)
             return new
@@ -110,15 +111,16 @@ class HybridTreeBitmap:
             self._grow(shard, to_come)
 
     def _grow(self, shard: int, to_come: int) -> None:
-        """Half as much room as is in use, and more for a batch that is large beside the tree."""
+        """Half as much room again as is in use; more in a small tree or for a large batch."""
         state = self._state[shard]
         live = int(state[USED] - state[FREED])
-        pool = np.empty(live + live // 2 + min(to_come, 4 * live) + 2 * MARGIN, dtype=np.uint64)
+        room = max(live // 2, min(live, SMALL_POOL), min(3 * to_come, 4 * live))
+        pool = np.empty(live + room + 2 * MARGIN, dtype=np.uint64)
         old = self._grown_pools.get(shard, self._first_pools[shard])
         hybrid_nodes.move(old, pool, self.k, state)
         self._grown_pools[shard] = pool
         self._sizes[shard] = pool.size
-        self._addresses[shard] = pool.ctypes.data
+        self._addresses[shard] = pool.__array_interface__["data"][0]
 
     def to_tree_bitmap(self, threads: int | None = None) -> TreeBitmap:
         """The snapshot: every shard writes its nodes level by level to where they belong.
