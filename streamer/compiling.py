@@ -15,7 +15,7 @@ def compile_notice(*, quiet: bool) -> Iterator[None]:
     """Write the notice to standard error at the first kernel that is not in numba's cache."""
     from numba.core import event
 
-    class Listener(event.Listener):  # type: ignore[misc]
+    class Listener(event.Listener):
         said = quiet
 
         def on_start(self, event: Any) -> None:

@@ -32,6 +32,7 @@ class RowWriter:
         self._owned = path is not None
         if format_ == "tsv":
             self._file.write(("#" + "\t".join(columns) + "\n").encode())
+            self._file.flush()
 
     def write(self, table: pl.DataFrame) -> None:
         """Write the rows of a table."""

@@ -153,7 +153,7 @@ def _read_errors() -> tuple[type[Exception], ...]:
     import lzma
     import zlib
 
-    errors: list[type[Exception]] = [OSError, ValueError, zlib.error, lzma.LZMAError]
+    errors: list[Any] = [OSError, ValueError, zlib.error, lzma.LZMAError]
     try:
         from isal.isal_zlib import error as isal_error
 

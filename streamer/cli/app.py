@@ -74,6 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail([f"{place}{error.strerror or error}"], 1)
+    if result == EXIT_INTERRUPTED:
+        # typer has turned the interrupt into its exit code
+        return _fail(["interrupted"], EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
 
 

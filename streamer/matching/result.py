@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from trie.words import pack_events
 
 from streamer.reads import ReadBatch
+from trie.words import pack_events
 
 NONE, MATCH, MISMATCH = 0, 1, 2
 

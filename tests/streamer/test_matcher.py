@@ -1,4 +1,4 @@
-"""The matcher against the one-window-at-a-time definition: chunks, batches, threads, kernels, words."""
+"""The matcher against the definition: chunks, batches, threads, kernels and event words."""
 
 from __future__ import annotations
 

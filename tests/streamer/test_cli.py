@@ -1,0 +1,99 @@
+"""The program as a process: start-up, exit codes, signals, pipes, the first run's notice."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import write_fasta
+
+PROGRAM = [sys.executable, "-m", "streamer"]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [*PROGRAM, *map(str, arguments)],
+        capture_output=True, text=True, timeout=120, check=False, **options,
+    )  # fmt: skip
+
+
+def test_help_and_version_import_nothing_heavy():
+    code = (
+        "import sys; from streamer.cli.app import main; code = main(['--help']);"
+        "heavy = {'numba', 'numpy', 'polars', 'pydantic', 'zmq', 'dnaio'} & set(sys.modules);"
+        "sys.exit(f'{code} {heavy}' if code or heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for command in ("match", "run", "validate", "send", "watch", "status", "devices", "bench"):
+        assert re.search(rf"\b{command}\b", done.stdout)
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, "streamer 0.1.0\n")
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["--nonsense"], ["match", "--nonsense"]])
+def test_usage_errors_are_one_line(arguments, streamer):
+    code, out, err = streamer(*arguments)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+
+
+def test_debug_adds_the_traceback(tmp_path):
+    done = run("--debug", "match", tmp_path / "missing.fa", "-k", "5", "--seed", "0")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "missing.fa: no such file" in done.stderr.splitlines()[-1]
+
+
+def test_devices_names_the_processor(streamer):
+    code, out, _ = streamer("devices")
+    assert code == 0
+    assert out.splitlines()[0] == "#device\tname\tcores\tmemory_bytes"
+    assert out.splitlines()[1].startswith("cpu\t")
+
+
+def test_a_closed_pipe_ends_it_quietly(tmp_path):
+    reads = write_fasta(tmp_path / "r.fa", [(f"r{i}", "ACGTTGCATTAC" * 9) for i in range(20_000)])
+    process = subprocess.Popen(
+        [*PROGRAM, "match", reads, "--seed", "0", "-k", "5", "--report", "reads", "-q"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        assert process.stdout.readline().startswith(b"#read\t")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 1
+
+
+def test_interrupt_exits_130(tmp_path):
+    dictionary = write_fasta(tmp_path / "d.fa", [("t", "ACGTTGCATTAC")])
+    process = subprocess.Popen(
+        [*PROGRAM, "match", "-", "-d", dictionary, "-k", "5", "-q"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        # the header shows that it waits for reads
+        assert process.stdout.readline().startswith("#read\t")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr.read().splitlines() == ["streamer: error: interrupted"]
+
+
+def test_the_first_run_says_that_it_compiles(tmp_path):
+    reads = write_fasta(tmp_path / "r.fa", [("r", "ACGTTGCATTAC")])
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    arguments = ["match", reads, "-d", reads, "-k", "5"]
+    first = run(*arguments, env=environment)
+    again = run(*arguments, env=environment)
+    assert first.returncode == again.returncode == 0
+    assert first.stdout == again.stdout
+    assert first.stderr.count("compiling for this machine, once") == 1
+    assert "compiling" not in again.stderr
