@@ -86,7 +86,7 @@ def send(
 
     endpoint = endpoint_of("ingest", to, config)
     began = time.monotonic()
-    with Producer(endpoint, name=name) as producer:
+    with Producer(endpoint, name=name, answer_seconds=min(5.0, timeout)) as producer:
         producer.connect(timeout=timeout)
         with progress("sending", size_of_files(reads), quiet=quiet) as show:
             batches = read_batches(

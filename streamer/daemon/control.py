@@ -41,7 +41,7 @@ class Control(SocketWorker):
                 if socket.poll(POLL_MILLISECONDS):
                     self._answer(socket)
         finally:
-            socket.close(linger=1000)
+            self.release(socket)
 
     def _answer(self, socket: zmq.Socket[bytes]) -> None:
         route, *frames = socket.recv_multipart()

@@ -94,7 +94,7 @@ class Feed(InboxWorker):
             self._beat(socket)
             self._say_state(socket)
         finally:
-            socket.close(linger=1000)
+            self.release(socket)
 
     def _turn(self, socket: zmq.Socket[bytes]) -> None:
         self._subscriptions(socket)

@@ -98,7 +98,7 @@ class Ingest(InboxWorker):
                 self._receive(socket)
                 self._acknowledge(socket)
         finally:
-            socket.close(linger=1000)
+            self.release(socket)
 
     def open(self) -> None:
         """Give credit: the engine can take batches now."""

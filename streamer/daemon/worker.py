@@ -78,6 +78,13 @@ class SocketWorker(Worker):
         self.ready.set()
         return socket
 
+    def release(self, socket: zmq.Socket[bytes]) -> None:
+        """Close the socket, giving what is on its way a second, and remove its file."""
+        path = socket_path(self.endpoint)
+        if path is not None:
+            path.unlink(missing_ok=True)
+        socket.close(linger=1000)
+
     def _bind(self, socket: zmq.Socket[bytes]) -> None:
         path = socket_path(self.endpoint)
         # workers are started one by one, so that nobody else makes files meanwhile
