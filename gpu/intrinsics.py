@@ -1,0 +1,133 @@
+"""What numba's CUDA target lacks: vector loads through the read-only path, warp helpers on unsigned words.
+
+numba widens uint32 arithmetic to 64 bits unless every result is cast back, its shuffles take signed
+values only, and it has no 16-byte loads. Every function here has a second body in plain Python for
+numba's simulator, which runs kernels without a device (``NUMBA_ENABLE_CUDASIM=1``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, cuda, types
+
+SIMULATED = bool(config.ENABLE_CUDASIM)
+ALL_LANES = 0xFFFFFFFF
+
+
+def device_function(function: Callable[..., Any]) -> Any:
+    """A scalar function that kernels call: inlined on the device, plain Python in the simulator."""
+    # without inline="always" the helper alone would ask for a device when a kernel is compiled
+    return function if SIMULATED else cuda.jit(device=True, inline="always")(function)
+
+
+if SIMULATED:
+
+    def load_pair(words: Any, index: Any) -> Any:
+        """Words 2 index and 2 index + 1 of a uint64 array in one 16-byte load."""
+        return words[2 * int(index)], words[2 * int(index) + 1]
+
+    def load_word(words: Any, index: Any) -> Any:
+        """words[index] of a uint32 or uint64 array that no kernel in flight writes."""
+        return words[int(index)]
+
+    def population(value: Any) -> Any:
+        """The set bits of a uint64, as uint32."""
+        return np.uint32(int(value).bit_count())
+
+    def reverse_bits(value: Any) -> Any:
+        """The 64 bits of a uint64 in reverse order."""
+        return np.uint64(int(f"{int(value):064b}"[::-1], 2))
+
+    def as_signed(value: Any) -> Any:
+        """The same bits as a signed word, which is what shuffles take."""
+        return value.view(np.int32 if value.dtype == np.uint32 else np.int64)
+
+else:
+    from numba.cuda.extending import intrinsic
+
+    _I64 = ir.IntType(64)
+
+    def _address(context: Any, builder: Any, signature: Any, args: Any, shift: int) -> Any:
+        array_type, index_type = signature.args
+        data = context.make_array(array_type)(context, builder, args[0]).data
+        index = context.cast(builder, args[1], index_type, types.uint64)
+        return builder.add(builder.ptrtoint(data, _I64), builder.shl(index, _I64(shift)))
+
+    @intrinsic
+    def load_pair(typingctx: Any, words: Any, index: Any) -> Any:
+        """Words 2 index and 2 index + 1 of a uint64 array in one 16-byte load."""
+        signature = types.UniTuple(types.uint64, 2)(words, index)
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            address = _address(context, builder, signature, args, 4)
+            pair = ir.LiteralStructType([_I64, _I64])
+            load = ir.InlineAsm(
+                ir.FunctionType(pair, [_I64]),
+                "ld.global.nc.v2.u64 {$0, $1}, [$2];",
+                "=l,=l,l",
+                side_effect=False,
+            )
+            both = builder.call(load, [address])
+            return context.make_tuple(
+                builder,
+                signature.return_type,
+                [builder.extract_value(both, 0), builder.extract_value(both, 1)],
+            )
+
+        return signature, codegen
+
+    @intrinsic
+    def load_word(typingctx: Any, words: Any, index: Any) -> Any:
+        """words[index] of a uint32 or uint64 array that no kernel in flight writes."""
+        signature = words.dtype(words, index)
+        bits = words.dtype.bitwidth
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            address = _address(context, builder, signature, args, 3 if bits == 64 else 2)
+            load = ir.InlineAsm(
+                ir.FunctionType(ir.IntType(bits), [_I64]),
+                f"ld.global.nc.u{bits} $0, [$1];",
+                "=l,l" if bits == 64 else "=r,l",
+                side_effect=False,
+            )
+            return builder.call(load, [address])
+
+        return signature, codegen
+
+    @device_function
+    def population(value: Any) -> Any:
+        """The set bits of a uint64, as uint32."""
+        return np.uint32(cuda.popc(value))
+
+    @intrinsic
+    def reverse_bits(typingctx: Any, value: Any) -> Any:
+        """The 64 bits of a uint64 in reverse order."""
+        signature = types.uint64(types.uint64)
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            reverse = ir.InlineAsm(
+                ir.FunctionType(_I64, [_I64]), "brev.b64 $0, $1;", "=l,l", side_effect=False
+            )
+            return builder.call(reverse, [args[0]])
+
+        return signature, codegen
+
+    @intrinsic
+    def as_signed(typingctx: Any, value: Any) -> Any:
+        """The same bits as a signed word, which is what shuffles take."""
+        signature = (types.int32 if value.bitwidth == 32 else types.int64)(value)
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return args[0]
+
+        return signature, codegen
+
+
+@device_function
+def bit_mask_below(position):  # type: ignore[no-untyped-def]
+    """A uint64 whose bits below ``position`` (0..63) are set."""
+    return np.uint64((np.uint64(1) << np.uint64(position)) - np.uint64(1))
