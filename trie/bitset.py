@@ -20,8 +20,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from trie.buckets import ODD, REGION_BITS, REGIONS, aligned_zeros
-from trie.intrinsics import prefetch, trailing_zeros
+from trie.buckets import ODD, REGION_BITS, REGIONS, aligned_zeros, prefetch_far
+from trie.intrinsics import trailing_zeros
 from trie.table_kernels import MATCH, MISMATCH
 from trie.windows import BLOCK, roll_block, start_state
 
@@ -58,7 +58,7 @@ def _match_windows(words, bases, offsets, k, canonical, start, stop, events):  #
         )
         for j in range(max(n, count)):
             if j < n:
-                prefetch(words, next_codes[j] >> _WORD)
+                prefetch_far(words, next_codes[j] >> _WORD)
             if j < count:
                 events[positions[j]] = MISMATCH - np.uint8(_bit(words, codes[j]))
         codes, next_codes = next_codes, codes
@@ -72,7 +72,7 @@ def _find_codes(words, codes, found):  # type: ignore[no-untyped-def]
     for first in range(0, codes.size, BLOCK):
         last = min(first + BLOCK, codes.size)
         for j in range(first, last):
-            prefetch(words, min(codes[j] >> _WORD, limit - _ONE))
+            prefetch_far(words, min(codes[j] >> _WORD, limit - _ONE))
         for j in range(first, last):
             found[j] = codes[j] >> _WORD < limit and _bit(words, codes[j]) == _ONE
 
@@ -87,7 +87,7 @@ def _insert_codes(words, codes, part, part_bits, new):  # type: ignore[no-untype
         for j in range(first, min(first + BLOCK, codes.size)):
             pending[count] = j
             if _in_part(codes[j], part, part_bits):
-                prefetch(words, codes[j] >> _WORD)
+                prefetch_far(words, codes[j] >> _WORD)
                 count += 1
         for i in range(count):
             j = pending[i]
@@ -122,7 +122,7 @@ def _grow_windows(  # type: ignore[no-untyped-def]
             n += np.int64(_in_part(code, part, part_bits))
         for j in range(max(n, count)):
             if j < n:
-                prefetch(words, next_codes[j] >> _WORD)
+                prefetch_far(words, next_codes[j] >> _WORD)
             if j < count:
                 code = waiting[j]
                 word = words[code >> _WORD]

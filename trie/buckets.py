@@ -47,6 +47,31 @@ def aligned_zeros(count: int) -> NDArray[np.uint64]:
 
 
 @intrinsic
+def prefetch_far(typingctx: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of ``array[index]``, into the second-level cache only.
+
+    A prefetch into the first level holds one of its few miss buffers until the line is there; one
+    into the second level does not, and twice as many lines a second arrive.
+    """
+    signature = types.void(array, index)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type, index_type = signature.args
+        data = context.make_array(array_type)(context, builder, args[0]).data
+        byte = ir.IntType(8).as_pointer()
+        int32 = ir.IntType(32)
+        pointer = builder.gep(data, [context.cast(builder, args[1], index_type, types.intp)])
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, int32, int32, int32])
+        )
+        # read, second cache level, data cache
+        builder.call(function, [builder.bitcast(pointer, byte), int32(0), int32(2), int32(1)])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
 def equal_mask(typingctx: Any, keys: Any, index: Any, key: Any) -> Any:
     """A bit for each of the words ``keys[index:index + 8]`` (64-byte aligned) equal to ``key``."""
     signature = types.uint8(keys, index, types.uint64)

@@ -25,7 +25,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from trie.intrinsics import popcount, prefetch
+from trie.buckets import prefetch_far
+from trie.intrinsics import popcount
 from trie.parallel import run_all, split_range
 from trie.table_kernels import MATCH
 from trie.tree_bitmap import TreeBitmap
@@ -85,9 +86,9 @@ def _levels(exmaps, prefix_sums, first, last, lean_level, codes, nodes, depths, 
             child = np.uint64(prefix_sums[node]) + np.uint64(popcount(exmap & ((one << g) - one)))
             node = child if there != np.uint64(0) else node
             if deeper:
-                prefetch(exmaps, node)
+                prefetch_far(exmaps, node)
                 if sums_too:
-                    prefetch(prefix_sums, node)
+                    prefetch_far(prefix_sums, node)
             nodes[j] = np.uint32(node)
             codes[j] = code << (np.uint64(6) * there)
             depths[j] += np.uint8(np.uint64(3) * there)
@@ -127,7 +128,7 @@ def _descend(  # type: ignore[no-untyped-def]
         _levels(exmaps, prefix_sums, 0, _JUMP_LEVEL, -1, codes, nodes, depths, others, short)
         for i in range(far):
             j = going[i]
-            prefetch(exmaps, np.uint64(nodes[j]))
+            prefetch_far(exmaps, np.uint64(nodes[j]))
             codes[j] <<= np.uint64(6 * _JUMP_LEVEL)
         _levels(
             exmaps, prefix_sums, _JUMP_LEVEL, levels, lean_level, codes, nodes, depths, going, far
@@ -142,7 +143,7 @@ def _descend(  # type: ignore[no-untyped-def]
     whole = np.uint8(k if k == 3 * levels else 255)
     for j in range(count):
         if depths[j] != whole:
-            prefetch(inmaps, np.uint64(nodes[j]))
+            prefetch_far(inmaps, np.uint64(nodes[j]))
     for j in range(count):
         if depths[j] != whole:
             inmap = inmaps[nodes[j]]
