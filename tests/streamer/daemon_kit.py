@@ -75,18 +75,31 @@ class Running:
         except BaseException as error:
             self.error = error
 
+    def wait_until_open(self) -> None:
+        """Return once there is credit."""
+        with Raw(self.endpoints["ingest"]) as raw:
+            for _ in range(100_000):
+                raw.send({"v": 1, "type": "hello", "producer": "raw", "epoch": 0})
+                if raw.receive()["credit"]:
+                    return
+        message = "the daemon gave no credit"
+        raise AssertionError(message)
+
     def join(self) -> None:
         self._thread.join(DEADLINE)
         assert not self._thread.is_alive(), "the daemon did not end"
         assert not self.service.stuck
 
-    def hold_engine(self) -> None:
-        """Let the engine match nothing until ``release_engine``."""
+    @contextmanager
+    def engine_held(self) -> Iterator[None]:
+        """The engine matches nothing meanwhile."""
+        slots = self.service._engine.slots
         for _ in range(3):
-            assert self.service._engine.slots.acquire(timeout=DEADLINE)
-
-    def release_engine(self) -> None:
-        self.service._engine.slots.release(3)
+            assert slots.acquire(timeout=DEADLINE)
+        try:
+            yield
+        finally:
+            slots.release(3)
 
 
 @contextmanager
@@ -94,6 +107,7 @@ def running(path: str, overrides: Sequence[str] = ()) -> Iterator[Running]:
     """A daemon that is drained at the end, and must not have failed."""
     made = Running(path, overrides)
     try:
+        made.wait_until_open()
         yield made
     finally:
         made.service.drain("the test is over")
@@ -184,4 +198,5 @@ def wait_for_line(child: subprocess.Popen[str], word: str) -> str:
         seen.append(line)
         if word in line:
             return line
-    raise AssertionError(f"'{word}' was never said: {''.join(seen)}")
+    message = f"'{word}' was never said: {''.join(seen)}"
+    raise AssertionError(message)

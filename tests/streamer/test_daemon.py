@@ -313,29 +313,29 @@ def test_new_epoch_counts_from_one_and_the_old_one_has_ended(small):
 def test_credit_bounds_what_waits(path):
     limit = 1 << 20
     overrides = [f"ingest.memory_bytes={limit}", "ingest.max_batch_bytes=200000"]
+    letters = b"ACGT" * 40_000
+    accepted = 0
     with running(path, overrides) as daemon, Raw(daemon.endpoints["ingest"]) as raw:
-        daemon.hold_engine()
-        letters = b"ACGT" * 40_000
-        accepted = 0
-        while True:
-            raw.send(*columns_batch(accepted + 1, ["a"], [0, len(letters)], letters))
-            answer = raw.receive()
-            if answer["type"] == "refused":
-                break
-            accepted += 1
-            assert 0 <= answer["credit"] <= limit
-        assert answer["reason"] == "credit"
-        assert accepted == limit // len(letters)
-        assert daemon.service.board.queued_bytes <= limit
-        with Raw(daemon.endpoints["control"]) as control:
-            control.send({"v": 1, "command": "status"})
-            assert control.receive()["status"]["queue"]["batches"] == accepted
-        daemon.release_engine()
+        with daemon.engine_held():
+            while True:
+                raw.send(*columns_batch(accepted + 1, ["a"], [0, len(letters)], letters))
+                answer = raw.receive()
+                if answer["type"] == "refused":
+                    break
+                accepted += 1
+                assert 0 <= answer["credit"] <= limit
+            assert answer["reason"] == "credit"
+            assert accepted == limit // len(letters)
+            with Control(daemon.endpoints["control"]) as control:
+                queue = control.status()["queue"]
+            assert queue["batches"] == accepted
+            assert queue["bytes"] <= limit
         while (told := raw.receive_type("ack"))["matched"] < accepted:
             pass
         assert told["credit"] >= 200_000
         raw.send(*columns_batch(accepted + 1, ["a"], [0, len(letters)], letters))
-        assert raw.receive_type("ack")["received"] == accepted + 1
+        while raw.receive_type("ack")["received"] <= accepted:
+            pass
 
 
 def test_drain_finishes_what_was_accepted_and_refuses_more(path):
@@ -346,18 +346,18 @@ def test_drain_finishes_what_was_accepted_and_refuses_more(path):
         Control(daemon.endpoints["control"]) as control,
     ):
         assert feed.wait_for_daemon(DEADLINE)
-        daemon.hold_engine()
-        for seq in range(1, 6):
-            raw.send(*list_batch(seq, [[f"r{seq}", "ACGT" * 9]]))
-            raw.receive_type("ack")
-        control.drain()
-        seq = 6
-        while (answer := raw.receive() if seq > 6 else None) is None or answer["type"] == "ack":
-            raw.send(*list_batch(seq, [[f"r{seq}", "ACGT" * 9]]))
-            seq += 1
-        assert answer["reason"] == "draining"
-        assert control.status()["state"] == "draining"
-        daemon.release_engine()
+        with daemon.engine_held():
+            for seq in range(1, 6):
+                raw.send(*list_batch(seq, [[f"r{seq}", "ACGT" * 9]]))
+                raw.receive_type("ack")
+            control.drain()
+            answer = {"type": "ack"}
+            while answer["type"] == "ack":
+                seq += 1
+                raw.send(*list_batch(seq, [[f"r{seq}", "ACGT" * 9]]))
+                answer = raw.receive()
+            assert answer["reason"] == "draining"
+            assert control.status()["state"] == "draining"
         daemon.join()
         messages = list(feed)
     names = [name for m in messages if isinstance(m, ReadSummaries) for name in m.origin.names]
@@ -454,6 +454,7 @@ def test_dictionary_without_a_whole_kmer_ends_the_start(tmp_path):
 
 def test_dead_thread_brings_the_daemon_down(path, monkeypatch):
     daemon = Running(path)
+    daemon.wait_until_open()
     with Raw(daemon.endpoints["ingest"]) as raw:
         raw.send(*GOOD)
         while raw.receive_type("ack")["matched"] < 1:
@@ -494,6 +495,9 @@ def test_second_signal_ends_at_once(path, tmp_path, second, code):
     with process(["run", "--config", path], STUCK) as child:
         wait_for_line(child, '"ready"')
         with Raw(f"ipc://{tmp_path}/ingest") as raw:
+            raw.send({"v": 1, "type": "hello", "producer": "raw", "epoch": 1})
+            while not raw.receive()["credit"]:
+                raw.send({"v": 1, "type": "hello", "producer": "raw", "epoch": 1})
             raw.send(*GOOD)
             raw.receive_type("ack")
         child.send_signal(signal.SIGTERM)
