@@ -90,7 +90,7 @@ def claim(key: str, endpoint: str) -> None:
         return
     try:
         if path.parent == run_directory():
-            _make_private(path.parent)
+            _make_private(key, endpoint, path.parent)
         mode = path.lstat().st_mode
     except FileNotFoundError:
         if not path.parent.is_dir():
@@ -105,11 +105,12 @@ def claim(key: str, endpoint: str) -> None:
     path.unlink(missing_ok=True)
 
 
-def _make_private(directory: Path) -> None:
+def _make_private(key: str, endpoint: str, directory: Path) -> None:
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(0, f"{directory} must be your own directory with mode 0700")
+        problem = f"{directory} must be your own directory with mode 0700"
+        raise EndpointError(key, endpoint, problem)
 
 
 def _listens(path: Path) -> bool:

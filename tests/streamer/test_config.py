@@ -1,0 +1,115 @@
+"""Configurations: what passes, and what each fault is told as."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+from conftest import DATA
+
+from streamer.config import Config, load
+from streamer.endpoints import EndpointError, check_endpoint, claim, run_directory
+from streamer.errors import ConfigError
+
+HERE = Path(__file__).parent
+CONFIGS = HERE / "configs"
+SHIPPED = sorted((HERE.parents[1] / "configs").glob("*.toml"))
+
+
+def names(folder):
+    return sorted(path.stem for path in (CONFIGS / folder).glob("*.toml"))
+
+
+@pytest.mark.parametrize("name", names("pass"))
+def test_passes(name, streamer):
+    assert streamer("validate", "--config", CONFIGS / "pass" / f"{name}.toml") == (0, "ok\n", "")
+
+
+@pytest.mark.parametrize("name", names("fail"))
+def test_every_fault_is_told_with_its_key(name, streamer):
+    path = CONFIGS / "fail" / f"{name}.toml"
+    code, out, err = streamer("validate", "--config", path)
+    assert (code, out) == (1, "")
+    prefix = f"streamer: error: {path}: "
+    lines = [line.removeprefix(prefix) for line in err.splitlines()]
+    told = [line.replace(str(path.parent), "HERE") for line in lines]
+    assert told == path.with_suffix(".txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_configs_are_valid_and_comment_every_key(path):
+    load(str(path))
+    text = path.read_text()
+    held = tomllib.loads(text)
+    for table, field in Config.model_fields.items():
+        for key in field.annotation.model_fields:
+            at = next(
+                i
+                for i, line in enumerate(text[text.index(f"[{table}]") :].splitlines())
+                if line.removeprefix("# ").startswith(f"{key} = ")
+            )
+            above = text[text.index(f"[{table}]") :].splitlines()[at - 1]
+            assert above.startswith("# "), f"{table}.{key}"
+            assert key in held[table] or key == "endpoint"
+
+
+def test_sources_are_relative_to_the_file():
+    loaded = load(str(CONFIGS / "pass" / "every_key.toml"))
+    assert loaded.dictionary.sources == [str(DATA / "lambda.fa.gz")]
+
+
+def test_mode_follows_from_the_sources():
+    assert load(None).dictionary.grows
+    assert not load(str(CONFIGS / "pass" / "every_key.toml")).dictionary.grows
+    assert not load(str(CONFIGS / "pass" / "seeded.toml")).dictionary.grows
+
+
+def test_overrides_take_toml_values_and_bare_words():
+    loaded = load(
+        None,
+        ["dictionary.k=15", "dictionary.mode=grow", 'log.level="error"', "feed.beat_seconds=2"],
+    )
+    assert (loaded.dictionary.k, loaded.dictionary.mode, loaded.log.level) == (15, "grow", "error")
+    assert loaded.feed.beat_seconds == 2
+
+
+def test_faults_of_overrides_are_told_by_key():
+    with pytest.raises(ConfigError) as caught:
+        load(None, ["dictionary.k=32", "dictionary.kk=1", "nothing", "log.level=3", "no.such=1"])
+    assert caught.value.faults == [
+        ("nothing", "'--set nothing' must read table.key=value"),
+        ("no", "unknown table (known: " + ", ".join(Config.model_fields) + ")"),
+        ("dictionary.k", "is 32, must be at most 31"),
+        ("dictionary.kk", "unknown key, did you mean 'k'?"),
+        ("log.level", "is 3, must be 'debug', 'info', 'warning' or 'error'"),
+    ]
+
+
+def test_missing_file_is_told(streamer):
+    code, _, err = streamer("validate", "--config", "/nowhere/streamer.toml")
+    assert code == 1
+    expected = "/nowhere/streamer.toml: cannot be read: no such file or directory"
+    assert err == f"streamer: error: {expected}\n"
+
+
+def test_config_that_is_no_text(tmp_path):
+    (tmp_path / "c.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(str(tmp_path / "c.toml"))
+
+
+def test_long_socket_path_is_refused():
+    with pytest.raises(ValueError, match="at most 107 bytes"):
+        check_endpoint("ipc:///" + "x" * 107)
+
+
+def test_run_directory_must_be_private(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    endpoint = f"ipc://{run_directory()}/ingest.sock"
+    claim("ingest.endpoint", endpoint)
+    assert run_directory().stat().st_mode & 0o777 == 0o700
+    os.chmod(run_directory(), 0o755)
+    with pytest.raises(EndpointError, match="must be your own directory with mode 0700"):
+        claim("ingest.endpoint", endpoint)
