@@ -208,6 +208,20 @@ def _row(
     }
 
 
+def with_ratios(rows: list[Row]) -> list[Row]:
+    """The rows of ``frozen`` with their ratio to each peer on the same k-mers and stream."""
+    peers = {
+        (row["k"], row["stream"], row["method"]): row["windows/s"]
+        for row in rows
+        if row["method"] in ("plain hash set", "sshash")
+    }
+    for row in rows:
+        for peer in ("plain hash set", "sshash"):
+            ours, theirs = row["windows/s"], peers[row["k"], row["stream"], peer]
+            row[f"x {peer}"] = ours / theirs if ours and theirs else None
+    return rows
+
+
 def grow(
     total: int = 50_000_000,
     k: int = 21,
@@ -223,9 +237,10 @@ def grow(
     bases = np.random.default_rng(seed).integers(0, 4, total, dtype=np.uint8)
     offsets = np.array([0, total])
     events = np.empty(total, dtype=np.uint8)
+    warm = min(total, 100_000)
     for used in threads:
-        KmerIndex(k).grow(bases[:100_000], np.array([0, 100_000]), canonical=True, threads=used)
-    PlainHashSet(k).grow(bases[:1000], np.array([0, 1000]), events[:1000])
+        KmerIndex(k).grow(bases[:warm], np.array([0, warm]), canonical=True, threads=used)
+    PlainHashSet(k).grow(bases[:warm], np.array([0, warm]), events[:warm])
     new = len(KmerIndex(k).grow(bases, offsets, canonical=True, events=events)[0])
 
     def ours(expected: int, used: int) -> None:
