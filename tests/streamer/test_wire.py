@@ -1,0 +1,143 @@
+"""Messages: the vectors of docs/protocol.md, round trips, and damage."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import msgpack
+import numpy as np
+import pytest
+
+from streamer.reads import ReadBatch
+from streamer.wire import (
+    Reason,
+    WireError,
+    checksum,
+    decode_batch,
+    decode_feed,
+    encode_batch,
+    encode_feed,
+    encode_notice,
+    encode_reads,
+    pack,
+    unpack,
+)
+
+PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+READS = [("r1", "ACGT"), ("r2", "NACG")]
+KEYS = {"v": 1, "type": "batch", "producer": "p", "epoch": 7, "seq": 1}
+
+
+def vectors():
+    """The frames of the vectors in the page, one message each."""
+    columns = [bytes(frame) for frame in encode_reads(READS)]
+    listed = msgpack.packb([list(read) for read in READS])
+    state = {"session": 9, "state": "running", "producer": "p", "epoch": 7}
+    counts = {"received": 1, "durable": 1, "matched": 0, "credit": 4096}
+    reads = {
+        "read": np.array([0, 1], np.uint32),
+        "matches": np.array([2, 0], np.int64),
+        "best_target": np.array([0, -1], np.int32),
+    }
+    header = {"v": 1, "topic": "read", "epoch": 9, "seq": 3, "prev": 1, "time": 5}
+    return {
+        "A hello": [pack({"v": 1, "type": "hello", "producer": "p", "epoch": 7})],
+        "A batch, form columns": [
+            pack(KEYS | {"form": "columns", "checksum": checksum(columns)}),
+            *columns,
+        ],
+        "A batch, form list": [
+            pack(KEYS | {"form": "list", "checksum": checksum([listed])}),
+            listed,
+        ],
+        "Its acknowledgement": [pack({"v": 1} | state | counts | {"type": "ack"})],
+        "A message of the feed (some keys and columns left out)": [
+            bytes(frame) for frame in encode_feed("read", header, columns[0], reads)
+        ],
+    }
+
+
+def test_vectors_of_the_page():
+    blocks = re.findall(r"^### (.+)\n\n```\n([0-9a-f\n]+)```$", PAGE.read_text(), re.MULTILINE)
+    page = {name: [bytes.fromhex(line) for line in text.split()] for name, text in blocks}
+    assert page == vectors()
+
+
+@pytest.mark.parametrize("name", ["A batch, form columns", "A batch, form list"])
+def test_vectors_decode(name):
+    header, *frames = vectors()[name]
+    batch, names = decode_batch(unpack(header), frames)
+    assert list(batch.names) == msgpack.unpackb(names) == ["r1", "r2"]
+    assert batch.offsets.tolist() == [0, 4, 8]
+    assert batch.bases.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def test_batch_survives_the_way():
+    rng = random.Random(3)
+    reads = [(f"read {i}", "".join(rng.choices("ACGTN", k=rng.randrange(50)))) for i in range(99)]
+    batch = ReadBatch.from_sequences([n for n, _ in reads], [s for _, s in reads])
+    frames = encode_batch(batch)
+    back, _ = decode_batch({"form": "columns", "checksum": checksum(frames)}, frames)
+    assert list(back.names) == list(batch.names)
+    assert np.array_equal(back.offsets, batch.offsets)
+    assert np.array_equal(back.bases, batch.bases)
+    assert frames == [bytes(frame) for frame in encode_reads(reads)]
+
+
+def test_arrays_are_sent_without_a_copy():
+    values = np.arange(1000, dtype=np.uint64)
+    frames = encode_feed("delta", {}, msgpack.packb([]), {"code": values})
+    assert np.shares_memory(np.frombuffer(frames[3], np.uint64), values)
+
+
+def feed_message():
+    columns = {"code": np.arange(3, dtype=np.uint64), "start": np.zeros(0, np.int64)}
+    header = {"v": 1, "topic": "delta", "epoch": 1, "seq": 2, "prev": 0, "time": 3}
+    return [bytes(f) for f in encode_feed("delta", header, msgpack.packb(["a"]), columns)]
+
+
+def test_feed_message_survives_the_way():
+    message = decode_feed(feed_message())
+    assert (message.topic, message.names) == ("delta", ["a"])
+    assert {name: values.tolist() for name, values in message.columns.items()} == {
+        "code": [0, 1, 2],
+        "start": [],
+    }
+    notice = {"v": 1, "topic": "beat", "epoch": 1, "seq": 2, "prev": 0, "time": 3}
+    assert decode_feed(encode_notice("beat", notice)).header["seq"] == 2
+
+
+def test_every_flipped_bit_in_the_data_is_noticed():
+    frames = feed_message()
+    for index in range(2, len(frames)):
+        for bit in range(8 * len(frames[index])):
+            damaged = bytearray(frames[index])
+            damaged[bit // 8] ^= 1 << bit % 8
+            with pytest.raises(WireError) as caught:
+                decode_feed([*frames[:index], bytes(damaged), *frames[index + 1 :]])
+            assert caught.value.reason == Reason.CHECKSUM
+
+
+def test_truncated_and_random_messages_raise_nothing_else():
+    rng = random.Random(11)
+    header, *data = vectors()["A batch, form columns"]
+    for cut in range(len(header)):
+        with pytest.raises(WireError):
+            unpack(header[:cut])
+    for frames in (feed_message(), [header, *data]):
+        for _ in range(3000):
+            damaged = [bytearray(frame) for frame in frames[: rng.randrange(1, len(frames) + 1)]]
+            for _ in range(rng.randrange(1, 5)):
+                frame = rng.choice(damaged)
+                if frame:
+                    frame[rng.randrange(len(frame))] = rng.randrange(256)
+            try:
+                decode_feed(damaged)
+            except WireError:
+                pass
+            try:
+                decode_batch(unpack(bytes(damaged[0])), damaged[1:])
+            except WireError:
+                pass
