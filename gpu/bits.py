@@ -11,6 +11,7 @@ A bit a symbol (start masks, match masks): symbol s is bit s % 32 of word s / 32
 from __future__ import annotations
 
 import numpy as np
+
 from gpu.intrinsics import bit_mask_below, device_function, load_word, population, reverse_bits
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from numba import cuda
-
+from gpu.intrinsics import cuda
 from gpu.kernels import derive, naive, orient, shuffle, walk
 
 KERNELS = ("walk", "shuffle", "naive")
@@ -17,9 +16,9 @@ KERNELS = ("walk", "shuffle", "naive")
 def sources(k: int) -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
     """Every kernel for windows of k symbols by name: the plain function and its argument types."""
     table: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
-        "naive": (naive.naive(k), naive.signature()),
-        "split": (orient.split(k), orient.signature_split()),
-        "merge": (orient.merge(k), orient.signature_merge()),
+        "naive": (naive.naive, naive.signature()),
+        "split": (orient.split, orient.signature_split()),
+        "merge": (orient.merge, orient.signature_merge()),
         "interleave": (derive.interleave, derive.signature_interleave()),
         "clear": (derive.clear, derive.signature_clear()),
         "jump": (derive.jump(walk.jump_level(k)), derive.signature_jump()),
@@ -37,6 +36,9 @@ def sources(k: int) -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
 
 
 @cache
-def kernel(name: str, k: int) -> Any:
-    """The compiled kernel of that name; compiled at its first launch on each device."""
-    return cuda.jit(sources(k)[name][0])
+def kernel(name: str, k: int = 0) -> Any:
+    """The compiled kernel of that name; compiled at its first launch on each device.
+
+    k is only asked for by the kernels that are made for one k.
+    """
+    return cuda.jit(sources(k or 1)[name][0])

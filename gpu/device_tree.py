@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from gpu.compiled import kernel
+from gpu.intrinsics import cuda
 from gpu.kernels import derive, walk
 from trie.tree_bitmap import TreeBitmap
 
@@ -39,7 +39,7 @@ class DeviceTree:
         self.prefix_sums = cuda.to_device(tree.prefix_sums, stream=stream)
         self.nodes = cuda.device_array(2 * self.node_count, np.uint64, stream=stream)
         grid = -(-self.node_count // derive.THREADS)
-        kernel("interleave", self.k)[grid, derive.THREADS, stream](
+        kernel("interleave")[grid, derive.THREADS, stream](
             self.inmaps, self.exmaps, self.prefix_sums, self.nodes
         )
         entries = 64 ** walk.jump_level(self.k)

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba.cuda
 import numpy as np
 from llvmlite import ir
-from numba import config, cuda, types
+from numba.core import config, types
 
-SIMULATED = bool(config.ENABLE_CUDASIM)
+cuda: Any = numba.cuda
+"""numba's CUDA module, which ships no usable types."""
+
+SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", 0))
 ALL_LANES = 0xFFFFFFFF
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numba import cuda
 from numpy.typing import NDArray
 
 from gpu.compiled import KERNELS, kernel
 from gpu.device_tree import WORD_NODES, DeviceTree
+from gpu.intrinsics import cuda
 from gpu.kernels import derive, naive, orient, shuffle, walk
 from gpu.packing import PackedChunk, packed_sizes, unpack_events
 
@@ -139,8 +139,8 @@ def launch(
     mirrored_bases = buffers.array("mirrored_bases", buffers.bases.size)[:base_words]
     mirrored = buffers.array("mirrored", buffers.starts.size)[:start_words]
     grid = -(-32 * start_words // orient.THREADS)
-    kernel("split", tree.k)[grid, orient.THREADS, stream](
-        bases, starts, np.uint32(symbols), forward, mirrored_bases, mirrored
+    kernel("split")[grid, orient.THREADS, stream](
+        bases, starts, np.uint32(symbols), np.uint32(tree.k), forward, mirrored_bases, mirrored
     )
     step(tree, buffers, (bases, forward, matches), symbols, 0, with_words, stream)
     back = (mirrored_bases, mirrored, matches)
@@ -148,7 +148,9 @@ def launch(
         back = (*back[:2], buffers.array("mirrored_matches", buffers.starts.size)[:start_words])
     step(tree, buffers, back, symbols, symbols, with_words, stream)
     if method == "shuffle":
-        kernel("merge", tree.k)[grid, orient.THREADS, stream](back[2], np.uint32(symbols), matches)
+        kernel("merge")[grid, orient.THREADS, stream](
+            back[2], np.uint32(symbols), np.uint32(tree.k), matches
+        )
 
 
 def _walk(
@@ -209,16 +211,16 @@ def _naive(
     words = buffers.words if with_words else buffers.words[:0]
     active = buffers.array("active", grid * tree.node_count)
     _clear(active, stream)
-    kernel("naive", tree.k)[grid, naive.THREADS, stream](
-        arrays[0], arrays[1], np.uint32(symbols), np.uint32(mirror), np.uint32(piece),
-        tree.level_offsets, tree.inmaps, tree.exmaps, tree.prefix_sums,
+    kernel("naive")[grid, naive.THREADS, stream](
+        arrays[0], arrays[1], np.uint32(symbols), np.uint32(tree.k), np.uint32(mirror),
+        np.uint32(piece), tree.level_offsets, tree.inmaps, tree.exmaps, tree.prefix_sums,
         active.reshape(grid, tree.node_count), arrays[2], words, buffers.counter,
     )  # fmt: skip
 
 
 def _clear(words: Any, stream: Any) -> None:
     grid = -(-words.size // derive.THREADS)
-    kernel("clear", 1)[grid, derive.THREADS, stream](words)
+    kernel("clear")[grid, derive.THREADS, stream](words)
 
 
 def match_chunk(

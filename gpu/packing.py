@@ -194,7 +194,9 @@ def _pack(bases, offsets, k, first, stop, packed, starts):  # type: ignore[no-un
         at += 32
 
 
-def unpack_events(starts: NDArray[np.uint32], matches: NDArray[np.uint32], symbols: int) -> NDArray[np.uint8]:
+def unpack_events(
+    starts: NDArray[np.uint32], matches: NDArray[np.uint32], symbols: int
+) -> NDArray[np.uint8]:
     """uint8[symbols]: 1 where a window that starts there matches, 2 where it does not, 0: none."""
     begins = np.unpackbits(starts.view(np.uint8), bitorder="little")[:symbols]
     found = np.unpackbits(matches.view(np.uint8), bitorder="little")[:symbols]

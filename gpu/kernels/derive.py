@@ -1,8 +1,8 @@
 """What the card makes of an uploaded snapshot: interleaved records and the table of first levels.
 
-    interleave   nodes[2v] = exmap, nodes[2v + 1] = inmap << 32 | prefix sum       a thread a node
-    jump         the record of the node of every prefix of 3 J symbols, 0 if there is none
-    clear        zeros, in the order of a stream
+interleave   nodes[2v] = exmap, nodes[2v + 1] = inmap << 32 | prefix sum       a thread a node
+jump         the record of the node of every prefix of 3 J symbols, 0 if there is none
+clear        zeros, in the order of a stream
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import cuda
 
 from gpu.bits import children_before, has_bit
-from gpu.intrinsics import load_pair
+from gpu.intrinsics import cuda, load_pair
 
 THREADS = 256
 """Threads a block; any number."""

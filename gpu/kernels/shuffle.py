@@ -23,10 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import cuda
 
 from gpu.bits import children_before, event_word, has_bit
-from gpu.intrinsics import ALL_LANES, as_signed, bit_mask_below, load_pair, load_word
+from gpu.intrinsics import ALL_LANES, as_signed, bit_mask_below, cuda, load_pair, load_word
 
 THREADS = 128
 """Threads a block; any multiple of 32."""
@@ -105,9 +104,7 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
                     path = np.uint32(0)
                 going = np.uint32(active & exists)
                 if lane == np.uint32(k - 1):
-                    found = np.uint32(
-                        found | np.uint32(going << np.uint32((j + 33 - k) & 31))
-                    )
+                    found = np.uint32(found | np.uint32(going << np.uint32((j + 33 - k) & 31)))
                     if j == flush:
                         at = np.uint32(base + np.uint32(j))
                         # the first group has symbols before the piece's first window ends

@@ -28,7 +28,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from gpu.bits import (
     bit_of,
@@ -39,7 +38,7 @@ from gpu.bits import (
     reverse_complement_left,
     window_at,
 )
-from gpu.intrinsics import ALL_LANES, bit_mask_below, load_pair, load_word
+from gpu.intrinsics import ALL_LANES, bit_mask_below, cuda, load_pair, load_word
 
 THREADS = 256
 """Threads a block; any multiple of 32, since warps do not talk to each other."""
@@ -58,14 +57,15 @@ def jump_level(k: int) -> int:
     return min(JUMP_LEVEL, last_step_level(k))
 
 
-def walk_bits(k: int, canonical: bool) -> Callable[..., None]:
+def walk_bits(k: int, canonical: bool, begin: int | None = None) -> Callable[..., None]:
     """The kernel that writes a bit a window; ``[grid, block]`` with 32 | block.
 
     Arguments: bases uint32[], starts uint32[W], jump uint64[], nodes uint64[], leaves (uint64[] or
     uint32[] as above), matches uint32[W] (every word is written, one a warp).
-    grid * block >= 32 W threads; a warp is 32 consecutive windows.
+    grid * block >= 32 W threads; a warp is 32 consecutive windows. ``begin``: the level that
+    ``jump`` stands for, at most ``last_step_level(k)``, if not ``jump_level(k)``.
     """
-    first = jump_level(k)
+    first = jump_level(k) if begin is None else begin
     last = last_step_level(k)
     whole = k % 3 == 0
     rest = k % 3

@@ -108,8 +108,11 @@ def _exchange(warp):
     asked.discard(("syncthreads",))
     if not asked:
         return
-    if len(warp) < WARP or len(asked) > 1 or any(lane.ended for lane in warp) or any(
-        lane.waits_for is None or lane.waits_for[0] not in asked for lane in warp
+    if (
+        len(warp) < WARP
+        or len(asked) > 1
+        or any(lane.ended for lane in warp)
+        or any(lane.waits_for is None or lane.waits_for[0] not in asked for lane in warp)
     ):
         raise DivergenceError(f"the lanes of a warp do not meet: {asked}")
     what = asked.pop()
