@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from streamer.errors import StreamerError
 from streamer.reports import Columns
 from streamer.targets import TargetSets
 
@@ -30,9 +32,9 @@ class RowWriter:
         self._format = format_
         self._file: BinaryIO = sys.stdout.buffer if path is None else open(path, "wb")
         self._owned = path is not None
+        self._name = path or "standard output"
         if format_ == "tsv":
-            self._file.write(("#" + "\t".join(columns) + "\n").encode())
-            self._file.flush()
+            self._put(("#" + "\t".join(columns) + "\n").encode())
 
     def write(self, table: pl.DataFrame) -> None:
         """Write the rows of a table."""
@@ -43,8 +45,18 @@ class RowWriter:
             table.write_csv(
                 buffer, include_header=False, separator="\t", null_value=".", quote_style="never"
             )
-        self._file.write(buffer.getbuffer())
-        self._file.flush()
+        self._put(buffer.getbuffer())
+
+    def _put(self, data: bytes | memoryview) -> None:
+        try:
+            self._file.write(data)
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._close()
+            message = f"{self._name}: cannot write rows: {error.strerror}"
+            raise StreamerError(message) from error
 
     def __enter__(self) -> RowWriter:
         return self
@@ -56,34 +68,37 @@ class RowWriter:
         trace: TracebackType | None,
     ) -> None:
         # the rows before an error are right and stay: the exit code tells that more lack
-        self._file.flush()
+        self._close()
+
+    def _close(self) -> None:
         if self._owned:
-            self._file.close()
+            with suppress(OSError):  # what cannot be flushed was said when it was written
+                self._file.close()
 
 
-def report_table(columns: Columns, names: Sequence[str], targets: TargetSets) -> pl.DataFrame:
-    """A report's columns with the names of reads, events and targets instead of their indices."""
-    table: dict[str, pl.Series] = {}
-    for column, values in columns.items():
+class ReportTables:
+    """Puts the names of reads, events and targets into a report's columns of indices."""
+
+    def __init__(self, targets: TargetSets) -> None:
+        self._targets = targets
+        # -1, no target, picks the null at the end
+        self._target_names = pl.Series([*targets.names, None], dtype=pl.String)
+
+    def table(self, columns: Columns, names: Sequence[str]) -> pl.DataFrame:
+        """The rows as users see them; ``names`` of the batch's reads."""
+        return pl.DataFrame(
+            {column: self._named(column, values, names) for column, values in columns.items()}
+        )
+
+    def _named(self, column: str, values: NDArray[Any], names: Sequence[str]) -> pl.Series:
         if column == "read":
-            table[column] = _pick(names, values)
-        elif column == "event":
-            table[column] = EVENT_NAMES.gather(values)
-        elif column == "target":
-            table[column] = _set_labels(values, targets)
-        elif column == "best_target":
-            table[column] = _pick([*targets.names, None], values)
-        else:
-            table[column] = pl.Series(values)
-    return pl.DataFrame(table)
-
-
-def _pick(
-    names: Sequence[str | None] | Iterable[str | None], index: NDArray[np.integer]
-) -> pl.Series:
-    return pl.Series(list(names), dtype=pl.String).gather(pl.Series(index.astype(np.int64)))
-
-
-def _set_labels(sets: NDArray[np.uint32], targets: TargetSets) -> pl.Series:
-    present, where = np.unique(sets, return_inverse=True)
-    return _pick([targets.label(int(index)) for index in present], where)
+            return pl.Series(names, dtype=pl.String).gather(values)
+        if column == "event":
+            return EVENT_NAMES.gather(values)
+        if column == "target":
+            present, where = np.unique(values, return_inverse=True)
+            labels = [self._targets.label(int(index)) for index in present]
+            return pl.Series(labels, dtype=pl.String).gather(where)
+        if column == "best_target":
+            return self._target_names.gather(values)
+        return pl.Series(values)

@@ -21,7 +21,7 @@ from trie.tree_bitmap import TreeBitmap, snapshot
 from trie.walk import walk
 from trie.windows import window_codes
 
-Row = dict[str, object]
+Row = dict[str, Any]
 
 KS = (15, 21, 31)
 SSHASH_MISSING = "sshash is not installed: pip install 'kmer-streamer[bench]'"

@@ -15,7 +15,7 @@ import numpy as np
 from xopen import xopen
 
 from streamer.matching import Matcher
-from streamer.output import RowWriter, report_table
+from streamer.output import ReportTables, RowWriter
 from streamer.prefetch import prefetched
 from streamer.reads import ReadBatch
 from streamer.reports import READ_COLUMNS, reads
@@ -75,6 +75,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     batches = [batch for path in paths for batch in read_batches([path])]
     bases = sum(batch.bases.size for batch in batches)
+    tables = ReportTables(known.targets)
 
     def row(part: str, seconds: float) -> dict[str, Any]:
         return {"part": part, "seconds": seconds, "bases_per_second": bases / seconds}
@@ -103,13 +104,13 @@ def _rows(
         with _timer() as timer, RowWriter(output, "tsv", READ_COLUMNS) as writer:
             for result in results:
                 columns = reads(result, known.targets)
-                writer.write(report_table(columns, result.batch.names, known.targets))
+                writer.write(tables.table(columns, result.batch.names))
         yield row("report and write", timer.seconds)
     with closing(Matcher(known, mode="frozen", threads=threads)) as matcher:
         with _timer() as timer, RowWriter(output, "tsv", READ_COLUMNS) as writer:
             for batch in prefetched(read_batches(paths)):
                 columns = reads(matcher.match(batch), known.targets)
-                writer.write(report_table(columns, batch.names, known.targets))
+                writer.write(tables.table(columns, batch.names))
         yield row("the whole, overlapped", timer.seconds)
 
 

@@ -11,9 +11,8 @@ from streamer.cli.choices import DeviceChoice, FormatChoice, StrandsChoice
 from streamer.errors import UsageError
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from streamer.matching import BatchResult
+    from streamer.reports import Columns
     from streamer.targets import Dictionary
 
 
@@ -173,7 +172,7 @@ def _match_files(
     from streamer import reports
     from streamer.cli.progress import progress
     from streamer.matching import Matcher
-    from streamer.output import RowWriter
+    from streamer.output import ReportTables, RowWriter
     from streamer.prefetch import prefetched
     from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
 
@@ -182,6 +181,7 @@ def _match_files(
         Report.INTERVALS: reports.INTERVAL_COLUMNS,
         Report.READS: reports.READ_COLUMNS,
     }[report]
+    tables = ReportTables(known.targets)
     matcher = Matcher(
         known, mode=mode.value, seed_bases=seed, kernel=kernel.value, chunk=chunk, threads=threads
     )
@@ -193,20 +193,17 @@ def _match_files(
         batches = read_batches(reads, batch_bases=max(chunk, BATCH_BASES), on_bytes=show)
         for batch in prefetched(batches):
             result = matcher.match(batch, want_depths=report is Report.WINDOWS)
-            writer.write(_table(report, result, known))
+            writer.write(tables.table(_columns(report, result, known), batch.names))
 
 
-def _table(report: Report, result: BatchResult, known: Dictionary) -> pl.DataFrame:
+def _columns(report: Report, result: BatchResult, known: Dictionary) -> Columns:
     from streamer import reports
-    from streamer.output import report_table
 
     if report is Report.WINDOWS:
-        columns = reports.windows(result)
-    elif report is Report.INTERVALS:
-        columns = reports.intervals(result)
-    else:
-        columns = reports.reads(result, known.targets)
-    return report_table(columns, result.batch.names, known.targets)
+        return reports.windows(result)
+    if report is Report.INTERVALS:
+        return reports.intervals(result)
+    return reports.reads(result, known.targets)
 
 
 def register(app: typer.Typer) -> None:

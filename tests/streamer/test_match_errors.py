@@ -143,3 +143,9 @@ def test_cuda_is_refused_with_a_reason(good, streamer):
     code, _, err = streamer("match", good, "-d", good, "-k", 4, "--device", "cuda")
     assert code == 1
     assert "--device cuda" in error_line(err)
+
+
+def test_full_disk(good, streamer):
+    code, _, err = streamer("match", good, "-d", good, "-k", 4, "-q", "-o", "/dev/full")
+    assert code == 1
+    assert "/dev/full: cannot write rows: No space left on device" in error_line(err)
