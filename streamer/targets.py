@@ -14,7 +14,7 @@ from streamer.errors import StreamerError
 from streamer.reads import ReadBatch
 from streamer.sequence_files import read_batches, shown_name
 from trie.codes import check_k
-from trie.kmers import window_codes
+from trie.windows import window_codes
 
 Strands = Literal["forward", "canonical", "both"]
 

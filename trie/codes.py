@@ -104,6 +104,21 @@ def reverse_complement_code(code, k):  # type: ignore[no-untyped-def]
     return x >> np.uint64(64 - 2 * k)
 
 
+def with_reverse_complements(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
+    """The codes followed by the codes of their reverse complements, uint64[2n]."""
+    codes = np.ascontiguousarray(codes, dtype=np.uint64)
+    both = np.empty(2 * codes.size, dtype=np.uint64)
+    both[: codes.size] = codes
+    _reverse_complements(codes, k, both[codes.size :])
+    return both
+
+
+@njit(cache=True, nogil=True)
+def _reverse_complements(codes, k, out):  # type: ignore[no-untyped-def]
+    for i in range(codes.size):
+        out[i] = reverse_complement_code(codes[i], k)
+
+
 def check_k(k: int) -> None:
     """Raise ValueError unless 1 <= k <= 31."""
     if not 1 <= k <= MAX_K:

@@ -19,11 +19,12 @@ from streamer.matching.result import MATCH, MISMATCH, BatchResult, Depths
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from streamer.reads import ReadBatch
 from streamer.targets import NO_SET, Dictionary
+from trie.codes import with_reverse_complements
 from trie.index import KmerIndex
-from trie.kmers import window_codes, with_reverse_complements
 from trie.parallel import usable_cores
 from trie.tree_bitmap import snapshot
 from trie.walk import walk
+from trie.windows import window_codes
 
 Mode = Literal["frozen", "grow"]
 Kernel = Literal["auto", "index", "walk"]

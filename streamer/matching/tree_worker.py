@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamer.targets import Dictionary
 from trie.hybrid_tree import HybridTreeBitmap
-from trie.kmers import with_reverse_complements
+from trie.codes import with_reverse_complements
 from trie.tree_bitmap import TreeBitmap
 
 FIRST_SNAPSHOT = 4_096
