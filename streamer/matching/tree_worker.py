@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.targets import Dictionary
-from trie.hybrid_tree import HybridTreeBitmap
 from trie.codes import with_reverse_complements
+from trie.hybrid_tree import HybridTreeBitmap
 from trie.tree_bitmap import TreeBitmap
 
 FIRST_SNAPSHOT = 4_096
