@@ -8,6 +8,7 @@ from typing import Any
 
 import zmq
 
+from streamer.clients.connection import Connection, Context
 from streamer.clients.errors import DaemonError, DaemonSilentError, RefusedError
 from streamer.wire import PROTOCOL, Header, WireError, pack, unpack
 
@@ -20,20 +21,12 @@ class Control:
         endpoint: str,
         *,
         answer_seconds: float = 5.0,
-        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+        context: Context | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._answer_seconds = answer_seconds
-        self._own_context = context is None
-        self._context: zmq.Context[zmq.Socket[bytes]] = context or zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 50)
-        try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
-            self._socket.close()
-            raise DaemonError(endpoint, f"is no endpoint: {error}") from None
+        self._connection = Connection(zmq.DEALER, endpoint, {}, context)
+        self._socket = self._connection.socket
         self._requests = 0
 
     def status(self) -> dict[str, Any]:
@@ -69,9 +62,7 @@ class Control:
 
     def close(self) -> None:
         """Close the connection."""
-        self._socket.close()
-        if self._own_context:
-            self._context.term()
+        self._connection.close()
 
     def __enter__(self) -> Control:
         return self

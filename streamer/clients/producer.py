@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import zmq
 
+from streamer.clients.connection import Connection, Context
 from streamer.clients.errors import (
     DaemonError,
     DaemonSilentError,
@@ -66,7 +67,7 @@ class Producer:
         *,
         name: str | None = None,
         answer_seconds: float = 5.0,
-        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+        context: Context | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.name = name or f"{host.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
@@ -75,9 +76,9 @@ class Producer:
         self.durable = 0
         self.matched = 0
         self._answer_seconds = answer_seconds
-        self._own_context = context is None
-        self._context: zmq.Context[zmq.Socket[bytes]] = context or zmq.Context()
-        self._socket = self._connect()
+        # IMMEDIATE: nothing is queued for a daemon that is not there
+        self._connection = Connection(zmq.DEALER, endpoint, {zmq.IMMEDIATE: 1}, context)
+        self._socket = self._connection.socket
         # batches durable + 1, durable + 2, ...; those before ``_next`` are on their way
         self._held: deque[_Held] = deque()
         self._next = 1
@@ -126,9 +127,7 @@ class Producer:
 
     def close(self) -> None:
         """Close the connection. What is not acknowledged may be lost: ``flush`` first."""
-        self._socket.close(linger=0)
-        if self._own_context:
-            self._context.term()
+        self._connection.close()
 
     def __enter__(self) -> Producer:
         return self
@@ -146,20 +145,6 @@ class Producer:
             self.close()
 
     # ---- waiting -------------------------------------------------------------------------------
-
-    def _connect(self) -> zmq.Socket[bytes]:
-        socket = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        # nothing is queued for a daemon that is not there
-        socket.setsockopt(zmq.IMMEDIATE, 1)
-        socket.setsockopt(zmq.RECONNECT_IVL, 50)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        try:
-            socket.connect(self.endpoint)
-        except zmq.ZMQError as error:
-            socket.close()
-            raise DaemonError(self.endpoint, f"is no endpoint: {error}") from None
-        return socket
 
     def _owes_answer(self) -> None:
         """From now on silence counts, and the lack of progress."""
@@ -306,10 +291,16 @@ class Producer:
         self.matched = max(self.matched, matched)
         self._next = max(self._next, self.durable + 1)
         self._credit = integer(header, "credit")
+        if header.get("state") == "draining" and not self._all_sent():
+            message = "the daemon is draining and takes no more batches"
+            raise RefusedError(self.endpoint, {"reason": Reason.DRAINING.value, "message": message})
 
     def _refused(self, header: Header) -> None:
         sequence = header.get("seq")
         reason = header.get("reason")
+        if "received" in header:
+            # what came before may have been accepted without an acknowledgement so far
+            self._advance(header)
         known = isinstance(sequence, int) and self.durable < sequence < self._next
         if known and reason == Reason.CREDIT:
             self._next = min(self._next, sequence)  # type: ignore[type-var]

@@ -9,7 +9,7 @@ from types import TracebackType
 
 import zmq
 
-from streamer.clients.errors import DaemonError
+from streamer.clients.connection import Connection, Context
 from streamer.clients.messages import Beat, Gap, Message, NewEpoch, Status, typed
 from streamer.errors import UsageError
 from streamer.wire import TOPICS, WireError, decode_feed
@@ -30,7 +30,7 @@ class Subscriber:
         endpoint: str,
         topics: Sequence[str] = ("match", "mismatch", "delta", "read", "status"),
         *,
-        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+        context: Context | None = None,
     ) -> None:
         for topic in topics:
             if topic not in TOPICS:
@@ -41,21 +41,11 @@ class Subscriber:
         self.damaged = 0
         self.gaps = 0
         self.ended = False
-        self._own_context = context is None
-        self._context: zmq.Context[zmq.Socket[bytes]] = context or zmq.Context()
-        self._socket = self._context.socket(zmq.SUB)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RCVHWM, _RECEIVE_MESSAGES)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 50)
-        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        self._connection = Connection(zmq.SUB, endpoint, {zmq.RCVHWM: _RECEIVE_MESSAGES}, context)
+        self._socket = self._connection.socket
         # beats last: once they arrive, every other topic does
         for topic in (*self.topics, "status", "beat"):
             self._socket.subscribe(topic)
-        try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
-            self._socket.close()
-            raise DaemonError(endpoint, f"is no endpoint: {error}") from None
         self._epoch = 0
         self._seen: dict[str, int] = {}
         self._ready: deque[Message] = deque()
@@ -89,9 +79,7 @@ class Subscriber:
 
     def close(self) -> None:
         """End the subscription."""
-        self._socket.close()
-        if self._own_context:
-            self._context.term()
+        self._connection.close()
 
     def __enter__(self) -> Subscriber:
         return self

@@ -73,6 +73,8 @@ class Board:
         # later than that of every daemon before it on this machine
         self.epoch = time.time_ns() // 1_000_000
         self.state = STARTING
+        # states that the feed has not announced yet
+        self.announcements: deque[str] = deque([STARTING])
         self.totals = Totals()
         self.endpoints: dict[str, str] = {}
         self.targets = 0
@@ -86,6 +88,11 @@ class Board:
         self.active_producers = 0
         self.topics: frozenset[str] = frozenset()
         self._started = time.monotonic()
+
+    def enter(self, state: str) -> None:
+        """Go into another state, and have the feed say so."""
+        self.state = state
+        self.announcements.append(state)
 
     def fields(self) -> dict[str, Any]:
         """Everything that ``status`` tells."""

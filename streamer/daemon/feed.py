@@ -67,7 +67,6 @@ class Feed(InboxWorker):
         self._high_water = HighWater(board.config.feed.buffer_bytes)
         self._sequence = 0
         self._heads = dict.fromkeys(TOPICS, 0)
-        self._said_state = ""
 
     def wants(self, topic: str) -> bool:
         """Whether somebody subscribes to the topic (a subscription is a prefix)."""
@@ -92,21 +91,21 @@ class Feed(InboxWorker):
                     next_beat = time.monotonic() + period
             self._turn(socket)
             self._beat(socket)
-            self._say_state(socket)
+            self._say_state(socket, ENDED)
         finally:
             self.release(socket)
 
     def _turn(self, socket: zmq.Socket[bytes]) -> None:
         self._subscriptions(socket)
         # the end is said last of all
-        if self._board.state not in (self._said_state, ENDED):
-            self._say_state(socket)
+        said = self._board.announcements
+        while said and said[0] != ENDED:
+            self._say_state(socket, said.popleft())
         for matched in self.inbox.take():
             self._publish(socket, matched)
 
-    def _say_state(self, socket: zmq.Socket[bytes]) -> None:
-        self._said_state = self._board.state
-        self._announce(socket, "status", {"status": self._board.fields()})
+    def _say_state(self, socket: zmq.Socket[bytes], state: str) -> None:
+        self._announce(socket, "status", {"status": self._board.fields() | {"state": state}})
 
     def _subscriptions(self, socket: zmq.Socket[bytes]) -> None:
         topics = set(self._board.topics)

@@ -152,7 +152,9 @@ class Ingest(InboxWorker):
         except WireError as error:
             self._board.refused += error.reason != Reason.CREDIT
             log.debug("refused", **keys, reason=error.reason.value, why=str(error))
-            held = self._producers.find(name)
+            # the state of a later epoch would mislead a producer that is in an earlier one
+            stale = error.reason == Reason.STALE_EPOCH
+            held = None if stale else self._producers.find(name)
             state = self._state(held) if held else {}
             return state | {"type": "refused"} | keys | error.fields()
         self._unacknowledged[name] = producer

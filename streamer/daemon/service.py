@@ -87,7 +87,7 @@ class Service:
                 self._changed.take()
                 self._check()
                 self._advance()
-            self.board.state = ENDED
+            self.board.enter(ENDED)
         finally:
             self._stop()
         totals = self.board.totals.fields()
@@ -114,12 +114,12 @@ class Service:
 
     def _advance(self) -> None:
         if self.board.state == STARTING and self._engine.ready.is_set():
-            self.board.state = RUNNING
+            self.board.enter(RUNNING)
             self._ingest.open()
             log.info("ready", **self.board.fields()["dictionary"])
         if self._drain_wanted and self.board.state != DRAINING:
             log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
-            self.board.state = DRAINING
+            self.board.enter(DRAINING)
             self._ingest.inbox.wake()
         busy = self._engine.working_on
         if busy is not None and busy[0] != self._stall_said:
