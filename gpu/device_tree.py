@@ -5,18 +5,20 @@ and the table of the first levels (gpu/kernels/derive.py).
 
     SoA: inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N]      naive; last step of walk
     nodes uint64[2 N], 16 bytes a node                                   walk, shuffle
-    jump uint64[2 * 64**J], at most 4 MB                                 walk
+    jump uint64[2 * 64**J], at most 4 MB                                 walk, buckets
+    table uint64[], as gpu/kernels/buckets.py draws it                   buckets
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from gpu.compiled import kernel
+from gpu.compiled import BUCKETS_FROM, bucket_kernel, kernel
 from gpu.intrinsics import cuda
-from gpu.kernels import derive, walk
+from gpu.kernels import buckets, derive, walk
 from trie.tree_bitmap import TreeBitmap
 
 WORD_NODES = 2**27
@@ -26,11 +28,14 @@ WORD_NODES = 2**27
 class DeviceTree:
     """The snapshot ``tree`` in the memory of the current CUDA device.
 
+    with_buckets: make the bucket table too, by default where it is what the default kernel reads.
     Attributes are device arrays, laid out as the module says; level_offsets uint32[k // 3 + 2].
     Everything is queued on ``stream``; the host arrays must stay until it has been synchronized.
     """
 
-    def __init__(self, tree: TreeBitmap, stream: Any = 0) -> None:
+    def __init__(
+        self, tree: TreeBitmap, stream: Any = 0, *, with_buckets: bool | None = None
+    ) -> None:
         self.k = tree.k
         self.node_count = tree.node_count
         self.level_offsets = cuda.to_device(tree.level_offsets.astype(np.uint32), stream=stream)
@@ -48,13 +53,58 @@ class DeviceTree:
             self.nodes, self.jump
         )
         self.leaves = self.exmaps if self.k % 3 == 0 else self.inmaps
+        self.shape: buckets.Shape | None = None
+        self.table: Any = None
+        if self.k >= BUCKETS_FROM if with_buckets is None else with_buckets:
+            self.shape = buckets.choose_shape(self.k, kmer_count(tree))
+            self._fill_buckets(tree, self.shape, stream)
+
+    def _fill_buckets(self, tree: TreeBitmap, shape: buckets.Shape, stream: Any) -> None:
+        """Expand the codes of the last level on the card and insert them."""
+        prefixes = cuda.device_array(self.node_count, np.uint64, stream=stream)
+        clear(prefixes[:1], stream)
+        offsets = [int(offset) for offset in tree.level_offsets]
+        for first, stop in pairwise(offsets[:-1]):
+            kernel("expand")[-(-(stop - first) // derive.THREADS) or 1, derive.THREADS, stream](
+                np.uint32(first), np.uint32(stop), self.exmaps, self.prefix_sums, prefixes
+            )
+        self.table = cuda.device_array(shape.size, np.uint64, stream=stream)
+        counts = cuda.device_array(1 << shape.bits, np.uint32, stream=stream)
+        clear(self.table, stream)
+        clear(counts, stream)
+        grid = -(-(offsets[-1] - offsets[-2]) // buckets.THREADS) or 1
+        bucket_kernel("insert", shape)[grid, buckets.THREADS, stream](
+            np.uint32(offsets[-2]), self.inmaps, prefixes, self.table, counts
+        )
+        grid = -(-counts.size // buckets.THREADS)
+        bucket_kernel("finish", shape)[grid, buckets.THREADS, stream](self.table, counts)
 
     @property
     def nbytes(self) -> int:
         """Bytes on the card."""
-        return device_bytes(self.k, self.node_count)
+        return (
+            32 * self.node_count
+            + 8 * self.jump.size
+            + 4 * self.level_offsets.size
+            + (8 * self.table.size if self.table is not None else 0)
+        )
 
 
-def device_bytes(k: int, node_count: int) -> int:
-    """The bytes that a snapshot of so many nodes takes on the card."""
-    return 32 * node_count + 16 * 64 ** walk.jump_level(k) + 4 * (k // 3 + 2)
+def kmer_count(tree: TreeBitmap) -> int:
+    """How many k-mers a snapshot holds."""
+    last = tree.inmaps[int(tree.level_offsets[-2]) :]
+    of_depth = (0x1, 0x1E, 0x1FFFE0)[tree.k % 3]
+    return int(np.bitwise_count(last & np.uint32(of_depth)).sum())
+
+
+def device_bytes(k: int, node_count: int, kmers: int) -> int:
+    """The bytes that a snapshot takes on the card at most, while its tables are made."""
+    if k < BUCKETS_FROM:
+        return 32 * node_count + 16 * 64 ** walk.jump_level(k) + 64
+    shape = buckets.choose_shape(k, kmers)
+    return 40 * node_count + 16 * 64 ** walk.jump_level(k) + 8 * shape.size + (4 << shape.bits) + 64
+
+
+def clear(words: Any, stream: Any) -> None:
+    """Queue the filling of a device array (uint32[n] or uint64[n]) with zeros."""
+    kernel("clear")[-(-words.size // derive.THREADS) or 1, derive.THREADS, stream](words)

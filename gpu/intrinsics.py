@@ -46,6 +46,10 @@ if SIMULATED:
         """The 64 bits of a uint64 in reverse order."""
         return np.uint64(int(f"{int(value):064b}"[::-1], 2))
 
+    def product(value: Any, factor: Any) -> Any:
+        """The low 64 bits of a product."""
+        return np.uint64(int(value) * int(factor) & 0xFFFFFFFFFFFFFFFF)
+
     def as_signed(value: Any) -> Any:
         """The same bits as a signed word, which is what shuffles take."""
         return value.view(np.int32 if value.dtype == np.uint32 else np.int64)
@@ -53,6 +57,7 @@ if SIMULATED:
 else:
     from numba.cuda.extending import intrinsic
 
+    _PAIR: Any = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call, unused-ignore]
     _I64 = ir.IntType(64)
 
     def _address(context: Any, builder: Any, signature: Any, args: Any, shift: int) -> Any:
@@ -64,7 +69,7 @@ else:
     @intrinsic
     def load_pair(typingctx: Any, words: Any, index: Any) -> Any:
         """Words 2 index and 2 index + 1 of a uint64 array in one 16-byte load."""
-        signature = types.UniTuple(types.uint64, 2)(words, index)
+        signature = _PAIR(words, index)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             address = _address(context, builder, signature, args, 4)
@@ -106,6 +111,11 @@ else:
     def population(value: Any) -> Any:
         """The set bits of a uint64, as uint32."""
         return np.uint32(cuda.popc(value))
+
+    @device_function
+    def product(value: Any, factor: Any) -> Any:
+        """The low 64 bits of a product."""
+        return np.uint64(value * factor)
 
     @intrinsic
     def reverse_bits(typingctx: Any, value: Any) -> Any:

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.compiled import KERNELS, kernel
-from gpu.device_tree import WORD_NODES, DeviceTree
+from gpu.compiled import KERNELS, bucket_kernel, default_method, kernel
+from gpu.device_tree import WORD_NODES, DeviceTree, clear
 from gpu.intrinsics import cuda
-from gpu.kernels import derive, naive, orient, shuffle, walk
+from gpu.kernels import buckets, naive, orient, shuffle, walk
 from gpu.packing import PackedChunk, packed_sizes, unpack_events
 
 Strands = Literal["forward", "canonical", "both"]
@@ -96,19 +96,22 @@ def launch(
     buffers: ChunkBuffers,
     symbols: int,
     *,
-    method: str = "walk",
+    method: str = "default",
     strands: Strands = "canonical",
     with_words: bool = False,
     stream: Any = 0,
 ) -> None:
     """Queue the kernels that match a chunk of ``symbols`` symbols which the buffers hold.
 
-    Afterwards ``buffers.matches`` holds a bit a window and, with ``with_words``, ``buffers.words``
+    ``method`` is one of the kernels or ``default``, the fastest for this k; where words are wanted
+    ``buckets`` stands for ``walk``, since only the trie knows depths and trie-nodes. Afterwards ``buffers.matches`` holds a bit a window and, with ``with_words``, ``buffers.words``
     and ``buffers.counter`` the event words in no particular order. With strands ``both`` the
     snapshot holds both orientations and windows are walked as they stand. Raises ValueError for an
-    unknown method or a chunk larger than the buffers, TooManyWordNodesError if words are wanted of
+    unknown method, a chunk larger than the buffers or a missing bucket table, TooManyWordNodesError if words are wanted of
     a snapshot above 2**27 nodes.
     """
+    if method == "default":
+        method = default_method(tree.k)
     if method not in KERNELS:
         message = f"no kernel is called {method!r}: {', '.join(KERNELS)}"
         raise ValueError(message)
@@ -118,7 +121,7 @@ def launch(
     if with_words:
         if tree.node_count > WORD_NODES:
             raise TooManyWordNodesError(tree.node_count)
-        _clear(buffers.counter, stream)
+        clear(buffers.counter, stream)
     if symbols == 0:
         return
     canonical = strands == "canonical"
@@ -126,12 +129,15 @@ def launch(
     bases = buffers.bases[:base_words]
     starts = buffers.starts[:start_words]
     matches = buffers.matches[:start_words]
-    if method == "walk":
+    if method == "buckets" and not with_words:
+        _buckets(tree, (bases, starts, matches), canonical, stream)
+        return
+    if method in ("walk", "buckets"):
         _walk(tree, buffers, (bases, starts, matches), canonical, with_words, stream)
         return
     step = _shuffle if method == "shuffle" else _naive
     if method == "naive":
-        _clear(matches, stream)
+        clear(matches, stream)
     if not canonical:
         step(tree, buffers, (bases, starts, matches), symbols, 0, with_words, stream)
         return
@@ -151,6 +157,19 @@ def launch(
         kernel("merge")[grid, orient.THREADS, stream](
             back[2], np.uint32(symbols), np.uint32(tree.k), matches
         )
+
+
+def _buckets(tree: DeviceTree, arrays: tuple[Any, Any, Any], canonical: bool, stream: Any) -> None:
+    if tree.shape is None:
+        message = "this snapshot was sent to the card without its bucket table"
+        raise ValueError(message)
+    bases, starts, matches = arrays
+    assert buckets.THREADS % 32 == 0
+    grid = -(-32 * starts.size // buckets.THREADS)
+    name = "buckets_canonical" if canonical else "buckets"
+    bucket_kernel(name, tree.shape)[grid, buckets.THREADS, stream](
+        bases, starts, tree.table, tree.jump, tree.nodes, tree.leaves, matches
+    )
 
 
 def _walk(
@@ -210,7 +229,7 @@ def _naive(
     piece = -(-symbols // grid)
     words = buffers.words if with_words else buffers.words[:0]
     active = buffers.array("active", grid * tree.node_count)
-    _clear(active, stream)
+    clear(active, stream)
     kernel("naive")[grid, naive.THREADS, stream](
         arrays[0], arrays[1], np.uint32(symbols), np.uint32(tree.k), np.uint32(mirror),
         np.uint32(piece), tree.level_offsets, tree.inmaps, tree.exmaps, tree.prefix_sums,
@@ -218,16 +237,11 @@ def _naive(
     )  # fmt: skip
 
 
-def _clear(words: Any, stream: Any) -> None:
-    grid = -(-words.size // derive.THREADS)
-    kernel("clear")[grid, derive.THREADS, stream](words)
-
-
 def match_chunk(
     tree: DeviceTree,
     chunk: PackedChunk,
     *,
-    method: str = "walk",
+    method: str = "default",
     strands: Strands = "canonical",
     with_words: bool = False,
     word_capacity: int | None = None,

@@ -15,6 +15,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import warnings
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,12 +28,48 @@ from numba import cuda  # noqa: E402
 
 from gpu.compiled import KERNELS  # noqa: E402
 from gpu.device_tree import DeviceTree  # noqa: E402
+from gpu.kernels import buckets  # noqa: E402
 from gpu.match import ChunkBuffers, launch, match_chunk  # noqa: E402
 from gpu.packing import pack_chunk  # noqa: E402
 from gpu.reference import expected  # noqa: E402
 from trie.tree_bitmap import from_sorted, snapshot  # noqa: E402
 
+# small inputs leave most of a card idle, which is no news here
+warnings.filterwarnings("ignore", message=".*under-utilization.*")
+
 SEED = 20_000_000
+
+
+def hinted_load():
+    """``load_pair`` that leaves the first-level cache alone."""
+    from llvmlite import ir
+    from numba.core import types
+    from numba.cuda.extending import intrinsic
+
+    @intrinsic
+    def load(typingctx, words, index):
+        signature = types.UniTuple(types.uint64, 2)(words, index)
+        word = ir.IntType(64)
+
+        def codegen(context, builder, signature, args):
+            array_type, index_type = signature.args
+            data = context.make_array(array_type)(context, builder, args[0]).data
+            at = builder.shl(context.cast(builder, args[1], index_type, types.uint64), word(4))
+            both = builder.call(
+                ir.InlineAsm(
+                    ir.FunctionType(ir.LiteralStructType([word, word]), [word]),
+                    "ld.global.nc.L1::no_allocate.v2.u64 {$0, $1}, [$2];",
+                    "=l,=l,l",
+                    side_effect=False,
+                ),
+                [builder.add(builder.ptrtoint(data, word), at)],
+            )
+            parts = [builder.extract_value(both, i) for i in range(2)]
+            return context.make_tuple(builder, signature.return_type, parts)
+
+        return signature, codegen
+
+    return load
 
 
 def log(*words):
@@ -41,27 +79,29 @@ def log(*words):
 def check(some):
     """Compare every kernel with brute force, with and without words; the number of comparisons."""
     compared = 0
-    for case in some:
-        tree = DeviceTree(snapshot(case.dictionary, case.k))
+    for at, case in enumerate(some):
+        # every other table of buckets is too small, so that windows fall back on the trie
+        buckets.OVERFLOWING = 0.7 if at % 2 else 0.02
+        tree = DeviceTree(snapshot(case.dictionary, case.k), with_buckets=True)
         chunk = pack_chunk(case.bases, case.offsets, case.k)
         events, words = expected(
             case.bases, case.offsets, case.k, case.dictionary,
             canonical=case.strands == "canonical",
         )  # fmt: skip
         for method in KERNELS:
-            for capacity in (None, 1, words.size) if words.size else (None,):
+            capacities = (None, 1, words.size) if words.size and method != "buckets" else (None,)
+            for capacity in capacities:
                 found = match_chunk(
                     tree, chunk, method=method, strands=case.strands,
                     with_words=capacity is not None, word_capacity=capacity,
                 )  # fmt: skip
                 compared += 1
-                if not np.array_equal(found.events(), events):
-                    log("WRONG events", method, case.name, capacity)
-                    log(np.flatnonzero(found.events() != events)[:10])
-                    sys.exit(1)
+                wrong = np.flatnonzero(found.events() != events)
+                if wrong.size:
+                    sys.exit(f"WRONG events {method} {case.name} {capacity} at {wrong[:10]}")
                 if capacity is not None and not np.array_equal(found.words, words):
-                    log("WRONG words", method, case.name, capacity)
-                    sys.exit(1)
+                    sys.exit(f"WRONG words {method} {case.name} {capacity}")
+    buckets.OVERFLOWING = 0.02
     return compared
 
 
@@ -70,11 +110,13 @@ def check_agreement():
     for k in (9, 15, 21, 31):
         for strands in ("forward", "canonical"):
             case = cases.make(k, strands, 300_000, k, reads=50, gaps=40)
-            tree = DeviceTree(snapshot(case.dictionary, k))
+            tree = DeviceTree(snapshot(case.dictionary, k), with_buckets=True)
             chunk = pack_chunk(case.bases, case.offsets, k, threads=4)
             events, words = expected(
                 case.bases, case.offsets, k, case.dictionary, canonical=strands == "canonical"
             )
+            found = match_chunk(tree, chunk, method="buckets", strands=strands)
+            assert np.array_equal(found.events(), events), ("buckets", case.name)
             for method in ("walk", "shuffle"):
                 found = match_chunk(tree, chunk, method=method, strands=strands, with_words=True)
                 assert np.array_equal(found.events(), events), (method, case.name)
@@ -101,8 +143,6 @@ def bench_input(k, kmers=10_000_000, symbols=1 << 27, read=1024, canonical=False
     """A dictionary of all windows of a random sequence; reads half from it, half random."""
     rng = np.random.default_rng(SEED)
     sequence = rng.integers(0, 4, kmers + k - 1, dtype=np.uint8)
-    chunk = pack_chunk(sequence, np.array([0, sequence.size]), k, threads=8)
-    del chunk
     codes = np.zeros(kmers, dtype=np.uint64)
     for i in range(k):
         codes = (codes << np.uint64(2)) | sequence[i : i + kmers]
@@ -123,96 +163,81 @@ def bench_input(k, kmers=10_000_000, symbols=1 << 27, read=1024, canonical=False
 
 
 def setup(k, **options):
+    """The chunk, the snapshot on the card and buffers that hold the chunk."""
     codes, stream, offsets = bench_input(k, **options)
     tree = from_sorted(codes, k, threads=16)
     begin = time.perf_counter()
     packed = pack_chunk(stream, offsets, k, threads=16)
-    took = time.perf_counter() - begin
-    device = DeviceTree(tree)
+    packing = packed.symbols / (time.perf_counter() - begin) / 1e9
+    DeviceTree(tree, with_buckets=True)
+    cuda.synchronize()
+    begin = time.perf_counter()
+    device = DeviceTree(tree, with_buckets=True)
+    cuda.synchronize()
+    took = 1e3 * (time.perf_counter() - begin)
+    log(
+        f"k={k}: {codes.size} k-mers, {device.node_count} nodes, {device.nbytes >> 20} MiB on the "
+        f"card in {took:.0f} ms, {device.shape}; packed at {packing:.1f} G symbols/s"
+    )
     buffers = ChunkBuffers(packed.symbols, word_capacity=packed.symbols)
     buffers.bases.copy_to_device(packed.bases)
     buffers.starts.copy_to_device(packed.starts)
     cuda.synchronize()
-    return codes, stream, offsets, packed, device, buffers, took
+    return packed, device, buffers, tree
 
 
-def time_all(ks):
-    rows = []
-    for k in ks:
-        codes, stream, offsets, packed, device, buffers, took = setup(k)
-        windows = packed.windows()
-        for method in ("walk", "shuffle"):
-            for words in (False, True):
-
-                def queue(method=method, words=words):
-                    launch(
-                        device, buffers, packed.symbols, method=method, strands="forward",
-                        with_words=words,
-                    )  # fmt: skip
-
-                ms = milliseconds(queue)
-                found = buffers.matches.copy_to_host()
-                hits = int(np.bitwise_count(found[: packed.starts.size]).sum())
-                rows.append((k, method, words, ms, windows / ms / 1e6, hits / windows))
-                log(
-                    f"k={k:2d} {method:8s} {'words' if words else 'bits ':5s} {ms:8.3f} ms "
-                    f"{windows / ms / 1e6:7.2f} G windows/s  hits {hits / windows:.3f}"
-                )
-        log(
-            f"      {device.node_count} nodes, {device.nbytes >> 20} MiB; packing {packed.symbols / took / 1e9:.2f} G/s"
-        )
-        if k == 15:
-
-            def queue():
-                launch(device, buffers, packed.symbols, strands="canonical")
-
-            ms = milliseconds(queue)
-            log(f"k=15 walk canonical (forward dictionary) {windows / ms / 1e6:.2f} G windows/s")
-            variants(device, packed, buffers, windows)
-        del device, buffers
-    return rows
+TIMED = (
+    ("buckets", False),
+    ("walk", False),
+    ("walk", True),
+    ("shuffle", False),
+    ("shuffle", True),
+)
 
 
-def variants(device, packed, buffers, windows):
-    """Other launch shapes and register limits, for the record."""
-    from gpu.kernels import shuffle, walk
-
-    k = device.k
-    base_words = packed.bases.size
-    stream = (buffers.bases[:base_words], buffers.starts[: packed.starts.size])
-    out = buffers.matches[: packed.starts.size]
-    for threads in (128, 256, 512, 1024):
-        for level in (0, 1, 2, 3):
-            if level < 3 and threads != 256:
-                continue
-            kernel = cuda.jit(walk.walk_bits(k, False, level))
-            from gpu.kernels import derive
-
-            table = cuda.device_array(2 * 64**level, np.uint64)
-            cuda.jit(derive.jump(level))[-(-(64**level) // 256), 256](device.nodes, table)
-            grid = -(-32 * packed.starts.size // threads)
-            ms = milliseconds(
-                lambda: kernel[grid, threads](*stream, table, device.nodes, device.leaves, out)
+def time_all(k, strands):
+    """One row a kernel: time, windows a second, share of matches."""
+    packed, device, buffers, tree = setup(k, canonical=strands == "canonical")
+    windows = packed.windows()
+    for method, words in TIMED:
+        ms = milliseconds(
+            partial(
+                launch, device, buffers, packed.symbols, method=method, strands=strands,
+                with_words=words,
             )
-            log(f"  walk  jump {level} block {threads:4d}: {windows / ms / 1e6:7.2f} G/s")
-    for registers in (None, 32, 40, 48):
-        options = {"max_registers": registers} if registers else {}
-        kernel = cuda.jit(**options)(shuffle.shuffle(k, False))
-        for threads in (64, 128, 256):
-            for piece in (512, 1024, 4096):
-                grid = -(-(-(-packed.symbols // piece)) * shuffle.sub_warp(k) // threads)
-                ms = milliseconds(
-                    lambda: kernel[grid, threads](
-                        *stream, np.uint32(packed.symbols), np.uint32(0), np.uint32(piece),
-                        device.nodes, out, buffers.words, buffers.counter,
-                    ),
-                    5,
-                )  # fmt: skip
-                if piece == 1024 or threads == 128:
-                    used = next(iter(kernel.get_regs_per_thread().values()))
-                    log(
-                        f"  shuffle regs {used} block {threads} piece {piece}: {windows / ms / 1e6:7.2f} G/s"
-                    )
+        )  # fmt: skip
+        found = buffers.matches[: packed.starts.size].copy_to_host()
+        hits = int(np.bitwise_count(found).sum())
+        log(
+            f"  {k:2d} {strands:9s} {method:8s} {'words' if words else 'bits':5s} {ms:8.3f} ms "
+            f"{windows / ms / 1e6:7.2f} G windows/s, matches {hits / windows:.4f}"
+        )
+    if k == 15 and strands == "forward":
+        time_shapes(device, packed, buffers, tree)
+
+
+def time_shapes(device, packed, buffers, tree):
+    """Other shapes of the bucket table and of its launches, for the record."""
+    stream = (buffers.bases[: packed.bases.size], buffers.starts[: packed.starts.size])
+    out = buffers.matches[: packed.starts.size]
+    plain = buckets.load_pair
+    windows = packed.windows()
+    for bits, words in ((20, 4), (21, 2), (21, 4), (22, 2), (22, 4)):
+        shape = buckets.Shape(device.k, bits, words)
+        device._fill_buckets(tree, shape, 0)
+        rest = (device.table, device.jump, device.nodes, device.leaves, out)
+        for hint in ("", "L1::no_allocate") if words == 2 else ("",):
+            buckets.load_pair = hinted_load() if hint else plain
+            kernel = cuda.jit(buckets.lookup(shape, False))
+            for threads in (128, 256, 512):
+                grid = -(-32 * packed.starts.size // threads)
+                ms = milliseconds(partial(kernel[grid, threads], *stream, *rest))
+                over = 100 * buckets.overflowing(shape, 10_000_000)
+                log(
+                    f"  buckets 2^{bits} x {8 * words} B ({shape.size >> 17} MiB, "
+                    f"{over:.2f} % over) block {threads} {hint}: {windows / ms / 1e6:7.2f} G/s"
+                )
+    buckets.load_pair = plain
 
 
 def time_naive():
@@ -226,7 +251,8 @@ def time_naive():
         lambda: launch(tree, buffers, chunk.symbols, method="naive", strands="forward"), 3
     )
     log(
-        f"naive k=15, {tree.node_count} nodes, 50,000 symbols: {ms:.2f} ms, {50_000 / ms / 1e3:.2f} M windows/s"
+        f"naive k=15, {tree.node_count} nodes, 50,000 symbols: {ms:.2f} ms, "
+        f"{50_000 / ms / 1e3:.2f} M windows/s"
     )
 
 
@@ -260,8 +286,8 @@ def main():
         log(check(some), "comparisons, all equal", options.part)
         return
     if options.profile:
-        _, _, _, packed, device, buffers, _ = setup(15)
-        for method in ("walk", "shuffle"):
+        packed, device, buffers, _ = setup(15)
+        for method in ("buckets", "walk", "shuffle"):
             launch(device, buffers, packed.symbols, method=method, strands="forward")
         cuda.synchronize()
         return
@@ -275,7 +301,10 @@ def main():
         check_agreement()
         log("300,000 symbols, all equal", f"{time.perf_counter() - begin:.0f} s")
         time_naive()
-    time_all(options.k)
+    for k in options.k:
+        time_all(k, "forward")
+        if k in (15, 31):
+            time_all(k, "canonical")
 
 
 if __name__ == "__main__":

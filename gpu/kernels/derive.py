@@ -29,11 +29,28 @@ def interleave(inmaps, exmaps, prefix_sums, nodes):  # type: ignore[no-untyped-d
         )
 
 
+def expand(first, stop, exmaps, prefix_sums, prefixes):  # type: ignore[no-untyped-def]
+    """Write the prefixes of the children of the nodes [first, stop) of one level.
+
+    Arguments: uint32, uint32, uint64[N], uint32[N], prefixes uint64[N] (right-aligned codes);
+    grid * block >= stop - first.
+    """
+    node = np.uint64(first) + np.uint64(cuda.grid(1))
+    if node < np.uint64(stop):
+        exmap = np.uint64(exmaps[node])
+        child = np.uint64(prefix_sums[node])
+        prefix = np.uint64(prefixes[node] << np.uint64(6))
+        for group in range(64):
+            if has_bit(exmap, np.uint64(group)):
+                prefixes[child] = np.uint64(prefix | np.uint64(group))
+                child = np.uint64(child + np.uint64(1))
+
+
 def clear(words):  # type: ignore[no-untyped-def]
-    """Argument: uint32[n] to fill with zeros; grid * block >= n."""
+    """Argument: uint32[n] or uint64[n] to fill with zeros; grid * block >= n."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(words.size):
-        words[at] = np.uint32(0)
+        words[at] = 0
 
 
 def jump(levels: int) -> Callable[..., None]:
@@ -66,6 +83,11 @@ def signature_interleave() -> tuple[str, ...]:
 def signature_jump() -> tuple[str, ...]:
     """The argument types of ``jump``."""
     return ("uint64[::1]", "uint64[::1]")
+
+
+def signature_expand() -> tuple[str, ...]:
+    """The argument types of ``expand``."""
+    return ("uint32", "uint32", "uint64[::1]", "uint32[::1]", "uint64[::1]")
 
 
 def signature_clear() -> tuple[str, ...]:

@@ -14,6 +14,9 @@ gpu/kernels/walk.py). The others ask one bit of the inmap. Then everything moves
     state   uint32   25 active | 24-21 symbols since the node's own depth (b0, or b0 b1) | 20-0 inmap
     exmap   uint64,  prefix sum uint32,  and, with event words, the node's index uint32
 
+Words are written by ballot: a warp takes its share of the match buffer with one atomic addition (as many
+words as its windows), and on each symbol the lanes that report write side by side.
+
 Operations a symbol and warp: about 50, among them 4 shuffles (5 with event words), for 4, 2 or 1
 windows; 16 bytes loaded in every third lane whose state goes on.
 """
@@ -25,7 +28,15 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.bits import children_before, event_word, has_bit
-from gpu.intrinsics import ALL_LANES, as_signed, bit_mask_below, cuda, load_pair, load_word
+from gpu.intrinsics import (
+    ALL_LANES,
+    as_signed,
+    bit_mask_below,
+    cuda,
+    load_pair,
+    load_word,
+    population,
+)
 
 THREADS = 128
 """Threads a block; any multiple of 32."""
@@ -65,6 +76,21 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
         prefix = np.uint32(0)
         node = np.uint32(0)
         found = np.uint32(0)
+        slots = np.uint32(0)
+        if with_words:
+            # a window gives one word, so a warp's share of the match buffer is known beforehand
+            at = np.uint32(np.uint32(first >> np.uint32(5)) + lane)
+            stop = np.uint32(np.uint32(first + piece) >> np.uint32(5))
+            while at < stop:
+                if at < np.uint32(starts.size):
+                    slots = np.uint32(slots + population(np.uint64(load_word(starts, at))))
+                at = np.uint32(at + np.uint32(width))
+            for step in range(5):
+                other = cuda.shfl_xor_sync(ALL_LANES, as_signed(slots), 1 << step)
+                slots = np.uint32(slots + np.uint32(other))
+            if warp_lane == np.uint32(0) and slots != np.uint32(0):
+                slots = np.uint32(cuda.atomic.add(counter, 0, slots))
+            slots = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(slots), 0))
         groups = np.uint32(np.uint32(piece >> np.uint32(5)) + np.uint32(tail))
         for group in range(groups):
             base = np.uint32(first + np.uint32(np.uint32(group) << np.uint32(5)))
@@ -118,27 +144,21 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
                     if lane == np.uint32(k - 1):
                         report = active
                     votes = np.uint32(cuda.ballot_sync(ALL_LANES, report != np.uint32(0)))
-                    if votes != np.uint32(0):
-                        slot = np.uint32(0)
-                        if warp_lane == np.uint32(0):
-                            slot = np.uint32(
-                                cuda.atomic.add(counter, 0, np.uint32(cuda.popc(votes)))
-                            )
-                        slot = np.uint32(cuda.shfl_sync(ALL_LANES, np.int32(slot), 0))
-                        below = np.uint32(votes & np.uint32(bit_mask_below(warp_lane)))
-                        slot = np.uint32(slot + np.uint32(cuda.popc(below)))
-                        if report and np.uint64(slot) < np.uint64(words.size):
-                            index = np.uint32(base + np.uint32(j))
-                            if mirror:
-                                # of the window's start, then as far on as the depth says
-                                begin = np.uint32(index - lane)
-                                index = np.uint32(np.uint32(mirror - np.uint32(k)) - begin)
-                                index = np.uint32(index + lane)
-                            if not exists:
-                                node = holder
-                            words[slot] = event_word(
-                                exists == np.uint32(0), index, node, np.uint32(lane + np.uint32(1))
-                            )
+                    below = np.uint32(votes & np.uint32(bit_mask_below(warp_lane)))
+                    slot = np.uint32(slots + population(np.uint64(below)))
+                    slots = np.uint32(slots + population(np.uint64(votes)))
+                    if report and np.uint64(slot) < np.uint64(words.size):
+                        index = np.uint32(base + np.uint32(j))
+                        if mirror:
+                            # of the window's start, then as far on as the depth says
+                            begin = np.uint32(index - lane)
+                            index = np.uint32(np.uint32(mirror - np.uint32(k)) - begin)
+                            index = np.uint32(index + lane)
+                        if not exists:
+                            node = holder
+                        words[slot] = event_word(
+                            exists == np.uint32(0), index, node, np.uint32(lane + np.uint32(1))
+                        )
                 if lane >= np.uint32(k - 1):
                     going = np.uint32(0)
                 state = np.uint32(

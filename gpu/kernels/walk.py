@@ -38,7 +38,14 @@ from gpu.bits import (
     reverse_complement_left,
     window_at,
 )
-from gpu.intrinsics import ALL_LANES, bit_mask_below, cuda, load_pair, load_word
+from gpu.intrinsics import (
+    ALL_LANES,
+    bit_mask_below,
+    cuda,
+    device_function,
+    load_pair,
+    load_word,
+)
 
 THREADS = 256
 """Threads a block; any multiple of 32, since warps do not talk to each other."""
@@ -57,6 +64,51 @@ def jump_level(k: int) -> int:
     return min(JUMP_LEVEL, last_step_level(k))
 
 
+def descent(k: int, first: int) -> Any:
+    """The device function that says whether a left-aligned window is in the dictionary.
+
+    It begins at level ``first``, for which ``jump`` stands (0: at the root).
+    """
+    last = last_step_level(k)
+    rest = k % 3
+
+    @device_function
+    def descend(window, jump, nodes, leaves):  # type: ignore[no-untyped-def]
+        if first == 0:
+            exmap, more = load_pair(nodes, np.uint32(0))
+        else:
+            exmap, more = load_pair(jump, np.uint32(window >> np.uint64(64 - 6 * first)))
+        there = True
+        node = np.uint32(0)
+        for level in range(first, last):
+            group = np.uint64((window >> np.uint64(58 - 6 * level)) & np.uint64(63))
+            there = has_bit(exmap, group)
+            if not there:
+                break
+            node = np.uint32(np.uint32(more) + children_before(exmap, group))
+            if level + 1 < last:
+                exmap, more = load_pair(nodes, node)
+        if there:
+            if rest == 0:
+                group = np.uint64((window >> np.uint64(58 - 6 * last)) & np.uint64(63))
+                if first < last:
+                    exmap = np.uint64(load_word(leaves, node))
+                there = has_bit(exmap, group)
+            else:
+                group = np.uint64((window >> np.uint64(64 - 6 * last - 2 * rest)) & np.uint64(15))
+                if rest == 1:
+                    group = np.uint64(group & np.uint64(3)) + np.uint64(1)
+                else:
+                    group = group + np.uint64(5)
+                inmap = np.uint64(more >> np.uint64(32))
+                if first < last:
+                    inmap = np.uint64(load_word(leaves, node))
+                there = has_bit(inmap, group)
+        return there
+
+    return descend
+
+
 def walk_bits(k: int, canonical: bool, begin: int | None = None) -> Callable[..., None]:
     """The kernel that writes a bit a window; ``[grid, block]`` with 32 | block.
 
@@ -65,10 +117,7 @@ def walk_bits(k: int, canonical: bool, begin: int | None = None) -> Callable[...
     grid * block >= 32 W threads; a warp is 32 consecutive windows. ``begin``: the level that
     ``jump`` stands for, at most ``last_step_level(k)``, if not ``jump_level(k)``.
     """
-    first = jump_level(k) if begin is None else begin
-    last = last_step_level(k)
-    whole = k % 3 == 0
-    rest = k % 3
+    descend = descent(k, jump_level(k) if begin is None else begin)
 
     def walk(bases, starts, jump, nodes, leaves, matches):  # type: ignore[no-untyped-def]
         start = np.uint32(cuda.grid(1))
@@ -80,38 +129,7 @@ def walk_bits(k: int, canonical: bool, begin: int | None = None) -> Callable[...
             window = window_at(bases, start)
             if canonical:
                 window = min(first_symbols(window, k), reverse_complement_left(window, k))
-            if first == 0:
-                exmap, more = load_pair(nodes, np.uint32(0))
-            else:
-                exmap, more = load_pair(jump, np.uint32(window >> np.uint64(64 - 6 * first)))
-            there = True
-            node = np.uint32(0)
-            for level in range(first, last):
-                group = np.uint64((window >> np.uint64(58 - 6 * level)) & np.uint64(63))
-                there = has_bit(exmap, group)
-                if not there:
-                    break
-                node = np.uint32(np.uint32(more) + children_before(exmap, group))
-                if level + 1 < last:
-                    exmap, more = load_pair(nodes, node)
-            if there:
-                if whole:
-                    group = np.uint64((window >> np.uint64(58 - 6 * last)) & np.uint64(63))
-                    if first < last:
-                        exmap = np.uint64(load_word(leaves, node))
-                    matched = has_bit(exmap, group)
-                else:
-                    group = np.uint64(
-                        (window >> np.uint64(64 - 6 * last - 2 * rest)) & np.uint64(15)
-                    )
-                    if rest == 1:
-                        group = np.uint64(group & np.uint64(3)) + np.uint64(1)
-                    else:
-                        group = group + np.uint64(5)
-                    inmap = np.uint64(more >> np.uint64(32))
-                    if first < last:
-                        inmap = np.uint64(load_word(leaves, node))
-                    matched = has_bit(inmap, group)
+            matched = descend(window, jump, nodes, leaves)
         bits = np.uint32(cuda.ballot_sync(ALL_LANES, matched))
         if np.uint32(start & np.uint32(31)) == np.uint32(0):
             matches[word] = bits
@@ -193,6 +211,3 @@ def signature_words() -> tuple[str, ...]:
     return (
         "uint32[::1]", "uint32[::1]", "uint64[::1]", "uint32[::1]", "uint64[::1]", "uint32[::1]",
     )  # fmt: skip
-
-
-Kernel = Callable[..., Any]

@@ -22,6 +22,13 @@ class DivergenceError(RuntimeError):
     """Lanes of a warp that do not meet at one intrinsic, or threads that do not at a barrier."""
 
 
+def closed_lock():
+    """A lock that the next ``acquire`` waits for: the cheapest baton there is."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 class Lane(threading.Thread):
     """One CUDA thread; ``threadIdx`` and ``blockIdx`` are what the simulator asks for."""
 
@@ -31,7 +38,7 @@ class Lane(threading.Thread):
         self.blockIdx = dim3(*block)
         self.threadIdx = dim3(*thread)
         self.thread_id = number
-        self.baton = threading.Semaphore(0)
+        self.baton = closed_lock()
         self.home = None
         self.waits_for = None  # None: it can run; else (what, its value)
         self.answer = None
@@ -47,7 +54,8 @@ class Lane(threading.Thread):
         except BaseException as error:
             self.error = error
         self.ended = True
-        self.home.release()
+        if not self.cancelled:
+            self.home.release()
 
     def meet(self, what, value=None):
         """Wait until the others are here; what the exchange gives this lane."""
@@ -66,7 +74,7 @@ def run_block(manager, grid_point, *args):
     """In place of the simulator's ``BlockManager.run``."""
     from numba.cuda.simulator.kernelapi import Dim3
 
-    home = threading.Semaphore(0)
+    home = closed_lock()
     x, y, z = (tuple(manager._block_dim) + (1, 1))[:3]
     points = [(i, j, h) for h in range(z) for j in range(y) for i in range(x)]
     lanes = [
@@ -93,7 +101,8 @@ def run_block(manager, grid_point, *args):
                 for lane in waiting:
                     lane.waits_for = None
             elif waiting and all(lane.waits_for is not None for lane in waiting):
-                raise DivergenceError("threads of a block wait for each other in different places")
+                message = "threads of a block wait for each other in different places"
+                raise DivergenceError(message)
     finally:
         for lane in lanes:
             if not lane.ended:
@@ -114,7 +123,8 @@ def _exchange(warp):
         or any(lane.ended for lane in warp)
         or any(lane.waits_for is None or lane.waits_for[0] not in asked for lane in warp)
     ):
-        raise DivergenceError(f"the lanes of a warp do not meet: {asked}")
+        message = f"the lanes of a warp do not meet: {asked}"
+        raise DivergenceError(message)
     what = asked.pop()
     answers = EXCHANGES[what[0]]([lane.waits_for[1] for lane in warp], *what[1:])
     for lane, answer in zip(warp, answers, strict=True):
@@ -153,9 +163,11 @@ EXCHANGES = {
 
 def _check(mask, value=None):
     if int(mask) != 0xFFFFFFFF:
-        raise DivergenceError("only whole warps meet")
+        message = "only whole warps meet"
+        raise DivergenceError(message)
     if isinstance(value, np.unsignedinteger):
-        raise TypeError("shuffles take signed words on a device")
+        message = "shuffles take signed words on a device"
+        raise TypeError(message)
 
 
 def _meet(what, value=None):
