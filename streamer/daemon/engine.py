@@ -116,6 +116,7 @@ def make_matcher(config: Config, dictionary: Dictionary) -> Matcher:
         kernel=config.matching.kernel,
         chunk=config.matching.chunk_bases,
         threads=config.matching.threads,
+        track_tree=config.dictionary.grows,
     )
 
 

@@ -132,7 +132,7 @@ class Matcher:
                 if self._tree is not None:
                     self._tree.add(found[0])
             if self._tree is not None:
-                self._tree.end_span(self.version)
+                self._tree.end_span(self.version, wait=walking)
         result = BatchResult(
             number=self._number,
             base=self._position,

@@ -8,6 +8,7 @@ the reads alone, never on the clock.
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from trie.tree_bitmap import TreeBitmap
 FIRST_SNAPSHOT = 4_096
 GROWTH = 4
 LAG = 2
+# k-mers that may wait to be merged, 8 bytes each: an engine that is faster is held back
+QUEUED_KMERS = 32_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class TreeWorker:
         self._threads = threads
         # one thread: the tree has one writer, and merges and snapshots stay in order
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tree")
-        self._merges: list[Future[None]] = []
+        self._merges: deque[tuple[int, Future[None]]] = deque()
+        self._waiting = 0
         self._pending = 0
         self._held = dictionary.codes.size
         self._asked: tuple[int, Future[VersionedSnapshot]] | None = None
@@ -54,12 +58,18 @@ class TreeWorker:
             self._submit(codes)
             self._pending += codes.size
 
-    def end_span(self, version: int) -> None:
-        """Between two spans: ask for a snapshot when it is due, swap in the one asked for."""
+    def end_span(self, version: int, *, wait: bool) -> None:
+        """Between two spans: ask for a snapshot when it is due, swap in the one asked for.
+
+        Without ``wait``, where nothing is matched against snapshots, one that is late is swapped in
+        when it is there, and the stream is not held up.
+        """
         if self._asked is not None:
             left, asked = self._asked
             if left > 1:
                 self._asked = (left - 1, asked)
+                return
+            if not (wait or asked.done()):
                 return
             self.current = asked.result()
             self._asked = None
@@ -80,11 +90,12 @@ class TreeWorker:
     def close(self) -> None:
         """Finish the merges under way and end the thread."""
         self._thread.shutdown(wait=True)
-        self._check_merges()
+        self._check_merges(all_of_them=True)
 
     def _submit(self, codes: NDArray[np.uint64]) -> None:
+        self._merges.append((codes.size, self._thread.submit(self._merge, codes)))
+        self._waiting += codes.size
         self._check_merges()
-        self._merges.append(self._thread.submit(self._merge, codes))
 
     def _merge(self, codes: NDArray[np.uint64]) -> None:
         if self._both:
@@ -96,7 +107,14 @@ class TreeWorker:
             lambda: VersionedSnapshot(self._tree.to_tree_bitmap(threads=self._threads), version)
         )
 
-    def _check_merges(self) -> None:
-        """Raise what a merge that has ended raised, so that no lost k-mer goes unnoticed."""
-        while self._merges and self._merges[0].done():
-            self._merges.pop(0).result()
+    def _check_merges(self, *, all_of_them: bool = False) -> None:
+        """Raise what a merge has raised, so that no lost k-mer goes unnoticed.
+
+        Waits where more k-mers are queued than memory should hold.
+        """
+        while self._merges and (
+            all_of_them or self._waiting > QUEUED_KMERS or self._merges[0][1].done()
+        ):
+            size, merge = self._merges.popleft()
+            self._waiting -= size
+            merge.result()
