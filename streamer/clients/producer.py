@@ -301,17 +301,18 @@ class Producer:
         if "received" in header:
             # what came before may have been accepted without an acknowledgement so far
             self._advance(header)
-        known = isinstance(sequence, int) and self.durable < sequence < self._next
-        if known and reason == Reason.CREDIT:
-            self._next = min(self._next, sequence)  # type: ignore[type-var]
+        on_its_way = isinstance(sequence, int) and self.durable < sequence < self._next
+        if isinstance(sequence, int) and not on_its_way:
+            return  # about a batch that is going to be sent again anyway
+        if reason == Reason.CREDIT and isinstance(sequence, int):
+            self._next = sequence
             self._credit = 0
         elif reason == Reason.GAP:
-            if known:
-                self._synced = False
-                self._asked = 0.0
-        elif known or sequence is None:
-            if known:
-                del self._held[sequence - 1 - self.durable]  # type: ignore[operator]
+            self._synced = False
+            self._asked = 0.0
+        else:
+            if isinstance(sequence, int):
+                del self._held[sequence - 1 - self.durable]
                 self._new_epoch()
             raise RefusedError(self.endpoint, header)
 
