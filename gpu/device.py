@@ -23,7 +23,7 @@ def devices() -> list[Device]:
         message = f"the CUDA packages are not installed ({error}): pip install 'kmer-streamer[gpu]'"
         raise RuntimeError(message) from None
     try:
-        if not cuda.is_available():  # type: ignore[no-untyped-call]
+        if not cuda.is_available():
             message = "no CUDA driver or no CUDA device"
             raise RuntimeError(message)
         found = []
