@@ -76,7 +76,7 @@ def has_bit(bitmap, position):  # type: ignore[no-untyped-def]
 
 @device_function
 def event_word(mismatch, index, node, depth):  # type: ignore[no-untyped-def]
-    """Thesis Fig. 11: 63 type (1 mismatch) | 62-32 index in the chunk | 31-5 trie-node | 4-0 depth."""
+    """Thesis Fig. 11: 63 type (1 mismatch) | 62-32 index in chunk | 31-5 trie-node | 4-0 depth."""
     return np.uint64(
         np.uint64(np.uint64(mismatch) << np.uint64(63))
         | np.uint64(np.uint64(index) << np.uint64(32))

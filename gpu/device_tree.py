@@ -1,7 +1,7 @@
 """A Tree Bitmap snapshot on the card.
 
-The structure of arrays travels (16 bytes a trie-node); the card itself makes the interleaved records
-and the table of the first levels (gpu/kernels/derive.py).
+The structure of arrays travels (16 bytes a trie-node); the card itself makes the interleaved
+records and the tables from it (gpu/kernels/derive.py, gpu/kernels/buckets.py).
 
     SoA: inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N]      naive; last step of walk
     nodes uint64[2 N], 16 bytes a node                                   walk, shuffle

@@ -87,7 +87,7 @@ class ChunkMatches:
     words: NDArray[np.uint64] | None
 
     def events(self) -> NDArray[np.uint8]:
-        """uint8[symbols]: at each window's start 1 for a match and 2 for a mismatch, 0 elsewhere."""
+        """uint8[symbols]: at a window's start 1 for a match and 2 for a mismatch, 0 elsewhere."""
         return unpack_events(self.chunk.starts, self.matches, self.chunk.symbols)
 
 
@@ -104,11 +104,13 @@ def launch(
     """Queue the kernels that match a chunk of ``symbols`` symbols which the buffers hold.
 
     ``method`` is one of the kernels or ``default``, the fastest for this k; where words are wanted
-    ``buckets`` stands for ``walk``, since only the trie knows depths and trie-nodes. Afterwards ``buffers.matches`` holds a bit a window and, with ``with_words``, ``buffers.words``
-    and ``buffers.counter`` the event words in no particular order. With strands ``both`` the
-    snapshot holds both orientations and windows are walked as they stand. Raises ValueError for an
-    unknown method, a chunk larger than the buffers or a missing bucket table, TooManyWordNodesError if words are wanted of
-    a snapshot above 2**27 nodes.
+    ``buckets`` stands for ``walk``, since only the trie knows depths and trie-nodes. Afterwards
+    ``buffers.matches`` holds a bit a window and, with ``with_words``, ``buffers.words`` and
+    ``buffers.counter`` the event words in no particular order. With strands ``both`` the snapshot
+    holds both orientations and windows are walked as they stand.
+
+    Raises ValueError for an unknown method, a chunk larger than the buffers or a missing bucket
+    table, TooManyWordNodesError if words are wanted of a snapshot above 2**27 nodes.
     """
     if method == "default":
         method = default_method(tree.k)

@@ -1,7 +1,7 @@
 """What matching a chunk must give, by brute force in NumPy: the kernels are held against this.
 
 No trie is walked: a window's depth is the first length at which its prefix is not among the sorted
-distinct prefixes of the dictionary, and a trie-node is the rank of a prefix among those of its level.
+distinct prefixes of the dictionary, and a trie-node is the rank of a prefix on its level.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A card of this kind answers about 113 G requests a second that miss the first-le
 the data is; a walk over 10 M k-mers of 15 symbols makes 1.7 of them a window and so ends at 66 G
 windows/s. Here a window makes one.
 
-The 2k bits of a k-mer's code are mixed by a bijection, so that any dictionary fills the table evenly:
+The 2k bits of a k-mer's code are mixed by a bijection, so that any dictionary fills the table
+evenly:
 
     mixed   [ bucket: B bits ][ remainder: F = 2k - B bits ]
 
@@ -15,8 +16,8 @@ and the remainder is stored whole, so that the answer is exact. A bucket is 2 or
     words 2, 3              fields
 
 Fields without a k-mer repeat the first one. A window whose bucket overflowed, and which is not
-among those that fit, walks down the trie instead (gpu/kernels/walk.py); B is chosen so that fewer than
-2 % of the buckets do, in as little memory as possible: 32 MB for 10 M k-mers of 15 symbols.
+among those that fit, walks down the trie instead (gpu/kernels/walk.py); B is chosen so that fewer
+than 2 % of the buckets do, in as little memory as possible: 32 MB for 10 M k-mers of 15 symbols.
 
 Operations a window: about 75 integer operations (15 of them for the bijection), no branch but
 the overflow; 16 or 32 bytes of one sector. A field equal to the remainder is a zero field of

@@ -6,12 +6,13 @@ Each block has its own active inmaps in global memory, laid out as inmaps are:
 
     bit 0 the node (depth 3l) | bits 1-4 depth 3l + 1 | bits 5-20 depth 3l + 2
 
-A node's step on symbol c: its depth-2 bits make the exmap mask (Fig. 14), each bit of which that the
-exmap holds activates the root bit of a child (equation 2); its other bits make the next depths of the
-same inmap (Fig. 13). Active states that the queried bitmaps lack are mismatches and are cleared.
-States at depth k are matches and end there.
+A node's step on symbol c: its depth-2 bits make the exmap mask (Fig. 14), each bit of which that
+the exmap holds activates the root bit of a child (equation 2); its other bits make the next depths
+of the same inmap (Fig. 13). Active states that the queried bitmaps lack are mismatches and are
+cleared. States at depth k are matches and end there.
 
-Operations: N nodes a symbol whether active or not (4 bytes read each), and k - 1 more symbols a piece.
+Operations: N nodes a symbol whether active or not (4 bytes read each), and k - 1 more symbols a
+piece.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def generate_next_depth(states, symbol):  # type: ignore[no-untyped-def]
 
 @device_function
 def report(mismatch, symbol, depth, node, k, mirror, matches, words, counter):  # type: ignore[no-untyped-def]
-    """Write what happened on a symbol at a depth: a match's bit, and the event word if there is room."""
+    """Write an event at a depth of a symbol: a match's bit, and the word if there is room."""
     start = np.uint32(symbol + np.uint32(1) - depth)
     if mirror:
         start = np.uint32(np.uint32(mirror - k) - start)

@@ -24,8 +24,8 @@ THREADS = 256
 def split(bases, starts, symbols, k, forward, mirrored_bases, mirrored):  # type: ignore[no-untyped-def]
     """The kernel; ``[grid, block]``, 32 | block, grid * block >= 32 W.
 
-    Arguments: bases uint32[], starts uint32[W], symbols uint32, k uint32, forward uint32[W], mirrored_bases
-    uint32[] (as many as bases), mirrored uint32[W].
+    Arguments: bases uint32[], starts uint32[W], symbols uint32, k uint32, forward uint32[W],
+    mirrored_bases uint32[] (as many as bases), mirrored uint32[W].
     """
     thread = np.uint32(cuda.grid(1))
     word = np.uint32(thread >> np.uint32(5))
@@ -58,7 +58,10 @@ def split(bases, starts, symbols, k, forward, mirrored_bases, mirrored):  # type
 
 
 def merge(mirrored, symbols, k, matches):  # type: ignore[no-untyped-def]
-    """The kernel; launch as ``split``. Arguments: mirrored uint32[W], symbols uint32, k uint32, matches uint32[W]."""
+    """The kernel; launch as ``split``.
+
+    Arguments: mirrored uint32[W], symbols uint32, k uint32, matches uint32[W].
+    """
     thread = np.uint32(cuda.grid(1))
     word = np.uint32(thread >> np.uint32(5))
     if word >= np.uint32(matches.size):
@@ -75,7 +78,8 @@ def merge(mirrored, symbols, k, matches):  # type: ignore[no-untyped-def]
 def signature_split() -> tuple[str, ...]:
     """The argument types of ``split``."""
     return (
-        "uint32[::1]", "uint32[::1]", "uint32", "uint32", "uint32[::1]", "uint32[::1]", "uint32[::1]",
+        "uint32[::1]", "uint32[::1]", "uint32", "uint32", "uint32[::1]", "uint32[::1]",
+        "uint32[::1]",
     )  # fmt: skip
 
 

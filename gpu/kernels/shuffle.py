@@ -7,15 +7,15 @@ Lane d holds the state at depth d, which belongs to the window that began d symb
     depth     0  shfl>  1  shfl>  2  shfl>  3  shfl>  4     ...   k-1 -> match
     symbol    internal  internal  external  internal  internal
 
-Lane 0 holds the root wherever a window may begin. Every third lane makes the external transition: a
-bit of the exmap, equation 2, and one 16-byte load of the child's record (the interleaved ``nodes`` of
-gpu/kernels/walk.py). The others ask one bit of the inmap. Then everything moves one lane up:
+Lane 0 holds the root wherever a window may begin. Every third lane makes the external transition:
+a bit of the exmap, equation 2, and one 16-byte load of the child's record (the interleaved
+``nodes`` of gpu/kernels/walk.py). The others ask one bit of the inmap. Then all moves one lane up:
 
-    state   uint32   25 active | 24-21 symbols since the node's own depth (b0, or b0 b1) | 20-0 inmap
+    state   uint32   25 active | 24-21 symbols since the node's own depth (b0, b0 b1) | 20-0 inmap
     exmap   uint64,  prefix sum uint32,  and, with event words, the node's index uint32
 
-Words are written by ballot: a warp takes its share of the match buffer with one atomic addition (as many
-words as its windows), and on each symbol the lanes that report write side by side.
+Words are written by ballot: a warp takes its share of the match buffer with one atomic addition
+(as many words as its windows), and on each symbol the lanes that report write side by side.
 
 Operations a symbol and warp: about 50, among them 4 shuffles (5 with event words), for 4, 2 or 1
 windows; 16 bytes loaded in every third lane whose state goes on.
@@ -52,9 +52,9 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
 
     Arguments: bases uint32[], starts uint32[W], symbols uint32, mirror uint32, piece uint32, nodes
     uint64[2 N], matches uint32[W], words uint64[capacity], counter uint32[1].
-    32 | piece, and grid * block / sub_warp(k) * piece >= 32 W. Every word of ``matches`` is written.
-    ``mirror`` is 0, or the number of symbols if the stream is the reverse complement of the chunk: then
-    the words name positions of the chunk, and ``matches`` those of the stream.
+    32 | piece, and grid * block / sub_warp(k) * piece >= 32 W. Every word of ``matches`` is
+    written. ``mirror`` is 0, or the number of symbols if the stream is the reverse complement of
+    the chunk: then the words name positions of the chunk, and ``matches`` those of the stream.
     """
     width = sub_warp(k)
     flush = (k + 30) & 31  # the symbol of a group of 32 that completes a word of window starts

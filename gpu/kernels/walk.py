@@ -1,10 +1,10 @@
-"""The default kernel: a thread a window walks down the trie, a trie-node a level (thesis 3.3.2).
+"""The walk kernel, the default for k <= 12: a thread a window, a trie-node a level (thesis 3.3.2).
 
 What it reads, beside the packed stream (gpu/bits.py):
 
     nodes   uint64[2 N]     word 2v      exmap of node v
                             word 2v + 1  63-32 inmap | 31-0 prefix sum        16 bytes, one sector
-    jump    uint64[2 * 64**J]  the record of the node of every prefix of 3 J symbols; absent: exmap 0
+    jump    uint64[2 * 64**J]  the record of the node of every prefix of 3 J symbols, 0 if absent
     leaves  exmaps (k % 3 == 0) or inmaps (else), one word a node: what the last step asks
 
 A window begins at level J with one look-up in ``jump``, goes down by

@@ -1,11 +1,11 @@
 """Lockstep warps for numba's CUDA simulator, which has no warp intrinsics.
 
-The simulator runs each CUDA thread as a Python thread. Here one of them runs at a time: it holds a baton
-until it meets others, at a warp intrinsic or at ``syncthreads``, or ends. When all 32 lanes of a
-warp stand at the same intrinsic their values are exchanged and they go on; a lane that ends or waits
-elsewhere while others of its warp wait for it is an error, as it would be a hang or worse on a
-card. The order in which the threads of a block run is drawn anew for every stretch, from a fixed seed,
-so that an order that matters shows.
+The simulator runs each CUDA thread as a Python thread. Here one of them runs at a time: it holds
+a baton until it meets others, at a warp intrinsic or at ``syncthreads``, or ends. When all 32 lanes
+of a warp stand at the same intrinsic their values are exchanged and they go on; a lane that ends or
+waits elsewhere while others of its warp wait for it is an error, as it would be a hang or worse on
+a card. The order in which the threads of a block run is drawn anew for every stretch, from a fixed
+seed, so that an order that matters shows.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def run_block(manager, grid_point, *args):
     from numba.cuda.simulator.kernelapi import Dim3
 
     home = closed_lock()
-    x, y, z = (tuple(manager._block_dim) + (1, 1))[:3]
+    x, y, z = (*manager._block_dim, 1, 1)[:3]
     points = [(i, j, h) for h in range(z) for j in range(y) for i in range(x)]
     lanes = [
         Lane(lambda: manager._f(*args), grid_point, point, number, Dim3)

@@ -1,0 +1,95 @@
+"""Packed chunks against their definition, symbol by symbol."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu.packing import ChunkTooLargeError, pack_chunk, packed_sizes, unpack_events
+
+
+def plain(bases, offsets, k):
+    """The two masks as Python integers."""
+    starts = set()
+    for first, stop in zip(offsets[:-1], offsets[1:], strict=True):
+        for start in range(int(first), int(stop) - k + 1):
+            if all(symbol < 4 for symbol in bases[start : start + k]):
+                starts.add(start)
+    return starts
+
+
+def check(bases, offsets, k, threads=1):
+    chunk = pack_chunk(bases, offsets, k, threads=threads)
+    for symbol, code in enumerate(bases):
+        assert (int(chunk.bases[symbol // 16]) >> (30 - 2 * (symbol % 16))) & 3 == code % 4
+    bits = np.unpackbits(chunk.starts.view(np.uint8), bitorder="little")
+    assert set(np.flatnonzero(bits).tolist()) == plain(bases, offsets, k)
+    assert (chunk.bases.size, chunk.starts.size) == packed_sizes(bases.size)
+    assert chunk.windows() == len(plain(bases, offsets, k))
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_any_chunk(data):
+    k = data.draw(st.integers(1, 31))
+    size = data.draw(st.integers(0, 200))
+    seed = data.draw(st.integers(0, 2**16))
+    rng = np.random.default_rng(seed)
+    bases = rng.integers(0, 4, size).astype(np.uint8)
+    for _ in range(data.draw(st.integers(0, 3))):
+        if size:
+            bases[rng.integers(0, size)] = 4
+    cuts = data.draw(st.lists(st.integers(0, size), max_size=4))
+    check(bases, np.array([0, *sorted(cuts), size], dtype=np.int64), k)
+
+
+@pytest.mark.parametrize("k", [1, 2, 31])
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 95, 96, 97])
+def test_edges_of_words(size, k):
+    bases = np.arange(size, dtype=np.uint8) % 4
+    check(bases, np.array([0, size]), k)
+
+
+def test_parts_of_several_threads_meet():
+    rng = np.random.default_rng(3)
+    size = (1 << 18) + 77
+    bases = rng.integers(0, 4, size).astype(np.uint8)
+    bases[rng.integers(0, size, 50)] = 4
+    offsets = np.concatenate(([0], np.sort(rng.integers(0, size, 200)), [size]))
+    alone = pack_chunk(bases, offsets, 21)
+    together = pack_chunk(bases, offsets, 21, threads=4)
+    np.testing.assert_array_equal(alone.starts, together.starts)
+    np.testing.assert_array_equal(alone.bases, together.bases)
+
+
+def test_buffers_of_the_caller_are_filled():
+    bases = np.array([0, 1, 2, 3, 4, 0], dtype=np.uint8)
+    mine = np.full(20, 7, dtype=np.uint32), np.full(9, 7, dtype=np.uint32)
+    chunk = pack_chunk(bases, np.array([0, 6]), 2, out_bases=mine[0], out_starts=mine[1])
+    assert np.shares_memory(chunk.bases, mine[0])
+    assert mine[1][0] == 0b111
+    assert mine[1][1] == 7
+    with pytest.raises(ValueError, match="needs 1 words"):
+        pack_chunk(bases, np.array([0, 6]), 2, out_starts=mine[1][:0])
+
+
+def test_what_is_not_a_chunk_is_refused():
+    with pytest.raises(ValueError, match="must lie in"):
+        pack_chunk(np.zeros(3, np.uint8), np.array([0, 3]), 32)
+    with pytest.raises(ValueError, match="offsets must ascend"):
+        pack_chunk(np.zeros(3, np.uint8), np.array([0, 2]), 3)
+
+
+def test_a_chunk_beyond_31_bits_is_refused(monkeypatch):
+    monkeypatch.setattr("gpu.packing.MAX_SYMBOLS", 5)
+    assert pack_chunk(np.zeros(5, np.uint8), np.array([0, 5]), 3).symbols == 5
+    with pytest.raises(ChunkTooLargeError, match="a chunk of 6 symbols, at most 5 fit"):
+        pack_chunk(np.zeros(6, np.uint8), np.array([0, 6]), 3)
+
+
+def test_events_of_the_masks():
+    starts = np.array([0b1011], dtype=np.uint32)
+    matches = np.array([0b0010], dtype=np.uint32)
+    assert unpack_events(starts, matches, 5).tolist() == [2, 1, 0, 2, 0]
