@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from streamer.errors import StreamerError
 from streamer.reads import ReadBatch
 from streamer.sequence_files import read_batches, shown_name
-from trie.codes import check_k
+from trie.codes import check_k, with_reverse_complements
+from trie.snapshot_file import is_snapshot, load_with_strands
 from trie.windows import window_codes
 
 Strands = Literal["forward", "canonical", "both"]
@@ -78,8 +80,16 @@ class Dictionary:
 
     @classmethod
     def from_files(cls, paths: Sequence[str], k: int, strands: Strands) -> Dictionary:
-        """Every window of every record of the files; StreamerError if there is not one."""
-        dictionary = cls.from_batches(read_batches(paths), k, strands)
+        """Every window of every record of the files; StreamerError if there is not one.
+
+        A file may be a snapshot that was saved: its k-mers belong to no target.
+        """
+        saved = [path for path in paths if _holds_snapshot(path)]
+        dictionary = cls.from_batches(
+            read_batches([path for path in paths if path not in saved]), k, strands
+        )
+        for path in saved:
+            dictionary = dictionary.with_codes(_saved_codes(path, k, strands))
         if not dictionary.codes.size:
             names = ", ".join(map(shown_name, paths))
             message = (
@@ -88,6 +98,14 @@ class Dictionary:
             )
             raise StreamerError(message)
         return dictionary
+
+    def with_codes(self, codes: NDArray[np.uint64]) -> Dictionary:
+        """This dictionary and more k-mers, which belong to no target unless they already did."""
+        more = np.setdiff1d(codes, self.codes)
+        merged = np.concatenate((self.codes, more))
+        sets = np.concatenate((self.sets, np.full(more.size, NO_SET, dtype=np.uint32)))
+        order = np.argsort(merged)
+        return Dictionary(self.k, self.strands, merged[order], sets[order], self.targets)
 
     @classmethod
     def from_batches(cls, batches: Iterable[ReadBatch], k: int, strands: Strands) -> Dictionary:
@@ -107,6 +125,33 @@ class Dictionary:
         if not codes:
             return cls.empty(k, strands)
         return cls(k, strands, *_group(np.concatenate(codes), np.concatenate(owners), names))
+
+
+def _holds_snapshot(path: str) -> bool:
+    """Whether a regular file is a saved snapshot; what cannot be read is told when it is read."""
+    try:
+        return os.path.isfile(path) and is_snapshot(path)
+    except OSError:
+        return False
+
+
+def _saved_codes(path: str, k: int, strands: Strands) -> NDArray[np.uint64]:
+    """The k-mers of a snapshot file, as a dictionary with these strands has them."""
+    try:
+        tree, saved_strands = load_with_strands(path)
+    except ValueError as error:
+        raise StreamerError(str(error)) from error
+    if (tree.k, saved_strands) != (k, strands):
+        message = (
+            f"{path}: was saved with -k {tree.k} --strands {saved_strands}, "
+            f"not with -k {k} --strands {strands}"
+        )
+        raise StreamerError(message)
+    codes = tree.codes()
+    if strands == "both":
+        # the trie holds both orientations of each k-mer, the dictionary the smaller one
+        codes = codes[codes <= with_reverse_complements(codes, k)[codes.size :]]
+    return codes
 
 
 def _group(

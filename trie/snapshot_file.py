@@ -1,8 +1,9 @@
 """Snapshots on disk: an ordinary .npz whose zip comment guards every byte before it.
 
-    [ zip archive: format, k, inmaps, exmaps, prefix_sums, level_offsets ][ 64 hex digits ]
+    [ zip archive: format, k, strands, inmaps, exmaps, prefix_sums, level_offsets ][ 64 hex digits ]
 
-The digits are the archive comment, the last bytes of the file: the BLAKE2b-256 of all that
+``strands`` says which orientations of its k-mers the trie holds: forward (as they were), canonical
+or both. The digits are the archive comment, the last bytes of the file: the BLAKE2b-256 of all that
 precedes them. ``numpy.load`` opens the file as it opens any other .npz.
 """
 
@@ -22,6 +23,7 @@ from trie.tree_bitmap import TreeBitmap
 
 FORMAT = 1
 DIGEST_LENGTH = 64
+STRANDS = ("forward", "canonical", "both")
 ARRAYS = {
     "inmaps": np.uint32,
     "exmaps": np.uint64,
@@ -41,16 +43,22 @@ class SnapshotDamagedError(ValueError):
         )
 
 
-def save(tree: TreeBitmap, path: str | os.PathLike[str]) -> None:
+def save(tree: TreeBitmap, path: str | os.PathLike[str], *, strands: str = "forward") -> None:
     """Write a snapshot so that ``path`` holds either what it held before or all of the new one."""
     path = Path(path)
+    if strands not in STRANDS:
+        message = f"strands {strands!r} is none of {', '.join(STRANDS)}"
+        raise ValueError(message)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
         with temporary.open("x+b") as file:
             arrays = {field: getattr(tree, field) for field in ARRAYS}
-            np.savez(
-                file, allow_pickle=False, format=np.int64(FORMAT), k=np.int64(tree.k), **arrays
-            )
+            arrays |= {
+                "format": np.int64(FORMAT),
+                "k": np.int64(tree.k),
+                "strands": np.int64(STRANDS.index(strands)),
+            }
+            np.savez(file, allow_pickle=False, **arrays)
             with zipfile.ZipFile(file, "a") as archive:
                 archive.comment = b"0" * DIGEST_LENGTH
             file.seek(0, os.SEEK_END)
@@ -67,8 +75,19 @@ def save(tree: TreeBitmap, path: str | os.PathLike[str]) -> None:
     _sync_directory(path.parent)
 
 
+def is_snapshot(path: str | os.PathLike[str]) -> bool:
+    """Whether the file begins as an archive does, which no sequence file does."""
+    with Path(path).open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
 def load(path: str | os.PathLike[str]) -> TreeBitmap:
-    """Read a snapshot that ``save`` wrote.
+    """Read a snapshot that ``save`` wrote, as ``load_with_strands`` does."""
+    return load_with_strands(path)[0]
+
+
+def load_with_strands(path: str | os.PathLike[str]) -> tuple[TreeBitmap, str]:
+    """Read a snapshot that ``save`` wrote, and which strands it holds.
 
     Raises SnapshotDamagedError if any byte has changed or is missing, ValueError for a format that
     this version does not know, OSError if the file cannot be read.
@@ -87,8 +106,9 @@ def load(path: str | os.PathLike[str]) -> TreeBitmap:
             with np.load(file, allow_pickle=False) as archive:
                 version = int(archive["format"])
                 if version == FORMAT:
-                    return _checked(path, int(archive["k"]), archive)
-        except (KeyError, TypeError, zipfile.BadZipFile) as error:
+                    tree = _checked(path, int(archive["k"]), archive)
+                    return tree, STRANDS[int(archive["strands"])]
+        except (KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
             raise SnapshotDamagedError(path, "not a snapshot") from error
     message = f"{path}: snapshot format {version}, this version reads format {FORMAT}"
     raise ValueError(message)

@@ -57,7 +57,12 @@ def match(
     k: Annotated[int, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")],
     dictionary: Annotated[
         list[str] | None,
-        typer.Option("--dictionary", "-d", metavar="FASTX", help="Targets; may be given again."),
+        typer.Option(
+            "--dictionary",
+            "-d",
+            metavar="FASTX",
+            help="Targets, or a file that --save wrote; may be given again.",
+        ),
     ] = None,
     seed: Annotated[
         int | None,
@@ -105,6 +110,10 @@ def match(
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="FILE", help="Write rows there.")
     ] = None,
+    save: Annotated[
+        str | None,
+        typer.Option("--save", metavar="FILE", help="Write the dictionary as it is at the end."),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")
     ] = False,
@@ -149,6 +158,7 @@ def match(
             threads=threads,
             format_=format_,
             output=output,
+            save=save,
             quiet=quiet,
         )
 
@@ -165,6 +175,7 @@ def _match_files(
     threads: int,
     format_: FormatChoice,
     output: str | None,
+    save: str | None,
     quiet: bool,
 ) -> None:
     from contextlib import closing
@@ -175,6 +186,7 @@ def _match_files(
     from streamer.output import ReportTables, RowWriter
     from streamer.prefetch import prefetched
     from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
+    from trie.snapshot_file import save as save_snapshot
 
     columns = {
         Report.WINDOWS: reports.WINDOW_COLUMNS,
@@ -194,6 +206,8 @@ def _match_files(
         for batch in prefetched(batches):
             result = matcher.match(batch, want_depths=report is Report.WINDOWS)
             writer.write(tables.table(_columns(report, result, known), batch.names))
+        if save is not None:
+            save_snapshot(matcher.latest_snapshot().tree, save, strands=known.strands)
 
 
 def _columns(report: Report, result: BatchResult, known: Dictionary) -> Columns:

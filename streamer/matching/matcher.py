@@ -67,7 +67,8 @@ class Matcher:
         self._growing = mode == "grow" or seed_bases > 0
         self._only_set = np.uint32(0) if len(dictionary.targets) == 1 else NO_SET
         self._with_sets = len(dictionary.targets) > 1 or (
-            len(dictionary.targets) == 1 and self._growing
+            len(dictionary.targets) == 1
+            and (self._growing or bool((dictionary.sets == NO_SET).any()))
         )
         self._index = KmerIndex(
             self._k, expected=dictionary.codes.size, with_values=self._with_sets

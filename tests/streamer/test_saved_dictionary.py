@@ -1,0 +1,80 @@
+"""A dictionary that one run saves serves the next: same events, refused where it does not fit."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from conftest import write_fasta
+
+import trie
+
+
+@pytest.fixture
+def reads(tmp_path):
+    rng = random.Random(8)
+    return write_fasta(
+        tmp_path / "reads.fa", [(f"r{i}", "".join(rng.choices("ACGT", k=90))) for i in range(20)]
+    )
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+@pytest.mark.parametrize("k", [2, 9, 31])
+def test_what_grew_is_known_next_time(strands, k, reads, tmp_path, streamer):
+    saved = tmp_path / "known.npz"
+    options = ["-k", k, "--strands", strands, "-q"]
+    code, _, _ = streamer("match", reads, *options, "--seed", 0, "--save", saved)
+    assert code == 0
+    code, out, _ = streamer("match", reads, *options, "-d", saved)
+    assert code == 0
+    assert {line.split("\t")[3] for line in out.splitlines()[1:]} == {"match"}
+    # saved again it is the same trie
+    again = tmp_path / "again.npz"
+    code, _, _ = streamer("match", reads, *options, "-d", saved, "--save", again)
+    assert code == 0
+    with np.load(saved) as first, np.load(again) as second:
+        for field in ("inmaps", "exmaps", "prefix_sums", "level_offsets"):
+            np.testing.assert_array_equal(first[field], second[field])
+            if strands == "forward":
+                codes = trie.TreeBitmap(
+                    k, *(first[f] for f in ("inmaps", "exmaps", "prefix_sums", "level_offsets"))
+                ).codes()
+                np.testing.assert_array_equal(first[field], getattr(trie.snapshot(codes, k), field))
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_beside_named_targets(mode, reads, tmp_path, streamer):
+    saved = tmp_path / "known.npz"
+    target = write_fasta(tmp_path / "target.fa", [("t", "ACGTTGCAACCATTGA")])
+    mixed = write_fasta(tmp_path / "mixed.fa", [("named", "ACGTTGCAACCATTGA")])
+    streamer("match", reads, "-k", 9, "--seed", 0, "--save", saved, "-q")
+    for path, targets in ((mixed, {"t"}), (reads, {"."})):
+        code, out, _ = streamer(
+            "match", path, "-k", 9, "-d", target, "-d", saved, "--mode", mode, "-q"
+        )
+        assert code == 0
+        rows = [line.split("\t") for line in out.splitlines()[1:]]
+        assert {row[3] for row in rows} == {"match"}
+        assert {row[5] for row in rows} == targets
+
+
+def test_what_does_not_fit_is_refused(reads, tmp_path, streamer):
+    saved = tmp_path / "known.npz"
+    streamer("match", reads, "-k", 9, "--seed", 0, "--save", saved, "-q")
+    for options, says in (
+        (["-k", 8], "was saved with -k 9 --strands canonical, not with -k 8"),
+        (["-k", 9, "--strands", "forward"], "not with -k 9 --strands forward"),
+    ):
+        code, out, err = streamer("match", reads, *options, "-d", saved, "-q")
+        assert (code, out) == (1, "")
+        assert says in err
+    damaged = bytearray(saved.read_bytes())
+    damaged[len(damaged) // 2] ^= 4
+    saved.write_bytes(damaged)
+    code, _, err = streamer("match", reads, "-k", 9, "-d", saved, "-q")
+    assert code == 1
+    assert f"{saved}: damaged snapshot" in err
+    code, _, err = streamer("match", reads, "-k", 9, "--seed", 0, "--save", tmp_path / "no" / "x")
+    assert code == 1
+    assert "No such file" in err
