@@ -40,38 +40,6 @@ warnings.filterwarnings("ignore", message=".*under-utilization.*")
 SEED = 20_000_000
 
 
-def hinted_load():
-    """``load_pair`` that leaves the first-level cache alone."""
-    from llvmlite import ir
-    from numba.core import types
-    from numba.cuda.extending import intrinsic
-
-    @intrinsic
-    def load(typingctx, words, index):
-        signature = types.UniTuple(types.uint64, 2)(words, index)
-        word = ir.IntType(64)
-
-        def codegen(context, builder, signature, args):
-            array_type, index_type = signature.args
-            data = context.make_array(array_type)(context, builder, args[0]).data
-            at = builder.shl(context.cast(builder, args[1], index_type, types.uint64), word(4))
-            both = builder.call(
-                ir.InlineAsm(
-                    ir.FunctionType(ir.LiteralStructType([word, word]), [word]),
-                    "ld.global.nc.L1::no_allocate.v2.u64 {$0, $1}, [$2];",
-                    "=l,=l,l",
-                    side_effect=False,
-                ),
-                [builder.add(builder.ptrtoint(data, word), at)],
-            )
-            parts = [builder.extract_value(both, i) for i in range(2)]
-            return context.make_tuple(builder, signature.return_type, parts)
-
-        return signature, codegen
-
-    return load
-
-
 def log(*words):
     print(*words, flush=True)
 
@@ -212,32 +180,35 @@ def time_all(k, strands):
             f"  {k:2d} {strands:9s} {method:8s} {'words' if words else 'bits':5s} {ms:8.3f} ms "
             f"{windows / ms / 1e6:7.2f} G windows/s, matches {hits / windows:.4f}"
         )
-    if k == 15 and strands == "forward":
+    if strands == "forward":
         time_shapes(device, packed, buffers, tree)
 
 
+SHAPES = {
+    15: ((20, 2), (20, 4), (21, 2), (21, 4), (22, 2)),
+    21: ((20, 4), (21, 2), (21, 4), (22, 2), (23, 2)),
+    31: ((22, 4), (23, 2), (23, 4)),
+}
+"""Bucket bits and words a bucket: what was chosen, and what was not."""
+
+
 def time_shapes(device, packed, buffers, tree):
-    """Other shapes of the bucket table and of its launches, for the record."""
+    """Other shapes of the bucket table, for the record."""
     stream = (buffers.bases[: packed.bases.size], buffers.starts[: packed.starts.size])
     out = buffers.matches[: packed.starts.size]
-    plain = buckets.load_pair
     windows = packed.windows()
-    for bits, words in ((20, 4), (21, 2), (21, 4), (22, 2), (22, 4)):
+    for bits, words in SHAPES.get(device.k, ()):
         shape = buckets.Shape(device.k, bits, words)
         device._fill_buckets(tree, shape, 0)
         rest = (device.table, device.jump, device.nodes, device.leaves, out)
-        for hint in ("", "L1::no_allocate") if words == 2 else ("",):
-            buckets.load_pair = hinted_load() if hint else plain
-            kernel = cuda.jit(buckets.lookup(shape, False))
-            for threads in (128, 256, 512):
-                grid = -(-32 * packed.starts.size // threads)
-                ms = milliseconds(partial(kernel[grid, threads], *stream, *rest))
-                over = 100 * buckets.overflowing(shape, 10_000_000)
-                log(
-                    f"  buckets 2^{bits} x {8 * words} B ({shape.size >> 17} MiB, "
-                    f"{over:.2f} % over) block {threads} {hint}: {windows / ms / 1e6:7.2f} G/s"
-                )
-    buckets.load_pair = plain
+        kernel = cuda.jit(buckets.lookup(shape, False))
+        grid = -(-32 * packed.starts.size // buckets.THREADS)
+        ms = milliseconds(partial(kernel[grid, buckets.THREADS], *stream, *rest))
+        over = 100 * buckets.overflowing(shape, 10_000_000)
+        log(
+            f"     buckets 2^{bits} x {8 * words} B ({shape.size >> 17} MiB, "
+            f"{over:.2f} % overflow): {windows / ms / 1e6:7.2f} G windows/s"
+        )
 
 
 def time_naive():
