@@ -64,13 +64,25 @@ class ChunkBuffers:
         self.matches = cuda.device_array(start_words, np.uint32, stream=stream)
         self.words = cuda.device_array(word_capacity, np.uint64, stream=stream)
         self.counter = cuda.device_array(1, np.uint32, stream=stream)
-        self.scratch: dict[str, Any] = {}
+        self._scratch: dict[str, Any] = {}
+        self._views: tuple[int, Any] = (-1, None)
+
+    def views(self, symbols: int) -> tuple[Any, Any, Any]:
+        """bases, starts and matches of a chunk of so many symbols; kept, as slicing takes a while."""
+        if self._views[0] != symbols:
+            base_words, start_words = packed_sizes(symbols)
+            self._views = (
+                symbols,
+                (self.bases[:base_words], self.starts[:start_words], self.matches[:start_words]),
+            )
+        views: tuple[Any, Any, Any] = self._views[1]
+        return views
 
     def array(self, name: str, size: int) -> Any:
         """uint32[size] for the kernels that need more than the chunk; made when first asked for."""
-        found = self.scratch.get(name)
+        found = self._scratch.get(name)
         if found is None or found.size < size:
-            found = self.scratch[name] = cuda.device_array(size, np.uint32)
+            found = self._scratch[name] = cuda.device_array(size, np.uint32)
         return found[:size]
 
 
@@ -128,9 +140,7 @@ def launch(
         return
     canonical = strands == "canonical"
     base_words, start_words = packed_sizes(symbols)
-    bases = buffers.bases[:base_words]
-    starts = buffers.starts[:start_words]
-    matches = buffers.matches[:start_words]
+    bases, starts, matches = buffers.views(symbols)
     if method == "buckets" and not with_words:
         _buckets(tree, (bases, starts, matches), canonical, stream)
         return

@@ -18,7 +18,8 @@ Words are written by ballot: a warp takes its share of the match buffer with one
 (as many words as its windows), and on each symbol the lanes that report write side by side.
 
 Operations a symbol and warp: about 50, among them 4 shuffles (5 with event words), for 4, 2 or 1
-windows; 16 bytes loaded in every third lane whose state goes on.
+windows; 16 bytes loaded in every third lane whose state goes on. Bound by instruction issue: 3.25
+of 4 a clock on an H200.
 """
 
 from __future__ import annotations

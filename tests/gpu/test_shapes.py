@@ -1,0 +1,39 @@
+"""How large bucket tables get: no card is needed to say so."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu.device_tree import device_bytes, kmer_count
+from gpu.kernels.buckets import OVERFLOWING, Shape, choose_shape, overflowing
+from trie.tree_bitmap import snapshot
+
+
+@pytest.mark.parametrize("k", range(1, 32))
+@pytest.mark.parametrize("kmers", [0, 1, 1000, 10_000_000, 400_000_000])
+def test_a_table_holds_its_kmers(k, kmers):
+    kmers = min(kmers, 4**k)
+    shape = choose_shape(k, kmers)
+    assert 1 <= shape.field <= 2 * k - 1
+    assert shape.fields >= 1
+    assert shape.fields * shape.field <= 63
+    assert overflowing(shape, kmers) < OVERFLOWING
+    # not more than six times what the k-mers' codes alone would take
+    assert shape.size * 8 <= max(64, 6 * kmers * 8)
+
+
+def test_the_share_of_overflowing_buckets():
+    # one bucket in two words of one field each, on average two k-mers a bucket
+    shape = Shape(20, 7, 2)
+    assert (shape.field, shape.fields) == (33, 1)
+    assert overflowing(shape, 256) == pytest.approx(1 - 5 * 2.718281828**-2, abs=1e-6)
+    assert overflowing(shape, 0) == 0
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6, 13])
+def test_kmers_of_a_snapshot_are_counted(k):
+    codes = sorted({(i * 7919) % 4**k for i in range(50)})
+    tree = snapshot(codes, k)
+    assert kmer_count(tree) == len(codes)
+    assert device_bytes(k, tree.node_count, len(codes)) > 32 * tree.node_count
+    assert kmer_count(snapshot([], k)) == 0
