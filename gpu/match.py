@@ -68,7 +68,7 @@ class ChunkBuffers:
         self._views: tuple[int, Any] = (-1, None)
 
     def views(self, symbols: int) -> tuple[Any, Any, Any]:
-        """bases, starts and matches of a chunk of so many symbols; kept, as slicing takes a while."""
+        """bases, starts and matches of a chunk of so many symbols; kept, as slicing is slow."""
         if self._views[0] != symbols:
             base_words, start_words = packed_sizes(symbols)
             self._views = (

@@ -16,6 +16,7 @@ PARTS = 2
 @pytest.fixture(scope="module")
 def simulated():
     """The parts of test_kernels.py, each in a process of its own, side by side."""
+    files = [str(HERE / name) for name in ("test_kernels.py", "test_lockstep.py")]
     processes = [
         subprocess.Popen(
             [
@@ -24,7 +25,7 @@ def simulated():
                 "pytest",
                 "-p",
                 "no:cacheprovider",
-                str(HERE / "test_kernels.py"),
+                *(files if part == 0 else files[:1]),
             ],
             env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "KERNEL_CASES": f"{part}/{PARTS}"},
             cwd=HERE.parent.parent,

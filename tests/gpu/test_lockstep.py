@@ -1,0 +1,114 @@
+"""The lockstep warps themselves. They only run in the simulator, started by test_simulated.py."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
+    pytest.skip("of the simulator only; test_simulated.py runs these", allow_module_level=True)
+
+import lockstep
+from numba import cuda
+
+lockstep.install()
+ALL = 0xFFFFFFFF
+
+
+def run(function, threads=32, size=None):
+    out = np.zeros(size or threads, dtype=np.int32)
+    cuda.jit(function)[1, threads](out)
+    return out.tolist()
+
+
+def test_values_move_between_lanes():
+    def kernel(out):
+        lane = np.int32(cuda.threadIdx.x)
+        up = cuda.shfl_up_sync(ALL, lane, 1)
+        down = cuda.shfl_down_sync(ALL, up, 1)
+        turned = cuda.shfl_xor_sync(ALL, down, 3)
+        out[cuda.threadIdx.x] = cuda.shfl_sync(ALL, turned, 5) + up
+
+    # lane 0 keeps its own value on the way up, lane 31 on the way down
+    assert run(kernel) == [6 + max(lane - 1, 0) for lane in range(32)]
+
+
+def test_votes():
+    def kernel(out):
+        lane = cuda.threadIdx.x
+        votes = cuda.ballot_sync(ALL, lane % 8 == 1)
+        alike = cuda.match_any_sync(ALL, lane // 16)
+        cuda.syncwarp(ALL)
+        every = cuda.all_sync(ALL, lane < 32)
+        some = cuda.any_sync(ALL, lane > 31)
+        out[lane] = int(votes).bit_count() + 100 * int(alike).bit_count() + 10000 * every + some
+
+    assert run(kernel) == [11604] * 32
+
+
+def test_warps_of_a_block_meet_at_barriers_only():
+    def kernel(out):
+        shared = cuda.shared.array(64, np.int32)
+        at = cuda.threadIdx.x
+        shared[at] = at
+        if at < 32:  # the other warp goes on without this one
+            cuda.syncwarp(ALL)
+        cuda.syncthreads()
+        out[at] = shared[63 - at]
+
+    assert run(kernel, 64) == list(range(63, -1, -1))
+
+
+def diverging(out):
+    if cuda.threadIdx.x < 16:
+        cuda.syncwarp(ALL)
+    else:
+        cuda.ballot_sync(ALL, True)
+
+
+def leaving(out):
+    if cuda.threadIdx.x == 7:
+        return
+    cuda.syncwarp(ALL)
+
+
+def part_of_a_warp(out):
+    cuda.ballot_sync(0xFFFF, True)
+
+
+def barrier_and_vote(out):
+    if cuda.threadIdx.x == 0:
+        cuda.syncthreads()
+    else:
+        cuda.syncwarp(ALL)
+
+
+@pytest.mark.parametrize("kernel", [diverging, leaving, part_of_a_warp, barrier_and_vote])
+def test_lanes_that_do_not_meet_are_an_error(kernel):
+    with pytest.raises(lockstep.DivergenceError):
+        run(kernel)
+
+
+def test_a_short_warp_is_an_error():
+    with pytest.raises(lockstep.DivergenceError):
+        run(barrier_and_vote, 20)
+
+
+def test_shuffles_refuse_unsigned_words():
+    def kernel(out):
+        cuda.shfl_up_sync(ALL, np.uint32(1), 1)
+
+    with pytest.raises(TypeError, match="signed"):
+        run(kernel)
+
+
+def test_an_error_of_a_thread_is_that_of_the_launch():
+    def kernel(out):
+        if cuda.threadIdx.x == 3:
+            raise IndexError
+        cuda.syncthreads()
+
+    with pytest.raises(IndexError):
+        run(kernel)
