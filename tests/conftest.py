@@ -1,58 +1,8 @@
-"""Shared by all tests: where the data is, and reading it without the project's own code."""
+"""Shared by all tests."""
 
 from __future__ import annotations
 
-import gzip
-import os
-from pathlib import Path
-
 import pytest
-
-HERE = Path(__file__).parent
-DATA = HERE / "data"
-
-
-def data_folders():
-    """tests/data, and more real data where it is at hand."""
-    folders = [DATA]
-    for more in (os.environ.get("STREAMER_TEST_DATA"), HERE.parent.parent / "shared" / "data"):
-        if more and Path(more).is_dir():
-            folders.append(Path(more))
-            break
-    return folders
-
-
-def data_files(pattern):
-    """Every file of that pattern, by name; of two with one name the first."""
-    found = {}
-    for folder in data_folders():
-        for path in sorted(folder.glob(pattern)):
-            found.setdefault(path.name, path)
-    return list(found.values())
-
-
-def read_plainly(path, limit=None):
-    """[(name, sequence)] of a gzip-compressed FASTA or FASTQ file, at most ``limit`` records."""
-    with gzip.open(path, "rt") as file:
-        lines = file.read().splitlines()
-    if lines and lines[0].startswith("@"):
-        records = [
-            (head[1:].split()[0], sequence)
-            for head, sequence in zip(lines[0::4], lines[1::4], strict=True)
-        ]
-    else:
-        records = []
-        for line in lines:
-            if line.startswith(">"):
-                records.append((line[1:].split()[0], ""))
-            else:
-                records[-1] = (records[-1][0], records[-1][1] + line.strip())
-    return records[:limit]
-
-
-def write_fasta(path, records):
-    path.write_text("".join(f">{name}\n{sequence}\n" for name, sequence in records))
-    return str(path)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import write_fasta
+from sequences import write_fasta
 
 PROGRAM = [sys.executable, "-m", "streamer"]
 

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import DATA
+from sequences import DATA
 
 from streamer.config import Config, load
 from streamer.endpoints import EndpointError, check_endpoint, claim, run_directory

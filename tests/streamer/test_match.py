@@ -8,7 +8,7 @@ import random
 
 import oracle
 import pytest
-from conftest import DATA, data_files, read_plainly, write_fasta
+from sequences import DATA, data_files, read_plainly, write_fasta
 
 KS = (1, 2, 3, 4, 11, 15, 16, 21, 30, 31)
 FULL = bool(os.environ.get("STREAMER_TEST_FULL"))

@@ -6,7 +6,7 @@ import gzip
 import random
 
 import pytest
-from conftest import write_fasta
+from sequences import write_fasta
 
 GOOD = [("t", "ACGTACGTTTGACA")]
 

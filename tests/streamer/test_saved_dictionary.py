@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from conftest import write_fasta
+from sequences import write_fasta
 
 import trie
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import oracle
 import pytest
-from conftest import write_fasta
+from sequences import write_fasta
 
 from streamer.errors import StreamerError
 from streamer.targets import NO_SET, Dictionary
