@@ -32,6 +32,8 @@ _COMPRESSIONS = (
     (b"\xfd7zXZ\x00", "xz"),
     (b"\x28\xb5\x2f\xfd", "zst"),
 )
+_LONGEST_MAGIC = 6
+_BUFFER_BYTES = 128 * 1024
 
 
 def shown_name(path: str) -> str:
@@ -143,6 +145,9 @@ def _records(source: _Source) -> Iterator[tuple[str, str]]:
         problem = "is a directory, not a sequence file"
     except PermissionError:
         problem = "permission denied"
+    except NotImplementedError:
+        # dnaio's BAM reader met a record with the flags of something else
+        problem = "is no unaligned BAM of single reads: convert it with samtools fastq"
     except _READ_ERRORS as error:
         problem = f"cannot be read: {str(error) or type(error).__name__}"
     raise DataError(problem, file=source.shown, record=record_number)
@@ -192,18 +197,17 @@ class _Source:
             self._raw = sys.stdin.buffer
         else:
             self._raw = self._stack.enter_context(open(self.path, "rb"))
-        plain: Any = self._raw
-        magic = _peek(plain, 6)
+        magic, plain = _look_ahead(self._raw, blanks=False)
         compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
         if compression is not None:
             # gzip on a thread of isal's; the others in this process, whose errors can be told apart
             threads = 1 if compression == "gz" else 0
-            plain = self._stack.enter_context(
+            opened: Any = self._stack.enter_context(
                 xopen(plain, "rb", format=compression, threads=threads)
             )
-        if not hasattr(plain, "peek"):
-            plain = self._stack.enter_context(io.BufferedReader(plain))
-        start = _peek(plain, 256).lstrip()
+        else:
+            opened = plain
+        start, plain = _look_ahead(opened, blanks=True)
         if not start:
             return iter(())
         if start.startswith(b"BAM\x01"):
@@ -220,5 +224,36 @@ class _Source:
         return iter(self._stack.enter_context(reader))
 
 
-def _peek(file: Any, count: int) -> bytes:
-    return bytes(file.peek(count)[:count])
+class _Ahead(io.RawIOBase):
+    """A stream of which ``start`` has been read already."""
+
+    def __init__(self, start: bytes, rest: Any) -> None:
+        self._start = start
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._start or self._rest.read1(len(buffer))
+        count = min(len(data), len(buffer))
+        buffer[:count] = data[:count]
+        self._start = self._start[count:]
+        return count
+
+
+def _look_ahead(file: Any, *, blanks: bool) -> tuple[bytes, io.BufferedReader]:
+    """The first bytes of a file, with ``blanks`` those after blank space; and the whole file.
+
+    A pipe may hand over its first bytes one by one: what tells the format is waited for.
+    """
+    read: list[bytes] = []
+    start = b""
+    while len(start) < _LONGEST_MAGIC and (piece := file.read1(io.DEFAULT_BUFFER_SIZE)):
+        read.append(piece)
+        start += piece
+        if blanks:
+            start = start.lstrip()
+            if start[:1] in (b">", b"#", b"@"):
+                break
+    return start, io.BufferedReader(_Ahead(b"".join(read), file), _BUFFER_BYTES)

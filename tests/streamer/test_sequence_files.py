@@ -6,7 +6,10 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import struct
+import threading
+import time
 from contextlib import nullcontext, suppress
 
 import numpy as np
@@ -122,3 +125,44 @@ def test_truncated_anywhere(content, compression, tmp_path):
         ]
         for name, bases in complete[:-1]:
             np.testing.assert_array_equal(bases, wanted[name])
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_pipe_that_hands_over_a_byte_at_a_time(content, compression, tmp_path):
+    """What tells the format is waited for, however little of it comes first."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    data = COMPRESSIONS[compression](CONTENTS[content])
+
+    def write():
+        with open(path, "wb", buffering=0) as pipe:
+            for i in range(8):
+                pipe.write(data[i : i + 1])
+                time.sleep(0.005)
+            pipe.write(data[8:])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    check(list(read_batches([str(path)])))
+    writer.join()
+
+
+@pytest.mark.parametrize("compression", ["plain", "gz"])
+def test_any_number_of_blank_lines_first(compression, tmp_path):
+    path = tmp_path / "reads"
+    path.write_bytes(COMPRESSIONS[compression](b"\n" * 300_000 + FASTA.encode()))
+    check(list(read_batches([str(path)])))
+
+
+def test_mapped_bam_is_an_error_with_its_record(tmp_path):
+    path = tmp_path / "mapped.bam"
+    whole = bam_of([("r1", "ACGT"), ("r2", "ACGT")])
+    # the flag of the second record: bytes 14-15 after its size
+    at = whole.index(b"r2\0") - 18
+    assert whole[at : at + 2] == b"\x04\x00"
+    path.write_bytes(whole[:at] + b"\x00" + whole[at + 1 :])
+    seen = []
+    with pytest.raises(DataError, match="record 2: is no unaligned BAM"):
+        seen.extend(iter(read_batches([str(path)])))
+    assert [batch.names for batch in seen] == [["r1"]]
