@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from sequences import write_fasta
@@ -70,21 +72,48 @@ def test_a_closed_pipe_ends_it_quietly(tmp_path):
         assert process.wait(timeout=60) == 1
 
 
-def test_interrupt_exits_130(tmp_path):
+@pytest.mark.parametrize("sent", [b"", b">r\nACGTTGC\n", gzip.compress(b">r\nACGTTGC\n")[:-4]])
+def test_interrupt_while_waiting_for_input_exits_130(sent, tmp_path):
+    """Standard input stays open: a thread that reads it must not hold up or break the end."""
     dictionary = write_fasta(tmp_path / "d.fa", [("t", "ACGTTGCATTAC")])
     process = subprocess.Popen(
         [*PROGRAM, "match", "-", "-d", dictionary, "-k", "5", "-q"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
     with process:
-        # the header shows that it waits for reads
-        assert process.stdout.readline().startswith("#read\t")
+        process.stdin.write(sent)
+        process.stdin.flush()
+        # the header shows that it is about to read
+        assert process.stdout.readline().startswith(b"#read\t")
+        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
-        assert process.stderr.read().splitlines() == ["streamer: error: interrupted"]
+        assert process.stderr.read() == b"streamer: error: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "says"),
+    [
+        ("<&-", 1, "<stdin>: cannot be read"),
+        (">&-", 1, "standard output: cannot write rows"),
+        ("2>&-", 0, ""),
+    ],
+)
+def test_closed_standard_streams(closed, code, says, tmp_path):
+    dictionary = write_fasta(tmp_path / "d.fa", [("t", "ACGTTGCATTAC")])
+    arguments = ["match", "-", "-d", str(dictionary), "-k", "5"]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, *arguments],
+        input="", capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+    assert len(errors) == bool(says), done.stderr
+    assert says in "".join(errors)
+    if code == 0:
+        assert done.stdout == "#read\tstart\tend\tevent\twindows\ttarget\n"
 
 
 def test_the_first_run_says_that_it_compiles(tmp_path):
