@@ -1,34 +1,37 @@
 """The matcher: batches of reads in, events out, with a dictionary that is frozen or grows.
 
 It does no input or output. The command line, the daemon and the benchmarks all call it. Two things
-hold the dictionary: the index answers whether a window matches, and exactly so; the snapshot, a
-Tree Bitmap, says how deep a window goes in the trie. In grow mode a worker keeps the Hybrid Tree
-Bitmap and emits every snapshot from it, and the index stands in front of it, so that a k-mer
-is known from the window that first held it.
+hold the dictionary: the engine's index answers whether a window matches, and exactly so; the
+snapshot, a Tree Bitmap, says how deep a window goes in the trie. In grow mode a worker keeps the
+Hybrid Tree Bitmap and emits every snapshot from it, and the index stands in front of it, so that a
+k-mer is known from the window that first held it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.matching.chunks import chunk_bounds, slice_reads
-from streamer.matching.result import MATCH, MISMATCH, BatchResult, Depths
+from streamer.errors import StreamerError
+from streamer.matching.chunks import chunk_bounds
+from streamer.matching.cpu import CpuEngine
+from streamer.matching.engine import BatchArrays, MatchEngine, Span
+from streamer.matching.result import MATCH, BatchResult, Depths
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from streamer.reads import ReadBatch
 from streamer.targets import NO_SET, Dictionary
 from trie.codes import with_reverse_complements
-from trie.index import KmerIndex
 from trie.parallel import usable_cores
 from trie.tree_bitmap import snapshot
-from trie.walk import walk
-from trie.windows import window_codes
 
 Mode = Literal["frozen", "grow"]
-Kernel = Literal["auto", "index", "walk"]
+Kernel = Literal["auto", "index", "walk", "shuffle", "naive", "buckets"]
+Device = Literal["cpu", "cuda"]
 
+CPU_KERNELS = ("auto", "index", "walk")
 DEFAULT_CHUNK = 1_000_000
 # chunks smaller than this share a snapshot: swapping one in costs more than matching them
 SPAN_SYMBOLS = 65_536
@@ -39,9 +42,14 @@ class Matcher:
 
     mode: ``grow`` adds every mismatched k-mer at once. seed_bases: the windows wholly inside the
     first so many symbols of the stream are added before the stream is matched. kernel: ``index``
-    (``auto``) or ``walk`` over the snapshot, with equal events. chunk: symbols in a chunk.
-    threads: 0 is every usable core. track_tree: keep the Hybrid Tree Bitmap of a growing dictionary
-    also when no window's depth is asked for.
+    (``auto``) or ``walk`` over the snapshot, on CUDA also ``shuffle``, ``naive`` and ``buckets``,
+    with equal events. chunk: symbols in a chunk. threads: 0 is every usable core. track_tree: keep
+    the Hybrid Tree Bitmap of a growing dictionary also when no window's depth is asked for.
+
+    device: ``cuda`` matches on the ``cards`` of those numbers (None: all of them), on so many
+    ``streams`` each, within ``device_bytes`` of their memory (0: nearly all that is free).
+    on_fallback: called with one line if a card fails or is too small, and matching goes on on the
+    CPU with the same results; without it that is a StreamerError.
     """
 
     def __init__(
@@ -54,39 +62,104 @@ class Matcher:
         chunk: int = DEFAULT_CHUNK,
         threads: int = 0,
         track_tree: bool = False,
+        device: Device = "cpu",
+        streams: int = 2,
+        cards: Sequence[int] | None = None,
+        device_bytes: int = 0,
+        on_fallback: Callable[[str], None] | None = None,
     ) -> None:
         self.dictionary = dictionary
         self.mode: Mode = mode
-        self.kernel: Kernel = "index" if kernel == "auto" else kernel
+        self.kernel: Kernel = kernel
         self.version = 1
         self._k = dictionary.k
         self._seed_bases = seed_bases
         self._chunk = max(chunk, self._k)
         self._threads = threads or usable_cores()
-        self._canonical = dictionary.strands != "forward"
         self._growing = mode == "grow" or seed_bases > 0
         self._only_set = np.uint32(0) if len(dictionary.targets) == 1 else NO_SET
         self._with_sets = len(dictionary.targets) > 1 or (
             len(dictionary.targets) == 1
             and (self._growing or bool((dictionary.sets == NO_SET).any()))
         )
-        self._index = KmerIndex(
-            self._k, expected=dictionary.codes.size, with_values=self._with_sets
-        )
-        self._index.add(
-            dictionary.codes, dictionary.sets if self._with_sets else None, threads=self._threads
-        )
+        self._on_fallback = on_fallback
+        # what a CPU engine would have to learn; kept only where one may have to take over
+        self._grown: list[NDArray[np.uint64]] = []
         self._tree: TreeWorker | None = None
         self._frozen_snapshot: VersionedSnapshot | None = None
-        if self._growing and (track_tree or self.kernel == "walk"):
-            self._start_tree()
         self._number = 0
         self._position = 0
+        self._engine: MatchEngine
+        if device == "cuda":
+            self._engine = self._cuda_engine(streams, cards, device_bytes)
+        else:
+            self._engine = self._cpu_engine()
+        if self._growing and (track_tree or self._engine.walks):
+            self._start_tree()
+        elif self._engine.walks:
+            self._snapshot()
+
+    def _cpu_engine(self) -> CpuEngine:
+        if self.kernel not in CPU_KERNELS:
+            message = f"the kernel '{self.kernel}' needs a CUDA device"
+            raise StreamerError(message)
+        return CpuEngine(
+            self.dictionary,
+            grows=self.mode == "grow",
+            walks=self.kernel == "walk",
+            with_sets=self._with_sets,
+            threads=self._threads,
+        )
+
+    def _cuda_engine(
+        self, streams: int, cards: Sequence[int] | None, device_bytes: int
+    ) -> MatchEngine:
+        from streamer.matching.cuda import (
+            LONGEST_CHUNK,
+            CudaEngine,
+            CudaEngineError,
+            usable_cards,
+        )
+
+        self._chunk = min(self._chunk, LONGEST_CHUNK)
+        try:
+            return CudaEngine(
+                self.dictionary,
+                grows=self.mode == "grow",
+                seeded=self._seed_bases > 0,
+                kernel=self.kernel,
+                with_sets=self._with_sets,
+                chunk=self._chunk,
+                streams=streams,
+                cards=usable_cards() if cards is None else cards,
+                memory_bytes=device_bytes,
+                threads=self._threads,
+            )
+        except CudaEngineError as error:
+            return self._take_over(error)
+
+    def _take_over(self, error: Exception) -> CpuEngine:
+        """An engine on the CPU that knows what the failed one knew; or StreamerError."""
+        if self._on_fallback is None:
+            raise StreamerError(str(error)) from error
+        self._on_fallback(f"{error}; matching on the CPU")
+        if self.kernel not in CPU_KERNELS:
+            self.kernel = "auto"
+        engine = self._cpu_engine()
+        for codes in self._grown:
+            engine.learn(codes)
+        self._grown.clear()
+        return engine
+
+    @property
+    def device(self) -> Device:
+        """Where it matches now."""
+        return "cpu" if isinstance(self._engine, CpuEngine) else "cuda"
 
     @property
     def kmers(self) -> int:
         """How many k-mers the dictionary holds; both orientations of one count once."""
-        return len(self._index)
+        return len(self._engine)
 
     @property
     def snapshot_version(self) -> int:
@@ -99,66 +172,85 @@ class Matcher:
         """The events of the next batch; with ``want_depths`` also how deep its windows went."""
         if want_depths and self._growing and self._tree is None:
             self._start_tree()
-        walking = want_depths or self.kernel == "walk"
+        if isinstance(self._engine, CpuEngine):
+            result = self._match(batch, want_depths)
+        else:
+            from streamer.matching.cuda import CudaEngineError
+
+            try:
+                result = self._match(batch, want_depths)
+            except CudaEngineError as error:
+                self._engine = self._take_over(error)
+                result = self._match(batch, want_depths)
+            else:
+                if self._on_fallback is not None and result.new_kmers.size:
+                    self._grown.append(result.new_kmers)
+        self._number += 1
+        self._position += batch.bases.size
+        return result
+
+    def _match(self, batch: ReadBatch, want_depths: bool) -> BatchResult:
         total = batch.bases.size
-        events = np.zeros(total, dtype=np.uint8)
-        depths = np.zeros(total, dtype=np.uint8) if want_depths else None
-        nodes = np.zeros(total, dtype=np.uint32) if want_depths else None
+        walking = want_depths or self._engine.walks
+        arrays = BatchArrays(
+            events=np.zeros(total, dtype=np.uint8),
+            sets=np.full(total, NO_SET, dtype=np.uint32) if self._with_sets else None,
+            depths=np.zeros(total, dtype=np.uint8) if want_depths else None,
+            nodes=np.zeros(total, dtype=np.uint32) if want_depths else None,
+        )
         before = self.version
         new_kmers: list[NDArray[np.uint64]] = []
         new_starts: list[NDArray[np.int64]] = []
         chunks: list[NDArray[np.int64]] = []
         versions: list[NDArray[np.int64]] = []
         seeded = 0
-        for seeding, span_chunks in self._spans(batch.offsets, walking):
-            start, stop = int(span_chunks[0, 0]), int(span_chunks[-1, 1])
-            bases = batch.bases[start:stop]
-            offsets = slice_reads(batch.offsets, start, stop)
-            view = events[start:stop]
-            current = self._snapshot() if walking else None
-            found = self._grow_span(bases, offsets, view, seeding, current)
-            if found is not None:
-                codes, starts = found
-                new_kmers.append(codes)
-                new_starts.append(starts + start)
-                seeded += codes.size if seeding else 0
-            if depths is not None and nodes is not None and current is not None:
-                self._measure_depths(
-                    bases, offsets, view, depths[start:stop], nodes[start:stop], current
-                )
-                chunks.append(span_chunks)
-                versions.append(np.full(len(span_chunks), current.version, dtype=np.int64))
-            if found is not None and found[0].size:
+        for found in self._engine.run(
+            batch,
+            self._spans(batch.offsets, walking),
+            self._position,
+            arrays,
+            self._snapshot if walking else None,
+        ):
+            if want_depths:
+                chunks.append(found.chunks)
+                versions.append(np.full(len(found.chunks), found.version, dtype=np.int64))
+            if found.codes is not None and found.starts is not None and found.codes.size:
+                new_kmers.append(found.codes)
+                new_starts.append(found.starts)
+                seeded += found.codes.size if found.seeding else 0
                 self.version += 1
                 if self._tree is not None:
-                    self._tree.add(found[0])
+                    if found.ordered is not None:
+                        self._tree.add(found.ordered, ascending=True)
+                    else:
+                        self._tree.add(found.codes)
             if self._tree is not None:
                 self._tree.end_span(self.version, wait=walking)
-        result = BatchResult(
+        if arrays.sets is not None:
+            # a k-mer that grew from this very window is a mismatch without a target
+            arrays.sets[arrays.events != MATCH] = NO_SET
+        return BatchResult(
             number=self._number,
             base=self._position,
             batch=batch,
             k=self._k,
-            events=events,
-            sets=self._sets(batch, events),
+            events=arrays.events,
+            sets=arrays.sets,
             only_set=self._only_set,
-            new_kmers=np.concatenate(new_kmers) if new_kmers else np.zeros(0, np.uint64),
-            new_starts=np.concatenate(new_starts) if new_starts else np.zeros(0, np.int64),
+            new_kmers=_joined(new_kmers, np.uint64),
+            new_starts=_joined(new_starts, np.int64),
             seeded=seeded,
             version_before=before,
             version=self.version,
             depths=None
-            if depths is None or nodes is None
+            if arrays.depths is None or arrays.nodes is None
             else Depths(
-                depths,
-                nodes,
+                arrays.depths,
+                arrays.nodes,
                 np.concatenate(chunks) if chunks else np.zeros((0, 2), np.int64),
-                np.concatenate(versions) if versions else np.zeros(0, np.int64),
+                _joined(versions, np.int64),
             ),
         )
-        self._number += 1
-        self._position += total
-        return result
 
     def latest_snapshot(self) -> VersionedSnapshot:
         """A snapshot of the dictionary as it is now; waits for what is being merged."""
@@ -170,28 +262,28 @@ class Matcher:
 
     def close(self) -> None:
         """End the background work."""
+        self._engine.close()
         if self._tree is not None:
             self._tree.close()
 
     def _start_tree(self) -> None:
         held = self.dictionary
         if self.version > 1:
-            codes = self._index.codes()
+            codes = self._engine.codes()
             held = Dictionary(
                 self._k, held.strands, codes, np.zeros(codes.size, np.uint32), held.targets
             )
         self._tree = TreeWorker(held, self.version, self._threads)
 
-    def _spans(
-        self, offsets: NDArray[np.int64], walking: bool
-    ) -> list[tuple[bool, NDArray[np.int64]]]:
+    def _spans(self, offsets: NDArray[np.int64], walking: bool) -> list[Span]:
         """(seeding, chunks) of every span: consecutive chunks matched against one snapshot."""
         total = int(offsets[-1])
         seed_end = min(max(self._seed_bases - self._position, 0), total)
-        spans: list[tuple[bool, NDArray[np.int64]]] = []
+        spans: list[Span] = []
         begin = 0
         if seed_end:
-            spans.append((True, chunk_bounds(offsets, self._k, self._chunk, 0, seed_end)))
+            seeds = chunk_bounds(offsets, self._k, self._chunk, 0, seed_end)
+            spans += [(True, part) for part in _grouped(seeds, self._engine.span_symbols)]
             if seed_end == total:
                 return spans
             read_start = int(offsets[np.searchsorted(offsets, seed_end, side="right") - 1])
@@ -199,84 +291,10 @@ class Matcher:
         chunks = chunk_bounds(offsets, self._k, self._chunk, begin)
         if not len(chunks):
             return spans
-        if not (walking and self.mode == "grow"):
-            # nothing depends on the snapshot's age: one span
-            return [*spans, (False, chunks)]
-        group = np.concatenate(([0], np.cumsum(chunks[:, 1] - chunks[:, 0])[:-1])) // SPAN_SYMBOLS
-        cuts = np.flatnonzero(np.diff(group)) + 1
-        return spans + [(False, part) for part in np.split(chunks, cuts)]
-
-    def _grow_span(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        events: NDArray[np.uint8],
-        seeding: bool,
-        current: VersionedSnapshot | None,
-    ) -> tuple[NDArray[np.uint64], NDArray[np.int64]] | None:
-        """Fill in the events of a span; the new k-mers and their starts, None if it cannot grow."""
-        if self.kernel == "walk" and not seeding and current is not None:
-            return self._walk_span(bases, offsets, events, current)
-        if seeding or self.mode == "grow":
-            return self._index.grow(
-                bases,
-                offsets,
-                canonical=self._canonical,
-                threads=self._threads,
-                events=events,
-                seed_end=bases.size if seeding else 0,
-            )
-        self._index.match(
-            bases, offsets, canonical=self._canonical, threads=self._threads, events=events
-        )
-        return None
-
-    def _walk_span(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        events: NDArray[np.uint8],
-        current: VersionedSnapshot,
-    ) -> tuple[NDArray[np.uint64], NDArray[np.int64]] | None:
-        walked, _, _ = walk(
-            current.tree, bases, offsets, canonical=self._walks_canonical, threads=self._threads
-        )
-        events[:] = walked
-        if self.mode == "frozen":
-            return None
-        codes, starts = window_codes(bases, offsets, self._k, canonical=self._canonical)
-        missed = events[starts] == MISMATCH
-        codes, starts = codes[missed], starts[missed]
-        stay = self._index.reconcile(codes)
-        events[starts[~stay]] = MATCH
-        return codes[stay], starts[stay]
-
-    def _measure_depths(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        events: NDArray[np.uint8],
-        depths: NDArray[np.uint8],
-        nodes: NDArray[np.uint32],
-        current: VersionedSnapshot,
-    ) -> None:
-        _, walked, reached = walk(
-            current.tree,
-            bases,
-            offsets,
-            canonical=self._walks_canonical,
-            threads=self._threads,
-            want_nodes=True,
-        )
-        np.copyto(depths, walked)
-        depths[events == MATCH] = self._k
-        assert reached is not None
-        np.copyto(nodes, reached)
-
-    @property
-    def _walks_canonical(self) -> bool:
-        # with strands "both" the trie holds both orientations and is walked as the read runs
-        return self.dictionary.strands == "canonical"
+        span = self._engine.span_symbols
+        if walking and self.mode == "grow":
+            span = SPAN_SYMBOLS
+        return spans + [(False, part) for part in _grouped(chunks, span)]
 
     def _snapshot(self) -> VersionedSnapshot:
         if self._tree is not None:
@@ -289,19 +307,16 @@ class Matcher:
             self._frozen_snapshot = VersionedSnapshot(snapshot(codes, self._k), self.version)
         return self._frozen_snapshot
 
-    def _sets(self, batch: ReadBatch, events: NDArray[np.uint8]) -> NDArray[np.uint32] | None:
-        """The target set of each matching window, where the dictionary has more than one answer."""
-        if not self._with_sets:
-            return None
-        sets = np.full(batch.bases.size, NO_SET, dtype=np.uint32)
-        self._index.match(
-            batch.bases,
-            batch.offsets,
-            canonical=self._canonical,
-            threads=self._threads,
-            events=np.empty_like(events),
-            values=sets,
-        )
-        # a k-mer of the dictionary that grew from this very window is a mismatch without a target
-        sets[events != MATCH] = NO_SET
-        return sets
+
+def _grouped(chunks: NDArray[np.int64], span: int) -> list[NDArray[np.int64]]:
+    """Consecutive chunks of at least ``span`` symbols together; 0: all, nothing asks their age."""
+    if not span:
+        return [chunks]
+    group = np.concatenate(([0], np.cumsum(chunks[:, 1] - chunks[:, 0])[:-1])) // span
+    return np.split(chunks, np.flatnonzero(np.diff(group)) + 1)
+
+
+def _joined(parts: list[NDArray], dtype: type) -> NDArray:  # type: ignore[type-arg]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)

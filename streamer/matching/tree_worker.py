@@ -49,13 +49,13 @@ class TreeWorker:
         self._pending = 0
         self._held = dictionary.codes.size
         self._asked: tuple[int, Future[VersionedSnapshot]] | None = None
-        self._submit(dictionary.codes)
+        self._submit(dictionary.codes, True)
         self.current = self._emit(version).result()
 
-    def add(self, codes: NDArray[np.uint64]) -> None:
-        """Merge new k-mers in the background."""
+    def add(self, codes: NDArray[np.uint64], *, ascending: bool = False) -> None:
+        """Merge new k-mers in the background; ``ascending``: they are sorted already."""
         if codes.size:
-            self._submit(codes)
+            self._submit(codes, ascending)
             self._pending += codes.size
 
     def end_span(self, version: int, *, wait: bool) -> None:
@@ -92,15 +92,17 @@ class TreeWorker:
         self._thread.shutdown(wait=True)
         self._check_merges(all_of_them=True)
 
-    def _submit(self, codes: NDArray[np.uint64]) -> None:
-        self._merges.append((codes.size, self._thread.submit(self._merge, codes)))
+    def _submit(self, codes: NDArray[np.uint64], ascending: bool) -> None:
+        self._merges.append((codes.size, self._thread.submit(self._merge, codes, ascending)))
         self._waiting += codes.size
         self._check_merges()
 
-    def _merge(self, codes: NDArray[np.uint64]) -> None:
+    def _merge(self, codes: NDArray[np.uint64], ascending: bool) -> None:
         if self._both:
             codes = with_reverse_complements(codes, self._tree.k)
-        self._tree.insert(np.sort(codes), threads=self._threads)
+        if self._both or not ascending:
+            codes = np.sort(codes)
+        self._tree.insert(codes, threads=self._threads)
 
     def _emit(self, version: int) -> Future[VersionedSnapshot]:
         return self._thread.submit(

@@ -1,0 +1,101 @@
+"""One CUDA device: its slots, the snapshot in use and the set of k-mers."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.compiled import default_method
+from gpu.device_tree import DeviceTree, device_bytes, kmer_count
+from gpu.engine.budget import Budget
+from gpu.engine.errors import CardMemoryError
+from gpu.engine.kmer_set import KmerSet
+from gpu.engine.slot import Slot
+from gpu.intrinsics import SIMULATED, cuda
+from trie.tree_bitmap import TreeBitmap
+
+
+class Card:
+    """The card of that ``number`` with ``streams`` slots; ``alone`` if it is the only one used."""
+
+    def __init__(
+        self, number: int, k: int, max_symbols: int, streams: int, memory_bytes: int, *, alone: bool
+    ) -> None:
+        self.number = number
+        self._alone = alone
+        self.k = k
+        with self.active():
+            self.budget = Budget(memory_bytes)
+            self.slots = [Slot(i, k, max_symbols, self.budget) for i in range(streams)]
+            self.claimed = cuda.event()
+            self._tree_ready = cuda.event()
+        self.kmers: KmerSet | None = None
+        self._tree: DeviceTree | None = None
+        self._tree_key: tuple[int, bool] | None = None
+        self._tree_size = 0
+        # host arrays of the snapshot: they may still be on their way
+        self._tree_source: TreeBitmap | None = None
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Make this the current device in a ``with`` block."""
+        return nullcontext() if self._alone or SIMULATED else cuda.gpus[self.number]
+
+    def load(
+        self,
+        codes: NDArray[np.uint64],
+        values: NDArray[np.uint64],
+        canonical: bool,
+        expected: int,
+    ) -> None:
+        """Make the set of k-mers, with ``codes`` (each once) and their ``values`` in it."""
+        with self.active():
+            stream = self.slots[0].stream
+            self.kmers = KmerSet(self.k, canonical, codes.size + expected, self.budget, stream)
+            self.kmers.add(codes, values, stream)
+            self.kmers.known = codes.size
+
+    def tree(self, tree: TreeBitmap, version: int, method: str, slot: Slot) -> DeviceTree:
+        """The snapshot on this card, ready for what is queued next on the slot's stream.
+
+        A new version is sent on that stream; chunks in flight keep the one they were queued with.
+        Raises CardMemoryError with the sizes if it does not fit.
+        """
+        if method == "default":
+            method = default_method(self.k)
+        with_buckets = method == "buckets"
+        held = self._tree
+        if held is None or self._tree_key != (version, with_buckets):
+            size = device_bytes(self.k, tree.node_count, kmer_count(tree))
+            try:
+                self.budget.take(f"a dictionary of {tree.node_count} trie-nodes", size)
+            except CardMemoryError:
+                self._drop_tree()
+                self.budget.take(f"a dictionary of {tree.node_count} trie-nodes", size)
+            held = DeviceTree(tree, slot.stream, with_buckets=with_buckets)
+            self._tree_ready.record(slot.stream)
+            self.budget.give(self._tree_size)
+            self._tree_size = size
+            self._tree, self._tree_source = held, tree
+            self._tree_key = (version, with_buckets)
+        self._tree_ready.wait(slot.stream)
+        slot.tree = held
+        return held
+
+    def _drop_tree(self) -> None:
+        """Give the old snapshot up where old and new do not fit side by side."""
+        for slot in self.slots:
+            slot.stream.synchronize()
+            slot.tree = None
+        self._tree = self._tree_source = self._tree_key = None
+        self.budget.give(self._tree_size)
+        self._tree_size = 0
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.slots.clear()
+        self._tree = self._tree_source = None
+        if self.kmers is not None:
+            self.kmers.table = None

@@ -1,0 +1,150 @@
+"""One stream with the buffers of one chunk: pinned on the host, and their like on the card.
+
+                pinned                       card
+    bases       uint32, 2 bits a base   ->   bases
+    starts      uint32, a bit a symbol  ->   starts
+    matches     uint32, a bit a symbol  <-   matches
+    codes       uint64, ordered uint64  <-   the new k-mers of the chunk           (growing)
+    words       uint64                  <-   event words                           (on request)
+    sets        uint32 a symbol         <-   target sets                           (on request)
+
+What is only needed at times is made when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.engine.budget import Budget
+from gpu.engine.library import Lists
+from gpu.intrinsics import cuda
+from gpu.match import ChunkBuffers
+from gpu.packing import pack_chunk, packed_sizes
+
+_REMEMBERED = 16
+
+
+class Views(NamedTuple):
+    """The part of each buffer that a chunk of one length uses; making a view takes time."""
+
+    words: int
+    on_card: tuple[Any, Any, Any]
+    pinned: tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
+
+
+class Growth:
+    """What a slot needs to grow a dictionary: uint32 counts and sums a word, uint64 codes."""
+
+    def __init__(self, max_symbols: int, budget: Budget, stream: Any) -> None:
+        words = packed_sizes(max_symbols)[1]
+        budget.take("the lists of new k-mers of a chunk", 8 * words + 2 * 8 * max_symbols)
+        self.counts = cuda.device_array(words, np.uint32)
+        self.sums = cuda.device_array(words, np.uint32)
+        self.codes = cuda.device_array(max_symbols, np.uint64)
+        self.ordered = cuda.device_array(max_symbols, np.uint64)
+        self.total = cuda.device_array(1, np.uint32)
+        self.lists = Lists(self.counts, self.sums, self.codes, self.ordered, stream)
+        self.pinned_total = cuda.pinned_array(1, np.uint32)
+        self.pinned_codes = cuda.pinned_array(0, np.uint64)
+        self.pinned_ordered = cuda.pinned_array(0, np.uint64)
+
+    def pin(self, number: int) -> None:
+        """Have pinned memory for so many codes; what it held before is lost."""
+        if self.pinned_codes.size < number:
+            size = min(self.codes.size, 2 * number)
+            self.pinned_codes = cuda.pinned_array(size, np.uint64)
+            self.pinned_ordered = cuda.pinned_array(size, np.uint64)
+
+
+class Slot:
+    """Buffers for chunks of at most ``max_symbols`` symbols; ``number`` is that of the stream."""
+
+    def __init__(self, number: int, k: int, max_symbols: int, budget: Budget) -> None:
+        base_words, start_words = packed_sizes(max_symbols)
+        budget.take("the buffers of a chunk", 4 * (base_words + 2 * start_words))
+        self.number = number
+        self.k = k
+        self.max_symbols = max_symbols
+        self.stream = cuda.stream()
+        self.done = cuda.event()
+        self.buffers = ChunkBuffers(max_symbols)
+        self._bases = cuda.pinned_array(base_words, np.uint32)
+        self._starts = cuda.pinned_array(start_words, np.uint32)
+        self._matches = cuda.pinned_array(start_words, np.uint32)
+        self._budget = budget
+        self._growth: Growth | None = None
+        self._sets: tuple[Any, NDArray[np.uint32]] | None = None
+        self._words: NDArray[np.uint64] | None = None
+        self._counter = cuda.pinned_array(1, np.uint32)
+        self._views: dict[int, Views] = {}
+        self.tree: Any = None
+
+    def views(self, symbols: int) -> Views:
+        """The used parts of the buffers for a chunk of so many symbols."""
+        found = self._views.get(symbols)
+        if found is None:
+            if len(self._views) == _REMEMBERED:
+                self._views.clear()
+            bases, starts = packed_sizes(symbols)
+            held = self.buffers
+            found = self._views[symbols] = Views(
+                starts,
+                (held.bases[:bases], held.starts[:starts], held.matches[:starts]),
+                (self._bases[:bases], self._starts[:starts], self._matches[:starts]),
+            )
+        return found
+
+    def pack(self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], threads: int) -> None:
+        """Pack a chunk into pinned memory."""
+        pack_chunk(
+            bases, offsets, self.k, threads=threads, out_bases=self._bases, out_starts=self._starts
+        )
+
+    def upload(self, symbols: int) -> None:
+        """Queue the copies of the packed chunk to the card."""
+        views = self.views(symbols)
+        for there, here in zip(views.on_card[:2], views.pinned[:2], strict=True):
+            there.copy_to_device(here, stream=self.stream)
+
+    def download(self, symbols: int) -> None:
+        """Queue the copy of the matches to the host."""
+        views = self.views(symbols)
+        views.on_card[2].copy_to_host(views.pinned[2], stream=self.stream)
+
+    @property
+    def growth(self) -> Growth:
+        """The buffers for growing."""
+        if self._growth is None:
+            self._growth = Growth(self.max_symbols, self._budget, self.stream)
+        return self._growth
+
+    @property
+    def sets(self) -> tuple[Any, NDArray[np.uint32]]:
+        """uint32 a symbol, on the card and pinned."""
+        if self._sets is None:
+            size = 32 * packed_sizes(self.max_symbols)[1]
+            self._budget.take("the target sets of a chunk", 4 * size)
+            self._sets = cuda.device_array(size, np.uint32), cuda.pinned_array(size, np.uint32)
+        return self._sets
+
+    def make_words(self) -> None:
+        """Have a match buffer of a word a symbol: it cannot fill."""
+        if self._words is None:
+            self._budget.take("the match buffer of a chunk", 8 * self.max_symbols)
+            self.buffers.words = cuda.device_array(self.max_symbols, np.uint64)
+            self._words = cuda.pinned_array(self.max_symbols, np.uint64)
+
+    def download_words(self) -> NDArray[np.uint64]:
+        """The event words of the chunk, in no order; waits."""
+        assert self._words is not None
+        self.buffers.counter.copy_to_host(self._counter, stream=self.stream)
+        self.stream.synchronize()
+        number = int(self._counter[0])
+        assert number <= self._words.size
+        if number:
+            self.buffers.words[:number].copy_to_host(self._words[:number], stream=self.stream)
+            self.stream.synchronize()
+        return self._words[:number]

@@ -1,0 +1,221 @@
+"""The engine on CUDA devices against the definition, one window at a time (tests/oracle.py).
+
+On a card with ``pytest -m gpu``; without one test_engine_simulated.py runs these in numba's
+simulator, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+
+import numpy as np
+import oracle
+import pytest
+
+from streamer.matching import Matcher
+from streamer.matching.result import MATCH
+from streamer.reads import ReadBatch
+from streamer.targets import Dictionary
+from trie.codes import decode_kmer
+from trie.words import unpack_events
+
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+PART = os.environ.get("ENGINE_PART")
+EVENTS = {1: "match", 2: "mismatch"}
+
+
+def usable():
+    if SIMULATED:
+        return True
+    try:
+        from gpu.device import devices
+
+        return bool(devices())
+    except Exception:
+        return False
+
+
+pytestmark = [
+    pytest.mark.skipif(not usable(), reason="no CUDA device; test_engine_simulated.py runs these"),
+    # small inputs leave most of a card idle
+    pytest.mark.filterwarnings("ignore:.*under-utilization"),
+]
+if not SIMULATED:
+    pytestmark.append(pytest.mark.gpu)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks():
+    """Warps for the simulator, and blocks and tables of a size that it can carry."""
+    with pytest.MonkeyPatch.context() as patch:
+        from gpu.engine import kmer_set as sets
+        from streamer.matching import cuda, matcher
+
+        # chunks of a few symbols are chunks here
+        patch.setattr(cuda, "SPAN_SYMBOLS", 1)
+        patch.setattr(cuda.CudaEngine, "span_symbols", 1)
+        patch.setattr(matcher, "SPAN_SYMBOLS", 1)
+        patch.setattr(sets, "FIRST_BITS", 4)
+        if SIMULATED:
+            import lockstep
+
+            from gpu.kernels import buckets, derive, kmer_set, naive, orient, shuffle, walk
+
+            lockstep.install()
+            for module in (buckets, derive, kmer_set, orient, walk, naive, shuffle):
+                patch.setattr(module, "THREADS", 32)
+            patch.setattr(walk, "JUMP_LEVEL", 1)
+        yield
+
+
+def make_reads(k, total, seed, reads=3, gaps=2):
+    """Reads of random letters in which some k-mers come again, also turned round."""
+    rng = np.random.default_rng(seed)
+    letters = rng.choice(list("ACGT"), total // 2)
+    text = "".join(letters)
+    text += oracle.reverse_complement(text)[: total // 4]
+    text += text[: total - len(text)]
+    text = list(text)
+    for at in rng.integers(0, total, gaps):
+        text[at] = "N"
+    cuts = sorted(rng.integers(0, total + 1, reads - 1).tolist())
+    bounds = [0, *cuts, total]
+    return [
+        (f"r{i}", "".join(text[a:b]))
+        for i, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
+    ]
+
+
+def batch_of(reads):
+    return ReadBatch.from_sequences([name for name, _ in reads], [text for _, text in reads])
+
+
+def rows_of(results, targets):
+    """[(read index, start, event, owners)] as the oracle has them."""
+    rows, before = [], 0
+    for result in results:
+        offsets = result.batch.offsets
+        for at in np.flatnonzero(result.events):
+            read = int(np.searchsorted(offsets, at, side="right")) - 1
+            owners = ()
+            if result.events[at] == MATCH:
+                index = result.only_set if result.sets is None else result.sets[at]
+                if index != 0xFFFFFFFF:
+                    begin, end = targets.starts[index], targets.starts[index + 1]
+                    owners = tuple(targets.members[begin:end])
+            event = EVENTS[int(result.events[at])]
+            rows.append((before + read, int(at - offsets[read]), event, owners))
+        before += len(result.batch)
+    return rows
+
+
+def check(
+    k, strands, mode, *, seed=0, records=(), chunk=40, total=150, kernel="auto", depths=False,
+    streams=2, cards=(0,), batches=1, number=1,
+):  # fmt: skip
+    """One run against the oracle; what it found."""
+    reads = make_reads(k, total, number)
+    known = (
+        Dictionary.from_batches([batch_of(records)], k, strands)
+        if records
+        else Dictionary.empty(k, strands)
+    )
+    want = oracle.match(reads, k, strands=strands, mode=mode, records=list(records), seed=seed)
+    matcher = Matcher(
+        known, mode=mode, seed_bases=seed, kernel=kernel, chunk=max(k, chunk), threads=2,
+        device="cuda", streams=streams, cards=cards, track_tree=mode == "grow",
+    )  # fmt: skip
+    with closing(matcher):
+        assert matcher.device == "cuda"
+        parts = (
+            [reads[i::batches] for i in range(batches)] if batches == 1 else [reads[:1], reads[1:]]
+        )
+        results = [matcher.match(batch_of(part), want_depths=depths) for part in parts]
+        assert rows_of(results, known.targets) == want
+        new = [
+            (result.base + int(start), decode_kmer(int(code), k))
+            for result in results
+            for code, start in zip(result.new_kmers, result.new_starts, strict=True)
+        ]
+        assert new == sorted(new)
+        text = "".join(sequence for _, sequence in reads)
+        for start, kmer in new:
+            assert oracle.stored(text[start : start + k], strands) == kmer
+        held = set(oracle.dictionary_of(records, k, strands))
+        assert len({kmer for _, kmer in new}) == len(new)
+        assert not {kmer for _, kmer in new} & held
+        assert matcher.kmers == len(held) + len(new)
+        if mode == "grow":
+            mismatches = sum(row[2] == "mismatch" for row in want)
+            assert len(new) - sum(result.seeded for result in results) == mismatches
+            np.testing.assert_array_equal(
+                [decode_kmer(int(code), k) for code in matcher._engine.codes()],
+                sorted(held | {kmer for _, kmer in new}),
+            )
+        if depths:
+            check_depths(results, reads, k, strands, mode, held | {kmer for _, kmer in new})
+    return results
+
+
+def check_depths(results, reads, k, strands, mode, held):
+    """Event words name the same events; frozen depths are those of the definition."""
+    prefixes = oracle.prefixes_of(held, strands)
+    text = "".join(sequence for _, sequence in reads)
+    for result in results:
+        for chunk in result.words():
+            found = unpack_events(chunk.words)
+            starts = chunk.base - result.base + found.starts
+            np.testing.assert_array_equal(found.events, result.events[starts])
+            for start, event, depth in zip(starts, found.events, found.depths, strict=True):
+                assert depth == k if event == MATCH else 1 <= depth <= k
+                if mode == "frozen" and event != MATCH:
+                    at = result.base + int(start)
+                    assert depth == oracle.depth_of(text[at : at + k], prefixes, strands)
+
+
+RECORDS = (("a", "ACGTTGCAACGTAGGCTTAACGGA"), ("b", "TTAACGGATCCGGTTACGTTGCAACG"))
+
+CASES = [
+    # k, strands, mode, options
+    (1, "canonical", "grow", {"total": 70}),
+    (2, "both", "grow", {"chunk": 7, "total": 60}),
+    (3, "forward", "grow", {"chunk": 33, "streams": 1}),
+    (5, "canonical", "grow", {"records": RECORDS, "depths": True, "total": 100}),
+    (8, "both", "grow", {"records": RECORDS, "chunk": 31, "seed": 30}),
+    (15, "canonical", "grow", {"seed": 40, "chunk": 50}),
+    (15, "forward", "grow", {"chunk": 64, "kernel": "walk", "total": 140}),
+    (16, "canonical", "grow", {"chunk": 32, "depths": True, "total": 110}),
+    (21, "canonical", "grow", {"chunk": 1000, "batches": 2}),
+    (31, "both", "grow", {"chunk": 63, "streams": 1}),
+    (31, "canonical", "grow", {"chunk": 65}),
+    (7, "canonical", "grow", {"cards": (0, 0), "chunk": 30}),
+    (15, "both", "grow", {"cards": (0, 0, 0), "chunk": 25, "seed": 50, "total": 130}),
+    (4, "canonical", "frozen", {"records": RECORDS, "chunk": 20}),
+    (6, "both", "frozen", {"records": RECORDS, "depths": True, "total": 100}),
+    (5, "forward", "frozen", {"records": RECORDS[:1], "streams": 1}),
+    (13, "canonical", "frozen", {"records": RECORDS[:1], "chunk": 32}),
+    (14, "canonical", "frozen", {"records": RECORDS[1:], "kernel": "shuffle", "chunk": 40}),
+    (3, "canonical", "frozen", {"seed": 30, "chunk": 32}),
+    (9, "canonical", "frozen", {"seed": 60, "kernel": "walk", "depths": True, "total": 110}),
+    (5, "canonical", "frozen", {"records": RECORDS, "cards": (0, 0), "chunk": 30}),
+    (4, "canonical", "grow", {"kernel": "naive", "chunk": 40, "total": 80}),
+    (15, "canonical", "grow", {"kernel": "shuffle", "chunk": 60, "total": 120, "seed": 30}),
+    (15, "canonical", "grow", {"kernel": "buckets", "chunk": 60, "total": 120, "streams": 1}),
+]
+
+
+def chosen():
+    """All cases, or a share "i/n" of them."""
+    part, parts = map(int, (PART or "0/1").split("/"))
+    return list(enumerate(CASES))[part::parts]
+
+
+@pytest.mark.parametrize(
+    ("number", "case"),
+    chosen(),
+    ids=lambda value: "-".join(map(str, value[:3])) if isinstance(value, tuple) else str(value),
+)
+def test_equals_the_definition(number, case):
+    k, strands, mode, options = case
+    check(k, strands, mode, number=number, **options)
