@@ -62,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StreamerError as error:
         return _fail([str(error)], error.exit_code)
     except TyperException as error:
-        return _fail([error.format_message()], error.exit_code)
+        # without a message the help has been shown, and there is nothing to add
+        message = error.format_message().strip()
+        return _fail([message] if message else [], error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail(["interrupted"], EXIT_INTERRUPTED)
     except BrokenPipeError:

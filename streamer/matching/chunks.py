@@ -20,6 +20,8 @@ def chunk_bounds(
     offsets: int64[reads + 1] of the batch; only symbols in [start, stop) are cut up.
     """
     stop = int(offsets[-1]) if stop is None else stop
+    # machine integers from here on: a chunk of any length holds no more than everything
+    chunk = min(chunk, max(stop - start, k))
     longest = (stop - start) // max(chunk - k + 1, 1) + offsets.size + 1
     bounds = np.empty((longest, 2), dtype=np.int64)
     return bounds[: _cut(offsets, k, chunk, start, stop, bounds)]

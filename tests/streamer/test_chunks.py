@@ -41,6 +41,11 @@ def test_partition_of_windows(lengths, k, extra):
         assert offsets[-1] == 0
 
 
+def test_a_chunk_longer_than_any_machine_integer():
+    offsets = np.array([0, 10, 40], dtype=np.int64)
+    assert chunk_bounds(offsets, 4, 2**70).tolist() == [[0, 40]]
+
+
 @pytest.mark.parametrize("start", [0, 7, 10])
 def test_part_of_a_batch(start):
     offsets = np.array([0, 10, 10, 40], dtype=np.int64)

@@ -44,6 +44,12 @@ def test_usage_errors_are_one_line(arguments, streamer):
     assert len(err.splitlines()) == 1
 
 
+def test_no_command_shows_the_help_and_nothing_else(streamer):
+    code, out, err = streamer()
+    assert (code, err) == (2, "")
+    assert "Usage: streamer" in out
+
+
 def test_debug_adds_the_traceback(tmp_path):
     done = run("--debug", "match", tmp_path / "missing.fa", "-k", "5", "--seed", "0")
     assert done.returncode == 1
