@@ -258,6 +258,9 @@ class Producer:
             self._advance(header)
         elif kind == "refused":
             self._refused(header)
+        elif kind == "reply":
+            problem = "is the control socket of a daemon: reads go to its ingest socket"
+            raise DaemonError(self.endpoint, problem)
 
     def _welcome(self, header: Header) -> None:
         session = integer(header, "session")

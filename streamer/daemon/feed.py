@@ -22,6 +22,7 @@ _MAX_SUBSCRIPTION = 1024
 # the size of a message that the first high-water mark is reckoned with
 _FIRST_SIZE = 64 * 1024
 _LEAST_MESSAGES = 16
+_MOST_MESSAGES = 1 << 30
 
 log = structlog.get_logger("feed")
 
@@ -47,7 +48,8 @@ class HighWater:
         return True
 
     def _mark(self) -> int:
-        return max(_LEAST_MESSAGES, int(self._budget / max(self._mean, 256.0)))
+        mark = int(self._budget / max(self._mean, 256.0))
+        return min(max(_LEAST_MESSAGES, mark), _MOST_MESSAGES)
 
 
 class Feed(InboxWorker):

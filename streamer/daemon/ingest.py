@@ -86,7 +86,7 @@ class Ingest(InboxWorker):
             {
                 zmq.MAXMSGSIZE: frame_limit,
                 # what waits in front of the credit: a few messages a connection
-                zmq.RCVHWM: max(2, self._settings.memory_bytes // frame_limit // 4),
+                zmq.RCVHWM: min(1000, max(2, self._settings.memory_bytes // frame_limit // 4)),
                 zmq.SNDHWM: 1000,
             },
         )
@@ -124,6 +124,7 @@ class Ingest(InboxWorker):
             try:
                 answer = self._handle(route.bytes, [f.buffer for f in frames[:_MAX_FRAMES]])
             except WireError as error:
+                self._board.refused += 1
                 answer = {"type": "refused"} | error.fields()
             if answer is not None:
                 self._send(socket, route.bytes, answer)

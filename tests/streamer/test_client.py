@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import threading
 import time
 import zlib
@@ -448,6 +447,13 @@ def test_send_without_a_daemon_is_one_line(nobody, reads_file, streamer):
     assert err == f"streamer: error: {nobody}: no answer within 0.3 s: is the daemon running?\n"
 
 
+def test_send_to_the_control_socket_is_told_at_once(path, reads_file, streamer):
+    with running(path) as daemon:
+        code, out, err = streamer("send", reads_file, "--to", daemon.endpoints["control"])
+    assert (code, out) == (1, "")
+    assert "is the control socket of a daemon" in err
+
+
 def test_send_tells_of_a_bad_file_and_sends_what_came_before(path, tmp_path, streamer):
     bad = write_fasta(tmp_path / "bad.fa", [("a", "ACGT"), ("b", "ACZT")])
     with running(path) as daemon:
@@ -508,5 +514,3 @@ def test_socket_that_answers_nonsense(tmp_path):
     thread.join(DEADLINE)
     odd.close(linger=0)
     context.term()
-    with socket.socket() as unused:
-        assert unused.fileno() >= 0
