@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from streamer.devices import NO_ENGINE
+from streamer.devices import CUDA_KERNELS
 from streamer.endpoints import check_endpoint, default_endpoint
 from streamer.errors import ConfigError
 from trie.codes import MAX_K
@@ -51,11 +51,14 @@ class MatchingTable(Table):
     """How they are matched."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    kernel: Literal["auto", "index", "walk"] = "auto"
+    kernel: Literal["auto", "index", "walk", "shuffle", "naive", "buckets"] = "auto"
     distance: int = Field(default=0, ge=0, le=4)
     semantics: Literal["levenshtein", "ltb"] = "levenshtein"
     chunk_bases: int = Field(default=1_000_000, ge=1, le=1 << 30)
     threads: int = Field(default=0, ge=0, le=4096)
+    streams: int = Field(default=2, ge=1, le=8)
+    gpus: int = Field(default=0, ge=0, le=64)
+    device_bytes: int = Field(default=0, ge=0)
 
 
 class IngestTable(Table):
@@ -246,11 +249,8 @@ def _table_faults(tables: dict[str, Table]) -> Iterator[Fault]:
                 "matching.distance",
                 f"is {matching.distance}: this version matches exactly, the only distance is 0",
             )
-        if matching.device == "cuda":
-            yield (
-                "matching.device",
-                f"'cuda': {NO_ENGINE}; use 'auto' or 'cpu'",
-            )
+        if matching.device == "cpu" and matching.kernel in CUDA_KERNELS:
+            yield "matching.kernel", f"'{matching.kernel}' needs matching.device 'auto' or 'cuda'"
         if isinstance(dictionary, DictionaryTable) and matching.chunk_bases < dictionary.k:
             what = f"is {matching.chunk_bases}, must be at least dictionary.k = {dictionary.k}"
             yield "matching.chunk_bases", what

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -37,6 +37,9 @@ class KernelChoice(StrEnum):
     AUTO = "auto"
     INDEX = "index"
     WALK = "walk"
+    SHUFFLE = "shuffle"
+    NAIVE = "naive"
+    BUCKETS = "buckets"
 
 
 class Semantics(StrEnum):
@@ -93,7 +96,10 @@ def match(
     ] = Semantics.LEVENSHTEIN,
     kernel: Annotated[
         KernelChoice,
-        typer.Option("--kernel", help="index, or walk over the Tree Bitmap; equal events."),
+        typer.Option(
+            "--kernel",
+            help="index, or walk over the Tree Bitmap; on CUDA others too. Equal events.",
+        ),
     ] = KernelChoice.AUTO,
     chunk: Annotated[
         int, typer.Option("--chunk", min=1, help="Bases in a chunk of the stream, at least k.")
@@ -101,6 +107,10 @@ def match(
     device: Annotated[
         DeviceChoice, typer.Option("--device", help="Where to match.")
     ] = DeviceChoice.AUTO,
+    streams: Annotated[
+        int,
+        typer.Option("--streams", min=1, max=8, help="CUDA streams; 1 is the serial loop."),
+    ] = 2,
     threads: Annotated[
         int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
     ] = 0,
@@ -141,7 +151,7 @@ def match(
     from streamer.devices import choose_device
     from streamer.targets import Dictionary
 
-    choose_device(device.value, quiet=quiet)
+    chosen_device = choose_device(device.value, quiet=quiet, kernel=kernel.value)
     with compile_notice(quiet=quiet):
         if dictionary is None:
             known = Dictionary.empty(k, strands.value)
@@ -156,6 +166,9 @@ def match(
             kernel=kernel,
             chunk=chunk,
             threads=threads,
+            device=chosen_device,
+            may_fall_back=device is DeviceChoice.AUTO,
+            streams=streams,
             format_=format_,
             output=output,
             save=save,
@@ -173,6 +186,9 @@ def _match_files(
     kernel: KernelChoice,
     chunk: int,
     threads: int,
+    device: Literal["cpu", "cuda"],
+    may_fall_back: bool,
+    streams: int,
     format_: FormatChoice,
     output: str | None,
     save: str | None,
@@ -195,7 +211,17 @@ def _match_files(
     }[report]
     tables = ReportTables(known.targets)
     matcher = Matcher(
-        known, mode=mode.value, seed_bases=seed, kernel=kernel.value, chunk=chunk, threads=threads
+        known,
+        mode=mode.value,
+        seed_bases=seed,
+        kernel=kernel.value,
+        chunk=chunk,
+        threads=threads,
+        device=device,
+        streams=streams,
+        on_fallback=(lambda why: typer.echo(f"streamer: {why}", err=True))
+        if may_fall_back
+        else None,
     )
     with (
         closing(matcher),

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import structlog
 
@@ -15,6 +16,7 @@ from streamer.daemon.board import Board
 from streamer.daemon.ingest import Accepted
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import POLL_SECONDS, Worker
+from streamer.devices import choose_device, cuda_problem, shown, usable_cards
 from streamer.matching import BatchResult, Matcher
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
@@ -63,8 +65,9 @@ class Engine(Worker):
         config = self._board.config
         with compile_notice(quiet=False):
             dictionary = load_dictionary(config)
-            _warm_up(config)
-            matcher = make_matcher(config, dictionary)
+            device = chosen_device(config)
+            _warm_up(config, device)
+            matcher = make_matcher(config, dictionary, device)
         try:
             self._board.targets = len(dictionary.targets.names)
             self._tell(matcher)
@@ -107,8 +110,22 @@ def load_dictionary(config: Config) -> Dictionary:
     return Dictionary.empty(settings.k, settings.strands)
 
 
-def make_matcher(config: Config, dictionary: Dictionary) -> Matcher:
-    """The matcher that the configuration asks for."""
+def chosen_device(config: Config) -> Literal["cpu", "cuda"]:
+    """Where to match, said in one line; StreamerError if ``cuda`` is asked for and is not there."""
+    settings = config.matching
+    device = choose_device(
+        settings.device, quiet=True, kernel=settings.kernel, option="matching.device"
+    )
+    if settings.device == "auto":
+        log.info(shown(device, None if device == "cuda" else cuda_problem()))
+    return device
+
+
+def make_matcher(
+    config: Config, dictionary: Dictionary, device: Literal["cpu", "cuda"] = "cpu"
+) -> Matcher:
+    """The matcher that the configuration asks for, on ``device``."""
+    settings = config.matching
     return Matcher(
         dictionary,
         mode="grow" if config.dictionary.grows else "frozen",
@@ -117,15 +134,20 @@ def make_matcher(config: Config, dictionary: Dictionary) -> Matcher:
         chunk=config.matching.chunk_bases,
         threads=config.matching.threads,
         track_tree=config.dictionary.grows,
+        device=device,
+        streams=settings.streams,
+        cards=usable_cards(settings.gpus) if device == "cuda" else None,
+        device_bytes=settings.device_bytes,
+        on_fallback=log.warning if settings.device == "auto" else None,
     )
 
 
-def _warm_up(config: Config) -> None:
+def _warm_up(config: Config, device: Literal["cpu", "cuda"]) -> None:
     """Match a few bases aside, so that kernels are compiled before the first batch comes."""
     settings = config.dictionary
     few = ReadBatch.from_sequences(["warm-up"], ["ACGT" * 16])
     dictionary = Dictionary.from_batches([few], settings.k, settings.strands)
-    matcher = make_matcher(config, dictionary)
+    matcher = make_matcher(config, dictionary, device)
     try:
         matcher.match(few)
     finally:

@@ -18,23 +18,12 @@ from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
 
-__all__ = ["CudaEngine", "CudaEngineError", "usable_cards"]
+__all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 
 # chunks shorter than this are sent together: a launch takes longer than matching them
 SPAN_SYMBOLS = 65_536
 # with a span's other chunks it fits the buffers
 LONGEST_CHUNK = MAX_CHUNK - SPAN_SYMBOLS
-
-
-def usable_cards() -> list[int]:
-    """The numbers of the CUDA devices; RuntimeError says in one line why there is none."""
-    from gpu.device import devices
-
-    found = [device.number for device in devices()]
-    if not found:
-        message = "no CUDA device"
-        raise RuntimeError(message)
-    return found
 
 
 class CudaEngine:

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.devices import usable_cards
 from streamer.errors import StreamerError
 from streamer.matching.chunks import chunk_bounds
 from streamer.matching.cpu import CpuEngine
@@ -118,7 +119,6 @@ class Matcher:
             LONGEST_CHUNK,
             CudaEngine,
             CudaEngineError,
-            usable_cards,
         )
 
         self._chunk = min(self._chunk, LONGEST_CHUNK)

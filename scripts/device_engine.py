@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Check the engine on CUDA devices against the CPU, then time it, and print short tables.
+
+scripts/device_engine.py [check] [data FOLDER] [frozen] [thesis] [grow] [kernels] [timeline FILE]
+
+Without arguments: check, frozen, thesis, grow. ``small`` checks a few small inputs only, for
+compute-sanitizer --tool memcheck|racecheck python scripts/device_engine.py small
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+import warnings
+from contextlib import closing
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+
+from streamer.bench import cuda as bench  # noqa: E402
+from streamer.matching import Matcher  # noqa: E402
+from streamer.reads import ReadBatch  # noqa: E402
+from streamer.targets import Dictionary  # noqa: E402
+
+# small inputs leave most of a card idle, which is no news here
+warnings.filterwarnings("ignore", message=".*under-utilization.*")
+
+STRANDS = ("forward", "canonical", "both")
+
+
+def log(*words):
+    print(*words, flush=True)
+
+
+def compare(name, batches, dictionary, *, kernels=("auto",), depths=True, **options):
+    """The same stream through the CPU and through the card: every array must be equal."""
+    cards = options.pop("cards", None)
+    for kernel in kernels:
+        for streams in (1, 2):
+            for want in (False, True) if depths else (False,):
+                cpu = Matcher(dictionary, **options)
+                card = Matcher(
+                    dictionary,
+                    device="cuda",
+                    kernel=kernel,
+                    streams=streams,
+                    cards=cards,
+                    **options,
+                )
+                with closing(cpu), closing(card):
+                    for batch in batches:
+                        a = cpu.match(batch, want_depths=want)
+                        b = card.match(batch, want_depths=want)
+                        place = (name, kernel, streams, want, options)
+                        assert card.device == "cuda", place
+                        assert np.array_equal(a.events, b.events), place
+                        assert np.array_equal(a.new_kmers, b.new_kmers), place
+                        assert np.array_equal(a.new_starts, b.new_starts), place
+                        assert (a.sets is None) == (b.sets is None), place
+                        assert a.sets is None or np.array_equal(a.sets, b.sets), place
+                        if want and options["mode"] == "frozen":
+                            assert np.array_equal(a.depths.depths, b.depths.depths), place
+                            assert np.array_equal(a.depths.nodes, b.depths.nodes), place
+                    assert cpu.kmers == card.kmers, place
+
+
+def random_batches(total, seed, reads=40):
+    """A repetitive random stream with gaps, as three batches."""
+    rng = np.random.default_rng(seed)
+    text = rng.integers(0, 4, total // 2).astype(np.uint8)
+    bases = np.concatenate((text, (3 - text)[::-1][: total // 4], text[: total // 4]))
+    bases[rng.integers(0, bases.size, total // 500)] = 4
+    batches = []
+    for part in np.array_split(bases, 3):
+        cuts = np.sort(rng.integers(0, part.size + 1, reads - 1))
+        offsets = np.concatenate(([0], cuts, [part.size])).astype(np.int64)
+        batches.append(ReadBatch([f"r{i}" for i in range(reads)], offsets, part))
+    return batches
+
+
+def check(ks=(1, 2, 3, 7, 12, 13, 15, 16, 21, 30, 31), total=120_000):
+    begin = time.perf_counter()
+    for at, k in enumerate(ks):
+        batches = random_batches(total, k)
+        for strands in STRANDS:
+            some = Dictionary.from_batches([random_batches(total, k)[1]], k, strands)
+            chunk = (70_001, 1_000_000, 65_536)[at % 3]
+            compare("random", batches, some, mode="frozen", chunk=chunk)
+            compare("random", batches, some, mode="grow", chunk=chunk)
+            empty = Dictionary.empty(k, strands)
+            compare("random", batches, empty, mode="grow", chunk=chunk, seed_bases=total // 5)
+            compare("random", batches, empty, mode="frozen", chunk=chunk, seed_bases=total // 5)
+        if k in (7, 15, 21):
+            snapshots = ("walk", "shuffle", "buckets")
+            compare("kernels", batches, some, mode="frozen", kernels=snapshots[:2], depths=False)
+            compare("kernels", batches, some, mode="grow", kernels=snapshots, chunk=20_000)
+            compare("cards", batches, some, mode="grow", cards=[0, 0], chunk=30_000)
+    log(f"random streams: all equal, {time.perf_counter() - begin:.0f} s")
+
+
+def check_data(folder):
+    from streamer.sequence_files import read_batches
+
+    for path in sorted(Path(folder).glob("*.gz")):
+        begin = time.perf_counter()
+        batches = list(read_batches([str(path)]))
+        k = 21 if sum(batch.bases.size for batch in batches) > 10_000 else 11
+        for strands in STRANDS:
+            for length in (15, k):
+                some = Dictionary.from_batches(batches[:1], length, strands)
+                compare(
+                    path.name,
+                    batches,
+                    some,
+                    mode="frozen",
+                    kernels=("auto", "shuffle"),
+                    depths=False,
+                )
+                empty = Dictionary.empty(length, strands)
+                compare(path.name, batches, empty, mode="grow", depths=False)
+            compare(path.name, batches, empty, mode="grow", kernels=("shuffle",), depths=False)
+        log(f"{path.name}: all equal, {time.perf_counter() - begin:.1f} s")
+
+
+def table(rows):
+    for row in rows:
+        log("  " + ", ".join(f"{key} {_shown(value)}" for key, value in row.items()))
+
+
+def _shown(value):
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def trace(path):
+    from gpu.engine.picture import draw
+
+    bars = {}
+    for title, streams in (("serial (one stream)", 1), ("concurrent (two streams)", 2)):
+        bars[title] = bench.traced(streams)
+        end = max(bar.end for bar in bars[title])
+        log(f"{title}: {end - min(bar.begin for bar in bars[title]):.2f} ms")
+        for row in ("HtoD", "kernel", "DtoH", "CPU"):
+            log(f"  {row} {sum(b.end - b.begin for b in bars[title] if b.row == row):.2f} ms")
+    draw(bars, path)
+
+
+def main(arguments):
+    jobs = arguments or ["check", "frozen", "thesis", "grow"]
+    log(bench.device_line())
+    failed = False
+    while jobs:
+        job = jobs.pop(0)
+        begin = time.perf_counter()
+        try:
+            if job == "small":
+                check((3, 15), 4_000)
+            elif job == "check":
+                check()
+            elif job == "data":
+                check_data(jobs.pop(0))
+            elif job == "frozen":
+                table(bench.frozen(10_000_000, 1 << 28))
+            elif job == "kernels":
+                table(bench.kernels(10_000_000, 1 << 27))
+            elif job == "thesis":
+                table(bench.thesis())
+                table(bench.thesis(("naive",), (50_000, 15, 5_000)))
+            elif job == "grow":
+                table(bench.growing(200_000_000))
+            elif job == "timeline":
+                trace(jobs.pop(0))
+            else:
+                sys.exit(f"no job is called {job}")
+        except Exception:
+            failed = True
+            log(f"{job} FAILED\n{traceback.format_exc()[-2500:]}")
+        log(f"-- {job}: {time.perf_counter() - begin:.1f} s")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,293 @@
+"""Measurements of exact matching on a CUDA device: kernels, the engine with transfers, growing.
+
+Every function returns plain rows. Times are medians (kernels, by CUDA events) or the best of some
+runs (engine, by the clock, host memory to host memory) after one run that compiles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.device_tree import DeviceTree
+from gpu.engine import Engine, Piece, Timeline
+from gpu.engine.expand import copied, fill_events
+from gpu.engine.timeline import Activity
+from gpu.intrinsics import cuda
+from gpu.match import ChunkBuffers, launch
+from gpu.packing import pack_chunk
+from streamer.matching import Matcher
+from streamer.matching.chunks import chunk_bounds, slice_reads
+from streamer.matching.tree_worker import TreeWorker
+from streamer.reads import ReadBatch
+from streamer.targets import Dictionary
+from trie.parallel import usable_cores
+from trie.tree_bitmap import TreeBitmap, snapshot
+from trie.windows import window_codes
+
+Row = dict[str, Any]
+
+KS = (6, 9, 12, 15, 21, 31)
+THESIS = (1_000_000, 15, 100_000)
+"""Random bases, k and chunk of thesis 3.4.3 (Fig. 40, 41)."""
+
+
+def device_line() -> str:
+    """The card and the versions that the figures depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    parts = []
+    for name in ("numba-cuda", "cupy-cuda13x", "numpy"):
+        try:
+            parts.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    handle = cuda.get_current_device()
+    name = handle.name.decode() if isinstance(handle.name, bytes) else str(handle.name)
+    return f"{name}, {usable_cores()} host cores, " + ", ".join(parts)
+
+
+def stream_of(text: NDArray[np.uint8], total: int, read: int = 1000) -> ReadBatch:
+    """Reads of 1,000 bases, every other one from the text, the rest random."""
+    rng = np.random.default_rng(11)
+    reads = max(2, total // read)
+    rows = rng.integers(0, 4, (reads, read), dtype=np.uint8)
+    begins = rng.integers(0, max(1, text.size - read), (reads + 1) // 2)
+    for row, begin in enumerate(begins):
+        rows[2 * row] = np.resize(text[begin : begin + read], read)
+    return _batch(rows.reshape(-1), np.arange(reads + 1, dtype=np.int64) * read)
+
+
+def random_bases(total: int, seed: int) -> ReadBatch:
+    """One read of random bases."""
+    bases = np.random.default_rng(seed).integers(0, 4, total, dtype=np.uint8)
+    return _batch(bases, np.array([0, total], dtype=np.int64))
+
+
+def _batch(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> ReadBatch:
+    return ReadBatch([f"r{i}" for i in range(offsets.size - 1)], offsets, bases)
+
+
+def _text(kmers: int, k: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(1).integers(0, 4, kmers + k - 1, dtype=np.uint8)
+
+
+def _codes(text: NDArray[np.uint8], k: int, canonical: bool) -> NDArray[np.uint64]:
+    codes, _ = window_codes(text, np.array([0, text.size]), k, canonical=canonical)
+    return np.unique(codes)
+
+
+def pieces_of(
+    batch: ReadBatch, k: int, chunk: int, origin: int = 0, **options: Any
+) -> Iterator[Piece]:
+    """The chunks of a batch that begins at ``origin`` in the stream, for an engine."""
+    for start, stop in chunk_bounds(batch.offsets, k, chunk).tolist():
+        offsets = slice_reads(batch.offsets, start, stop)
+        yield Piece(batch.bases[start:stop], offsets, origin + start, **options)
+
+
+def _best(repeats: int, run: Callable[[], object]) -> float:
+    least = float("inf")
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        run()
+        least = min(least, time.perf_counter() - begin)
+    return least
+
+
+def kernels(kmers: int, total: int, ks: Sequence[int] = KS) -> list[Row]:
+    """Kernels side by side, data on the card: a bit a window, forward."""
+    rows: list[Row] = []
+    for k in ks:
+        text = _text(kmers, k)
+        tree = DeviceTree(snapshot(_codes(text, k, False), k), with_buckets=True)
+        batch = stream_of(text, total)
+        packed = pack_chunk(batch.bases, batch.offsets, k, threads=usable_cores())
+        buffers = ChunkBuffers(packed.symbols)
+        buffers.bases.copy_to_device(packed.bases)
+        buffers.starts.copy_to_device(packed.starts)
+        for method in ("buckets", "walk", "shuffle"):
+            run = partial(launch, tree, buffers, packed.symbols, method=method, strands="forward")
+            milliseconds = _median(run)
+            rate = packed.windows() / milliseconds * 1e3
+            rows.append({"k": k, "kernel": method, "ms": milliseconds, "windows/s": rate})
+    return rows
+
+
+def _median(run: Callable[[], object], repeats: int = 7) -> float:
+    """Milliseconds by events."""
+    run()
+    cuda.synchronize()
+    times = []
+    for _ in range(repeats):
+        begin, end = cuda.event(), cuda.event()
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return float(np.median(times))
+
+
+def frozen(
+    kmers: int,
+    total: int,
+    ks: Sequence[int] = (15, 31),
+    chunks: Sequence[int] = (1 << 20, 1 << 22, 1 << 24),
+    streams: Sequence[int] = (1, 2),
+) -> list[Row]:
+    """Host memory to host results: bits, then also a byte a window; canonical."""
+    rows: list[Row] = []
+    threads = usable_cores()
+    for k in ks:
+        text = _text(kmers, k)
+        tree = snapshot(_codes(text, k, True), k)
+        batch = stream_of(text, total)
+        events = np.zeros(batch.bases.size, dtype=np.uint8)
+        packing = _best(
+            3,
+            lambda b=batch, k=k: pack_chunk(b.bases, b.offsets, k, threads=threads),  # type: ignore[misc]
+        )
+        rows.append(_rate_row(k, "packing alone", 0, total, packing))
+        for chunk in chunks:
+            for number in streams:
+                engine = Engine(k, "canonical", chunk=chunk, streams=number, threads=threads)
+                for what, sink in (("bits", None), ("events", events)):
+                    run = partial(_match_all, engine, batch, k, chunk, tree, sink)
+                    run()
+                    name = f"{what}, {number} stream{'s' if number > 1 else ''}"
+                    rows.append(_rate_row(k, name, chunk, total, _best(3, run)))
+                engine.close()
+    return rows
+
+
+def _rate_row(k: int, what: str, chunk: int, total: int, seconds: float) -> Row:
+    return {"k": k, "what": what, "chunk": chunk, "s": seconds, "bases/s": total / seconds}
+
+
+def _match_all(
+    engine: Engine,
+    batch: ReadBatch,
+    k: int,
+    chunk: int,
+    tree: TreeBitmap,
+    events: NDArray[np.uint8] | None,
+) -> None:
+    for found in engine.run(pieces_of(batch, k, chunk, snapshot=lambda: (tree, 1))):
+        if events is not None:
+            start = found.piece.position
+            part = events[start : start + found.piece.bases.size]
+            fill_events(found.starts, found.matches, part, usable_cores())
+
+
+def growing(total: int, k: int = 21, chunk: int = 1 << 24) -> list[Row]:
+    """From empty to ``total`` random k-mers, with the Hybrid Tree Bitmap merged behind; then again.
+
+    The second pass over the same bases is the saturated dictionary.
+    """
+    threads = usable_cores()
+    batch = random_bases(total, 5)
+    rows: list[Row] = []
+    for with_tree in (False, True):
+        engine = Engine(k, "canonical", chunk=chunk, threads=threads)
+        nothing = Dictionary.empty(k, "canonical")
+        worker = TreeWorker(nothing, 1, threads) if with_tree else None
+        engine.load(nothing.codes, nothing.sets, growing=True)
+        begin = time.perf_counter()
+        new = 0
+        for found in engine.run(pieces_of(batch, k, chunk, grow=True)):
+            assert found.codes is not None
+            assert found.ordered is not None
+            new += found.codes.size
+            if worker is not None:
+                worker.add(copied(found.ordered, threads), ascending=True)
+        took = time.perf_counter() - begin
+        row: Row = {"k": k, "new k-mers": new, "tree": with_tree, "s": took, "new/s": new / took}
+        begin = time.perf_counter()
+        if worker is not None:
+            worker.close()
+        row["tree lags s"] = time.perf_counter() - begin
+        assert _again(engine, batch, k, chunk) == 0
+        seconds = _best(3, lambda e=engine: _again(e, batch, k, chunk))  # type: ignore[misc]
+        row["saturated bases/s"] = total / seconds
+        row["table bytes"] = engine.kmers.nbytes
+        rows.append(row)
+        engine.close()
+    return rows
+
+
+def _again(engine: Engine, batch: ReadBatch, k: int, chunk: int) -> int:
+    """Match the batch as if it came after itself; how many k-mers were new."""
+    new = 0
+    for found in engine.run(pieces_of(batch, k, chunk, origin=batch.bases.size, grow=True)):
+        assert found.codes is not None
+        new += found.codes.size
+    return new
+
+
+def thesis(
+    kernels: Sequence[str] = ("auto", "walk", "shuffle"), size: tuple[int, int, int] = THESIS
+) -> list[Row]:
+    """The thesis's experiment: a tenth as the seed, then grow; serial and concurrent."""
+    total, k, chunk = size
+    batch = random_bases(total, 9)
+    rows = []
+    for kernel in kernels:
+        for streams in (1, 2):
+            times = []
+            for _ in range(4):
+                seconds, merged = _thesis_run(batch, k, chunk, kernel, streams)
+                times.append((seconds, merged))
+            seconds, merged = min(times[1:])
+            rows.append(
+                {
+                    "bases": total,
+                    "kernel": kernel,
+                    "streams": streams,
+                    "ms": 1e3 * seconds,
+                    "ms, tree merged": 1e3 * merged,
+                }
+            )
+    return rows
+
+
+def _thesis_run(
+    batch: ReadBatch, k: int, chunk: int, kernel: Any, streams: int
+) -> tuple[float, float]:
+    """Seconds until the last result is there, and until the tree holds all."""
+    matcher = Matcher(
+        Dictionary.empty(k, "forward"), mode="grow", seed_bases=chunk, kernel=kernel, chunk=chunk,
+        track_tree=True, device="cuda", streams=streams, cards=[0],
+    )  # fmt: skip
+    with closing(matcher):
+        begin = time.perf_counter()
+        matcher.match(batch)
+        took = time.perf_counter() - begin
+        matcher.latest_snapshot()
+        return took, time.perf_counter() - begin
+
+
+def traced(streams: int, size: tuple[int, int, int] = THESIS, repeat: int = 2) -> list[Activity]:
+    """What ran when in the thesis's experiment; the last of ``repeat`` runs."""
+    total, k, chunk = size
+    batch = random_bases(total, 9)
+    for _ in range(repeat):
+        engine = Engine(k, "forward", chunk=chunk, streams=streams, threads=usable_cores())
+        nothing = Dictionary.empty(k, "forward")
+        engine.load(nothing.codes, nothing.sets, growing=True)
+        timeline = engine.timeline = Timeline()
+        events = np.zeros(total, dtype=np.uint8)
+        for number, found in enumerate(engine.run(pieces_of(batch, k, chunk, grow=True))):
+            with timeline.host(number, number % streams):
+                start = found.piece.position
+                part = events[start : start + found.piece.bases.size]
+                fill_events(found.starts, found.matches, part, usable_cores())
+        bars = timeline.activities()
+        engine.close()
+    return bars
