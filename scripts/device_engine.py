@@ -36,11 +36,11 @@ def log(*words):
     print(*words, flush=True)
 
 
-def compare(name, batches, dictionary, *, kernels=("auto",), depths=True, **options):
+def compare(name, batches, dictionary, *, kernels=("auto",), depths=True, both=True, **options):
     """The same stream through the CPU and through the card: every array must be equal."""
     cards = options.pop("cards", None)
     for kernel in kernels:
-        for streams in (1, 2):
+        for streams in (1, 2) if both else (2,):
             for want in (False, True) if depths else (False,):
                 cpu = Matcher(dictionary, **options)
                 card = Matcher(
@@ -109,20 +109,16 @@ def check_data(folder):
         begin = time.perf_counter()
         batches = list(read_batches([str(path)]))
         k = 21 if sum(batch.bases.size for batch in batches) > 10_000 else 11
+        short = ReadBatch(["start"], np.array([0, 50_000]), batches[0].bases[:50_000])
+        options = {"depths": False, "both": False}
         for strands in STRANDS:
-            for length in (15, k):
-                some = Dictionary.from_batches(batches[:1], length, strands)
-                compare(
-                    path.name,
-                    batches,
-                    some,
-                    mode="frozen",
-                    kernels=("auto", "shuffle"),
-                    depths=False,
-                )
-                empty = Dictionary.empty(length, strands)
-                compare(path.name, batches, empty, mode="grow", depths=False)
-            compare(path.name, batches, empty, mode="grow", kernels=("shuffle",), depths=False)
+            some = Dictionary.from_batches(batches[:1], k, strands)
+            compare(path.name, batches, some, mode="frozen", kernels=("auto", "shuffle"), **options)
+            empty = Dictionary.empty(k, strands)
+            compare(path.name, batches, empty, mode="grow", kernels=("auto", "shuffle"), **options)
+            if short.bases.size == 50_000:
+                few = Dictionary.from_batches([short], 9, strands)
+                compare(path.name, [short], few, mode="frozen", kernels=("naive",), **options)
         log(f"{path.name}: all equal, {time.perf_counter() - begin:.1f} s")
 
 
@@ -157,7 +153,12 @@ def main(arguments):
         begin = time.perf_counter()
         try:
             if job == "small":
-                check((3, 15), 4_000)
+                few = random_batches(3_000, 5, reads=5)
+                for k, kernel in ((3, "auto"), (15, "auto"), (15, "shuffle")):
+                    some = Dictionary.from_batches(few[:1], k, "canonical")
+                    options = {"kernels": (kernel,), "both": False, "chunk": 700}
+                    compare("small", few, some, mode="frozen", **options)
+                    compare("small", few, some, mode="grow", **options)
             elif job == "check":
                 check()
             elif job == "data":
@@ -171,6 +172,7 @@ def main(arguments):
                 table(bench.thesis(("naive",), (50_000, 15, 5_000)))
             elif job == "grow":
                 table(bench.growing(200_000_000))
+                table(bench.growing_rows(200_000_000))
             elif job == "timeline":
                 trace(jobs.pop(0))
             else:

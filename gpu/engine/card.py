@@ -43,6 +43,13 @@ class Card:
         """Make this the current device in a ``with`` block."""
         return nullcontext() if self._alone or SIMULATED else cuda.gpus[self.number]
 
+    def prepare_growth(self) -> None:
+        """Make the buffers for new k-mers before the stream comes: pinning memory takes long."""
+        with self.active():
+            for slot in self.slots:
+                slot.growth.warm(slot.max_symbols)
+                slot.stream.synchronize()
+
     def load(
         self,
         codes: NDArray[np.uint64],

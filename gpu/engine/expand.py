@@ -7,6 +7,7 @@ symbol s is bit s % 32 of word s / 32.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from trie.intrinsics import popcount, trailing_zeros
 from trie.parallel import run_all, split_range
 
-_PARALLEL_FROM = 1 << 17
+# elements that are worth a thread: waking one takes as long as some ten thousand of them
+_PER_THREAD = 1 << 18
 
 # bit i of the index as the byte i of the value
 SPREAD = np.array(
@@ -30,7 +32,7 @@ def fill_events(
     threads: int,
 ) -> None:
     """events[s] = 1 for a match, 2 for a mismatch, 0 where no window starts; uint8[symbols]."""
-    parts = _parts(events.size, threads, align=32)
+    parts = _parts(events.size, threads, 1 << 20, align=32)
     run_all([partial(_fill, starts, matches, SPREAD, a, b, events) for a, b in parts], threads)
 
 
@@ -80,7 +82,7 @@ def mismatched(
     starts: NDArray[np.uint32], matches: NDArray[np.uint32], origin: int, threads: int
 ) -> NDArray[np.int64]:
     """``origin`` + the start of every window whose bit is not set, ascending."""
-    parts = _parts(starts.size, threads)
+    parts = _parts(starts.size, threads, 1 << 15)
     sizes = run_all([partial(_count, starts, matches, a, b) for a, b in parts], threads)
     ends = np.cumsum([0, *sizes])
     found = np.empty(ends[-1], dtype=np.int64)
@@ -124,12 +126,17 @@ def _copy(source, first, stop, target):  # type: ignore[no-untyped-def]
 def copied(source: NDArray[np.uint64], threads: int) -> NDArray[np.uint64]:
     """A copy; the pages of fresh memory are touched first by as many threads."""
     target = np.empty_like(source)
-    parts = _parts(source.size, threads)
-    run_all([partial(_copy, source, a, b, target) for a, b in parts], threads)
+    copy_into(target, source, threads)
     return target
 
 
-def _parts(size: int, threads: int, align: int = 1) -> list[tuple[int, int]]:
-    if not size:
-        return []
-    return split_range(0, size, threads if size >= _PARALLEL_FROM else 1, align=align)
+def copy_into(target: NDArray[Any], source: NDArray[Any], threads: int) -> None:
+    """target[:source.size] = source, on as many threads."""
+    parts = _parts(source.size, threads)
+    run_all([partial(_copy, source, a, b, target) for a, b in parts], threads)
+
+
+def _parts(
+    size: int, threads: int, each: int = _PER_THREAD, align: int = 1
+) -> list[tuple[int, int]]:
+    return split_range(0, size, min(threads, 1 + size // each), align=align) if size else []

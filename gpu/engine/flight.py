@@ -17,6 +17,7 @@ from gpu.engine.slot import Slot
 from gpu.engine.timeline import Timeline
 from gpu.kernels.kmer_set import STREAM
 from gpu.match import Strands, launch
+from gpu.packing import PackedChunk
 from trie.tree_bitmap import TreeBitmap
 
 Snapshot = Callable[[], tuple[TreeBitmap, int]]
@@ -26,15 +27,15 @@ Snapshot = Callable[[], tuple[TreeBitmap, int]]
 class Piece:
     """A chunk to be matched.
 
-    bases: uint8[n], offsets: int64[reads + 1], as gpu.packing.pack_chunk takes them. position: in
-    the stream of the first symbol. grow: mismatched k-mers are added. snapshot: gives the Tree
-    Bitmap to match with and its version, asked when the chunk is queued; None: the set of k-mers
+    bases: uint8[n], offsets: int64[reads + 1], as gpu.packing.pack_chunk takes them; or a chunk
+    that is packed already, without offsets. position: in the stream of the first symbol. grow:
+    mismatched k-mers are added. snapshot: gives the Tree Bitmap to match with and its version, asked when the chunk is queued; None: the set of k-mers
     alone answers. method: the kernel. words, sets: event words, target sets too. settled: every
     earlier chunk is to be finished before. tag: the caller's.
     """
 
-    bases: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
+    bases: NDArray[np.uint8] | PackedChunk
+    offsets: NDArray[np.int64] | None = None
     position: int = 0
     grow: bool = False
     snapshot: Snapshot | None = None
@@ -43,6 +44,12 @@ class Piece:
     sets: bool = False
     settled: bool = False
     tag: Any = None
+
+    @property
+    def symbols(self) -> int:
+        """How long it is."""
+        packed = isinstance(self.bases, PackedChunk)
+        return self.bases.symbols if packed else self.bases.size  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,7 @@ class Flight:
     @property
     def symbols(self) -> int:
         """Symbols of the chunk."""
-        return self.piece.bases.size
+        return self.piece.symbols
 
     @property
     def base(self) -> np.uint64:
@@ -101,7 +108,10 @@ class Flight:
         slot, piece = self.slot, self.piece
         with self.card.active():
             with self.bar("CPU"):
-                slot.pack(piece.bases, piece.offsets, self.threads)
+                if isinstance(piece.bases, PackedChunk):
+                    slot.take(piece.bases, self.threads)
+                elif piece.offsets is not None:
+                    slot.pack(piece.bases, piece.offsets, self.threads)
             with self.bar("HtoD"):
                 slot.upload(self.symbols)
                 tree = self._snapshot()

@@ -85,6 +85,8 @@ class Engine:
         room = self.chunk * len(self.cards) if growing else 0
         with driver_errors_told():
             for card in self.cards:
+                if growing:
+                    card.prepare_growth()
                 card.load(codes, sets.astype(np.uint64), self.strands != "forward", room)
 
     def run(self, pieces: Iterable[Piece]) -> Iterator[Found]:
@@ -107,7 +109,7 @@ class Engine:
                         together = []
                     continue
                 if piece.grow and not flights:
-                    self._make_room(piece.bases.size)
+                    self._make_room(piece.symbols)
                 if len(flights) == len(self._slots):
                     yield self._land(flights.popleft())
                 flights.append(self._send(piece))
@@ -141,7 +143,7 @@ class Engine:
 
     def _round(self, pieces: Sequence[Piece]) -> Iterator[Found]:
         """A chunk a card at once; each card is then told what the others found."""
-        self._make_room(sum(piece.bases.size for piece in pieces))
+        self._make_room(sum(piece.symbols for piece in pieces))
         self._number = 0  # one slot a card
         flights = [self._send(piece) for piece in pieces]
         with driver_errors_told():
@@ -154,7 +156,7 @@ class Engine:
         if not piece.grow:
             return True
         under_way = sum(flight.symbols for flight in flights if flight.piece.grow)
-        return self.kmers.room(under_way + piece.bases.size)
+        return self.kmers.room(under_way + piece.symbols)
 
     def _make_room(self, windows: int) -> None:
         with driver_errors_told():

@@ -19,12 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.engine.budget import Budget
+from gpu.engine.expand import copy_into
 from gpu.engine.library import Lists
 from gpu.intrinsics import cuda
 from gpu.match import ChunkBuffers
-from gpu.packing import pack_chunk, packed_sizes
+from gpu.packing import PackedChunk, pack_chunk, packed_sizes
 
 _REMEMBERED = 16
+_PER_THREAD = 1 << 19
 
 
 class Views(NamedTuple):
@@ -48,8 +50,14 @@ class Growth:
         self.total = cuda.device_array(1, np.uint32)
         self.lists = Lists(self.counts, self.sums, self.codes, self.ordered, stream)
         self.pinned_total = cuda.pinned_array(1, np.uint32)
-        self.pinned_codes = cuda.pinned_array(0, np.uint64)
-        self.pinned_ordered = cuda.pinned_array(0, np.uint64)
+        self.pinned_codes = np.empty(0, np.uint64)
+        self.pinned_ordered = np.empty(0, np.uint64)
+
+    def warm(self, number: int) -> None:
+        """Pin memory for so many codes, and let the library load what it needs."""
+        self.pin(number)
+        self.lists.sum(1)
+        self.lists.sort(1)
 
     def pin(self, number: int) -> None:
         """Have pinned memory for so many codes; what it held before is lost."""
@@ -99,9 +107,16 @@ class Slot:
 
     def pack(self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], threads: int) -> None:
         """Pack a chunk into pinned memory."""
+        # waking a thread takes as long as packing a hundred thousand symbols
+        threads = min(threads, 1 + bases.size // _PER_THREAD)
         pack_chunk(
             bases, offsets, self.k, threads=threads, out_bases=self._bases, out_starts=self._starts
         )
+
+    def take(self, chunk: PackedChunk, threads: int) -> None:
+        """Copy a packed chunk into pinned memory."""
+        copy_into(self._bases, chunk.bases, threads)
+        copy_into(self._starts, chunk.starts, threads)
 
     def upload(self, symbols: int) -> None:
         """Queue the copies of the packed chunk to the card."""

@@ -158,8 +158,16 @@ def frozen(
         for chunk in chunks:
             for number in streams:
                 engine = Engine(k, "canonical", chunk=chunk, streams=number, threads=threads)
-                for what, sink in (("bits", None), ("events", events)):
-                    run = partial(_match_all, engine, batch, k, chunk, tree, sink)
+                packed = [
+                    Piece(pack_chunk(p.bases, p.offsets, k), snapshot=lambda t=tree: (t, 1))  # type: ignore[arg-type,misc]
+                    for p in pieces_of(batch, k, chunk)
+                ]
+                runs: dict[str, Callable[[], object]] = {
+                    "bytes to bits": partial(_match_all, engine, batch, k, chunk, tree, None),
+                    "bytes to bytes": partial(_match_all, engine, batch, k, chunk, tree, events),
+                    "packed to bits": lambda e=engine, p=packed: sum(1 for _ in e.run(p)),  # type: ignore[misc]
+                }
+                for what, run in runs.items():
                     run()
                     name = f"{what}, {number} stream{'s' if number > 1 else ''}"
                     rows.append(_rate_row(k, name, chunk, total, _best(3, run)))
@@ -182,7 +190,7 @@ def _match_all(
     for found in engine.run(pieces_of(batch, k, chunk, snapshot=lambda: (tree, 1))):
         if events is not None:
             start = found.piece.position
-            part = events[start : start + found.piece.bases.size]
+            part = events[start : start + found.piece.symbols]
             fill_events(found.starts, found.matches, part, usable_cores())
 
 
@@ -220,6 +228,23 @@ def growing(total: int, k: int = 21, chunk: int = 1 << 24) -> list[Row]:
         rows.append(row)
         engine.close()
     return rows
+
+
+def growing_rows(total: int, k: int = 21, chunk: int = 1 << 24) -> list[Row]:
+    """Where the time of growing goes: milliseconds a row of the timeline, from empty."""
+    engine = Engine(k, "canonical", chunk=chunk, threads=usable_cores())
+    nothing = Dictionary.empty(k, "canonical")
+    engine.load(nothing.codes, nothing.sets, growing=True)
+    batch = random_bases(total, 5)
+    timeline = engine.timeline = Timeline()
+    for _ in engine.run(pieces_of(batch, k, chunk, grow=True)):
+        pass
+    bars = timeline.activities()
+    engine.close()
+    spent = {bar.row: 0.0 for bar in bars}
+    for bar in bars:
+        spent[bar.row] += bar.end - bar.begin
+    return [{"row": row, "ms": ms} for row, ms in spent.items()]
 
 
 def _again(engine: Engine, batch: ReadBatch, k: int, chunk: int) -> int:
@@ -286,7 +311,7 @@ def traced(streams: int, size: tuple[int, int, int] = THESIS, repeat: int = 2) -
         for number, found in enumerate(engine.run(pieces_of(batch, k, chunk, grow=True))):
             with timeline.host(number, number % streams):
                 start = found.piece.position
-                part = events[start : start + found.piece.bases.size]
+                part = events[start : start + found.piece.symbols]
                 fill_events(found.starts, found.matches, part, usable_cores())
         bars = timeline.activities()
         engine.close()
