@@ -174,10 +174,9 @@ def _group(
     set_of_code, representative = _intern(owners, bounds)
     sizes = np.diff(bounds)[representative]
     starts = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    members = np.concatenate(
-        [owners[bounds[i] : bounds[i + 1]] for i in representative] or [owners[:0]]
-    )
-    return codes[first], set_of_code, TargetSets(names, starts, members.astype(np.int32))
+    within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
+    members = owners[np.repeat(bounds[representative], sizes) + within]
+    return codes[first], set_of_code, TargetSets(names, starts, members)
 
 
 def _first_of_run(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -188,11 +187,14 @@ def _first_of_run(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 @njit(cache=True, nogil=True)
 def _hash_run(owners, start, stop):  # type: ignore[no-untyped-def]
-    """FNV-1a over the members of a set."""
-    h = np.uint64(0xCBF29CE484222325)
+    """A hash of the members of a set whose low bits depend on all of theirs (splitmix64's steps)."""
+    h = np.uint64(stop - start)
     for i in range(start, stop):
-        h = (h ^ np.uint64(owners[i] + 1)) * np.uint64(0x100000001B3)
-    return h
+        h = (h ^ np.uint64(owners[i])) + np.uint64(0x9E3779B97F4A7C15)
+        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        h ^= h >> np.uint64(31)
+    return np.int64(h & np.uint64(0x7FFFFFFFFFFFFFFF))
 
 
 @njit(cache=True, nogil=True)
@@ -203,44 +205,38 @@ def _intern(owners, bounds):  # type: ignore[no-untyped-def]
     """
     runs = bounds.size - 1
     number = np.empty(runs, dtype=np.uint32)
-    representative = np.empty(16, dtype=np.int64)
+    representative = np.empty(runs, dtype=np.int64)
     table = np.full(64, -1, dtype=np.int64)
     count = 0
     for run in range(runs):
-        start, stop = bounds[run], bounds[run + 1]
         if 2 * (count + 1) > table.size:
             table = np.full(2 * table.size, -1, dtype=np.int64)
             for i in range(count):
-                r = representative[i]
-                at = (
-                    np.int64(_hash_run(owners, bounds[r], bounds[r + 1]) >> np.uint64(20))
-                    % table.size
-                )
-                while table[at] >= 0:
-                    at = (at + 1) % table.size
-                table[at] = i
-        at = np.int64(_hash_run(owners, start, stop) >> np.uint64(20)) % table.size
-        while True:
-            found = table[at]
-            if found < 0:
-                if count == representative.size:
-                    grown = np.empty(2 * count, dtype=np.int64)
-                    grown[:count] = representative
-                    representative = grown
-                representative[count] = run
-                table[at] = count
-                number[run] = count
-                count += 1
-                break
-            r = representative[found]
-            same = bounds[r + 1] - bounds[r] == stop - start
-            if same:
-                for i in range(stop - start):
-                    if owners[bounds[r] + i] != owners[start + i]:
-                        same = False
-                        break
-            if same:
-                number[run] = found
-                break
-            at = (at + 1) % table.size
+                table[_place(owners, bounds, representative[i], representative, table)] = i
+        at = _place(owners, bounds, run, representative, table)
+        if table[at] < 0:
+            representative[count] = run
+            table[at] = count
+            count += 1
+        number[run] = table[at]
     return number, representative[:count]
+
+
+@njit(cache=True, nogil=True)
+def _place(owners, bounds, run, representative, table):  # type: ignore[no-untyped-def]
+    """Where the table holds a run equal to this one, or the free place where it belongs."""
+    at = _hash_run(owners, bounds[run], bounds[run + 1]) % table.size
+    while table[at] >= 0 and not _equal_runs(owners, bounds, run, representative[table[at]]):
+        at = (at + 1) % table.size
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _equal_runs(owners, bounds, one, other):  # type: ignore[no-untyped-def]
+    length = bounds[one + 1] - bounds[one]
+    if bounds[other + 1] - bounds[other] != length:
+        return False
+    for i in range(length):
+        if owners[bounds[one] + i] != owners[bounds[other] + i]:
+            return False
+    return True
