@@ -187,7 +187,7 @@ def _first_of_run(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 @njit(cache=True, nogil=True)
 def _hash_run(owners, start, stop):  # type: ignore[no-untyped-def]
-    """A hash of the members of a set whose low bits depend on all of theirs (splitmix64's steps)."""
+    """A hash whose low bits depend on every bit of the members (the steps of splitmix64)."""
     h = np.uint64(stop - start)
     for i in range(start, stop):
         h = (h ^ np.uint64(owners[i])) + np.uint64(0x9E3779B97F4A7C15)
