@@ -69,8 +69,11 @@ def save(tree: TreeBitmap, path: str | os.PathLike[str], *, strands: str = "forw
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename:
+            # the name that was given, not that of the file beside it
+            error.filename = str(path)
         raise
     _sync_directory(path.parent)
 

@@ -158,3 +158,10 @@ def test_a_failed_save_keeps_the_old_file(
         save(tree, path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_named_as_given(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "kmers"
+    with pytest.raises(FileNotFoundError) as caught:
+        save(snapshot(np.array([1], dtype=np.uint64), 3), path)
+    assert caught.value.filename == str(path)
