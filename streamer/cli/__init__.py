@@ -1,1 +1,1 @@
-"""The command line: one module a command, thin over the packages that do the work."""
+"""The command line, thin over the packages that do the work; one module for each few commands."""
