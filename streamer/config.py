@@ -39,7 +39,7 @@ class DictionaryTable(Table):
     mode: Literal["frozen", "grow"] | None = None
     strands: Literal["forward", "canonical", "both"] = "canonical"
     sources: list[str] = []
-    seed_bases: int = Field(default=0, ge=0)
+    seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
 
     @property
     def grows(self) -> bool:
@@ -65,7 +65,7 @@ class IngestTable(Table):
     """Where reads come in."""
 
     endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("ingest"))
-    memory_bytes: int = Field(default=256 * MIB, ge=MIB)
+    memory_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
     max_batch_bytes: int = Field(default=16 * MIB, ge=1024, le=1 << 30)
 
 
@@ -73,7 +73,7 @@ class FeedTable(Table):
     """Where results go out."""
 
     endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("feed"))
-    buffer_bytes: int = Field(default=256 * MIB, ge=MIB)
+    buffer_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
     beat_seconds: float = Field(default=1.0, ge=0.05, le=3)
 
 

@@ -67,6 +67,14 @@ def read_batches(
             on_bytes(done)
 
 
+def check_exist(paths: Iterable[str]) -> None:
+    """DataError for the first input that is not there, before work is done for the others."""
+    for path in paths:
+        if path != STDIN and not os.path.exists(path):
+            problem = "no such file"
+            raise DataError(problem, file=path)
+
+
 def size_of_files(paths: Iterable[str]) -> int | None:
     """Bytes in all files together; None if one has no size (a pipe, standard input)."""
     sizes = []
@@ -136,7 +144,7 @@ def _records(source: _Source) -> Iterator[tuple[str, str]]:
         # the first record is read when the file is opened
         record_number = record_number or 1
     except EOFError:
-        problem = "the compressed file ends too early: it is truncated"
+        problem = "the compressed stream does not end well: truncated, or other bytes follow it"
     except UnicodeError:
         problem = "holds a byte that is not text"
     except FileNotFoundError:

@@ -21,7 +21,7 @@ from gpu.engine.expand import copied, fill_events
 from gpu.engine.timeline import Activity
 from gpu.intrinsics import cuda
 from gpu.match import ChunkBuffers, launch
-from gpu.packing import pack_chunk
+from gpu.packing import PackedChunk, pack_chunk
 from streamer.matching import Matcher
 from streamer.matching.chunks import chunk_bounds, slice_reads
 from streamer.matching.tree_worker import TreeWorker
@@ -162,10 +162,15 @@ def frozen(
                     Piece(pack_chunk(p.bases, p.offsets, k), snapshot=lambda t=tree: (t, 1))  # type: ignore[arg-type,misc]
                     for p in pieces_of(batch, k, chunk)
                 ]
+                pinned = [
+                    Piece(in_pinned_memory(p.bases), snapshot=p.snapshot, pinned=True)
+                    for p in packed
+                ]
                 runs: dict[str, Callable[[], object]] = {
                     "bytes to bits": partial(_match_all, engine, batch, k, chunk, tree, None),
                     "bytes to bytes": partial(_match_all, engine, batch, k, chunk, tree, events),
                     "packed to bits": lambda e=engine, p=packed: sum(1 for _ in e.run(p)),  # type: ignore[misc]
+                    "packed, pinned to bits": lambda e=engine, p=pinned: sum(1 for _ in e.run(p)),  # type: ignore[misc]
                 }
                 for what, run in runs.items():
                     run()
@@ -173,6 +178,15 @@ def frozen(
                     rows.append(_rate_row(k, name, chunk, total, _best(3, run)))
                 engine.close()
     return rows
+
+
+def in_pinned_memory(chunk: Any) -> PackedChunk:
+    """A copy of a packed chunk from which the card can fetch it."""
+    arrays = []
+    for array in (chunk.bases, chunk.starts):
+        arrays.append(cuda.pinned_array(array.size, np.uint32))
+        arrays[-1][:] = array
+    return PackedChunk(chunk.k, chunk.symbols, *arrays)
 
 
 def _rate_row(k: int, what: str, chunk: int, total: int, seconds: float) -> Row:

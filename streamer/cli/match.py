@@ -146,6 +146,7 @@ def match(
         message = "standard input (-) can be read only once"
         raise UsageError(message)
     chosen_mode = mode or (Mode.GROW if dictionary is None else Mode.FROZEN)
+    _check_files([*reads, *(dictionary or [])], [output, save])
 
     from streamer.compiling import compile_notice
     from streamer.devices import choose_device
@@ -174,6 +175,25 @@ def match(
             save=save,
             quiet=quiet,
         )
+
+
+def _check_files(inputs: list[str], outputs: list[str | None]) -> None:
+    """Every input is there, and none would be written over."""
+    import os
+
+    from streamer.sequence_files import STDIN, check_exist
+
+    check_exist(inputs)
+    for output in outputs:
+        for path in inputs:
+            if (
+                path != STDIN
+                and output
+                and os.path.isfile(output)
+                and os.path.samefile(path, output)
+            ):
+                message = f"{output}: is read, so it cannot be written too"
+                raise UsageError(message)
 
 
 def _match_files(

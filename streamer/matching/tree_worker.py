@@ -25,6 +25,7 @@ GROWTH = 4
 LAG = 2
 # k-mers that may wait to be merged, 8 bytes each: an engine that is faster is held back
 QUEUED_KMERS = 32_000_000
+KMERS_A_THREAD = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,9 @@ class TreeWorker:
             codes = with_reverse_complements(codes, self._tree.k)
         if self._both or not ascending:
             codes = np.sort(codes)
-        self._tree.insert(codes, threads=self._threads)
+        # many threads on little work would only keep the engine from the interpreter
+        threads = max(1, min(self._threads, codes.size // KMERS_A_THREAD))
+        self._tree.insert(codes, threads=threads)
 
     def _emit(self, version: int) -> Future[VersionedSnapshot]:
         return self._thread.submit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from pathlib import Path
 
 import pytest
 from sequences import write_fasta
@@ -149,3 +150,20 @@ def test_full_disk(good, streamer):
     code, _, err = streamer("match", good, "-d", good, "-k", 4, "-q", "-o", "/dev/full")
     assert code == 1
     assert "/dev/full: cannot write rows: No space left on device" in error_line(err)
+
+
+def test_an_input_is_never_written_over(good, tmp_path, streamer):
+    before = Path(good).read_bytes()
+    linked = tmp_path / "linked.fa"
+    linked.symlink_to(good)
+    for arguments in (["-o", good], ["-o", linked], ["--save", good]):
+        code, out, err = streamer("match", good, "-d", good, "-k", 4, "-q", *arguments)
+        assert (code, out) == (2, "")
+        assert "cannot be written too" in error_line(err)
+    kept = tmp_path / "kept.tsv"
+    kept.write_text("kept")
+    code, _, err = streamer("match", tmp_path / "no.fa", "-d", good, "-k", 4, "-q", "-o", kept)
+    assert code == 1
+    assert "no.fa: no such file" in error_line(err)
+    assert kept.read_text() == "kept"
+    assert Path(good).read_bytes() == before
