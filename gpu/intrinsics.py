@@ -18,6 +18,12 @@ from numba.core import config, types
 cuda: Any = numba.cuda
 """numba's CUDA module, which ships no usable types."""
 
+# a short chunk leaves most of a card idle; that is no news for the user
+_settings: Any
+for _settings in (config, getattr(getattr(numba.cuda, "core", None), "config", None)):
+    if _settings is not None:
+        _settings.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+
 SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", 0))
 ALL_LANES = 0xFFFFFFFF
 

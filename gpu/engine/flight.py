@@ -28,10 +28,12 @@ class Piece:
     """A chunk to be matched.
 
     bases: uint8[n], offsets: int64[reads + 1], as gpu.packing.pack_chunk takes them; or a chunk
-    that is packed already, without offsets. position: in the stream of the first symbol. grow:
-    mismatched k-mers are added. snapshot: gives the Tree Bitmap to match with and its version, asked when the chunk is queued; None: the set of k-mers
-    alone answers. method: the kernel. words, sets: event words, target sets too. settled: every
-    earlier chunk is to be finished before. tag: the caller's.
+    that is packed already, without offsets; ``pinned``: its arrays are pinned, stay as they are and
+    are sent from where they are. position: in the stream of the first symbol. grow: mismatched
+    k-mers are added. snapshot: gives the Tree Bitmap to match with and its version, asked when the
+    chunk is queued; None: the set of k-mers alone answers. method: the kernel. words, sets: event
+    words, target sets too. settled: every earlier chunk is to be finished before. tag: the
+    caller's.
     """
 
     bases: NDArray[np.uint8] | PackedChunk
@@ -43,6 +45,7 @@ class Piece:
     words: bool = False
     sets: bool = False
     settled: bool = False
+    pinned: bool = False
     tag: Any = None
 
     @property
@@ -109,11 +112,12 @@ class Flight:
         with self.card.active():
             with self.bar("CPU"):
                 if isinstance(piece.bases, PackedChunk):
-                    slot.take(piece.bases, self.threads)
+                    if not piece.pinned:
+                        slot.take(piece.bases, self.threads)
                 elif piece.offsets is not None:
                     slot.pack(piece.bases, piece.offsets, self.threads)
             with self.bar("HtoD"):
-                slot.upload(self.symbols)
+                slot.upload(self.symbols, self._sent_from_there())
                 tree = self._snapshot()
             with self.bar("kernel"):
                 self._match(tree)
@@ -124,6 +128,10 @@ class Flight:
                 if piece.sets:
                     on_card, pinned = slot.sets
                     on_card.copy_to_host(pinned, stream=slot.stream)
+
+    def _sent_from_there(self) -> PackedChunk | None:
+        packed = self.piece.bases if self.piece.pinned else None
+        return packed if isinstance(packed, PackedChunk) else None
 
     def _snapshot(self) -> Any:
         if self.piece.snapshot is None:
@@ -211,6 +219,9 @@ class Flight:
                     words = slot.download_words() if self.symbols else np.zeros(0, np.uint64)
         slot.tree = None
         _, starts, matches = slot.views(self.symbols).pinned
+        there = self._sent_from_there()
+        if there is not None:
+            starts = there.starts
         sets = slot.sets[1][: self.symbols] if piece.sets else None
         return Found(piece, self.version, starts, matches, codes, ordered, words, sets)
 

@@ -16,6 +16,9 @@ SLOT_BYTES = 16
 LOAD = 0.6
 """The table doubles before more of its slots than this could be taken."""
 
+MODEST = 16
+"""A table that takes less than this part of the memory grows in large steps."""
+
 FIRST_BITS = 12
 _PIECE = 1 << 24
 
@@ -75,7 +78,10 @@ class KmerSet:
         beside the old one.
         """
         old, old_size = self.table, self.nbytes
-        self._allocate(max(self._bits + 1, bits_for(min(self.known + more, 4**self.k))), stream)
+        # eight times as large while that takes little of the card, then twice
+        step = 3 if SLOT_BYTES << (self._bits + 3) <= self._budget.limit // MODEST else 1
+        wanted = bits_for(min(self.known + more, 4**self.k))
+        self._allocate(max(min(self._bits + step, bits_for(4**self.k)), wanted), stream)
         slots = old.size // 2
         kernel("rehash", 1, False)[grid(slots), kernels.THREADS, stream](
             old, self.table, self.shift

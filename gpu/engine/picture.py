@@ -19,8 +19,13 @@ def draw(timelines: Mapping[str, Sequence[Activity]], path: str | Path) -> None:
     figure = Figure(figsize=(11, 1.1 + 2.2 * len(timelines)), layout="constrained")
     axes = figure.subplots(len(timelines), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (title, bars) in zip(axes, timelines.items(), strict=True):
-        streams = sorted({bar.stream for bar in bars})
-        rows = [(stream, row) for stream in streams for row in ROWS]
+        there = {(bar.stream, bar.row) for bar in bars}
+        rows = [
+            (stream, row)
+            for stream in sorted({stream for stream, _ in there})
+            for row in ROWS
+            if (stream, row) in there
+        ]
         origin = min((bar.begin for bar in bars), default=0.0)
         for bar in bars:
             axis.barh(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,8 +164,13 @@ class Engine:
             for card in self.cards:
                 assert card.kmers is not None
                 if not card.kmers.room(windows):
-                    with card.active():
+                    with card.active(), self._enlarging():
                         card.kmers.enlarge(windows, card.slots[0].stream)
+
+    def _enlarging(self) -> AbstractContextManager[None]:
+        if self.timeline is None:
+            return nullcontext()
+        return self.timeline.host(self._number, 0, row="enlarge")
 
     def close(self) -> None:
         """Give the memory back, on the cards and pinned; nothing can be matched afterwards."""

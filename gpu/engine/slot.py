@@ -118,11 +118,12 @@ class Slot:
         copy_into(self._bases, chunk.bases, threads)
         copy_into(self._starts, chunk.starts, threads)
 
-    def upload(self, symbols: int) -> None:
-        """Queue the copies of the packed chunk to the card."""
+    def upload(self, symbols: int, source: PackedChunk | None = None) -> None:
+        """Queue the copies of the packed chunk to the card, from ``source`` if given (pinned)."""
         views = self.views(symbols)
-        for there, here in zip(views.on_card[:2], views.pinned[:2], strict=True):
-            there.copy_to_device(here, stream=self.stream)
+        here = views.pinned[:2] if source is None else (source.bases, source.starts)
+        for there, array in zip(views.on_card[:2], here, strict=True):
+            there.copy_to_device(array, stream=self.stream)
 
     def download(self, symbols: int) -> None:
         """Queue the copy of the matches to the host."""

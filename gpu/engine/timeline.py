@@ -10,7 +10,8 @@ from typing import Any
 
 from gpu.intrinsics import cuda
 
-ROWS = ("HtoD", "kernel", "DtoH", "CPU")
+ROWS = ("HtoD", "kernel", "DtoH", "CPU", "enlarge")
+"""``enlarge``: the set of k-mers moves to a larger table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ class Timeline:
         self._device.append((row, chunk, number, begin, end))
 
     @contextmanager
-    def host(self, chunk: int, number: int) -> Iterator[None]:
-        """What the host does in the block is one bar of the row CPU."""
+    def host(self, chunk: int, number: int, row: str = "CPU") -> Iterator[None]:
+        """What the host does in the block, or waits for, is one bar of that row."""
         begin = time.perf_counter() - self._clock
         yield
         end = time.perf_counter() - self._clock
-        self._host.append(Activity("CPU", chunk, number, 1e3 * begin, 1e3 * end))
+        self._host.append(Activity(row, chunk, number, 1e3 * begin, 1e3 * end))
 
     def activities(self) -> list[Activity]:
         """All bars, by their begin; waits for the card."""

@@ -254,7 +254,12 @@ def rehash(old, table, shift):  # type: ignore[no-untyped-def]
         code = np.uint64(old[np.uint64(slot * np.uint64(2))])
         if code != EMPTY:
             value = np.uint64(old[np.uint64(np.uint64(slot * np.uint64(2)) + np.uint64(1))])
-            put(code, value, np.uint64(0), table, shift)
+            last = np.uint64(np.uint64(table.size) - np.uint64(2))
+            place = np.uint64(slot_of(code, shift) * np.uint64(2))
+            # each code is here once, so that who gets the slot may simply write the value
+            while np.uint64(cuda.atomic.cas(table, place, EMPTY, code)) != EMPTY:
+                place = np.uint64(np.uint64(place + np.uint64(2)) & last)
+            table[np.uint64(place + np.uint64(1))] = value
 
 
 def wipe(table):  # type: ignore[no-untyped-def]

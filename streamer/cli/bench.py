@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from streamer.cli.choices import DeviceChoice
+
 
 class Section(StrEnum):
     """A part of the exact-matching benchmark."""
@@ -28,6 +30,10 @@ def exact(
     kmers: Annotated[
         int, typer.Option("--kmers", min=1_000, help="K-mers in the dictionaries.")
     ] = 10_000_000,
+    device: Annotated[
+        DeviceChoice,
+        typer.Option("--device", help="cuda: kernels, engine and growing on a CUDA device."),
+    ] = DeviceChoice.CPU,
     reads: Annotated[
         list[str] | None,
         typer.Option("--reads", metavar="FASTQ", help="Read files for 'files', not made-up ones."),
@@ -39,6 +45,9 @@ def exact(
     tables go to standard output; the best of several runs counts. The full run takes minutes
     and 8 GB of memory; --kmers makes it small.
     """
+    if device is DeviceChoice.CUDA:
+        _exact_on_cuda(kmers)
+        return
     from streamer.bench import exact as matching
     from streamer.bench import files, trees
     from streamer.bench.table import machine_line, print_table
@@ -70,6 +79,22 @@ def exact(
         for part, (title, run) in parts.items():
             if section is None or part in section:
                 print_table(title, run())
+
+
+def _exact_on_cuda(kmers: int) -> None:
+    from streamer.bench.table import machine_line, print_table
+    from streamer.devices import choose_device
+
+    choose_device("cuda", quiet=True)
+    from streamer.bench import cuda
+
+    typer.echo(machine_line())
+    typer.echo(cuda.device_line())
+    print_table("Kernels, data on the card", cuda.kernels(kmers, 12 * kmers))
+    print_table("Engine, host memory to host results", cuda.frozen(kmers, 25 * kmers))
+    print_table("Growing from empty, and saturated", cuda.growing(20 * kmers))
+    print_table("The thesis's experiment (3.4.3)", cuda.thesis())
+    print_table("The same, naive kernel, a twentieth", cuda.thesis(("naive",), (50_000, 15, 5_000)))
 
 
 def register(app: typer.Typer) -> None:

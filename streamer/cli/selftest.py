@@ -1,0 +1,48 @@
+"""``streamer selftest``: that it works here, how fast, and why not if it is slow."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamer.cli.choices import DeviceChoice
+
+
+def selftest(
+    device: Annotated[
+        DeviceChoice, typer.Option("--device", help="Test the CPU, CUDA too, or what is there.")
+    ] = DeviceChoice.AUTO,
+) -> None:
+    """Match made-up reads in every way there is, compare, and measure.
+
+    A line each: what was tested, whether the results are right, and the speed with what to expect.
+    Exit 1 if a result is wrong.
+    """
+    from streamer import selftest as tests
+    from streamer.compiling import compile_notice
+    from streamer.devices import choose_device, cuda_problem
+    from streamer.errors import StreamerError
+
+    problem = None
+    if device is not DeviceChoice.CPU:
+        problem = cuda_problem()
+        if device is DeviceChoice.CUDA:
+            choose_device("cuda", quiet=True)
+    with compile_notice(quiet=False):
+        outcomes = list(tests.on_cpu())
+        if device is not DeviceChoice.CPU and problem is None:
+            outcomes += tests.on_cuda()
+    for outcome in outcomes:
+        typer.echo(outcome.line())
+    if device is DeviceChoice.AUTO and problem is not None:
+        typer.echo(f"cuda\tnot tested: {problem}")
+    wrong = [outcome.what for outcome in outcomes if not outcome.right]
+    if wrong:
+        message = f"wrong results: {', '.join(wrong)}"
+        raise StreamerError(message)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("selftest")(selftest)

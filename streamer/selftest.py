@@ -1,0 +1,116 @@
+"""That matching works here: every engine and kernel against the definition, and how fast."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamer.matching import BatchResult, Matcher
+from streamer.reads import ReadBatch
+from streamer.targets import Dictionary
+from trie.codes import decode_kmer
+
+K = 15
+EXPECTED = {"cpu": 20e6, "cuda": 500e6}
+"""Bases a second below which something is likely to be amiss: a core; a card, events included."""
+
+CAUSES = {
+    "cpu": "cores shared with other work, a slow clock, or no 512-bit vectors",
+    "cuda": "a card or cores shared with other work, few cores to pack reads, or a slow bus",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one test found; ``rate`` in bases a second, 0 where it was not measured."""
+
+    device: str
+    what: str
+    right: bool
+    rate: float = 0.0
+    expected: float = 0.0
+
+    def line(self) -> str:
+        """Device, what was tested, verdict, and speed with a likely cause if it is low."""
+        parts = [self.device, self.what, "ok" if self.right else "WRONG"]
+        if self.rate:
+            speed = f"{self.rate / 1e6:.0f} M bases/s, {self.expected / 1e6:.0f} M expected"
+            if self.rate < self.expected:
+                speed += f"; likely cause: {CAUSES[self.device]}"
+            parts.append(speed)
+        return "\t".join(parts)
+
+
+def _reads(total: int, seed: int) -> ReadBatch:
+    """A few reads that repeat themselves, with gaps."""
+    rng = np.random.default_rng(seed)
+    text = rng.integers(0, 4, total // 2).astype(np.uint8)
+    bases = np.concatenate((text, (3 - text)[::-1]))
+    bases[:: max(7, total // 50)] = 4
+    offsets = np.array([0, total // 3, bases.size], dtype=np.int64)
+    return ReadBatch(["a", "b"], offsets, bases)
+
+
+def _defined(batch: ReadBatch, known: set[str], *, grow: bool) -> list[int]:
+    """The event at every symbol, one window at a time, from strings and a set."""
+    turned = str.maketrans("ACGT", "TGCA")
+    events = [0] * batch.bases.size
+    for start, stop in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):
+        text = "".join("ACGT-"[code] for code in batch.bases[start:stop])
+        for at in range(len(text) - K + 1):
+            kmer = text[at : at + K]
+            if "-" not in kmer:
+                kmer = min(kmer, kmer[::-1].translate(turned))
+                events[start + at] = 1 if kmer in known else 2
+                if grow:
+                    known.add(kmer)
+    return events
+
+
+def _run(batch: ReadBatch, known: Dictionary, mode: Any, **options: Any) -> BatchResult:
+    with closing(Matcher(known, mode=mode, **options)) as matcher:
+        return matcher.match(batch)
+
+
+def _right(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
+    batch = _reads(4_000, 1)
+    target = ReadBatch(["t"], np.array([0, 900], dtype=np.int64), batch.bases[300:1200])
+    for mode in ("frozen", "grow"):
+        known = Dictionary.from_batches([target], K, "canonical")
+        held = {decode_kmer(int(code), K) for code in known.codes}
+        want = _defined(batch, held, grow=mode == "grow")
+        for kernel in kernels:
+            found = _run(batch, known, mode, kernel=kernel, chunk=1_000, device=device)
+            yield Outcome(device, f"{mode}, {kernel}", found.events.tolist() == want)
+
+
+def _speed(device: Any, total: int, expected: float) -> Iterator[Outcome]:
+    batch = _reads(total, 2)
+    known = Dictionary.from_batches([batch], K, "canonical")
+    for mode in ("frozen", "grow"):
+        with closing(Matcher(known, mode=mode, device=device)) as matcher:
+            matcher.match(batch)
+            least = float("inf")
+            for _ in range(3):
+                begin = time.perf_counter()
+                found = matcher.match(batch)
+                least = min(least, time.perf_counter() - begin)
+        right = not bool((found.events == 2).any())
+        yield Outcome(device, f"{mode}, {total:,} bases", right, batch.bases.size / least, expected)
+
+
+def on_cpu() -> Iterator[Outcome]:
+    """The kernels of the CPU."""
+    yield from _right("cpu", ("index", "walk"))
+    yield from _speed("cpu", 2_000_000, EXPECTED["cpu"])
+
+
+def on_cuda() -> Iterator[Outcome]:
+    """The kernels of the CUDA devices."""
+    yield from _right("cuda", ("auto", "buckets", "walk", "shuffle", "naive"))
+    yield from _speed("cuda", 64_000_000, EXPECTED["cuda"])
