@@ -6,6 +6,7 @@ kmer_set   the growing set of k-mers on the card
 library    running sums and sorting, from CuPy
 slot       one stream with its buffers, pinned and on the card
 card       one device with its dictionary and its slots
+staging    chunks packed ahead, a thread a chunk
 pipeline   two streams (thesis 3.3.12) or the serial loop (3.3.9)
 exchange   what several cards tell each other while they grow
 expand     compact results to arrays of the host

@@ -32,7 +32,7 @@ def fill_events(
     threads: int,
 ) -> None:
     """events[s] = 1 for a match, 2 for a mismatch, 0 where no window starts; uint8[symbols]."""
-    parts = _parts(events.size, threads, 1 << 20, align=32)
+    parts = _parts(events.size, threads, 1 << 21, align=32)
     run_all([partial(_fill, starts, matches, SPREAD, a, b, events) for a, b in parts], threads)
 
 

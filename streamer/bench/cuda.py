@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gpu.device_tree import DeviceTree
 from gpu.engine import Engine, Piece, Timeline
 from gpu.engine.expand import copied, fill_events
+from gpu.engine.staging import Staging
 from gpu.engine.timeline import Activity
 from gpu.intrinsics import cuda
 from gpu.match import ChunkBuffers, launch
@@ -166,8 +167,12 @@ def frozen(
                     Piece(in_pinned_memory(p.bases), snapshot=p.snapshot, pinned=True)
                     for p in packed
                 ]
+                staging = Staging(k, chunk, threads, in_use=number + 2)
                 runs: dict[str, Callable[[], object]] = {
                     "bytes to bits": partial(_match_all, engine, batch, k, chunk, tree, None),
+                    "bytes, packed ahead, to bits": partial(
+                        _match_all, engine, batch, k, chunk, tree, None, staging
+                    ),
                     "bytes to bytes": partial(_match_all, engine, batch, k, chunk, tree, events),
                     "packed to bits": lambda e=engine, p=packed: sum(1 for _ in e.run(p)),  # type: ignore[misc]
                     "packed, pinned to bits": lambda e=engine, p=pinned: sum(1 for _ in e.run(p)),  # type: ignore[misc]
@@ -200,8 +205,10 @@ def _match_all(
     chunk: int,
     tree: TreeBitmap,
     events: NDArray[np.uint8] | None,
+    staging: Staging | None = None,
 ) -> None:
-    for found in engine.run(pieces_of(batch, k, chunk, snapshot=lambda: (tree, 1))):
+    pieces = pieces_of(batch, k, chunk, snapshot=lambda: (tree, 1))
+    for found in engine.run(pieces if staging is None else staging.packed(pieces)):
         if events is not None:
             start = found.piece.position
             part = events[start : start + found.piece.symbols]
@@ -215,6 +222,7 @@ def growing(total: int, k: int = 21, chunk: int = 1 << 24) -> list[Row]:
     """
     threads = usable_cores()
     batch = random_bases(total, 5)
+    growing_rows(1 << 20, k, 1 << 18)  # compiles
     rows: list[Row] = []
     for with_tree in (False, True):
         engine = Engine(k, "canonical", chunk=chunk, threads=threads)

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.engine import CudaEngineError, Engine, Found, Piece
+from gpu.engine.errors import driver_errors_told
 from gpu.engine.expand import copied, fill_events, mismatched, scatter_words
 from gpu.engine.pipeline import MAX_CHUNK
+from gpu.engine.staging import Staging
 from gpu.match import TooManyWordNodesError
 from streamer.matching.chunks import slice_reads
 from streamer.matching.engine import BatchArrays, Span, SpanFound
@@ -20,8 +22,11 @@ from streamer.targets import Dictionary
 
 __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 
-# chunks shorter than this are sent together: a launch takes longer than matching them
-SPAN_SYMBOLS = 65_536
+# consecutive chunks are sent together up to so many symbols where nothing depends on the snapshot's
+# age: queueing takes a millisecond, in which a card matches 50 million
+SPAN_SYMBOLS = 1 << 23
+# pieces of a batch from which on threads pack a piece each, and how many of them at most
+STAGED_FROM = 8
 # with a span's other chunks it fits the buffers
 LONGEST_CHUNK = MAX_CHUNK - SPAN_SYMBOLS
 
@@ -68,6 +73,9 @@ class CudaEngine:
             threads=threads,
         )
         self._dictionary = dictionary
+        self._chunk = chunk + SPAN_SYMBOLS
+        self._in_use = (streams + 1) * len(cards) + 2
+        self._staging: Staging | None = None
         self._has_set = in_set or with_sets
         if self._has_set:
             self._engine.load(dictionary.codes, dictionary.sets, growing=in_set)
@@ -81,6 +89,7 @@ class CudaEngine:
 
     def close(self) -> None:
         """Give the memory on the cards back."""
+        self._staging = None
         self._engine.close()
 
     def run(
@@ -93,10 +102,21 @@ class CudaEngine:
     ) -> Iterator[SpanFound]:
         """As ``MatchEngine.run``; with two streams a span is told while the next is matched."""
         try:
-            for found in self._engine.run(self._pieces(batch, spans, position, arrays, snapshot)):
+            pieces = self._pieces(batch, spans, position, arrays, snapshot)
+            for found in self._engine.run(self._staged(pieces, len(spans))):
                 yield self._told(found, arrays)
         except TooManyWordNodesError as error:
             raise CudaEngineError(str(error)) from error
+
+    def _staged(self, pieces: Iterator[Piece], count: int) -> Iterator[Piece]:
+        """The pieces, of a long batch packed ahead, a thread a piece."""
+        if count < STAGED_FROM or self._threads == 1:
+            return pieces
+        if self._staging is None:
+            threads = min(self._threads, STAGED_FROM)
+            with driver_errors_told():
+                self._staging = Staging(self._k, self._chunk, threads, self._in_use)
+        return self._staging.packed(pieces)
 
     def _pieces(
         self,

@@ -219,3 +219,71 @@ def chosen():
 def test_equals_the_definition(number, case):
     k, strands, mode, options = case
     check(k, strands, mode, number=number, **options)
+
+
+def test_a_failed_card_is_taken_over_by_the_cpu(monkeypatch):
+    """In the middle of a growing stream, with nothing lost; or it is one line."""
+    from gpu.engine import DeviceLostError
+    from gpu.engine.flight import Flight
+    from streamer.errors import StreamerError
+
+    reads = make_reads(9, 120, 3, reads=4)
+    want = oracle.match(reads, 9, mode="grow")
+    land, landed = Flight.land, []
+
+    def fail(flight):
+        landed.append(flight)
+        if len(landed) == 4:
+            message = "the CUDA device failed: gone"
+            raise DeviceLostError(message)
+        return land(flight)
+
+    for told in ([], None):
+        landed.clear()
+        monkeypatch.setattr(Flight, "land", fail)
+        known = Dictionary.empty(9, "canonical")
+        matcher = Matcher(
+            known, mode="grow", chunk=30, device="cuda", cards=(0,), track_tree=True,
+            on_fallback=None if told is None else told.append,
+        )  # fmt: skip
+        with closing(matcher):
+            parts = [batch_of(reads[:2]), batch_of(reads[2:])]
+            if told is None:
+                with pytest.raises(StreamerError, match=r"^the CUDA device failed: gone$"):
+                    [matcher.match(part) for part in parts]
+                continue
+            results = [matcher.match(part) for part in parts]
+            assert matcher.device == "cpu"
+            assert told == ["the CUDA device failed: gone; matching on the CPU"]
+            assert rows_of(results, known.targets) == want
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
+    from streamer.errors import StreamerError
+
+    reads = make_reads(15, 400, 4)
+    known = Dictionary.from_batches([batch_of(reads)], 15, "forward")
+    with pytest.raises(StreamerError, match=r"needs .* on the card, .* may be had"):  # noqa: PT012
+        matcher = Matcher(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
+        matcher.match(batch_of(reads))
+
+
+@pytest.mark.filterwarnings("ignore:Simulator timings")
+def test_a_timeline_has_every_kind_of_work(tmp_path):
+    from gpu.engine import Engine, Piece, Timeline
+
+    engine = Engine(5, "forward", chunk=32, timeline=Timeline())
+    engine.load(np.zeros(0, np.uint64), np.zeros(0, np.uint32), growing=True)
+    bases = np.arange(64, dtype=np.uint8) % 3
+    pieces = [Piece(bases[:32], np.array([0, 32]), 32 * i, grow=True) for i in range(2)]
+    assert [found.codes.size for found in engine.run(pieces)] == [3, 0]
+    bars = engine.timeline.activities()
+    assert {bar.row for bar in bars} >= {"HtoD", "kernel", "DtoH", "CPU"}
+    assert {bar.stream for bar in bars} == {0, 1}
+    engine.close()
+    pytest.importorskip("matplotlib")
+    from gpu.engine.picture import draw
+
+    draw({"two streams": bars}, tmp_path / "t.svg")
+    assert (tmp_path / "t.svg").read_text().count("<path") > 4
