@@ -16,7 +16,7 @@ from streamer.targets import Dictionary
 from trie.codes import decode_kmer
 
 K = 15
-EXPECTED = {"cpu": 20e6, "cuda": 500e6}
+EXPECTED = {"cpu": 20e6, "cuda": 250e6}
 """Bases a second below which something is likely to be amiss: a core; a card, events included."""
 
 CAUSES = {
