@@ -58,7 +58,7 @@ class MatchingTable(Table):
     threads: int = Field(default=0, ge=0, le=4096)
     streams: int = Field(default=2, ge=1, le=8)
     gpus: int = Field(default=0, ge=0, le=64)
-    device_bytes: int = Field(default=0, ge=0)
+    device_bytes: int = Field(default=0, ge=0, le=1 << 50)
 
 
 class IngestTable(Table):
