@@ -24,7 +24,7 @@ FIRST_SNAPSHOT = 4_096
 GROWTH = 4
 LAG = 2
 # k-mers that may wait to be merged, 8 bytes each: an engine that is faster is held back
-QUEUED_KMERS = 96_000_000
+QUEUED_KMERS = 32_000_000
 KMERS_A_THREAD = 1 << 15
 
 
