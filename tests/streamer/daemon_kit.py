@@ -17,6 +17,7 @@ import msgpack
 import zmq
 
 from streamer import config, daemon, logs
+from streamer.client import ReadSummaries
 
 DEADLINE = 30.0
 ROOT = Path(__file__).parents[2]
@@ -200,3 +201,18 @@ def wait_for_line(child: subprocess.Popen[str], word: str) -> str:
             return line
     message = f"'{word}' was never said: {''.join(seen)}"
     raise AssertionError(message)
+
+
+GENOME = random_dna(random.Random(7), 4000)
+GOOD = list_batch(1, [["r", "ACGT"]])
+
+
+def follow(feed, batches):
+    """All messages about the first so many batches, and about nothing else."""
+    messages, seen = [], 0
+    while seen < batches:
+        message = feed.receive(DEADLINE)
+        assert message is not None, f"only {seen} of {batches} batches came"
+        seen += isinstance(message, ReadSummaries)
+        messages.append(message)
+    return messages

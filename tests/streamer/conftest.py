@@ -1,0 +1,28 @@
+"""What tests of the daemon start from."""
+
+from __future__ import annotations
+
+import pytest
+from daemon_kit import (
+    GENOME,
+    running,
+    settings,
+    write_fasta,
+)
+
+
+@pytest.fixture
+def genome(tmp_path):
+    return write_fasta(tmp_path / "genome.fa", [("left", GENOME[:2500]), ("right", GENOME[1500:])])
+
+
+@pytest.fixture
+def path(tmp_path, genome):
+    return settings(tmp_path, f'sources = ["{genome.name}"]\nk = 11\n')
+
+
+@pytest.fixture
+def small(path):
+    """A daemon that takes batches of at most 50,000 bytes."""
+    with running(path, ["ingest.max_batch_bytes=50000"]) as daemon:
+        yield daemon

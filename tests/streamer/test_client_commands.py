@@ -1,0 +1,169 @@
+"""send, watch and status: the commands that talk to a running daemon."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import deque
+
+import pytest
+from daemon_kit import DEADLINE, random_dna, reads_of, running, settings, write_fasta
+
+from streamer.client import (
+    Control,
+    Producer,
+    Subscriber,
+)
+
+GENOME = random_dna(random.Random(7), 3000)
+
+
+@pytest.fixture
+def path(tmp_path):
+    write_fasta(tmp_path / "genome.fa", [("phage", GENOME)])
+    return settings(tmp_path, 'sources = ["genome.fa"]\nk = 11')
+
+
+@pytest.fixture
+def reads_file(tmp_path):
+    return write_fasta(tmp_path / "reads.fa", reads_of(GENOME, random.Random(1), 50))
+
+
+@pytest.fixture
+def nobody(tmp_path):
+    return f"ipc://{tmp_path}/nobody"
+
+
+def test_send_watch_and_status(path, reads_file, streamer):
+    with running(path, ["feed.beat_seconds=0.05"]) as daemon:
+        watched = deque()
+
+        def look():
+            with Subscriber(daemon.endpoints["feed"], ["read"]) as feed:
+                feed.wait_for_daemon(DEADLINE)
+                started.set()
+                watched.append(feed.receive(DEADLINE))
+
+        started = threading.Event()
+        thread = threading.Thread(target=look)
+        thread.start()
+        assert started.wait(DEADLINE)
+        code, out, err = streamer("send", reads_file, "--to", daemon.endpoints["ingest"])
+        thread.join(DEADLINE)
+        assert (code, out) == (0, "")
+        assert "streamer: 50 reads" in err
+        assert len(watched[0].read) == 50
+        code, out, _ = streamer("status", "--config", path, "--format", "jsonl")
+        assert code == 0
+        assert json.loads(out)["totals"]["reads"] == 50
+        code, out, _ = streamer("status", "--config", path)
+        assert "reads on target" in out
+        code, out, _ = streamer("status", "--config", path, "--format", "tsv")
+        assert "totals.reads\t50" in out.splitlines()
+        code, out, _ = streamer("watch", "--config", path, "--topic", "beat", "--count", "2")
+        assert code == 0
+        header, *rows = out.splitlines()
+        assert header.split("\t")[:3] == ["#topic", "state", "reads"]
+        assert [row.split("\t")[:3] for row in rows] == [["beat", ".", "50"]] * 2
+        code, out, _ = streamer(
+            "watch", "--config", path, "--topic", "beat", "--count", "1", "--format", "jsonl"
+        )
+        assert json.loads(out)["reads"] == 50
+
+
+def test_watch_ends_with_its_time_and_with_the_daemon(path, streamer):
+    with running(path, ["feed.beat_seconds=0.05"]) as daemon:
+        code, out, _ = streamer("watch", "--config", path, "--for", "0.2")
+        assert code == 0
+        header = "topic read start end event windows target length matches mismatches skipped"
+        assert out == "#" + "\t".join([*header.split(), "best_target", "batch"]) + "\n"
+        timer = threading.Timer(0.5, daemon.service.drain, ["enough"])
+        timer.start()
+        code, out, err = streamer("watch", "--config", path)
+        timer.join(DEADLINE)
+    assert code == 0
+    assert err == "streamer: the daemon has ended\n"
+
+
+def test_watch_rows_are_those_of_match(path, reads_file, tmp_path, streamer):
+    with running(path, ["feed.beat_seconds=0.05"]) as daemon:
+        rows = tmp_path / "rows.tsv"
+        total = {}
+
+        def look():
+            arguments = ["watch", "--config", path, "--topic", "match", "--topic", "mismatch"]
+            from streamer.cli.app import main
+
+            total["code"] = main([*arguments, "-o", str(rows), "--for", "3"])
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        while (
+            "match" not in daemon.service.board.topics or "beat" not in daemon.service.board.topics
+        ):
+            time.monotonic()
+        code, _, _ = streamer("send", reads_file, "--to", daemon.endpoints["ingest"], "-q")
+        assert code == 0
+        thread.join(DEADLINE)
+    genome = reads_file.parent / "genome.fa"
+    _, out, _ = streamer("match", reads_file, "-d", genome, "-k", 11, "-q")
+    expected = sorted(out.splitlines()[1:])
+    got = [line.split("\t")[1:-1] for line in rows.read_text().splitlines()[1:]]
+    assert sorted("\t".join(line) for line in got) == expected
+    assert total["code"] == 0
+
+
+def test_send_without_a_daemon_is_one_line(nobody, reads_file, streamer):
+    code, out, err = streamer("send", reads_file, "--to", nobody, "--timeout", "0.3")
+    assert (code, out) == (1, "")
+    assert err == f"streamer: error: {nobody}: no answer within 0.3 s: is the daemon running?\n"
+
+
+def test_send_to_the_control_socket_is_told_at_once(path, reads_file, streamer):
+    with running(path) as daemon:
+        code, out, err = streamer("send", reads_file, "--to", daemon.endpoints["control"])
+    assert (code, out) == (1, "")
+    assert "is the control socket of a daemon" in err
+
+
+def test_send_tells_of_a_bad_file_and_sends_what_came_before(path, tmp_path, streamer):
+    bad = write_fasta(tmp_path / "bad.fa", [("a", "ACGT"), ("b", "ACZT")])
+    with running(path) as daemon:
+        code, _, err = streamer("send", bad, "--to", daemon.endpoints["ingest"])
+        assert code == 1
+        assert "bad.fa: record 2 (b), position 3: 'Z' is not a base" in err
+        assert daemon.service.board.queued_batches + daemon.service.board.totals.fields()["reads"]
+
+
+def test_send_to_a_draining_daemon_is_refused(path, reads_file, streamer):
+    with running(path) as daemon:
+        with daemon.engine_held(), Producer(daemon.endpoints["ingest"]) as producer:
+            producer.send([("held", "ACGT")])
+            producer.flush()
+            daemon.service.drain("the test")
+            with Control(daemon.endpoints["control"]) as control:
+                while control.status()["state"] != "draining":
+                    pass
+            code, _, err = streamer("send", reads_file, "--to", daemon.endpoints["ingest"])
+        assert code == 1
+        assert "draining" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (["send", "x.fa", "--to", "tcp://10.0.0.1:5"], 2, "not on this machine"),
+        (["send", "x.fa", "--to", "nonsense"], 2, "is no endpoint"),
+        (["status", "--at", "tcp://127.0.0.1:*"], 2, "leaves the port open"),
+        (["watch", "--topic", "nonsense", "--from", "ipc:///tmp/x"], 2, "unknown topic"),
+        (["watch", "--count", "0"], 2, "count"),
+        (["run", "--config", "/nowhere"], 1, "cannot be read"),
+        (["run", "--set", "dictionary.k=0"], 1, "dictionary.k"),
+    ],
+)
+def test_bad_arguments(arguments, code, word, streamer):
+    got, out, err = streamer(*arguments)
+    assert (got, out) == (code, "")
+    assert word in err
