@@ -80,7 +80,7 @@ def match(
         Mode | None,
         typer.Option(
             "--mode",
-            help="[default: frozen with --dictionary, grow with --seed]",
+            help="Frozen with --dictionary and grow with --seed unless said.",
             show_default=False,
         ),
     ] = None,
