@@ -57,7 +57,7 @@ class MatchingTable(Table):
     chunk_bases: int = Field(default=1_000_000, ge=1, le=1 << 30)
     threads: int = Field(default=0, ge=0, le=4096)
     streams: int = Field(default=2, ge=1, le=8)
-    gpus: int = Field(default=0, ge=0, le=64)
+    gpus: int = Field(default=1, ge=0, le=64)
     device_bytes: int = Field(default=0, ge=0, le=1 << 50)
 
 

@@ -41,7 +41,10 @@ class Card:
 
     def active(self) -> AbstractContextManager[Any]:
         """Make this the current device in a ``with`` block."""
-        return nullcontext() if self._alone or SIMULATED else cuda.gpus[self.number]
+        # a thread's current device is the first one unless said
+        if SIMULATED or (self._alone and self.number == 0):
+            return nullcontext()
+        return cuda.gpus[self.number]
 
     def prepare_growth(self) -> None:
         """Make the buffers for new k-mers before the stream comes: pinning memory takes long."""

@@ -47,7 +47,7 @@ class Matcher:
     with equal events. chunk: symbols in a chunk. threads: 0 is every usable core. track_tree: keep
     the Hybrid Tree Bitmap of a growing dictionary also when no window's depth is asked for.
 
-    device: ``cuda`` matches on the ``cards`` of those numbers (None: all of them), on so many
+    device: ``cuda`` matches on the ``cards`` of those numbers (None: the first), on so many
     ``streams`` each, within ``device_bytes`` of their memory (0: nearly all that is free).
     on_fallback: called with one line if a card fails or is too small, and matching goes on on the
     CPU with the same results; without it that is a StreamerError.
@@ -131,7 +131,7 @@ class Matcher:
                 with_sets=self._with_sets,
                 chunk=self._chunk,
                 streams=streams,
-                cards=usable_cards() if cards is None else cards,
+                cards=usable_cards(1) if cards is None else cards,
                 memory_bytes=device_bytes,
                 threads=self._threads,
             )
