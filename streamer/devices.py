@@ -64,13 +64,13 @@ def usable_cards(limit: int = 0) -> list[int]:
     return found[: limit or None]
 
 
-def shown(chosen: str, problem: str | None) -> str:
-    """One line that says where it matches, and why not on a GPU."""
+def shown(chosen: str, problem: str | None, verb: str = "matching") -> str:
+    """One line that says where it runs, and why not on a GPU."""
     if chosen == "cuda":
         from gpu.device import devices
 
         names = ", ".join(device.name for device in devices())
-        return f"matching on {names} (CUDA)"
+        return f"{verb} on {names} (CUDA)"
     from trie.parallel import usable_cores
 
-    return f"matching on the CPU, {usable_cores()} cores ({problem})"
+    return f"{verb} on the CPU, {usable_cores()} cores ({problem})"

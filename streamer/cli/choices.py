@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
+
+import typer
 
 
 class StrandsChoice(StrEnum):
@@ -26,3 +29,22 @@ class FormatChoice(StrEnum):
 
     TSV = "tsv"
     JSONL = "jsonl"
+
+
+class PatternStrands(StrEnum):
+    """Which orientations of a pattern are searched for."""
+
+    FORWARD = "forward"
+    REVERSE = "reverse"
+    BOTH = "both"
+
+
+DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to run.")]
+ThreadsOption = Annotated[
+    int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
+]
+FormatOption = Annotated[FormatChoice, typer.Option("--format", help="Form of the rows.")]
+OutputOption = Annotated[
+    str | None, typer.Option("-o", "--output", metavar="FILE", help="Write rows there.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli.choices import DeviceChoice, FormatChoice, StrandsChoice
+from streamer.cli.choices import (
+    DeviceChoice,
+    DeviceOption,
+    FormatChoice,
+    FormatOption,
+    OutputOption,
+    QuietOption,
+    StrandsChoice,
+    ThreadsOption,
+)
+from streamer.cli.files import check_files
 from streamer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,29 +114,19 @@ def match(
     chunk: Annotated[
         int, typer.Option("--chunk", min=1, help="Bases in a chunk of the stream, at least k.")
     ] = 1_000_000,
-    device: Annotated[
-        DeviceChoice, typer.Option("--device", help="Where to match.")
-    ] = DeviceChoice.AUTO,
+    device: DeviceOption = DeviceChoice.AUTO,
     streams: Annotated[
         int,
         typer.Option("--streams", min=1, max=8, help="CUDA streams; 1 is the serial loop."),
     ] = 2,
-    threads: Annotated[
-        int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
-    ] = 0,
-    format_: Annotated[
-        FormatChoice, typer.Option("--format", help="Form of the rows.")
-    ] = FormatChoice.TSV,
-    output: Annotated[
-        str | None, typer.Option("-o", "--output", metavar="FILE", help="Write rows there.")
-    ] = None,
+    threads: ThreadsOption = 0,
+    format_: FormatOption = FormatChoice.TSV,
+    output: OutputOption = None,
     save: Annotated[
         str | None,
         typer.Option("--save", metavar="FILE", help="Write the dictionary as it is at the end."),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")
-    ] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Match reads against a dictionary of k-mers, exactly.
 
@@ -146,7 +146,7 @@ def match(
         message = "standard input (-) can be read only once"
         raise UsageError(message)
     chosen_mode = mode or (Mode.GROW if dictionary is None else Mode.FROZEN)
-    _check_files([*reads, *(dictionary or [])], [output, save])
+    check_files([*reads, *(dictionary or [])], [output, save])
 
     from streamer.compiling import compile_notice
     from streamer.devices import choose_device
@@ -175,25 +175,6 @@ def match(
             save=save,
             quiet=quiet,
         )
-
-
-def _check_files(inputs: list[str], outputs: list[str | None]) -> None:
-    """Every input is there, and none would be written over."""
-    import os
-
-    from streamer.sequence_files import STDIN, check_exist
-
-    check_exist(inputs)
-    for output in outputs:
-        for path in inputs:
-            if (
-                path != STDIN
-                and output
-                and os.path.isfile(output)
-                and os.path.samefile(path, output)
-            ):
-                message = f"{output}: is read, so it cannot be written too"
-                raise UsageError(message)
 
 
 def _match_files(

@@ -1,17 +1,18 @@
 """The engine on CUDA devices against the definition, one window at a time (tests/oracle.py).
 
-On a card with ``pytest -m gpu``; without one test_engine_simulated.py runs these in numba's
+On a card with ``pytest -m gpu``; without one test_simulated.py runs these in numba's
 simulator, in a process of its own.
 """
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 
 import numpy as np
 import oracle
+import placement
 import pytest
+from placement import SIMULATED
 
 from streamer.matching import Matcher
 from streamer.matching.result import MATCH
@@ -20,51 +21,26 @@ from streamer.targets import Dictionary
 from trie.codes import decode_kmer
 from trie.words import unpack_events
 
-SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-PART = os.environ.get("ENGINE_PART")
 EVENTS = {1: "match", 2: "mismatch"}
 
-
-def usable():
-    if SIMULATED:
-        return True
-    try:
-        from gpu.device import devices
-
-        return bool(devices())
-    except Exception:
-        return False
-
-
-pytestmark = [
-    pytest.mark.skipif(not usable(), reason="no CUDA device; test_engine_simulated.py runs these"),
-    # small inputs leave most of a card idle
-    pytest.mark.filterwarnings("ignore:.*under-utilization"),
-]
-if not SIMULATED:
-    pytestmark.append(pytest.mark.gpu)
+pytestmark = placement.marks()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
     """Warps for the simulator, and blocks and tables of a size that it can carry."""
-    with pytest.MonkeyPatch.context() as patch:
-        from gpu.engine import kmer_set as sets
-        from streamer.matching import cuda, matcher
+    from gpu.engine import kmer_set as sets
+    from gpu.kernels import buckets, derive, kmer_set, naive, orient, shuffle, walk
+    from streamer.matching import cuda, matcher
 
+    modules = (buckets, derive, kmer_set, orient, walk, naive, shuffle)
+    with placement.small_blocks(32, *modules) as patch:
         # chunks of a few symbols are chunks here
         patch.setattr(cuda, "SPAN_SYMBOLS", 1)
         patch.setattr(cuda.CudaEngine, "span_symbols", 1)
         patch.setattr(matcher, "SPAN_SYMBOLS", 1)
         patch.setattr(sets, "FIRST_BITS", 4)
         if SIMULATED:
-            import lockstep
-
-            from gpu.kernels import buckets, derive, kmer_set, naive, orient, shuffle, walk
-
-            lockstep.install()
-            for module in (buckets, derive, kmer_set, orient, walk, naive, shuffle):
-                patch.setattr(module, "THREADS", 32)
             patch.setattr(walk, "JUMP_LEVEL", 1)
         yield
 
@@ -205,15 +181,9 @@ CASES = [
 ]
 
 
-def chosen():
-    """All cases, or a share "i/n" of them."""
-    part, parts = map(int, (PART or "0/1").split("/"))
-    return list(enumerate(CASES))[part::parts]
-
-
 @pytest.mark.parametrize(
     ("number", "case"),
-    chosen(),
+    placement.share(list(enumerate(CASES))),
     ids=lambda value: "-".join(map(str, value[:3])) if isinstance(value, tuple) else str(value),
 )
 def test_equals_the_definition(number, case):

@@ -6,63 +6,33 @@ NUMBA_ENABLE_CUDASIM=1 for a process of its own, since numba reads that when it 
 
 from __future__ import annotations
 
-import os
-from functools import cache
-
 import cases
 import numpy as np
+import placement
 import pytest
+from placement import SIMULATED
 
-SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-
-
-@cache
-def usable():
-    if SIMULATED:
-        return True
-    try:
-        from gpu.device import devices
-
-        return bool(devices())
-    except Exception:
-        return False
-
-
-pytestmark = [
-    pytest.mark.skipif(not usable(), reason="no CUDA device; test_simulated.py runs these"),
-    # small inputs leave most of a card idle
-    pytest.mark.filterwarnings("ignore:.*under-utilization"),
-]
-if not SIMULATED:
-    pytestmark.append(pytest.mark.gpu)
+pytestmark = placement.marks()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
-    """Warps for the simulator, and blocks and tables of a size that it can carry."""
-    if not SIMULATED:
-        yield
-        return
-    import lockstep
-
+    """Blocks and tables of a size that the simulator can carry."""
     from gpu.kernels import buckets, derive, naive, orient, shuffle, walk
 
-    lockstep.install()
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (buckets, derive, orient, walk):
-            patch.setattr(module, "THREADS", 64)
-        for module in (naive, shuffle):
-            patch.setattr(module, "THREADS", 32)
-        patch.setattr(walk, "JUMP_LEVEL", 1)
+    with placement.small_blocks(64, buckets, derive, orient, walk) as patch:
+        if SIMULATED:
+            for module in (naive, shuffle):
+                patch.setattr(module, "THREADS", 32)
+            patch.setattr(walk, "JUMP_LEVEL", 1)
         yield
 
 
 def chosen(one_in=1):
-    """The simulator's cases, or a share "i/n" of them; on a card many more, one in so many."""
+    """The simulator's cases, or a share of them; on a card many more, one in so many."""
     if not SIMULATED:
-        return cases.small() + (cases.large()[::one_in] if usable() else [])
-    part, parts = map(int, os.environ.get("KERNEL_CASES", "0/1").split("/"))
-    return cases.small()[part::parts]
+        return cases.small() + (cases.large()[::one_in] if placement.usable() else [])
+    return placement.share(cases.small())
 
 
 def loaded(case, **options):

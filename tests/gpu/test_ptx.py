@@ -11,28 +11,10 @@ pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)"
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     pytest.skip("the simulator compiles nothing", allow_module_level=True)
 
-from numba import cuda
-from numba.cuda import types
+from ptx import compiled
 
 from gpu.compiled import bucket_sources, sources
 from gpu.kernels.buckets import choose_shape
-
-NAMES = {"uint32": types.uint32, "uint64": types.uint64}
-
-
-def argument(name):
-    """The numba type of "uint32" or "uint64[::1]"."""
-    scalar, _, dimensions = name.partition("[")
-    if not dimensions:
-        return NAMES[scalar]
-    return types.Array(NAMES[scalar], dimensions.count(",") + 1, "C")
-
-
-def compiled(source, capability):
-    function, arguments = source
-    ptx, _ = cuda.compile_ptx(function, tuple(map(argument, arguments)), cc=capability)
-    return ptx
-
 
 PER_K = ("walk", "walk_canonical", "walk_words", "walk_canonical_words", "shuffle", "shuffle_words")
 SHAPES = (choose_shape(15, 10_000_000), choose_shape(31, 10_000_000))

@@ -1,49 +1,19 @@
-"""The kernels in numba's CUDA simulator, with lockstep warps: no card is needed."""
+"""Kernels and engine in numba's CUDA simulator, with lockstep warps: no card is needed."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
+import placement
 import pytest
 
-HERE = Path(__file__).parent
 PARTS = 2
 
 
-@pytest.fixture(scope="module")
-def simulated():
-    """The parts of test_kernels.py, each in a process of its own, side by side."""
-    files = [str(HERE / name) for name in ("test_kernels.py", "test_lockstep.py")]
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-p",
-                "no:cacheprovider",
-                *(files if part == 0 else files[:1]),
-            ],
-            env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "KERNEL_CASES": f"{part}/{PARTS}"},
-            cwd=HERE.parent.parent,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for part in range(PARTS)
-    ]
-    yield processes
-    for process in processes:
-        process.kill()
-        process.wait()
+@pytest.fixture(scope="module", params=["test_kernels.py test_lockstep.py", "test_engine.py"])
+def simulated(request):
+    with placement.simulators(PARTS, *request.param.split()) as processes:
+        yield processes
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_the_kernels_in_the_simulator(simulated, part):
-    output, _ = simulated[part].communicate(timeout=280)
-    assert simulated[part].returncode == 0, output
-    assert " passed" in output
-    assert "skipped" not in output
+def test_in_the_simulator(simulated, part):
+    placement.assert_passed(simulated[part])

@@ -1,0 +1,63 @@
+"""Which method runs, and where: a paper's methods by name, and the default of each device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from streamer.errors import StreamerError, UsageError
+
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A method's name, the device it runs on, and why it is not CUDA where that was possible."""
+
+    method: str
+    device: Device
+    problem: str | None = None
+
+    def line(self) -> str:
+        """One line for the user: where it runs."""
+        from streamer.devices import shown
+
+        return shown(self.device, self.problem, verb="running")
+
+
+def choose(
+    methods: Mapping[str, tuple[Device, ...]],
+    defaults: Mapping[Device, str],
+    method: str | None,
+    device: str,
+) -> Choice:
+    """The method and device for what was asked: ``device`` auto, cpu or cuda, ``method`` or None.
+
+    ``methods`` names the devices that have each method. ``auto`` takes CUDA if the method has it
+    and it is usable. UsageError for an unknown method or one that the device lacks; StreamerError
+    where CUDA is needed and cannot be had, with the reason.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        message = f"unknown device '{device}'; there are auto, cpu, cuda"
+        raise UsageError(message)
+    if method is not None and method not in methods:
+        message = f"unknown method '{method}'; there are {', '.join(methods)}"
+        raise UsageError(message)
+    has: tuple[Device, ...] = tuple(defaults) if method is None else methods[method]
+    if device != "auto" and device not in has:
+        message = f"the method '{method}' runs on {', '.join(has)}, not on {device}"
+        raise UsageError(message)
+    if device == "cpu" or "cuda" not in has:
+        problem = None if device == "cpu" else f"the method '{method}' is for it"
+        return Choice(method or defaults["cpu"], "cpu", problem)
+    from streamer.devices import cuda_problem
+
+    problem = cuda_problem()
+    if problem is None:
+        return Choice(method or defaults["cuda"], "cuda")
+    if device == "cuda" or "cpu" not in has:
+        what = f"the method '{method}' needs a CUDA device" if method else "no CUDA device"
+        message = f"{what}: {problem}"
+        raise StreamerError(message)
+    return Choice(method or defaults["cpu"], "cpu", problem)

@@ -1,0 +1,100 @@
+"""Hits of patterns in texts: the rows of ``streamer asm`` and ``streamer hamming``.
+
+Solvers fill columns (structure of arrays); the Python API hands them out as one structured array
+and the command line as a table with the names put in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import polars as pl
+
+STRANDS = ("+", "-")
+NO_START = -1
+
+COLUMNS = ("text", "start", "end", "distance", "strand", "pattern")
+FIELDS = [
+    ("text", np.int32),
+    ("start", np.int64),
+    ("end", np.int64),
+    ("distance", np.int32),
+    ("strand", "U1"),
+    ("pattern", np.int32),
+]
+"""The structured array's fields; ``cigar`` (object, str) follows in reports that have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Equally long columns, ordered by text, end, pattern, strand (``+`` first).
+
+    text int32 and pattern int32: indices. start int64 (NO_START where it was not asked for) and end
+    int64: half-open. distance int32. strand uint8: 0 is ``+``, 1 is ``-``. cigar: a str each,
+    or None.
+    """
+
+    text: NDArray[np.int32]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    distance: NDArray[np.int32]
+    strand: NDArray[np.uint8]
+    pattern: NDArray[np.int32]
+    cigar: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return self.end.size
+
+    def structured(self) -> NDArray[np.void]:
+        """The same rows as one structured array (FIELDS)."""
+        fields: list[tuple[str, object]] = [*FIELDS]
+        if self.cigar is not None:
+            fields.append(("cigar", object))
+        rows = np.empty(len(self), dtype=fields)
+        for name in ("text", "start", "end", "distance", "pattern"):
+            rows[name] = getattr(self, name)
+        rows["strand"] = np.array(STRANDS, dtype="U1")[self.strand]
+        if self.cigar is not None:
+            rows["cigar"] = self.cigar
+        return rows
+
+    def table(self, texts: Sequence[str], patterns: Sequence[str]) -> pl.DataFrame:
+        """The rows as users see them: names for indices, null for no start."""
+        import polars as pl  # the solvers themselves need no tables
+
+        start = pl.Series(self.start)
+        columns = {
+            "text": pl.Series(texts, dtype=pl.String).gather(self.text),
+            "start": start.set(start == NO_START, None),
+            "end": pl.Series(self.end),
+            "distance": pl.Series(self.distance),
+            "strand": pl.Series(STRANDS).gather(self.strand),
+            "pattern": pl.Series(patterns, dtype=pl.String).gather(self.pattern),
+        }
+        if self.cigar is not None:
+            columns["cigar"] = pl.Series(self.cigar, dtype=pl.String)
+        return pl.DataFrame(columns)
+
+
+def concatenate(parts: Sequence[Hits]) -> Hits:
+    """Hits of several texts, in the order given."""
+    cigars = [part.cigar for part in parts if part.cigar is not None]
+
+    def joined(name: str, dtype: type) -> NDArray[Any]:
+        return np.concatenate([np.empty(0, dtype), *(getattr(part, name) for part in parts)])
+
+    return Hits(
+        text=joined("text", np.int32),
+        start=joined("start", np.int64),
+        end=joined("end", np.int64),
+        distance=joined("distance", np.int32),
+        strand=joined("strand", np.uint8),
+        pattern=joined("pattern", np.int32),
+        cigar=[one for cigar in cigars for one in cigar] if cigars else None,
+    )

@@ -1,0 +1,52 @@
+"""What the solvers take: letters as base codes, one or several, from files or from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.sequence_files import read_batches
+from trie.codes import GAP, encode
+
+Letters = bytes | str | NDArray[np.uint8]
+Codes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A named sequence: the first word of its header, and base codes (uint8, ``trie.codes``)."""
+
+    name: str
+    codes: Codes
+
+
+def records(path: str, on_bytes: Callable[[int], None] | None = None) -> Iterator[Record]:
+    """The records of a sequence file one by one, so that memory holds the longest, not all.
+
+    ``-`` is standard input; DataError names file, record and position of what cannot be read.
+    """
+    for batch in read_batches([path], batch_bases=1, on_bytes=on_bytes):
+        for i, name in enumerate(batch.names):
+            yield Record(name, batch.bases[batch.offsets[i] : batch.offsets[i + 1]])
+
+
+def as_records(sequences: Letters | Sequence[Letters]) -> list[Record]:
+    """One sequence of letters, or several, as records named by their number.
+
+    InvalidBaseError (a ValueError) at a byte that is no base and no ambiguity letter.
+    """
+    several: Iterable[Letters]
+    if isinstance(sequences, bytes | bytearray | memoryview | str | np.ndarray):
+        several = [sequences]  # type: ignore[list-item]
+    else:
+        several = sequences
+    return [Record(str(i), encode(letters)) for i, letters in enumerate(several)]
+
+
+def reverse_complement(codes: Codes) -> Codes:
+    """The reverse complement of base codes; a gap code stays one."""
+    turned = codes[::-1]
+    return np.where(turned < GAP, 3 - turned, GAP).astype(np.uint8)
