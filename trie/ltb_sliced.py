@@ -1,0 +1,220 @@
+"""The Levenshtein Tree Bitmap on the CPU, bit-sliced: 64 W symbols of the text a step, depth first.
+
+The automaton turned on its side. Instead of the set of states after each symbol, a state's set of
+symbols: bit p of E[d] says that the state (v, d) is active after symbol p. Then
+
+    P[d]  = E[d] << 1                      active before symbol p; the root's P[0] is all ones
+    E[d]  = P[d] of the parent      where p is the symbol x that leads to v               K
+          | P[d - 1] of the parent  where it is not (a gap code never is)                 S
+          | P[d - 1] of v                                                                 I
+
+and a descent of the trie needs the P of its path only: (k + 1) (D + 1) vectors of W words, however
+large the dictionary. A subtrie is left where no state of its root is active at any of the 64 W
+symbols, so the work is never more than that of the states that are active. Bits are cleared at the
+first symbol of a read, where only the root is active before: reads never join, and short
+ones share a block.
+
+    match bit d + k - h    |=  E[d] of a node at depth h >= d + k - D                  (equation 4)
+    mismatch bit h + 1     |=  P[0] of a node at depth h < k, where no child's symbol stands
+
+A block begins k + D - 1 symbols before the first that it answers for: no run of the automaton that
+left (root, 0) is longer. Cost: about 10 (D + 1) W operations for each node of the trie (not
+trie-node) that is active in the block, and as much for each of its children.
+"""
+
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from trie.intrinsics import popcount, trailing_zeros
+from trie.ltb_vectors import EXACT, STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, W
+
+SYMBOLS: Final = 64 * W
+"""Symbols a block."""
+
+_PLANES: Final = 6
+
+
+@njit(cache=True, nogil=True)
+def _slice(bases, offsets, read, first, stop, planes):  # type: ignore[no-untyped-def]
+    """The bit planes from ``first`` on: in the read of the one before; no gap code; A, C, G, T."""
+    planes[:] = 0
+    for p in range(stop - first):
+        word = p >> 6
+        bit = np.uint64(1) << np.uint64(p & 63)
+        base = bases[first + p]
+        if base < 4:
+            planes[W + word] |= bit
+            planes[(2 + base) * W + word] |= bit
+        while offsets[read + 1] <= first + p:
+            read += 1
+        if offsets[read] != first + p:
+            planes[word] |= bit
+
+
+@njit(cache=True, nogil=True)
+def _root(levels, planes, before):  # type: ignore[no-untyped-def]
+    """P of the root: (root, 0) always, (root, d) once d symbols of the read have been seen."""
+    for w in range(W):
+        before[w] = ~np.uint64(0)
+    for d in range(1, levels):
+        carry = np.uint64(0)
+        for w in range(W):
+            word = before[(d - 1) * W + w]
+            before[d * W + w] = ((word << np.uint64(1)) | carry) & planes[w]
+            carry = word >> np.uint64(63)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _step(levels, before, above, below, planes, letter, states):  # type: ignore[no-untyped-def]
+    """The states of a child, and its own row of ``before`` (trie/ltb_vectors.py)."""
+    if levels == 2:
+        return STEP_2(before, above, below, planes, letter, states)
+    if levels == 3:
+        return STEP_3(before, above, below, planes, letter, states)
+    if levels == 4:
+        return STEP_4(before, above, below, planes, letter, states)
+    if levels == 5:
+        return STEP_5(before, above, below, planes, letter, states)
+    return STEP_1(before, above, below, planes, letter, states)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _children(inmaps, exmaps, node, path, depth):  # type: ignore[no-untyped-def]
+    """Which of the four children the trie has: of a node ``path`` below the trie-node, bits 0-3."""
+    inside = depth % np.uint64(3)
+    if inside == np.uint64(0):
+        found = np.uint64(inmaps[node] >> np.uint32(1))
+    elif inside == np.uint64(1):
+        found = np.uint64(inmaps[node] >> np.uint32(5)) >> (np.uint64(4) * path)
+    else:
+        found = exmaps[node] >> (np.uint64(4) * path)
+    return found & np.uint64(15)
+
+
+@njit(cache=True, nogil=True)
+def _miss(children, planes, before, row, missed, depth):  # type: ignore[no-untyped-def]
+    """Tell where level 0 stands at a node and no child is on the symbol."""
+    for w in range(W):
+        covered = ~planes[W + w]
+        for x in range(4):
+            if (children >> np.uint64(x)) & np.uint64(1):
+                covered |= planes[(2 + x) * W + w]
+        missed[depth * W + w] |= before[row + np.uint64(w)] & ~covered
+
+
+@njit(cache=True, nogil=True)
+def _descend(  # type: ignore[no-untyped-def]
+    inmaps, exmaps, prefix_sums, k, distance, planes, before, states, nodes, paths, left, matched,
+    missed,
+):  # fmt: skip
+    """Walk the trie over one block: fill in the planes of ``matched`` and ``missed``.
+
+    before uint64[(k + 1) (D + 1) W]: P of the nodes of the path. nodes uint64[k + 1]: the
+    trie-node of each depth. paths: the symbols since the trie-node's own depth. left: the children
+    still to be visited. matched uint64[(D + 1) W], missed uint64[(k + 1) W].
+    """
+    one = np.uint64(1)
+    levels = distance + 1
+    row = np.uint64(levels * W)
+    length = np.uint64(k)
+    near = np.uint64(k - distance)
+    depth = np.uint64(0)
+    nodes[0] = 0
+    paths[0] = 0
+    children = _children(inmaps, exmaps, np.uint64(0), np.uint64(0), depth)
+    _miss(children, planes, before, np.uint64(0), missed, 1)
+    while True:
+        if children == np.uint64(0):
+            if depth == np.uint64(0):
+                break
+            depth -= one
+            children = left[depth]
+            continue
+        x = np.uint64(trailing_zeros(children))
+        children &= children - one
+        below = (depth + one) * row
+        found = _step(
+            levels, before, below - row, below, planes, (x + np.uint64(2)) * np.uint64(W), states
+        )
+        if found == np.uint64(0):
+            continue
+        path = np.uint64(4) * paths[depth] + x
+        node = nodes[depth]
+        if depth + one >= near:
+            short = np.int64(length - depth) - 1
+            for at in range((levels - short) * W):
+                matched[short * W + at] |= states[at]
+            if short == 0:
+                continue
+        left[depth] = children
+        if depth % np.uint64(3) == np.uint64(2):
+            node = np.uint64(prefix_sums[node]) + popcount(exmaps[node] & ((one << path) - one))
+            path = np.uint64(0)
+        depth += one
+        nodes[depth] = node
+        paths[depth] = path
+        children = _children(inmaps, exmaps, node, path, depth)
+        if found & np.uint64(EXACT) and children != np.uint64(15):
+            _miss(children, planes, before, below, missed, depth + one)
+
+
+@njit(cache=True, nogil=True)
+def _spread_out(planes, plane, bit, begin, end, first, bitmaps):  # type: ignore[no-untyped-def]
+    """OR ``bit`` into the bitmaps of the symbols set in a plane, of those in [begin, end)."""
+    for w in range(begin >> 6, (end + 63) >> 6):
+        word = planes[plane * W + w]
+        if 64 * w < begin:
+            word &= ~np.uint64(0) << np.uint64(begin - 64 * w)
+        while word:
+            p = 64 * w + np.int64(trailing_zeros(word))
+            if p >= end:
+                break
+            bitmaps[first + p] |= bit
+            word &= word - np.uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def run_sliced(  # type: ignore[no-untyped-def]
+    inmaps, exmaps, prefix_sums, level_offsets, k, distance, bases, offsets, read, warm, start,
+    stop, matches, mismatches,
+):  # fmt: skip
+    """Fill in the bitmaps of the symbols [start, stop), which hold 0; as ``run_active``."""
+    levels = distance + 1
+    overlap = k + distance - 1
+    planes = np.empty(_PLANES * W, dtype=np.uint64)
+    before = np.zeros((k + 1) * levels * W, dtype=np.uint64)
+    states = np.empty(levels * W, dtype=np.uint64)
+    nodes = np.zeros(k + 1, dtype=np.uint64)
+    paths = np.zeros(k + 1, dtype=np.uint64)
+    left = np.zeros(k + 1, dtype=np.uint64)
+    matched = np.empty(levels * W, dtype=np.uint64)
+    missed = np.empty((k + 1) * W, dtype=np.uint64)
+    first = warm
+    begin = start
+    while begin < stop:
+        end = min(first + SYMBOLS, stop)
+        while offsets[read + 1] <= first:
+            read += 1
+        _slice(bases, offsets, read, first, end, planes)
+        matched[:] = 0
+        missed[:] = 0
+        _root(levels, planes, before)
+        _descend(
+            inmaps, exmaps, prefix_sums, k, distance, planes, before, states, nodes, paths, left,
+            matched, missed,
+        )  # fmt: skip
+        for e in range(levels):
+            bit = np.uint32(1) << np.uint32(e)
+            _spread_out(matched, e, bit, begin - first, end - first, first, matches)
+        for h in range(1, k + 1):
+            bit = np.uint32(1) << np.uint32(h)
+            _spread_out(missed, h, bit, begin - first, end - first, first, mismatches)
+        begin = end
+        first = max(end - overlap, warm)
