@@ -10,6 +10,7 @@ single children. The layout and the kernels are in ``trie.hybrid_nodes``.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import NoReturn
@@ -17,16 +18,23 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trie import hybrid_nodes
+from trie import hybrid_merge, hybrid_nodes
 from trie.codes import check_k
 from trie.hybrid_nodes import FREED, KMERS, MARGIN, STARTED, STATE, USED
 from trie.parallel import run_all, split_range, usable_cores
-from trie.shards import SHARDS, SMALL, as_codes, check_range, cut_between_shards, group
+from trie.shards import SHARDS, SMALL, as_codes, check_range, group
 from trie.tree_bitmap import TreeBitmap, allocate
 
 # of a shard's pool; a cache line more than a power of two, lest all roots compete for one cache set
 FIRST_WORDS = 512 + 8
 SMALL_POOL = 4096
+NOT_ASCENDING = "the k-mers of a run do not ascend"
+# words that a k-mer may take in a new tree; a pool that proves too small is written again
+FIRST_WORDS_EACH = 2.0
+# ascending k-mers are merged in a linear pass from so many on, if the shard holds no more than so
+# many times as many: a search takes about ten times as long as a k-mer passed by
+MERGED_FROM = 256
+MERGED_SHARE = 8
 
 
 class HybridTreeBitmap:
@@ -69,20 +77,59 @@ class HybridTreeBitmap:
         new = np.empty(codes.size, dtype=np.bool_)
         if codes.size < SMALL or 4**self.k <= SMALL:  # grouping would cost more than it gives
             check_range(codes, self.k)
-            self._insert_range(codes, new, None, 0, codes.size)
+            self._insert(codes, new, SHARDS)
             return new
         threads = threads or usable_cores()
         # shard by shard also on one thread: what a shard touches stays in the cache
         grouped, bounds, order = group(codes, self.k, threads, noting_order=True)
-        ranges = pairwise(cut_between_shards(bounds, 8 * threads))
+        add = self._insert_into_shard if order is not None else self._merge_into_shard
         run_all(
-            [partial(self._insert_range, grouped, new, bounds, a, b) for a, b in ranges], threads
+            [
+                partial(add, shard, grouped[a:b], new[a:b])
+                for shard, (a, b) in enumerate(pairwise(bounds))
+                if b > a
+            ],
+            threads,
         )
         if order is None:
             return new
         in_old_order = np.empty_like(new)
         in_old_order[order] = new
         return in_old_order
+
+    def merge(self, runs: Sequence[ArrayLike], threads: int | None = None) -> None:
+        """Add ascending runs of k-mers (uint64[n] each; repeats allowed, also between runs).
+
+        Much faster than ``insert`` for runs that are long for the tree: a shard that they add an
+        eighth to is written anew in one linear pass (trie/hybrid_merge.py), shards in parallel.
+        Raises ValueError if a run does not ascend or a code is not below 4**k, and adds nothing.
+        """
+        threads = threads or usable_cores()
+        codes = [run for run in map(as_codes, runs) if run.size]
+        if self.k < 3:
+            for run in codes:
+                check_range(run, self.k)
+                if np.any(run[1:] < run[:-1]):
+                    raise ValueError(NOT_ASCENDING)
+            for run in codes:
+                self._insert_tiny(run)
+            return
+        cut = []
+        for run in codes:
+            grouped = group(run, self.k, threads, noting_order=False)
+            if grouped.codes is not run:
+                raise ValueError(NOT_ASCENDING)
+            cut.append(grouped.bounds)
+        sizes = sum((np.diff(bounds) for bounds in cut), start=np.zeros(SHARDS, np.int64))
+        # the most work first, so that the cores end together
+        work = np.argsort(-(sizes + self._state[:, KMERS]))
+        nobody_asks = np.empty(0, dtype=np.bool_)
+
+        def merge_shard(shard: int) -> None:
+            parts = [run[b[shard] : b[shard + 1]] for run, b in zip(codes, cut, strict=True)]
+            self._merge_into_shard(shard, hybrid_merge.joined(parts), nobody_asks)
+
+        run_all([partial(merge_shard, int(shard)) for shard in work if sizes[shard]], threads)
 
     def _insert_tiny(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         check_range(codes, self.k)
@@ -92,23 +139,53 @@ class HybridTreeBitmap:
         self._tiny[distinct] = True
         return new
 
-    def _insert_range(
-        self,
-        codes: NDArray[np.uint64],
-        new: NDArray[np.bool_],
-        bounds: NDArray[np.int64] | None,
-        start: int,
-        stop: int,
+    def _insert_into_shard(
+        self, shard: int, codes: NDArray[np.uint64], new: NDArray[np.bool_]
     ) -> None:
-        """Insert codes[start:stop]; ``bounds`` says where each shard's end if they are grouped."""
-        pools = (self._addresses, self._sizes, self._state)
+        """Insert codes of one shard, in any order."""
+        self._insert(codes, new, 1)
+
+    def _merge_into_shard(
+        self, shard: int, codes: NDArray[np.uint64], new: NDArray[np.bool_]
+    ) -> None:
+        """Insert ascending codes of one shard; ``new`` is empty if nobody asks which were new."""
+        state = self._state[shard]
+        held = int(state[KMERS])
+        if codes.size < MERGED_FROM or MERGED_SHARE * codes.size < held:
+            self._insert(codes, new if new.size else np.empty(codes.size, np.bool_), 1)
+            return
+        old = self._pool_of(shard)
+        kmers = held + codes.size
+        each = int(state[USED] - state[FREED]) / held if held else FIRST_WORDS_EACH
         while True:
-            start = hybrid_nodes.insert(codes, new, start, stop, self.k, *pools)
-            if start == stop:
+            # what is never touched takes no memory, and is given back below
+            pool = np.empty(int(1.5 * each * kmers) + hybrid_merge.SLACK, dtype=np.uint64)
+            fresh = np.zeros(STATE, dtype=np.int64)
+            if hybrid_merge.rebuild(old, state, codes, 0, codes.size, new, pool, self.k, fresh):
+                break
+            each *= 2
+        pool.resize(int(fresh[USED]) + MARGIN, refcheck=False)
+        self._replace(shard, pool)
+        self._state[shard] = fresh
+
+    def _insert(self, codes: NDArray[np.uint64], new: NDArray[np.bool_], shards: int) -> None:
+        """Insert codes, in any order, of about so many shards."""
+        pools = (self._addresses, self._sizes, self._state)
+        start = 0
+        while True:
+            start = hybrid_nodes.insert(codes, new, start, codes.size, self.k, *pools)
+            if start == codes.size:
                 return
             shard = int(codes[start]) >> (2 * (self.k - 3))
-            to_come = (stop - start) // SHARDS if bounds is None else int(bounds[shard + 1]) - start
-            self._grow(shard, to_come)
+            self._grow(shard, (codes.size - start) // shards)
+
+    def _pool_of(self, shard: int) -> NDArray[np.uint64]:
+        return self._grown_pools.get(shard, self._first_pools[shard])
+
+    def _replace(self, shard: int, pool: NDArray[np.uint64]) -> None:
+        self._grown_pools[shard] = pool
+        self._sizes[shard] = pool.size
+        self._addresses[shard] = pool.__array_interface__["data"][0]
 
     def _grow(self, shard: int, to_come: int) -> None:
         """Half as much room again as is in use; more in a small tree or for a large batch."""
@@ -116,11 +193,8 @@ class HybridTreeBitmap:
         live = int(state[USED] - state[FREED])
         room = max(live // 2, min(live, SMALL_POOL), min(3 * to_come, 4 * live))
         pool = np.empty(live + room + 2 * MARGIN, dtype=np.uint64)
-        old = self._grown_pools.get(shard, self._first_pools[shard])
-        hybrid_nodes.move(old, pool, self.k, state)
-        self._grown_pools[shard] = pool
-        self._sizes[shard] = pool.size
-        self._addresses[shard] = pool.__array_interface__["data"][0]
+        hybrid_nodes.move(self._pool_of(shard), pool, self.k, state)
+        self._replace(shard, pool)
 
     def to_tree_bitmap(self, threads: int | None = None) -> TreeBitmap:
         """The snapshot: every shard writes its nodes level by level to where they belong.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +19,18 @@ from numpy.typing import NDArray
 from streamer.targets import Dictionary
 from trie.codes import with_reverse_complements
 from trie.hybrid_tree import HybridTreeBitmap
+from trie.shards import sort_unique
 from trie.tree_bitmap import TreeBitmap
 
 FIRST_SNAPSHOT = 4_096
 GROWTH = 4
 LAG = 2
 # k-mers that may wait to be merged, 8 bytes each: an engine that is faster is held back
-QUEUED_KMERS = 32_000_000
+QUEUED_KMERS = 1 << 27
 KMERS_A_THREAD = 1 << 15
+
+Runs = list[tuple[NDArray[np.uint64], bool]]
+"""K-mers, and whether they ascend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,10 @@ class TreeWorker:
         self._threads = threads
         # one thread: the tree has one writer, and merges and snapshots stay in order
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tree")
-        self._merges: deque[tuple[int, Future[None]]] = deque()
+        self._merges: deque[Future[None]] = deque()
+        # the runs that the next merge will take, while it has not begun
+        self._open: Runs | None = None
+        self._lock = Lock()
         self._waiting = 0
         self._pending = 0
         self._held = dictionary.codes.size
@@ -94,20 +102,37 @@ class TreeWorker:
         self._check_merges(all_of_them=True)
 
     def _submit(self, codes: NDArray[np.uint64], ascending: bool) -> None:
-        self._merges.append((codes.size, self._thread.submit(self._merge, codes, ascending)))
-        self._waiting += codes.size
+        with self._lock:
+            if self._open is None:
+                self._open = []
+                self._merges.append(self._thread.submit(self._merge, self._open))
+            self._open.append((codes, ascending))
+            self._waiting += codes.size
         self._check_merges()
 
-    def _merge(self, codes: NDArray[np.uint64], ascending: bool) -> None:
-        if self._both:
-            codes = with_reverse_complements(codes, self._tree.k)
-        if self._both or not ascending:
-            codes = np.sort(codes)
+    def _merge(self, runs: Runs) -> None:
+        """Merge everything that has come since the merge before: the slower, the more at once."""
+        with self._lock:
+            if self._open is runs:
+                self._open = None
+        total = sum(codes.size for codes, _ in runs)
         # many threads on little work would only keep the engine from the interpreter
-        threads = max(1, min(self._threads, codes.size // KMERS_A_THREAD))
-        self._tree.insert(codes, threads=threads)
+        threads = max(1, min(self._threads, total // KMERS_A_THREAD))
+        ready = []
+        for codes, ascending in runs:
+            if self._both:
+                codes = with_reverse_complements(codes, self._tree.k)
+            if self._both or not ascending:
+                codes = sort_unique(codes, self._tree.k, threads)
+            ready.append(codes)
+        self._tree.merge(ready, threads=threads)
+        with self._lock:
+            self._waiting -= total
 
     def _emit(self, version: int) -> Future[VersionedSnapshot]:
+        with self._lock:
+            # what comes later is for later snapshots
+            self._open = None
         return self._thread.submit(
             lambda: VersionedSnapshot(self._tree.to_tree_bitmap(threads=self._threads), version)
         )
@@ -118,8 +143,6 @@ class TreeWorker:
         Waits where more k-mers are queued than memory should hold.
         """
         while self._merges and (
-            all_of_them or self._waiting > QUEUED_KMERS or self._merges[0][1].done()
+            all_of_them or self._waiting > QUEUED_KMERS or self._merges[0].done()
         ):
-            size, merge = self._merges.popleft()
-            self._waiting -= size
-            merge.result()
+            self._merges.popleft().result()

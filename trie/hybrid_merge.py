@@ -1,0 +1,333 @@
+"""Merge ascending k-mers into a shard of the Hybrid Tree Bitmap in one linear pass.
+
+The old nodes are read depth-first, which gives their k-mers in ascending order; those are joined
+with the new ones, and the nodes of both are written one behind the other to a new pool:
+
+    old pool --list--> codes  \\
+                               join --> codes --build--> new pool
+    new k-mers         codes  /
+
+No k-mer is searched for. ``build`` keeps the nodes on the way to the last k-mer open: their exmaps,
+and the words of the children that they have so far. A k-mer hangs from the deepest node that it
+shares with the one before or the one after it. A node that the next k-mer does not share is
+complete: it is written with the size that it needs, and its offset becomes a word of its parent.
+So children stand before their parents, and each word is written once, in order.
+
+The steps hand on blocks of 1,024 codes, which stay in the first-level cache. On one core of a
+server a k-mer passes in about 12 ns: 5 to list an old one, 3 to join (without a branch), 8 to
+build, half of them branches missed where nodes end; inserting it took 45 to 95. A k-mer moves 8 to
+24 bytes in and as many out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from trie.hybrid_nodes import CAPACITY, KMERS, STARTED, TAIL, USED
+from trie.intrinsics import leading_zeros, trailing_zeros
+from trie.tree_bitmap import leaf_inmap
+
+BLOCK = 1024
+LEVELS = 12
+# words that a block may add: two k-mers may need a chain of nodes of their own down to the last
+# level, at most 4 words each, and the nodes that were open may be full
+SLACK = 20 * BLOCK + 66 * LEVELS
+
+# the smallest size class for each number of children
+CLASS_OF = np.searchsorted(CAPACITY, np.arange(65)).astype(np.uint64)
+SIZE_OF = CAPACITY.astype(np.uint64)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _inmap_of(exmap):  # type: ignore[no-untyped-def]
+    """The inmap of an inner node: itself, and the way to each child of its exmap."""
+    x = exmap | (exmap >> np.uint64(2))
+    x = (x | (x >> np.uint64(1))) & np.uint64(0x1111111111111111)
+    x = (x | (x >> np.uint64(3))) & np.uint64(0x0303030303030303)
+    x = (x | (x >> np.uint64(6))) & np.uint64(0x000F000F000F000F)
+    x = (x | (x >> np.uint64(12))) & np.uint64(0x000000FF000000FF)
+    x = (x | (x >> np.uint64(24))) & np.uint64(0xFFFF)
+    y = x | (x >> np.uint64(2))
+    y = (y | (y >> np.uint64(1))) & np.uint64(0x1111)
+    y = (y | (y >> np.uint64(3))) & np.uint64(0x0303)
+    y = (y | (y >> np.uint64(6))) & np.uint64(0xF)
+    return np.uint64(1) | (y << np.uint64(1)) | (x << np.uint64(5))
+
+
+@njit(cache=True, nogil=True)
+def _list(pool, k, depth, left, place, prefix, block):  # type: ignore[no-untyped-def]
+    """The next k-mers of a tree, up to BLOCK, ascending: (how many, the depth to go on with).
+
+    ``left``, ``place``, ``prefix`` hold for every level above ``depth`` the node being read: the
+    bits of its exmap to come, where their words begin, the symbols that lead to it. Depth 0: the
+    end.
+    """
+    one = np.uint64(1)
+    six = np.uint64(6)
+    last = np.uint64(k // 3)
+    symbols = np.uint64(k % 3)
+    full = np.uint64(BLOCK - 16)
+    found = np.uint64(0)
+    rest = left[depth - one]
+    at = place[depth - one]
+    while found <= full:
+        if rest == 0:
+            depth -= one
+            if depth == 0:
+                break
+            rest = left[depth - one]
+            at = place[depth - one]
+        elif depth < last:
+            word = pool[at]
+            at += one
+            if word & TAIL:
+                block[found] = word ^ TAIL
+                found += one
+                rest &= rest - one
+            else:
+                left[depth - one] = rest & (rest - one)
+                place[depth - one] = at
+                prefix[depth] = (prefix[depth - one] << six) | np.uint64(trailing_zeros(rest))
+                rest = pool[word]
+                at = word + np.uint64(2)
+                depth += one
+        else:
+            code = (prefix[depth - one] << six) | np.uint64(trailing_zeros(rest))
+            rest &= rest - one
+            if symbols == 0:
+                block[found] = code
+                found += one
+            else:
+                leaves = pool[at] >> np.uint64(1 if symbols == 1 else 5)
+                at += one
+                code <<= np.uint64(2) * symbols
+                while leaves != 0:
+                    block[found] = code | np.uint64(trailing_zeros(leaves))
+                    leaves &= leaves - one
+                    found += one
+    if depth != 0:
+        left[depth - one] = rest
+        place[depth - one] = at
+    return found, depth
+
+
+@njit(cache=True, nogil=True)
+def _join(old, i, stop_i, ended, codes, j, stop_j, new, previous, out):  # type: ignore[no-untyped-def]
+    """Join old[i:stop_i] and codes[j:stop_j] until ``out`` is full or more of the old is needed.
+
+    ended: the old ones end with stop_i. new[j] becomes whether a code is neither among the old
+    nor a repeat, unless ``new`` is empty; previous: the last code given out. Equal codes may
+    come twice. (i, j, how many, the last code.)
+    """
+    one = np.uint64(1)
+    found = np.uint64(0)
+    limit = np.uint64(out.size)
+    noted = new.size > 0
+    while True:
+        # as many steps as neither side can end in, without looking
+        steps = min(limit - found, min(stop_i - i, stop_j - j))
+        if steps == 0:
+            break
+        for _ in range(steps):
+            a = old[i]
+            b = codes[j]
+            code = min(a, b)
+            if noted:
+                new[j] = (b < a) & (b != previous)  # settled when j moves on
+                previous = code
+            out[found] = code
+            found += one
+            i += np.uint64(a <= b)
+            j += np.uint64(b <= a)
+    if i == stop_i and ended:
+        count = min(stop_j - j, limit - found)
+        for n in range(count):
+            out[found + n] = codes[j + n]
+        if noted:
+            for n in range(j, j + count):
+                new[n] = codes[n] != previous
+                previous = codes[n]
+        j += count
+        found += count
+    elif j == stop_j:
+        count = min(stop_i - i, limit - found)
+        for n in range(count):
+            out[found + n] = old[i + n]
+        i += count
+        found += count
+    return i, j, found, previous
+
+
+@njit(cache=True, nogil=True)
+def _levels(codes, k, held, levels):  # type: ignore[no-untyped-def]
+    """levels[i] = the deepest level on which codes[i] and the code before it have the same node.
+
+    held: the code before the first. A loop without a branch, for vectors of codes.
+    """
+    short = np.uint64(64 - 2 * k)
+    before = held
+    for i in range(codes.size):
+        code = codes[i]
+        unlike = np.uint64(leading_zeros(code ^ before)) - short
+        levels[i] = np.uint8((unlike * np.uint64(43)) >> np.uint64(8))  # a sixth, below 64
+        before = code
+
+
+@njit(cache=True, nogil=True)
+def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state):  # type: ignore[no-untyped-def]
+    """Give ``held`` and all codes but the last their places; close the nodes that are complete.
+
+    held: the code that waits for the one after it, shared: the level to which it shared its nodes
+    with the one before it; both are returned for the next block. levels: of ``_levels``.
+    ``exmaps`` and ``counts`` (of children) are those of the node that is open on each level,
+    ``children`` holds its words, 64 a level. The first code of a shard is counted by its end.
+    """
+    # unsigned throughout: a signed index is checked for its sign
+    one = np.uint64(1)
+    eight = np.uint64(8)
+    bottom = np.uint64(k // 3 - 1)
+    bare = k % 3 == 0
+    symbols = k % 3
+    wide = np.uint64(2 * (k - 3))
+    used = np.uint64(state[USED])
+    kmers = state[KMERS]
+    for i in range(np.uint64(codes.size)):
+        code = codes[i]
+        if code == held:
+            continue
+        following = np.uint64(levels[i])
+        state[np.uint64(STARTED + 1) + following] += 1
+        kmers += 1
+        level = min(max(shared, following), bottom)
+        number = counts[level]
+        at = (level << np.uint64(6)) + number
+        if shared > bottom:
+            children[at - one] |= np.uint64(leaf_inmap(held, symbols))
+        else:
+            word = TAIL | held
+            if level == bottom:
+                word = np.uint64(leaf_inmap(held, symbols))
+            children[at] = word
+            exmaps[level] |= one << ((held >> (wide - np.uint64(6) * level)) & np.uint64(63))
+            counts[level] = number + one
+        while level > following:
+            exmap = exmaps[level]
+            number = counts[level]
+            if bare and level == bottom:
+                number = np.uint64(0)
+            exmaps[level] = 0
+            counts[level] = 0
+            size_class = CLASS_OF[number]
+            pool[used] = exmap
+            pool[used + one] = (size_class << np.uint64(32)) | _inmap_of(exmap)
+            first = np.uint64(0)
+            node = used + np.uint64(2)
+            at = level << np.uint64(6)
+            while first < number:
+                # what is too much is written over by the next node
+                for n in range(eight):
+                    pool[node + n] = children[at + n]
+                node += eight
+                at += eight
+                first += eight
+            level -= one
+            at = counts[level]
+            children[(level << np.uint64(6)) + at] = used
+            exmaps[level] |= one << ((held >> (wide - np.uint64(6) * level)) & np.uint64(63))
+            counts[level] = at + one
+            used += np.uint64(2) + SIZE_OF[size_class]
+        shared = following
+        held = code
+    state[USED] = used
+    state[KMERS] = kmers
+    return held, shared
+
+
+@njit(cache=True, nogil=True)
+def rebuild(old, old_state, codes, start, stop, new, pool, k, state):  # type: ignore[no-untyped-def]
+    """Write the nodes of a shard and of codes[start:stop] to ``pool``; False if it is too small.
+
+    codes: ascending, of this shard only; new: bool[n], becomes which were not there, or empty.
+    ``state`` (zeros at first) becomes that of the new pool. The old pool stays as it is.
+    """
+    left = np.zeros(LEVELS, dtype=np.uint64)
+    place = np.zeros(LEVELS, dtype=np.uint64)
+    prefix = np.zeros(LEVELS, dtype=np.uint64)
+    exmaps = np.zeros(LEVELS, dtype=np.uint64)
+    counts = np.zeros(LEVELS, dtype=np.uint64)
+    children = np.empty(64 * LEVELS, dtype=np.uint64)
+    levels = np.empty(BLOCK, dtype=np.uint8)
+    block = np.empty(BLOCK, dtype=np.uint64)
+    joined = np.empty(BLOCK, dtype=np.uint64)
+    depth = np.uint64(0)
+    if old_state[USED]:
+        depth = np.uint64(1)
+        left[0] = old[0]
+        place[0] = 2
+    root_words = 2 + CAPACITY[0 if k == 3 else 1]
+    state[USED] = root_words
+    held = ~np.uint64(0)
+    shared = np.uint64(0)
+    previous = held
+    i = stop_i = np.uint64(0)
+    j = np.uint64(start)
+    end = np.uint64(stop)
+    while True:
+        if i == stop_i and depth != 0:
+            i = np.uint64(0)
+            stop_i, depth = _list(old, k, depth, left, place, prefix, block)
+        i, j, found, previous = _join(
+            block, i, stop_i, depth == 0, codes, j, end, new, previous, joined
+        )
+        if found == 0 and depth == 0:
+            break
+        if state[USED] + SLACK > pool.size:
+            return False
+        first = np.uint64(0)
+        if held == ~np.uint64(0) and found != 0:
+            held = joined[0]
+            first = np.uint64(1)
+        part = joined[first:found]
+        _levels(part, k, held, levels)
+        held, shared = _build(part, levels, k, held, shared, exmaps, counts, children, pool, state)
+    # a code that shares nothing but the root places the last one, and closes all other nodes
+    joined[0] = ~held
+    levels[0] = 0
+    _build(joined[:1], levels, k, held, shared, exmaps, counts, children, pool, state)
+    pool[0] = exmaps[0]
+    pool[1] = (CLASS_OF[root_words - 2] << np.uint64(32)) | _inmap_of(exmaps[0])
+    if root_words > 2:
+        pool[2] = children[0]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _join_two(one, other, out):  # type: ignore[no-untyped-def]
+    """Join two ascending arrays; how many codes: of equal ones in both, one stays."""
+    nothing = np.empty(0, dtype=np.bool_)
+    i, j, found, _ = _join(
+        one, np.uint64(0), np.uint64(one.size), True,
+        other, np.uint64(0), np.uint64(other.size), nothing, np.uint64(0), out,
+    )  # fmt: skip
+    i, j, more, _ = _join(
+        one, i, np.uint64(one.size), True,
+        other, j, np.uint64(other.size), nothing, np.uint64(0), out[found:],
+    )  # fmt: skip
+    return found + more
+
+
+def joined(runs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Ascending runs as one, the shortest first two by two; repeats may stay."""
+    queue = [(run.size, number, run) for number, run in enumerate(runs) if run.size]
+    heapq.heapify(queue)
+    while len(queue) > 1:
+        (size, _, one), (more, _, other) = heapq.heappop(queue), heapq.heappop(queue)
+        out = np.empty(size + more, dtype=np.uint64)
+        out = out[: _join_two(one, other, out)]
+        heapq.heappush(queue, (out.size, -out.size, out))
+    return queue[0][2]
