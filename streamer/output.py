@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, BinaryIO, Literal
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from streamer.errors import StreamerError
 from streamer.reports import Columns
 from streamer.targets import TargetSets
+from trie.codes import decode_kmers
 
 Format = Literal["tsv", "jsonl"]
 
+STRAND_NAMES = pl.Series(["+", "-"])
 EVENT_NAMES = pl.Series(["none", "match", "mismatch"])
 
 
@@ -77,10 +79,14 @@ class RowWriter:
 
 
 class ReportTables:
-    """Puts the names of reads, events and targets into a report's columns of indices."""
+    """Puts the names of reads, events and targets into a report's columns of indices.
 
-    def __init__(self, targets: TargetSets) -> None:
+    k: of the codes in a column ``kmer``.
+    """
+
+    def __init__(self, targets: TargetSets, k: int = 0) -> None:
         self._targets = targets
+        self._k = k
         # -1, no target, picks the null at the end
         self._target_names = pl.Series([*targets.names, None], dtype=pl.String)
 
@@ -101,4 +107,21 @@ class ReportTables:
             return pl.Series(labels, dtype=pl.String).gather(where)
         if column == "best_target":
             return self._target_names.gather(values)
+        if column == "strand":
+            return STRAND_NAMES.gather(values)
+        if column == "kmer":
+            return _distinct(values, lambda codes: decode_kmers(codes, self._k))
+        if column in ("distances", "depths"):
+            return _distinct(values, lambda maps: [_bits_of(int(bits)) for bits in maps])
         return pl.Series(values)
+
+
+def _distinct(values: NDArray[Any], shown: Callable[[NDArray[Any]], list[Any]]) -> pl.Series:
+    """Every value as shown, each distinct one only once."""
+    present, where = np.unique(values, return_inverse=True)
+    return pl.Series(shown(present), dtype=pl.String).gather(where)
+
+
+def _bits_of(bitmap: int) -> str | None:
+    """The set bits, ascending, joined by commas; None if there is none."""
+    return ",".join(str(bit) for bit in range(32) if bitmap >> bit & 1) or None

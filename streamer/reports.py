@@ -1,7 +1,7 @@
-"""The three reports of exact matching, as columns.
+"""The three reports of exact matching and those of approximate matching, as columns.
 
-Each function takes a BatchResult and gives a dict of equally long arrays. Reads and targets are
-indices here; ``streamer.output`` puts in their names.
+Each function takes a BatchResult or an ApproximateResult and gives a dict of equally long arrays.
+Reads and targets are indices here; ``streamer.output`` puts in their names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from streamer.matching.approximate.result import ApproximateResult
 from streamer.matching.result import MATCH, MISMATCH, NONE, BatchResult
 from streamer.targets import TargetSets
 
@@ -18,6 +19,8 @@ Columns = dict[str, NDArray]  # type: ignore[type-arg]
 # the columns of each report, in order
 WINDOW_COLUMNS = ("read", "start", "event", "depth", "target")
 INTERVAL_COLUMNS = ("read", "start", "end", "event", "windows", "target")
+NEAR_COLUMNS = ("read", "start", "end", "distance", "strand", "kmer", "target")
+LTB_COLUMNS = ("read", "end", "distances", "depths")
 READ_COLUMNS = ("read", "length", "windows", "matches", "mismatches", "skipped", "best_target")
 
 _NO_SETS = np.zeros(0, dtype=np.uint32)
@@ -103,6 +106,38 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
         "mismatches": mismatches,
         "skipped": np.maximum(lengths - result.k + 1, 0) - counted,
         "best_target": best,
+    }
+
+
+def near(result: ApproximateResult, *, best: bool = False) -> Columns:
+    """One row an end with a k-mer within the distance, or with ``best`` a row a cluster of ends.
+
+    read int64 (index), start int64, end int64, distance uint8, strand uint8 (0 is ``+``), kmer
+    uint64 (code, as stored), target uint32 (target set).
+    """
+    rows = result.best() if best else slice(None)
+    return {
+        "read": result.read[rows],
+        "start": result.start[rows],
+        "end": result.end[rows],
+        "distance": result.distance[rows],
+        "strand": result.strand[rows],
+        "kmer": result.code[rows],
+        "target": result.target[rows],
+    }
+
+
+def ltb(result: ApproximateResult) -> Columns:
+    """One row an end with a match or a mismatch word (thesis Fig. 31).
+
+    read int64 (index), end int64, distances uint32 (bit e: a k-mer at distance e), depths uint32
+    (bit h + 1: a state of depth h at level 0 without a transition).
+    """
+    return {
+        "read": result.read,
+        "end": result.end,
+        "distances": result.matches,
+        "depths": result.mismatches,
     }
 
 

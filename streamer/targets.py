@@ -79,14 +79,19 @@ class Dictionary:
         return cls(k, strands, np.zeros(0, np.uint64), np.zeros(0, np.uint32), TargetSets.empty())
 
     @classmethod
-    def from_files(cls, paths: Sequence[str], k: int, strands: Strands) -> Dictionary:
+    def from_files(
+        cls, paths: Sequence[str], k: int, strands: Strands, *, as_stored: bool = False
+    ) -> Dictionary:
         """Every window of every record of the files; StreamerError if there is not one.
 
-        A file may be a snapshot that was saved: its k-mers belong to no target.
+        A file may be a snapshot that was saved: its k-mers belong to no target. ``as_stored``: the
+        k-mers as they stand in the records, whatever the strands.
         """
         saved = [path for path in paths if _holds_snapshot(path)]
         dictionary = cls.from_batches(
-            read_batches([path for path in paths if path not in saved]), k, strands
+            read_batches([path for path in paths if path not in saved]),
+            k,
+            "forward" if as_stored else strands,
         )
         for path in saved:
             dictionary = dictionary.with_codes(_saved_codes(path, k, strands))
@@ -106,6 +111,15 @@ class Dictionary:
         sets = np.concatenate((self.sets, np.full(more.size, NO_SET, dtype=np.uint32)))
         order = np.argsort(merged)
         return Dictionary(self.k, self.strands, merged[order], sets[order], self.targets)
+
+    def without_targets(self, strands: Strands) -> Dictionary:
+        """The same k-mers, known as strands ask for it, and no targets."""
+        codes = self.codes
+        if strands != "forward":
+            reverse = with_reverse_complements(codes, self.k)[codes.size :]
+            codes = np.unique(np.minimum(codes, reverse))
+        sets = np.full(codes.size, NO_SET, dtype=np.uint32)
+        return Dictionary(self.k, strands, codes, sets, TargetSets.empty())
 
     @classmethod
     def from_batches(cls, batches: Iterable[ReadBatch], k: int, strands: Strands) -> Dictionary:

@@ -104,6 +104,14 @@ def reverse_complement_code(code, k):  # type: ignore[no-untyped-def]
     return x >> np.uint64(64 - 2 * k)
 
 
+def decode_kmers(codes: NDArray[np.uint64], k: int) -> list[str]:
+    """The letters of many k-mer codes."""
+    shifts = np.arange(2 * (k - 1), -1, -2, dtype=np.uint64)
+    bases = (codes[:, None] >> shifts[None, :]) & np.uint64(3)
+    letters = np.frombuffer(LETTERS, dtype=np.uint8)[bases.astype(np.intp)]
+    return letters.view(f"S{k}").ravel().astype(str).tolist()
+
+
 def with_reverse_complements(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
     """The codes followed by the codes of their reverse complements, uint64[2n]."""
     codes = np.ascontiguousarray(codes, dtype=np.uint64)

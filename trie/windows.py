@@ -147,3 +147,15 @@ def _all_windows(bases, offsets, k, canonical, codes, positions):  # type: ignor
             positions[done + j] = np.int64(block_positions[j])
         done += np.int64(n)
     return done
+
+
+@njit(cache=True, nogil=True)
+def codes_at(bases, starts, k):  # type: ignore[no-untyped-def]
+    """uint64: the codes of the windows of k symbols, without a gap code, at those starts."""
+    codes = np.empty(starts.size, dtype=np.uint64)
+    for j in range(starts.size):
+        code = np.uint64(0)
+        for i in range(k):
+            code = (code << np.uint64(2)) | np.uint64(bases[starts[j] + i])
+        codes[j] = code
+    return codes

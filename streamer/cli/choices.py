@@ -16,6 +16,32 @@ class StrandsChoice(StrEnum):
     BOTH = "both"
 
 
+class KernelChoice(StrEnum):
+    """How windows are looked up, and with a distance how k-mers near by are found."""
+
+    AUTO = "auto"
+    INDEX = "index"
+    WALK = "walk"
+    SHUFFLE = "shuffle"
+    NAIVE = "naive"
+    BUCKETS = "buckets"
+    LANES = "lanes"
+    PIECES = "pieces"
+    SLICED = "sliced"
+    ACTIVE = "active"
+    LTB_NAIVE = "ltb-naive"
+    LTB_EFFICIENT = "ltb-efficient"
+    LTB_QUEUE = "ltb-queue"
+
+
+KERNELS = {
+    "exact": ("auto", "index", "walk", "shuffle", "naive", "buckets"),
+    "levenshtein": ("auto", "pieces", "lanes"),
+    "ltb": ("auto", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue"),
+}
+"""Those of exact matching and of each semantics of a distance."""
+
+
 class DeviceChoice(StrEnum):
     """Where to match."""
 

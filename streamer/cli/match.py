@@ -1,17 +1,19 @@
-"""``streamer match``: exact matching of read files against a dictionary."""
+"""``streamer match``: exact and approximate matching of read files against a dictionary."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from streamer.cli.choices import (
+    KERNELS,
     DeviceChoice,
     DeviceOption,
     FormatChoice,
     FormatOption,
+    KernelChoice,
     OutputOption,
     QuietOption,
     StrandsChoice,
@@ -39,17 +41,11 @@ class Report(StrEnum):
     WINDOWS = "windows"
     INTERVALS = "intervals"
     READS = "reads"
+    ALL = "all"
+    BEST = "best"
 
 
-class KernelChoice(StrEnum):
-    """How windows are looked up."""
-
-    AUTO = "auto"
-    INDEX = "index"
-    WALK = "walk"
-    SHUFFLE = "shuffle"
-    NAIVE = "naive"
-    BUCKETS = "buckets"
+NEAR_REPORTS = (Report.ALL, Report.BEST)
 
 
 class Semantics(StrEnum):
@@ -84,8 +80,14 @@ def match(
         ),
     ] = None,
     report: Annotated[
-        Report, typer.Option("--report", help="One row for each of these.")
-    ] = Report.INTERVALS,
+        Report | None,
+        typer.Option(
+            "--report",
+            help="One row for each of these; with a distance all ends or the best of each cluster. "
+            "Default: intervals, with a distance all.",
+            show_default=False,
+        ),
+    ] = None,
     mode: Annotated[
         Mode | None,
         typer.Option(
@@ -95,20 +97,40 @@ def match(
         ),
     ] = None,
     strands: Annotated[
-        StrandsChoice, typer.Option("--strands", help="Which orientations are one k-mer.")
-    ] = StrandsChoice.CANONICAL,
+        StrandsChoice | None,
+        typer.Option(
+            "--strands",
+            help="Which orientations are one k-mer. Default: canonical; with a distance both, "
+            "for ltb forward.",
+            show_default=False,
+        ),
+    ] = None,
     distance: Annotated[
-        int,
-        typer.Option("--distance", "-D", min=0, max=4, help="Edits allowed; 0 in this version."),
-    ] = 0,
+        int | None,
+        typer.Option(
+            "--distance",
+            "-D",
+            min=0,
+            max=4,
+            help="Find k-mers within so many edits, less than k.",
+            show_default=False,
+        ),
+    ] = None,
     semantics: Annotated[
-        Semantics, typer.Option("--semantics", help="What a distance means.", hidden=True)
-    ] = Semantics.LEVENSHTEIN,
+        Semantics | None,
+        typer.Option(
+            "--semantics",
+            help="What a distance means: levenshtein (default) or ltb, the automaton of the "
+            "Levenshtein Tree Bitmap.",
+            show_default=False,
+        ),
+    ] = None,
     kernel: Annotated[
         KernelChoice,
         typer.Option(
             "--kernel",
-            help="index, or walk over the Tree Bitmap; on CUDA others too. Equal events.",
+            help="index, or walk over the Tree Bitmap; on CUDA shuffle, naive, buckets too. "
+            "With a distance: pieces or lanes; ltb: sliced, active, on CUDA ltb-... Equal results.",
         ),
     ] = KernelChoice.AUTO,
     chunk: Annotated[
@@ -128,7 +150,7 @@ def match(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Match reads against a dictionary of k-mers, exactly.
+    """Match reads against a dictionary of k-mers, exactly or within a distance.
 
     The dictionary is every window of the FASTX records (--dictionary), or grows from the
     reads themselves (--seed). Rows go to standard output.
@@ -139,8 +161,11 @@ def match(
     if chunk < k:
         message = f"--chunk {chunk} is shorter than a k-mer (-k {k})"
         raise UsageError(message)
-    if distance:
-        message = f"--distance {distance}: this version matches exactly, --distance 0"
+    near = _within(k, report, strands, distance, semantics)
+    what = (semantics or Semantics.LEVENSHTEIN).value if near else "exact"
+    if kernel.value not in KERNELS[what]:
+        what = f"--semantics {what}" if near else "exact matching"
+        message = f"--kernel {kernel.value} is not for {what}"
         raise UsageError(message)
     if [*reads, *(dictionary or [])].count("-") > 1:
         message = "standard input (-) can be read only once"
@@ -153,17 +178,47 @@ def match(
     from streamer.targets import Dictionary
 
     chosen_device = choose_device(device.value, quiet=quiet, kernel=kernel.value)
+    if strands is None:
+        forward = semantics is Semantics.LTB
+        near_strands = StrandsChoice.FORWARD if forward else StrandsChoice.BOTH
+        strands = near_strands if near else StrandsChoice.CANONICAL
     with compile_notice(quiet=quiet):
         if dictionary is None:
-            known = Dictionary.empty(k, strands.value)
+            known = Dictionary.empty(k, "forward" if near else strands.value)
         else:
-            known = Dictionary.from_files(dictionary, k, strands.value)
+            known = Dictionary.from_files(dictionary, k, strands.value, as_stored=near)
+        if near:
+            from streamer.cli.match_near import NearJob, match_near
+
+            match_near(
+                NearJob(
+                    reads=reads,
+                    stored=known,
+                    strands=strands.value,
+                    semantics=(semantics or Semantics.LEVENSHTEIN).value,
+                    distance=distance or 0,
+                    best=report is Report.BEST,
+                    mode=chosen_mode.value,
+                    seed=seed or 0,
+                    kernel=kernel.value,
+                    chunk=chunk,
+                    threads=threads,
+                    device=chosen_device,
+                    may_fall_back=device is DeviceChoice.AUTO,
+                    streams=streams,
+                    format_=format_.value,
+                    output=output,
+                    save=save,
+                    quiet=quiet,
+                )
+            )
+            return
         _match_files(
             reads,
             known,
             mode=chosen_mode,
             seed=seed or 0,
-            report=report,
+            report=report or Report.INTERVALS,
             kernel=kernel,
             chunk=chunk,
             threads=threads,
@@ -175,6 +230,36 @@ def match(
             save=save,
             quiet=quiet,
         )
+
+
+def _within(
+    k: int,
+    report: Report | None,
+    strands: StrandsChoice | None,
+    distance: int | None,
+    semantics: Semantics | None,
+) -> bool:
+    """Whether k-mers within a distance are asked for; UsageError for what does not go together."""
+    asked = distance is not None or semantics is not None
+    limit = distance or 0
+    if limit >= k:
+        message = f"--distance {limit} must be less than k (-k {k})"
+        raise UsageError(message)
+    if report is not None and report not in NEAR_REPORTS:
+        if limit or semantics is Semantics.LTB:
+            message = f"--report {report.value} is of exact matching; with a distance: all, best"
+            raise UsageError(message)
+        return False
+    if not asked and report is not None:
+        message = f"--report {report.value} needs --distance"
+        raise UsageError(message)
+    if report is Report.BEST and semantics is Semantics.LTB:
+        message = "--report best is not for --semantics ltb, whose ends have several distances"
+        raise UsageError(message)
+    if asked and strands is StrandsChoice.CANONICAL:
+        message = "--strands canonical has no meaning with a distance: forward or both"
+        raise UsageError(message)
+    return asked
 
 
 def _match_files(
@@ -200,6 +285,7 @@ def _match_files(
     from streamer import reports
     from streamer.cli.progress import progress
     from streamer.matching import Matcher
+    from streamer.matching.matcher import Kernel
     from streamer.output import ReportTables, RowWriter
     from streamer.prefetch import prefetched
     from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
@@ -215,7 +301,7 @@ def _match_files(
         known,
         mode=mode.value,
         seed_bases=seed,
-        kernel=kernel.value,
+        kernel=cast(Kernel, kernel.value),
         chunk=chunk,
         threads=threads,
         device=device,

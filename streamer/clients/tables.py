@@ -17,7 +17,7 @@ from streamer.clients.messages import (
     Status,
 )
 from streamer.wire import NO_TARGET
-from trie.codes import LETTERS
+from trie.codes import decode_kmers
 
 _INTERVALS = ("read", "start", "end", "event", "windows", "target", "batch")
 _TOTALS = (
@@ -91,7 +91,7 @@ def table(message: BatchMessage | Beat | Status) -> pl.DataFrame:
             "read": _names(origin.names, message.read),
             "start": message.start,
             "end": message.start + origin.k,
-            "kmer": _letters(message.code, origin.k),
+            "kmer": decode_kmers(message.code, origin.k),
         }
     elif isinstance(message, ReadSummaries):
         columns = {
@@ -123,11 +123,3 @@ def _labels(labels: dict[int, str], index: NDArray[np.uint32] | NDArray[np.int32
     present, where = np.unique(index, return_inverse=True)
     shown = pl.Series([labels.get(int(i)) for i in present], dtype=pl.String)
     return shown.gather(pl.Series(where.astype(np.int64)))
-
-
-def _letters(codes: NDArray[np.uint64], k: int) -> list[str]:
-    """The letters of many k-mer codes."""
-    shifts = np.arange(2 * (k - 1), -1, -2, dtype=np.uint64)
-    bases = (codes[:, None] >> shifts[None, :]) & np.uint64(3)
-    letters = np.frombuffer(LETTERS, dtype=np.uint8)[bases.astype(np.intp)]
-    return letters.view(f"S{k}").ravel().astype(str).tolist()

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from streamer.devices import usable_cards
 from streamer.errors import StreamerError
+from streamer.matching.approximate import Approximate
+from streamer.matching.approximate.steps import Steps
 from streamer.matching.chunks import chunk_bounds
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.engine import BatchArrays, MatchEngine, Span
@@ -49,6 +51,9 @@ class Matcher:
 
     device: ``cuda`` matches on the ``cards`` of those numbers (None: the first), on so many
     ``streams`` each, within ``device_bytes`` of their memory (0: nearly all that is free).
+    approximate: what finds k-mers within a distance too, in every batch; its stored k-mers are
+    those of ``dictionary``, and in grow mode it learns what the dictionary grows by.
+
     on_fallback: called with one line if a card fails or is too small, and matching goes on on the
     CPU with the same results; without it that is a StreamerError.
     """
@@ -68,6 +73,7 @@ class Matcher:
         cards: Sequence[int] | None = None,
         device_bytes: int = 0,
         on_fallback: Callable[[str], None] | None = None,
+        approximate: Approximate | None = None,
     ) -> None:
         self.dictionary = dictionary
         self.mode: Mode = mode
@@ -84,6 +90,7 @@ class Matcher:
             and (self._growing or bool((dictionary.sets == NO_SET).any()))
         )
         self._on_fallback = on_fallback
+        self._approximate = approximate
         # what a CPU engine would have to learn; kept only where one may have to take over
         self._grown: list[NDArray[np.uint64]] = []
         self._tree: TreeWorker | None = None
@@ -95,10 +102,14 @@ class Matcher:
             self._engine = self._cuda_engine(streams, cards, device_bytes)
         else:
             self._engine = self._cpu_engine()
-        if self._growing and (track_tree or self._engine.walks):
+        if self._growing and (track_tree or self._engine.walks or self._needs_tree):
             self._start_tree()
-        elif self._engine.walks:
+        elif self._engine.walks or self._needs_tree:
             self._snapshot()
+
+    @property
+    def _needs_tree(self) -> bool:
+        return self._approximate is not None and self._approximate.walks
 
     def _cpu_engine(self) -> CpuEngine:
         if self.kernel not in CPU_KERNELS:
@@ -191,7 +202,9 @@ class Matcher:
 
     def _match(self, batch: ReadBatch, want_depths: bool) -> BatchResult:
         total = batch.bases.size
-        walking = want_depths or self._engine.walks
+        # steps of approximate matching are spans, as those of walking are
+        follows = self._approximate is not None and self._growing
+        walking = want_depths or self._engine.walks or follows
         arrays = BatchArrays(
             events=np.zeros(total, dtype=np.uint8),
             sets=np.full(total, NO_SET, dtype=np.uint32) if self._with_sets else None,
@@ -203,14 +216,17 @@ class Matcher:
         new_starts: list[NDArray[np.int64]] = []
         chunks: list[NDArray[np.int64]] = []
         versions: list[NDArray[np.int64]] = []
+        steps = Steps(batch, self._k, self._snapshot_of_step)
         seeded = 0
         for found in self._engine.run(
             batch,
             self._spans(batch.offsets, walking),
             self._position,
             arrays,
-            self._snapshot if walking else None,
+            self._snapshot if want_depths or self._engine.walks else None,
         ):
+            if self._approximate is not None:
+                steps.add(found)
             if want_depths:
                 chunks.append(found.chunks)
                 versions.append(np.full(len(found.chunks), found.version, dtype=np.int64))
@@ -229,6 +245,9 @@ class Matcher:
         if arrays.sets is not None:
             # a k-mer that grew from this very window is a mismatch without a target
             arrays.sets[arrays.events != MATCH] = NO_SET
+        near = None
+        if self._approximate is not None:
+            near = self._approximate.match(batch, steps.finished())
         return BatchResult(
             number=self._number,
             base=self._position,
@@ -250,7 +269,14 @@ class Matcher:
                 np.concatenate(chunks) if chunks else np.zeros((0, 2), np.int64),
                 _joined(versions, np.int64),
             ),
+            near=near,
         )
+
+    def _snapshot_of_step(self, newest: bool) -> tuple[int, VersionedSnapshot | None]:
+        if not self._needs_tree:
+            return self.version, None
+        held = self.latest_snapshot() if newest else self._snapshot()
+        return held.version, held
 
     def latest_snapshot(self) -> VersionedSnapshot:
         """A snapshot of the dictionary as it is now; waits for what is being merged."""
@@ -265,6 +291,8 @@ class Matcher:
         self._engine.close()
         if self._tree is not None:
             self._tree.close()
+        if self._approximate is not None:
+            self._approximate.close()
 
     def _start_tree(self) -> None:
         held = self.dictionary

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.matching.approximate.result import ApproximateResult
 from streamer.reads import ReadBatch
 from trie.words import pack_events
 
@@ -51,7 +52,8 @@ class BatchResult:
     sets: uint32[symbols], the target set of each matching window; None if all have ``only_set``.
     new_kmers: uint64, k-mers added to the dictionary in stream order (canonical codes unless the
     strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds.
-    version: of the dictionary after the batch, version_before: ahead of it.
+    version: of the dictionary after the batch, version_before: ahead of it. near: what lies within
+    the distance, where one was asked for.
     """
 
     number: int
@@ -67,6 +69,7 @@ class BatchResult:
     version_before: int
     version: int
     depths: Depths | None
+    near: ApproximateResult | None = None
 
     def words(self) -> list[ChunkWords]:
         """The event words of every chunk, in stream order; matched with ``want_depths`` only.

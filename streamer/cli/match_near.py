@@ -1,0 +1,119 @@
+"""``streamer match --distance``: what lies within a distance, from read files to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Literal
+
+import typer
+
+from streamer import reports
+from streamer.cli.progress import progress
+from streamer.matching import Matcher
+from streamer.matching.approximate import Approximate, ApproximateResult, Options, Semantics
+from streamer.output import Format, ReportTables, RowWriter
+from streamer.prefetch import prefetched
+from streamer.reads import ReadBatch
+from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
+from streamer.targets import Dictionary, Strands
+from trie.parallel import usable_cores
+from trie.snapshot_file import save as save_snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class NearJob:
+    """What ``streamer match`` was asked for; names as its options. stored: k-mers as they stand."""
+
+    reads: list[str]
+    stored: Dictionary
+    strands: Strands
+    semantics: Semantics
+    distance: int
+    best: bool
+    mode: Literal["frozen", "grow"]
+    seed: int
+    kernel: str
+    chunk: int
+    threads: int
+    device: Literal["cpu", "cuda"]
+    may_fall_back: bool
+    streams: int
+    format_: Format
+    output: str | None
+    save: str | None
+    quiet: bool
+
+
+def match_near(job: NearJob) -> None:
+    """Write the rows of the reads."""
+    automaton = job.semantics == "ltb"
+    columns: tuple[str, ...] = reports.LTB_COLUMNS if automaton else reports.NEAR_COLUMNS
+    tables = ReportTables(job.stored.targets, job.stored.k)
+    # one batch holds all seeds, so that the first read too is matched against every one of them
+    batch_bases = max(job.chunk, BATCH_BASES, job.seed)
+    with ExitStack() as stack:
+        match = _matcher(job, stack)
+        writer = stack.enter_context(RowWriter(job.output, job.format_, columns))
+        show = stack.enter_context(progress("matching", size_of_files(job.reads), quiet=job.quiet))
+        batches = read_batches(job.reads, batch_bases=batch_bases, on_bytes=show)
+        for batch in prefetched(batches):
+            result = match(batch)
+            rows = reports.ltb(result) if automaton else reports.near(result, best=job.best)
+            writer.write(tables.table(rows, batch.names))
+
+
+def _matcher(job: NearJob, stack: ExitStack) -> Callable[[ReadBatch], ApproximateResult]:
+    """What matches a batch; the dictionary is saved when the stack is left without an error."""
+
+    def say(why: str) -> None:
+        typer.echo(f"streamer: {why}", err=True)
+
+    threads = job.threads or usable_cores()
+    fallback = say if job.may_fall_back else None
+    approximate = Approximate(
+        job.stored,
+        semantics=job.semantics,
+        distance=job.distance,
+        both=job.strands == "both",
+        options=Options(
+            method=job.kernel,
+            device=job.device,
+            threads=threads,
+            chunk=job.chunk,
+            streams=job.streams,
+            on_fallback=fallback,
+        ),
+    )
+    fixed = job.mode == "frozen" and not job.seed
+    if fixed and job.save is None:
+        stack.enter_context(closing(approximate))
+        return approximate.match
+    matcher = Matcher(
+        job.stored.without_targets(job.strands),
+        mode=job.mode,
+        seed_bases=job.seed,
+        chunk=job.chunk,
+        threads=threads,
+        device=job.device,
+        streams=job.streams,
+        on_fallback=fallback,
+        approximate=approximate,
+    )
+    stack.enter_context(closing(matcher))
+    if job.save is not None:
+        path = job.save
+
+        def save(kind: type[BaseException] | None, *_: object) -> None:
+            if kind is None:
+                save_snapshot(matcher.latest_snapshot().tree, path, strands=job.strands)
+
+        stack.push(save)
+
+    def match(batch: ReadBatch) -> ApproximateResult:
+        result = matcher.match(batch).near
+        assert result is not None
+        return result
+
+    return match

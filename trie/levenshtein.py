@@ -1,0 +1,160 @@
+"""The nearest k-mer at every end of a read, by full Levenshtein distance (thesis, future work).
+
+For every end e of a read: the least edit distance between a pattern P and read[s:e], over all
+patterns of a dictionary and all starts s of that read, where it is at most D (0 <= D <= 4, D < k).
+Of equals the first pattern counts, and then the largest start. A gap code equals nothing, but an
+alignment may substitute it or insert it.
+
+Patterns are k-mer codes in the order of their rank in ties: the stored k-mers, ascending, and with
+both strands behind them their reverse complements in the same order. An answer is a word an end:
+
+    bit  31 29 28                       4 3             0
+         [ d ] [ pattern: 25 bits       ] [ e - s - k + 4 ]
+
+so that the least word is the answer to every tie, and 0xFFFFFFFF (a distance of 7) is none.
+
+Methods: ``lanes`` (trie/levenshtein_lanes.py) computes the distance of every pattern at every
+end, ``pieces`` (trie/levenshtein_pieces.py) looks pieces of the patterns up and verifies what it
+finds. Both give the same words.
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from trie.codes import check_k, with_reverse_complements
+
+MAX_DISTANCE = 4
+DISTANCE_SHIFT = 29
+PATTERN_SHIFT = 4
+MAX_PATTERNS = 1 << (DISTANCE_SHIFT - PATTERN_SHIFT)
+NOTHING = np.uint32(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Patterns of one length in the order of their rank.
+
+    codes: uint64[n], the stored k-mers, ascending. words: uint64[n] or, with ``both``, [2n]: those
+    codes and then their reverse complements; the index in it is the pattern's rank.
+    """
+
+    k: int
+    distance: int
+    both: bool
+    codes: NDArray[np.uint64]
+    words: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, codes: NDArray[np.uint64], k: int, distance: int, *, both: bool) -> Patterns:
+        """From ascending codes, each once. ValueError for k, a distance or a size out of range."""
+        check_k(k)
+        check_distance(distance, k)
+        words = with_reverse_complements(codes, k) if both else codes
+        if words.size > MAX_PATTERNS:
+            message = f"{words.size} patterns, at most {MAX_PATTERNS} are one set"
+            raise ValueError(message)
+        return cls(k, distance, both, codes, words)
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """What is near, by ascending end.
+
+    end int64: the symbol behind the match, from the first of the batch. length int64: symbols
+    matched. distance uint8. strand uint8: 0 is ``+``, 1 is ``-``. code uint64: the k-mer as stored.
+    """
+
+    end: NDArray[np.int64]
+    length: NDArray[np.int64]
+    distance: NDArray[np.uint8]
+    strand: NDArray[np.uint8]
+    code: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return self.end.size
+
+
+def check_distance(distance: int, k: int) -> None:
+    """Raise ValueError unless 0 <= distance <= 4 and distance < k."""
+    if not 0 <= distance <= MAX_DISTANCE:
+        message = f"the distance is {distance}, it must lie in 0..{MAX_DISTANCE}"
+        raise ValueError(message)
+    if distance >= k:
+        message = f"the distance {distance} must be less than k = {k}"
+        raise ValueError(message)
+
+
+def unpack(words: NDArray[np.uint32], first: int, patterns: Patterns) -> Nearest:
+    """What the words of the ends first + 1, first + 2, ... say."""
+    at = np.flatnonzero(words != NOTHING)
+    return unpack_found(at + first + 1, words[at], patterns)
+
+
+def unpack_found(ends: NDArray[np.int64], words: NDArray[np.uint32], patterns: Patterns) -> Nearest:
+    """What the words of these ends say, none of them NOTHING."""
+    rank = (words >> np.uint32(PATTERN_SHIFT)) & np.uint32(MAX_PATTERNS - 1)
+    stored = patterns.codes.size
+    reverse = rank >= stored
+    return Nearest(
+        end=ends,
+        length=(words & np.uint32(15)).astype(np.int64) + (patterns.k - MAX_DISTANCE),
+        distance=(words >> np.uint32(DISTANCE_SHIFT)).astype(np.uint8),
+        strand=reverse.astype(np.uint8),
+        code=patterns.codes[rank - reverse * np.uint32(stored)],
+    )
+
+
+def least(parts: list[Nearest]) -> Nearest:
+    """The answer to several sets of patterns that were asked for the same ends."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("end", "length", "distance", "strand", "code")
+    ]
+    end, length, distance, strand, code = columns
+    order = np.lexsort((length, code, strand, distance, end))
+    end = end[order]
+    order = order[np.append(True, end[1:] != end[:-1])] if end.size else order
+    return Nearest(*(column[order] for column in columns))
+
+
+@njit(cache=True, nogil=True)
+def shortest_length(pattern, k, distance, bases, first, end):  # type: ignore[no-untyped-def]
+    """The least number of symbols before ``end`` at that very distance from a pattern.
+
+    None of them lies before ``first``. Rows are pattern symbols from the last to the first, and
+    the band is 2 distance + 1 wide; the length is k + the column in which the last row is right.
+    """
+    far = 99
+    band = 2 * distance + 1
+    row = np.full(band + 2, far, dtype=np.int64)
+    below = np.full(band + 2, far, dtype=np.int64)
+    # column c of row i is the cell of c - 1 - distance + i symbols of text
+    for c in range(distance + 1, band + 1):
+        row[c] = c - 1 - distance
+    for i in range(1, k + 1):
+        symbol = (pattern >> np.uint64(2 * (i - 1))) & np.uint64(3)
+        below[:] = far
+        for c in range(1, band + 1):
+            used = c - 1 - distance + i
+            if used < 0:
+                continue
+            # one symbol of the pattern without a partner
+            value = row[c + 1] + 1
+            if used > 0 and end - used >= first:
+                same = np.uint64(bases[end - used]) == symbol
+                value = min(value, min(row[c] + (0 if same else 1), below[c - 1] + 1))
+            below[c] = value
+        row, below = below, row
+    for c in range(1, band + 1):
+        if row[c] <= distance:
+            return k + c - 1 - distance
+    return -1
