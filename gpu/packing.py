@@ -7,8 +7,9 @@ The start mask holds all that the kernels need to know about reads, gap codes an
 chunk: a window may start where k symbols of one read without a gap code follow. So 0.375 bytes
 a base go to the card, and one bit a window comes back.
 
-Operations: 32 symbols that lie in one read and hold no gap code take four 8-byte loads, about 40
-integer operations and no branch a symbol; only other groups are looked at symbol by symbol.
+Operations: 16 symbols take two 8-byte loads and about 25 integer operations, which the compiler
+does on vectors of words. Bits of the mask are set by the word, a read at a time, and taken back
+around each gap code.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from trie.codes import check_k
+from trie.intrinsics import trailing_zeros, word_at
 from trie.parallel import run_all, split_range
 from trie.windows import check_batch
 
@@ -31,6 +33,9 @@ SPARE_WORDS = 4
 """Words behind the packed bases that a kernel may read: a window reads three words."""
 
 _PARALLEL_FROM = 1 << 18
+_BLOCK = 4096
+_GAPS = np.uint64(0x0404040404040404)
+_EVERY = np.uint32(0xFFFFFFFF)
 
 
 class ChunkTooLargeError(ValueError):
@@ -102,15 +107,6 @@ def _out(given: NDArray[np.uint32] | None, size: int) -> NDArray[np.uint32]:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _eight(bases, at):  # type: ignore[no-untyped-def]
-    """Eight symbols as the bytes of a word, the first lowest."""
-    word = np.uint64(0)
-    for i in range(8):
-        word |= np.uint64(bases[at + i]) << np.uint64(8 * i)
-    return word
-
-
-@njit(cache=True, nogil=True, inline="always")
 def squeeze(word):  # type: ignore[no-untyped-def]
     """Eight codes, a byte each and the first lowest, as 16 bits with the first highest."""
     x = word & np.uint64(0x0303030303030303)
@@ -134,64 +130,85 @@ def _read_of(offsets, symbol):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _pack(bases, offsets, k, first, stop, packed, starts):  # type: ignore[no-untyped-def]
-    """Pack the symbols [first, stop), 32 | first; windows that start there may reach beyond.
+def _squeeze_all(bases, first, stop, packed):  # type: ignore[no-untyped-def]
+    """Pack the symbols [first, stop), 16 | first; all of them ORed together, eight a word."""
+    seen = np.uint64(0)
+    out = packed[first // 16 :]
+    for word in range(stop // 16 - first // 16):  # from 0: no sign to check, hence vectors
+        high: np.uint64 = word_at(bases, first + 16 * word)  # type: ignore[call-arg]
+        low: np.uint64 = word_at(bases, first + 16 * word + 8)  # type: ignore[call-arg]
+        seen |= high | low
+        out[word] = np.uint32((squeeze(high) << np.uint64(16)) | squeeze(low))
+    rest = stop & 15
+    if rest:
+        value = np.uint64(0)
+        for at in range(stop - rest, stop):
+            seen |= np.uint64(bases[at])
+            value = (value << np.uint64(2)) | (np.uint64(bases[at]) & np.uint64(3))
+        packed[stop >> 4] = np.uint32(value << np.uint64(2 * (16 - rest)))
+    return seen
 
-    ``ended`` holds the windows' ends of the group before and of this one, a bit a symbol, so that
-    a shift by k - 1 makes the starts of the group before.
-    """
-    gaps = np.uint64(0x0404040404040404)
-    every = np.uint64(0xFFFFFFFF)
-    total = bases.size
+
+@njit(cache=True, nogil=True)
+def _set_bits(mask, low, high):  # type: ignore[no-untyped-def]
+    """Set the bits [low, high)."""
+    if low >= high:
+        return
+    begin = low >> 5
+    end = (high - 1) >> 5
+    head = np.uint32(_EVERY << np.uint32(low & 31))
+    tail = np.uint32(_EVERY >> np.uint32(31 - ((high - 1) & 31)))
+    if begin == end:
+        mask[begin] |= np.uint32(head & tail)
+        return
+    mask[begin] |= head
+    for at in range(begin + 1, end):
+        mask[at] = _EVERY
+    mask[end] |= tail
+
+
+@njit(cache=True, nogil=True)
+def _clear_bits(mask, low, high):  # type: ignore[no-untyped-def]
+    """Clear the bits [low, high), at most 32 of them."""
+    for at in range(low >> 5, ((high - 1) >> 5) + 1):
+        head = np.uint32(_EVERY << np.uint32(max(low - 32 * at, 0)))
+        tail = np.uint32(_EVERY >> np.uint32(31 - min(high - 1 - 32 * at, 31)))
+        mask[at] &= np.uint32(~np.uint32(head & tail))
+
+
+@njit(cache=True, nogil=True)
+def _close_around_gaps(bases, k, begin, end, first, stop, starts):  # type: ignore[no-untyped-def]
+    """No window starts in [first, stop) that holds a gap code of the symbols [begin, end)."""
+    at = begin
+    while at < end:
+        if at + 8 <= end:
+            gaps = word_at(bases, at) & _GAPS  # type: ignore[call-arg]
+            while gaps != 0:
+                gap = at + (np.int64(trailing_zeros(gaps)) >> 3)
+                _clear_bits(starts, max(gap - k + 1, first), min(gap + 1, stop))
+                gaps &= gaps - np.uint64(1)
+            at += 8
+        else:
+            if bases[at] > 3:
+                _clear_bits(starts, max(at - k + 1, first), min(at + 1, stop))
+            at += 1
+
+
+@njit(cache=True, nogil=True)
+def _pack(bases, offsets, k, first, stop, packed, starts):  # type: ignore[no-untyped-def]
+    """Pack the symbols [first, stop), 32 | first; windows that start there may reach beyond."""
     read = _read_of(offsets, first)
-    run = 0
-    ended = np.uint64(0)
-    at = first
-    while at < stop + 32:
-        word = np.uint64(0)
-        if at < total:
-            while read + 1 < offsets.size and offsets[read + 1] <= at:
-                read += 1
-                run = 0
-            slow = True
-            if at + 32 <= total:
-                a = _eight(bases, at)
-                b = _eight(bases, at + 8)
-                c = _eight(bases, at + 16)
-                d = _eight(bases, at + 24)
-                if at < stop:
-                    packed[at >> 4] = np.uint32((squeeze(a) << np.uint64(16)) | squeeze(b))
-                    packed[(at >> 4) + 1] = np.uint32((squeeze(c) << np.uint64(16)) | squeeze(d))
-                if ((a | b | c | d) & gaps) == 0 and offsets[read + 1] >= at + 32:
-                    slow = False
-                    word = every
-                    if run < k - 1:
-                        word = (every << np.uint64(k - 1 - run)) & every
-                    run += 32
-            elif at < stop:
-                for half in range(2):
-                    if at + 16 * half < total:
-                        value = np.uint64(0)
-                        for i in range(16):
-                            value <<= np.uint64(2)
-                            if at + 16 * half + i < total:
-                                value |= np.uint64(bases[at + 16 * half + i]) & np.uint64(3)
-                        packed[(at >> 4) + half] = np.uint32(value)
-            if slow:
-                for i in range(min(32, total - at)):
-                    while read + 1 < offsets.size and offsets[read + 1] <= at + i:
-                        read += 1
-                        run = 0
-                    if bases[at + i] > 3:
-                        run = 0
-                    else:
-                        run += 1
-                    if run >= k:
-                        word |= np.uint64(1) << np.uint64(i)
-        ended = (ended >> np.uint64(32)) | (word << np.uint64(32))
-        if at > first:
-            starts[(at >> 5) - 1] = np.uint32((ended >> np.uint64(k - 1)) & every)
-        at += 32
+    for begin in range(first, stop, _BLOCK):
+        end = min(begin + _BLOCK, stop)
+        starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)
+        while True:
+            _set_bits(starts, max(offsets[read], begin), min(offsets[read + 1] - k + 1, end))
+            if offsets[read + 1] >= end:
+                break
+            read += 1
+        if _squeeze_all(bases, begin, end, packed) & _GAPS:
+            _close_around_gaps(bases, k, begin, end, first, stop, starts)
+    _close_around_gaps(bases, k, stop, min(stop + k - 1, bases.size), first, stop, starts)
 
 
 def unpack_events(

@@ -1,4 +1,4 @@
-"""Machine instructions that numba does not name: prefetch, population count, count of zeros."""
+"""Machine instructions that numba does not name: prefetch, unaligned words, counts of bits."""
 
 from __future__ import annotations
 
@@ -28,6 +28,26 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
         # read, keep in every cache level, data cache
         builder.call(function, [pointer, int32(0), int32(3), int32(1)])
         return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def word_at(typingctx: Any, array: Any, index: Any) -> Any:
+    """The eight bytes of a uint8 array (C-contiguous, one-dimensional) from ``index``, a uint64.
+
+    They need not be aligned; the first is lowest on little-endian machines. Nothing is checked.
+    """
+    signature = types.uint64(array, index)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type, index_type = signature.args
+        data = context.make_array(array_type)(context, builder, args[0]).data
+        offset = context.cast(builder, args[1], index_type, types.intp)
+        pointer = builder.bitcast(builder.gep(data, [offset]), ir.IntType(64).as_pointer())
+        word = builder.load(pointer)
+        word.align = 1
+        return word
 
     return signature, codegen
 

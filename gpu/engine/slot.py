@@ -26,7 +26,7 @@ from gpu.match import ChunkBuffers
 from gpu.packing import PackedChunk, pack_chunk, packed_sizes
 
 _REMEMBERED = 16
-_PER_THREAD = 1 << 19
+_PER_THREAD = 1 << 21
 
 
 class Views(NamedTuple):
@@ -107,7 +107,7 @@ class Slot:
 
     def pack(self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], threads: int) -> None:
         """Pack a chunk into pinned memory."""
-        # waking a thread takes as long as packing a hundred thousand symbols
+        # waking a thread takes as long as packing a million symbols
         threads = min(threads, 1 + bases.size // _PER_THREAD)
         pack_chunk(
             bases, offsets, self.k, threads=threads, out_bases=self._bases, out_starts=self._starts
