@@ -11,10 +11,12 @@ from streamer.clients.errors import (
     StalledError,
 )
 from streamer.clients.messages import (
+    Automaton,
     Beat,
     Gap,
     Intervals,
     Message,
+    Near,
     NewEpoch,
     NewKmers,
     ReadSummaries,
@@ -25,6 +27,7 @@ from streamer.clients.producer import Producer
 from streamer.clients.subscriber import Subscriber
 
 __all__ = [
+    "Automaton",
     "Beat",
     "Control",
     "DaemonError",
@@ -33,6 +36,7 @@ __all__ = [
     "Intervals",
     "LostBatchesError",
     "Message",
+    "Near",
     "NewEpoch",
     "NewKmers",
     "Producer",

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from streamer.devices import CUDA_KERNELS
+from streamer.devices import CUDA_KERNELS, KERNELS
 from streamer.endpoints import check_endpoint, default_endpoint
 from streamer.errors import ConfigError
 from trie.codes import MAX_K
@@ -37,7 +37,7 @@ class DictionaryTable(Table):
 
     k: int = Field(default=21, ge=1, le=MAX_K)
     mode: Literal["frozen", "grow"] | None = None
-    strands: Literal["forward", "canonical", "both"] = "canonical"
+    strands: Literal["forward", "canonical", "both"] | None = None
     sources: list[str] = []
     seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
 
@@ -51,7 +51,10 @@ class MatchingTable(Table):
     """How they are matched."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    kernel: Literal["auto", "index", "walk", "shuffle", "naive", "buckets"] = "auto"
+    kernel: Literal[
+        "auto", "index", "walk", "shuffle", "naive", "buckets",
+        "pieces", "lanes", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue",
+    ] = "auto"  # fmt: skip
     distance: int = Field(default=0, ge=0, le=4)
     semantics: Literal["levenshtein", "ltb"] = "levenshtein"
     chunk_bases: int = Field(default=1_000_000, ge=1, le=1 << 30)
@@ -145,9 +148,20 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
             faults.extend(_file_faults(dictionary.sources, absolute))
         checked["dictionary"] = dictionary.model_copy(update={"sources": absolute})
     faults.extend(_table_faults(checked))
+    dictionary, matching = checked.get("dictionary"), checked.get("matching")
+    if isinstance(dictionary, DictionaryTable) and isinstance(matching, MatchingTable):
+        strands = dictionary.strands or default_strands(matching)
+        checked["dictionary"] = dictionary.model_copy(update={"strands": strands})
     if faults:
         raise ConfigError(source, faults)
     return Config.model_construct(**checked)  # type: ignore[arg-type]
+
+
+def default_strands(matching: MatchingTable) -> Literal["forward", "canonical", "both"]:
+    """The strands where none are named: canonical, with a distance both, for ltb forward."""
+    if not matching.distance:
+        return "canonical"
+    return "forward" if matching.semantics == "ltb" else "both"
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -244,11 +258,7 @@ def _table_faults(tables: dict[str, Table]) -> Iterator[Fault]:
         if dictionary.mode == "frozen" and nothing:
             yield "dictionary.mode", "a frozen dictionary needs sources or seed_bases"
     if isinstance(matching, MatchingTable):
-        if matching.distance:
-            yield (
-                "matching.distance",
-                f"is {matching.distance}: this version matches exactly, the only distance is 0",
-            )
+        yield from _distance_faults(dictionary, matching)
         if matching.device == "cpu" and matching.kernel in CUDA_KERNELS:
             yield "matching.kernel", f"'{matching.kernel}' needs matching.device 'auto' or 'cuda'"
         if isinstance(dictionary, DictionaryTable) and matching.chunk_bases < dictionary.k:
@@ -266,3 +276,18 @@ def _table_faults(tables: dict[str, Table]) -> Iterator[Fault]:
         if endpoint in seen:
             yield f"{name}.endpoint", f"'{endpoint}' is {seen[endpoint]}.endpoint already"
         seen.setdefault(endpoint, name)
+
+
+def _distance_faults(dictionary: Table | None, matching: MatchingTable) -> Iterator[Fault]:
+    distance, kernel = matching.distance, matching.kernel
+    near = KERNELS[matching.semantics] if distance else ()
+    allowed = list(dict.fromkeys(KERNELS["exact"] + near))
+    if kernel not in allowed:
+        what = f"with semantics '{matching.semantics}'" if distance else "without a distance"
+        yield "matching.kernel", f"is '{kernel}', {what} it must be one of {', '.join(allowed)}"
+    if not distance or not isinstance(dictionary, DictionaryTable):
+        return
+    if distance >= dictionary.k:
+        yield "matching.distance", f"is {distance}, must be less than dictionary.k = {dictionary.k}"
+    if dictionary.strands == "canonical":
+        yield "dictionary.strands", "'canonical' has no meaning with a distance: forward or both"

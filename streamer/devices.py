@@ -10,6 +10,13 @@ from streamer.errors import StreamerError
 CUDA_KERNELS = ("shuffle", "naive", "buckets")
 """Kernels that need a CUDA device."""
 
+KERNELS = {
+    "exact": ("auto", "index", "walk", "shuffle", "naive", "buckets"),
+    "levenshtein": ("auto", "pieces", "lanes"),
+    "ltb": ("auto", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue"),
+}
+"""Those of exact matching and of each semantics of a distance."""
+
 
 def cuda_problem() -> str | None:
     """Why no CUDA device can be used, in one line; None if one can."""

@@ -112,8 +112,13 @@ class ReportTables:
         if column == "kmer":
             return _distinct(values, lambda codes: decode_kmers(codes, self._k))
         if column in ("distances", "depths"):
-            return _distinct(values, lambda maps: [_bits_of(int(bits)) for bits in maps])
+            return bit_lists(values)
         return pl.Series(values)
+
+
+def bit_lists(bitmaps: NDArray[Any]) -> pl.Series:
+    """The set bits of each, ascending, joined by commas; null if there is none."""
+    return _distinct(bitmaps, lambda maps: [_bits_of(int(bits)) for bits in maps])
 
 
 def _distinct(values: NDArray[Any], shown: Callable[[NDArray[Any]], list[Any]]) -> pl.Series:

@@ -24,7 +24,7 @@ MAX_HEADER_BYTES = 64 * 1024
 MAX_NAME_BYTES = 256
 
 # topics about a batch, in the order in which they are sent, then those about the daemon
-BATCH_TOPICS = ("match", "mismatch", "delta", "word", "read")
+BATCH_TOPICS = ("match", "mismatch", "near", "ltb", "delta", "word", "read")
 DAEMON_TOPICS = ("beat", "status")
 TOPICS = BATCH_TOPICS + DAEMON_TOPICS
 

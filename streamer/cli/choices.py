@@ -34,14 +34,6 @@ class KernelChoice(StrEnum):
     LTB_QUEUE = "ltb-queue"
 
 
-KERNELS = {
-    "exact": ("auto", "index", "walk", "shuffle", "naive", "buckets"),
-    "levenshtein": ("auto", "pieces", "lanes"),
-    "ltb": ("auto", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue"),
-}
-"""Those of exact matching and of each semantics of a distance."""
-
-
 class DeviceChoice(StrEnum):
     """Where to match."""
 

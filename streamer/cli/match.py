@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from streamer.cli.choices import (
-    KERNELS,
     DeviceChoice,
     DeviceOption,
     FormatChoice,
@@ -20,6 +19,7 @@ from streamer.cli.choices import (
     ThreadsOption,
 )
 from streamer.cli.files import check_files
+from streamer.devices import KERNELS
 from streamer.errors import UsageError
 
 if TYPE_CHECKING:

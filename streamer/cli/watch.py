@@ -29,7 +29,8 @@ def watch(
         list[str] | None,
         typer.Option(
             "--topic",
-            help="match, mismatch, delta (new k-mers), read, word, beat or status; "
+            help="match, mismatch, near or ltb (within the distance), delta (new k-mers), read, "
+            "word, beat or status; "
             "may be repeated. Without it: match, mismatch and read.",
         ),
     ] = None,

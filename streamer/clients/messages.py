@@ -67,6 +67,49 @@ class Intervals:
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """``near``: the nearest k-mer of every end that has one within ``limit`` edits.
+
+    read uint32, start, end int64; distance uint8, strand uint8 (0 is ``+``), code uint64 (the k-mer
+    as stored), target uint32: a key of ``labels``, NO_TARGET for none. snapshot int64: the version
+    of the dictionary that was matched against. best uint8: 1 in the best row of a run of adjacent
+    ends.
+    """
+
+    stamp: Stamp
+    origin: Origin
+    limit: int
+    read: NDArray[np.uint32]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    distance: NDArray[np.uint8]
+    strand: NDArray[np.uint8]
+    code: NDArray[np.uint64]
+    target: NDArray[np.uint32]
+    snapshot: NDArray[np.int64]
+    best: NDArray[np.uint8]
+    labels: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton:
+    """``ltb``: the bitmaps (thesis Fig. 31) of every end that has one, within ``limit`` edits.
+
+    read uint32, end int64; distances uint32 (bit e: distance e), depths uint32 (bit h + 1: a
+    mismatch below depth h), snapshot int64 as in ``Near``.
+    """
+
+    stamp: Stamp
+    origin: Origin
+    limit: int
+    read: NDArray[np.uint32]
+    end: NDArray[np.int64]
+    distances: NDArray[np.uint32]
+    depths: NDArray[np.uint32]
+    snapshot: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class NewKmers:
     """``delta``: k-mers added to the dictionary, in stream order; the first ``seeded`` are seeds.
 
@@ -155,7 +198,7 @@ class NewEpoch:
     epoch: int
 
 
-BatchMessage = Intervals | NewKmers | ReadSummaries | Words
+BatchMessage = Intervals | Near | Automaton | NewKmers | ReadSummaries | Words
 Message = BatchMessage | Beat | Status | Gap | NewEpoch
 
 
@@ -184,6 +227,10 @@ def typed(message: FeedMessage) -> BatchMessage | Beat | Status:
             return Intervals(stamp, origin, **columns, labels=labels)
         case "mismatch":
             return Intervals(stamp, origin, **columns, target=None, labels=labels)
+        case "near":
+            return Near(stamp, origin, head["distance"], **columns, labels=labels)
+        case "ltb":
+            return Automaton(stamp, origin, head["distance"], **columns)
         case "delta":
             return NewKmers(stamp, origin, head["seeded"], **columns)
         case "read":

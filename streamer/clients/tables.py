@@ -9,13 +9,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from streamer.clients.messages import (
+    Automaton,
     BatchMessage,
     Beat,
     Intervals,
+    Near,
     NewKmers,
     ReadSummaries,
     Status,
 )
+from streamer.output import STRAND_NAMES, bit_lists
 from streamer.wire import NO_TARGET
 from trie.codes import decode_kmers
 
@@ -34,6 +37,19 @@ _TOTALS = (
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "match": _INTERVALS,
     "mismatch": _INTERVALS,
+    "near": (
+        "read",
+        "start",
+        "end",
+        "distance",
+        "strand",
+        "kmer",
+        "target",
+        "best",
+        "snapshot",
+        "batch",
+    ),
+    "ltb": ("read", "end", "distances", "depths", "snapshot", "batch"),
     "delta": ("read", "start", "end", "kmer", "batch"),
     "read": (
         "read",
@@ -85,6 +101,26 @@ def table(message: BatchMessage | Beat | Status) -> pl.DataFrame:
             "event": [topic] * message.read.size,
             "windows": message.windows,
             "target": _labels(message.labels, target),
+        }
+    elif isinstance(message, Near):
+        columns = {
+            "read": _names(origin.names, message.read),
+            "start": message.start,
+            "end": message.end,
+            "distance": message.distance,
+            "strand": STRAND_NAMES.gather(message.strand),
+            "kmer": decode_kmers(message.code, origin.k),
+            "target": _labels(message.labels, message.target),
+            "best": message.best,
+            "snapshot": message.snapshot,
+        }
+    elif isinstance(message, Automaton):
+        columns = {
+            "read": _names(origin.names, message.read),
+            "end": message.end,
+            "distances": bit_lists(message.distances),
+            "depths": bit_lists(message.depths),
+            "snapshot": message.snapshot,
         }
     elif isinstance(message, NewKmers):
         columns = {

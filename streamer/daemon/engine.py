@@ -6,20 +6,23 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import structlog
 
 from streamer.compiling import compile_notice
-from streamer.config import Config
+from streamer.config import Config, default_strands
 from streamer.daemon.board import Board
 from streamer.daemon.ingest import Accepted
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import POLL_SECONDS, Worker
-from streamer.devices import choose_device, cuda_problem, shown, usable_cards
+from streamer.devices import KERNELS, choose_device, cuda_problem, shown, usable_cards
 from streamer.matching import BatchResult, Matcher
+from streamer.matching.approximate import Approximate, Options
+from streamer.matching.matcher import Kernel
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
+from trie.parallel import usable_cores
 
 # batches matched but not yet published: results are larger than reads, so only a few
 _AHEAD = 3
@@ -29,11 +32,15 @@ log = structlog.get_logger("engine")
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """A batch, what was found in it, and the dictionary (for the names of targets)."""
+    """A batch, what was found in it, and the dictionary (for the names of targets).
+
+    stored: the k-mers as they stand in the records, where a distance is asked for.
+    """
 
     accepted: Accepted
     result: BatchResult
     dictionary: Dictionary
+    stored: Dictionary | None = None
 
 
 class Engine(Worker):
@@ -67,7 +74,8 @@ class Engine(Worker):
             dictionary = load_dictionary(config)
             device = chosen_device(config)
             _warm_up(config, device)
-            matcher = make_matcher(config, dictionary, device)
+            stored = load_dictionary(config, as_stored=True) if config.matching.distance else None
+            matcher = make_matcher(config, dictionary, device, stored)
         try:
             self._board.targets = len(dictionary.targets.names)
             self._tell(matcher)
@@ -78,7 +86,8 @@ class Engine(Worker):
                 for item in self.inbox.take():
                     if not self._take_slot():
                         return
-                    self._match(matcher, dictionary, item)
+                    # where distances count, targets are those of the k-mers as stored
+                    self._match(matcher, dictionary, item, stored)
         finally:
             matcher.close()
 
@@ -88,12 +97,14 @@ class Engine(Worker):
                 return True
         return False
 
-    def _match(self, matcher: Matcher, dictionary: Dictionary, item: Accepted) -> None:
+    def _match(
+        self, matcher: Matcher, dictionary: Dictionary, item: Accepted, stored: Dictionary | None
+    ) -> None:
         self.working_on = (item.number, time.monotonic())
         result = matcher.match(item.batch, want_depths=self._wants_words())
         self.working_on = None
         self._tell(matcher)
-        self._forward(Matched(item, result, dictionary))
+        self._forward(Matched(item, result, dictionary, stored))
 
     def _tell(self, matcher: Matcher) -> None:
         self._board.kmers = matcher.kmers
@@ -101,13 +112,15 @@ class Engine(Worker):
         self._board.snapshot_version = matcher.snapshot_version
 
 
-def load_dictionary(config: Config) -> Dictionary:
-    """The dictionary that the configuration names."""
+def load_dictionary(config: Config, *, as_stored: bool = False) -> Dictionary:
+    """The dictionary that the configuration names; ``as_stored``: as it stands in the records."""
     settings = config.dictionary
+    strands = settings.strands or default_strands(config.matching)
     if settings.sources:
-        log.info("reading the dictionary", sources=settings.sources)
-        return Dictionary.from_files(settings.sources, settings.k, settings.strands)
-    return Dictionary.empty(settings.k, settings.strands)
+        if not as_stored:
+            log.info("reading the dictionary", sources=settings.sources)
+        return Dictionary.from_files(settings.sources, settings.k, strands, as_stored=as_stored)
+    return Dictionary.empty(settings.k, "forward" if as_stored else strands)
 
 
 def chosen_device(config: Config) -> Literal["cpu", "cuda"]:
@@ -122,23 +135,48 @@ def chosen_device(config: Config) -> Literal["cpu", "cuda"]:
 
 
 def make_matcher(
-    config: Config, dictionary: Dictionary, device: Literal["cpu", "cuda"] = "cpu"
+    config: Config,
+    dictionary: Dictionary,
+    device: Literal["cpu", "cuda"] = "cpu",
+    stored: Dictionary | None = None,
 ) -> Matcher:
-    """The matcher that the configuration asks for, on ``device``."""
+    """The matcher that the configuration asks for, on ``device``; ``stored`` as in Matched."""
     settings = config.matching
+    exact = settings.kernel in KERNELS["exact"]
+    cards = usable_cards(settings.gpus) if device == "cuda" else None
+    fallback = log.warning if settings.device == "auto" else None
+    approximate = None
+    if stored is not None:
+        approximate = Approximate(
+            stored,
+            semantics=settings.semantics,
+            distance=settings.distance,
+            both=dictionary.strands == "both",
+            options=Options(
+                method="auto" if exact else settings.kernel,
+                device=device,
+                threads=settings.threads or usable_cores(),
+                chunk=settings.chunk_bases,
+                streams=settings.streams,
+                cards=cards or (0,),
+                device_bytes=settings.device_bytes,
+                on_fallback=fallback,
+            ),
+        )
     return Matcher(
         dictionary,
         mode="grow" if config.dictionary.grows else "frozen",
         seed_bases=config.dictionary.seed_bases,
-        kernel=config.matching.kernel,
-        chunk=config.matching.chunk_bases,
-        threads=config.matching.threads,
+        kernel=cast(Kernel, settings.kernel if exact else "auto"),
+        chunk=settings.chunk_bases,
+        threads=settings.threads,
         track_tree=config.dictionary.grows,
         device=device,
         streams=settings.streams,
-        cards=usable_cards(settings.gpus) if device == "cuda" else None,
+        cards=cards,
         device_bytes=settings.device_bytes,
-        on_fallback=log.warning if settings.device == "auto" else None,
+        on_fallback=fallback,
+        approximate=approximate,
     )
 
 
@@ -146,8 +184,12 @@ def _warm_up(config: Config, device: Literal["cpu", "cuda"]) -> None:
     """Match a few bases aside, so that kernels are compiled before the first batch comes."""
     settings = config.dictionary
     few = ReadBatch.from_sequences(["warm-up"], ["ACGT" * 16])
-    dictionary = Dictionary.from_batches([few], settings.k, settings.strands)
-    matcher = make_matcher(config, dictionary, device)
+    strands = settings.strands or default_strands(config.matching)
+    dictionary = Dictionary.from_batches([few], settings.k, strands)
+    stored = None
+    if config.matching.distance:
+        stored = Dictionary.from_batches([few], settings.k, "forward")
+    matcher = make_matcher(config, dictionary, device, stored)
     try:
         matcher.match(few)
     finally:

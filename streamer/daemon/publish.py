@@ -15,6 +15,8 @@ from streamer.matching.result import MATCH, MISMATCH
 from streamer.targets import NO_SET
 from streamer.wire import Header
 
+NEAR_TOPICS = {"near": "levenshtein", "ltb": "ltb"}
+
 Columns = dict[str, NDArray[Any]]
 Content = tuple[Header, Columns]
 
@@ -25,6 +27,8 @@ class Publication:
     def __init__(self, matched: Matched) -> None:
         self._result = matched.result
         self._targets = matched.dictionary.targets
+        self._stored = matched.stored
+        self._near = matched.result.near
         self.summary = reports.reads(self._result, self._targets)
         self._intervals: Columns | None = None
         sums = {
@@ -44,6 +48,9 @@ class Publication:
         counted = {"match": "matches", "mismatch": "mismatches", "delta": "new_kmers"}
         if topic == "read":
             return True
+        if topic in ("near", "ltb"):
+            near = self._near
+            return near is not None and near.semantics == NEAR_TOPICS[topic] and len(near) > 0
         return self.counts[counted.get(topic, "windows")] > 0
 
     def content(self, topic: str) -> Content:
@@ -51,6 +58,8 @@ class Publication:
         makers: dict[str, Callable[[], Content]] = {
             "match": lambda: self._events(MATCH),
             "mismatch": lambda: self._events(MISMATCH),
+            "near": self._nearest,
+            "ltb": self._automaton,
             "delta": self._delta,
             "word": self._words,
             "read": self._reads,
@@ -73,6 +82,39 @@ class Publication:
         columns["target"] = picked["target"].astype(np.uint32)
         present = [int(index) for index in np.unique(columns["target"]) if index != NO_SET]
         return {"targets": [[index, self._targets.label(index)] for index in present]}, columns
+
+    def _nearest(self) -> Content:
+        near, stored = self._near, self._stored
+        assert near is not None
+        assert stored is not None
+        best = np.zeros(len(near), dtype=np.uint8)
+        best[near.best()] = 1
+        columns: Columns = {
+            "read": near.read.astype(np.uint32),
+            "start": near.start,
+            "end": near.end,
+            "distance": near.distance,
+            "strand": near.strand,
+            "code": near.code,
+            "target": near.target,
+            "snapshot": near.version,
+            "best": best,
+        }
+        present = [int(index) for index in np.unique(near.target) if index != NO_SET]
+        targets = [[index, stored.targets.label(index)] for index in present]
+        return {"targets": targets, "distance": near.distance_limit}, columns
+
+    def _automaton(self) -> Content:
+        near = self._near
+        assert near is not None
+        columns: Columns = {
+            "read": near.read.astype(np.uint32),
+            "end": near.end,
+            "distances": near.matches,
+            "depths": near.mismatches,
+            "snapshot": near.version,
+        }
+        return {"distance": near.distance_limit}, columns
 
     def _delta(self) -> Content:
         result = self._result
