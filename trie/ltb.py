@@ -74,8 +74,9 @@ def approximate(
     ``bases`` uint8[total] (codes, 4 = gap), ``offsets`` int64[reads + 1]. Returns two
     uint32[total]: of the symbol at e - 1, bit i of the first is set if a k-mer ends at e at
     distance i, bit h + 1 of the second if the state of depth h < k at level 0 has no transition on
-    the symbol. For strands ``both`` the tree holds both orientations. Raises DistanceError unless 0 <= distance <= 4 and
-    distance < k, BatchShapeError for offsets that do not fit, KeyError for an unknown method.
+    the symbol. For strands ``both`` the tree holds both orientations. Raises DistanceError unless
+    0 <= distance <= 4 and distance < k, BatchShapeError for offsets that do not fit, KeyError for
+    an unknown method.
     """
     bases, offsets = check_batch(bases, offsets)
     check_distance(distance, tree.k)

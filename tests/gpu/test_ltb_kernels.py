@@ -1,0 +1,121 @@
+"""The Levenshtein Tree Bitmap kernels against a plain set of states: on a card or in the simulator.
+
+Without a card these tests are skipped here and run by test_ltb_simulated.py.
+"""
+
+from __future__ import annotations
+
+import ltb_cases
+import numpy as np
+import placement
+import pytest
+from placement import SIMULATED
+
+pytestmark = placement.marks()
+
+KERNELS = ("ltb-naive", "ltb-efficient", "ltb-queue")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lockstep_warps():
+    """Blocks that the simulator can carry, and queues that fill."""
+    from gpu.kernels.ltb import efficient, naive, queue
+
+    with placement.small_blocks(32, naive, efficient) as patch:
+        if SIMULATED:
+            from gpu.kernels import derive
+
+            patch.setattr(derive, "THREADS", 32)
+            patch.setattr(queue, "THREADS", 64)
+            patch.setattr(queue, "QUEUE", 40)
+        yield
+
+
+def chosen():
+    """Every k with every D on a card; in the simulator small tries, every k and D once."""
+    if SIMULATED:
+        cases = [
+            ltb_cases.make(k, at % min(5, k), 5, kmers=12, reads=3, length=8, gaps=0.1)
+            for at, k in enumerate(ltb_cases.EDGE_K)
+        ]
+        cases += [
+            ltb_cases.make(3, 2, 6, kmers=64, reads=2, length=14),
+            ltb_cases.make(7, 4, 6, kmers=4, reads=1, length=14),
+        ]
+        cases += [case for case in ltb_cases.awkward() if case.k < 31]
+        return placement.share([shortened(case) for case in cases])
+    return ltb_cases.edges(20) + ltb_cases.edges(21, kmers=300, length=300) + ltb_cases.awkward()
+
+
+def shortened(case):
+    """A few symbols, for each takes the simulator a tenth of a second."""
+    reads, room = [], case.k + case.distance + 3
+    kmers = case.kmers[:: 3 if 30 < len(case.kmers) < 64 else 1]
+    for read in case.reads:
+        reads.append(read[:room])
+        room -= len(reads[-1])
+    return ltb_cases.Case(case.name, case.k, case.distance, kmers, tuple(reads))
+
+
+def found(case, method):
+    from gpu.ltb import DeviceLtb, match_chunk
+    from trie.tree_bitmap import snapshot
+
+    tree = DeviceLtb(snapshot(case.codes, case.k))
+    return match_chunk(tree, case.bases, case.offsets, case.distance, method=method)
+
+
+def agrees(got, wanted, what):
+    for side, one, other in zip(("matches", "mismatches"), got, wanted, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=f"{what}: {side}")
+
+
+@pytest.mark.parametrize("case", chosen(), ids=str)
+def test_every_kernel_equals_the_set_of_states(case):
+    wanted = case.expected()
+    for method in KERNELS:
+        agrees(found(case, method), wanted, f"{case.name} {method}")
+
+
+@pytest.mark.parametrize("entries", [32, 33, 64])
+def test_a_queue_that_fills_loses_nothing(entries, monkeypatch):
+    from gpu.kernels.ltb import queue
+
+    monkeypatch.setattr(queue, "QUEUE", entries)
+    letters = "ACGT"
+    kmers = tuple(a + b + c for a in letters for b in letters for c in letters)
+    case = ltb_cases.Case("every 3-mer", 3, 2, kmers, ("ACGTN", "GG"))
+    agrees(found(case, "ltb-queue"), case.expected(), f"{entries} entries")
+
+
+def test_pieces_of_any_length_agree(monkeypatch):
+    import gpu.ltb
+
+    case = shortened(ltb_cases.make(4, 2, 9, kmers=20, reads=2, length=20))
+    for shortest in (1, 7, 1000):
+        monkeypatch.setattr(gpu.ltb, "SHORTEST_PIECE", shortest)
+        for blocks in (1, 3):
+            monkeypatch.setattr(gpu.ltb, "BLOCKS", blocks)
+            agrees(found(case, "ltb-efficient"), case.expected(), f"{shortest} {blocks}")
+
+
+def test_what_cannot_be_matched_is_refused(monkeypatch):
+    from gpu.kernels.ltb import queue
+    from gpu.ltb import DeviceLtb, LtbBuffers, TooManyQueueNodesError, launch, match_chunk
+    from trie.ltb import DistanceError
+    from trie.tree_bitmap import snapshot
+    from trie.windows import BatchShapeError
+
+    tree = DeviceLtb(snapshot(np.arange(20, dtype=np.uint64), 4))
+    bases, offsets = np.zeros(10, dtype=np.uint8), np.array([0, 10])
+    with pytest.raises(DistanceError):
+        match_chunk(tree, bases, offsets, 4)
+    with pytest.raises(ValueError, match="no kernel is called 'fast'"):
+        match_chunk(tree, bases, offsets, 1, method="fast")
+    with pytest.raises(BatchShapeError):
+        match_chunk(tree, bases, np.array([0, 9]), 1)
+    with pytest.raises(ValueError, match="a chunk of 11 symbols, the buffers hold 10"):
+        launch(tree, LtbBuffers(10), 11, 1)
+    monkeypatch.setattr(queue, "NODES", 3)
+    with pytest.raises(TooManyQueueNodesError, match="trie-nodes"):
+        match_chunk(tree, bases, offsets, 1, method="ltb-queue")
