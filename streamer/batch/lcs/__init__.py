@@ -1,0 +1,129 @@
+"""The longest common subsequence of two whole genomes, or of any two texts (seed 004).
+
+    length      how long it is
+    sequence    one such subsequence
+    match       which symbols of both it takes: blocks, identity, the subsequence
+
+A gap code (any ambiguity letter) matches nothing. Memory is linear in the two lengths with every
+method but ``dp``, which keeps the whole table where a subsequence is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.choice import Choice, Device, choose
+from streamer.batch.lcs.matching import Matching
+from streamer.batch.lcs.solve import length_of, matching_of
+from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS, Codes
+from streamer.batch.sequences import Letters
+from trie.codes import LETTERS, as_letters, encode
+from trie.parallel import usable_cores
+
+__all__ = ["METHODS", "Matching", "choose_method", "length", "match", "sequence"]
+
+METHODS: dict[str, tuple[Device, ...]] = {
+    "adaptive": ("cpu", "cuda"),
+    "systolic": ("cpu", "cuda"),
+    "diff": ("cpu",),
+    "bit-parallel": ("cpu",),
+    "block-step": ("cuda",),
+    "hirschberg": ("cpu",),
+    "dp": ("cpu",),
+}
+"""By name, and where each runs. The last four are the seed's (Listings 1-4)."""
+
+Cells = Callable[[int], None]
+"""Told how many cells of tables have been done, now and then, from any thread."""
+
+
+def choose_method(method: str | None, device: str) -> Choice:
+    """The method and device for what was asked; errors as in ``streamer.batch.choice.choose``."""
+    return choose(METHODS, {"cpu": "adaptive", "cuda": "adaptive"}, method, device)
+
+
+def length(
+    a: Letters,
+    b: Letters,
+    *,
+    method: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    text: bool = False,
+) -> int:
+    """The length of the longest common subsequence of two sequences of letters.
+
+    a, b: bytes, str or uint8 arrays. ``text`` compares the bytes as they are (a str as UTF-8)
+    instead of bases. ``method``: one of METHODS; all give the same length. ``threads``: CPU
+    threads, None or 0 for every core. InvalidBaseError (a ValueError) for a byte that is no base,
+    UsageError for an unknown method or device or one that does not go with the other, StreamerError
+    where CUDA cannot be had.
+    """
+    choice = choose_method(method, device)
+    return length_of(
+        codes_of(a, text), codes_of(b, text), _symbols(text), choice, _threads(threads)
+    )
+
+
+def match(
+    a: Letters,
+    b: Letters,
+    *,
+    method: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    text: bool = False,
+) -> Matching:
+    """Which symbols of both one longest common subsequence takes; arguments and errors as
+    ``length``.
+
+    StreamerError too for ``dp`` on a table that would not fit into memory.
+    """
+    choice = choose_method(method, device)
+    return matching_of(
+        codes_of(a, text), codes_of(b, text), _symbols(text), choice, _threads(threads)
+    )
+
+
+def sequence(
+    a: Letters,
+    b: Letters,
+    *,
+    method: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    text: bool = False,
+) -> bytes:
+    """One longest common subsequence: capital letters of bases, or the bytes of a ``text``.
+
+    Arguments and errors as ``match``.
+    """
+    found = match(a, b, method=method, device=device, threads=threads, text=text)
+    return subsequence(codes_of(a, text), found, text=text)
+
+
+def subsequence(codes: Codes, found: Matching, *, text: bool) -> bytes:
+    """The letters that a matching takes of its first sequence, given as codes."""
+    taken = codes[found.in_a]
+    return taken.tobytes() if text else _BASES[taken].tobytes()
+
+
+_BASES = np.frombuffer(LETTERS, dtype=np.uint8)
+
+
+def codes_of(letters: Letters, text: bool) -> NDArray[np.uint8]:
+    """Base codes of letters, or the bytes of a text."""
+    if not text:
+        return encode(letters)
+    return as_letters(letters.encode() if isinstance(letters, str) else letters)
+
+
+def _symbols(text: bool) -> int:
+    return TEXT_SYMBOLS if text else DNA_SYMBOLS
+
+
+def _threads(threads: int | None) -> int:
+    return threads or usable_cores()

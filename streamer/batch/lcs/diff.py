@@ -1,0 +1,258 @@
+"""Similar sequences: Myers' O(ND) method in linear space, exact, at a cost that follows the
+difference.
+
+D = m + n - 2 length is the number of symbols that only one of the two has. On diagonal k = x - y a
+path with d of them reaches furthest at
+
+    x = max(reach[k-1] + 1, reach[k+1])     then as far as the symbols are equal, 8 at a time
+
+Paths from both corners meet after D/2 steps each, D^2 / 4 cells instead of m n. Where they meet the
+table is cut in two (the middle snake); both parts have half of D, so that all cuts take D^2 / 2.
+(E. W. Myers, An O(ND) Difference Algorithm and Its Variations, Algorithmica 1, 1986.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from streamer.batch.lcs.symbols import Codes, Flags, common_ends
+from trie.intrinsics import leading_zeros, trailing_zeros
+from trie.parallel import run_all
+
+GIVEN_UP = -1
+FIRST_LOOK = 64
+"""Steps after which it is first asked whether the paths will meet in time; then at every
+doubling."""
+
+
+@intrinsic
+def _load_eight(typingctx: Any, symbols: Any, at: Any) -> Any:
+    """symbols[at : at + 8], uint8, as one word, the first lowest."""
+    signature = types.uint64(symbols, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        word = ir.IntType(64)
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), word.as_pointer())
+        return builder.load(pointer, align=1)
+
+    return signature, generate
+
+
+_eight: Any = _load_eight
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _forward(a, b, x, y):  # type: ignore[no-untyped-def]
+    """How many symbols from a[x] and b[y] on are equal."""
+    limit = min(a.size - x, b.size - y)
+    run = 0
+    while run + 8 <= limit:
+        unlike = _eight(a, x + run) ^ _eight(b, y + run)
+        if unlike:
+            return run + (np.int64(trailing_zeros(unlike)) >> 3)
+        run += 8
+    while run < limit and a[x + run] == b[y + run]:
+        run += 1
+    return run
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _backward(a, b, x, y):  # type: ignore[no-untyped-def]
+    """How many symbols before a[x] and b[y] are equal."""
+    limit = min(x, y)
+    run = 0
+    while run + 8 <= limit:
+        unlike = _eight(a, x - run - 8) ^ _eight(b, y - run - 8)
+        if unlike:
+            return run + (np.int64(leading_zeros(unlike)) >> 3)
+        run += 8
+    while run < limit and a[x - run - 1] == b[y - run - 1]:
+        run += 1
+    return run
+
+
+@njit(cache=True, nogil=True)
+def meet(a, b, limit):  # type: ignore[no-untyped-def]
+    """(D, x, y): the difference, and where a cheapest path may be cut; GIVEN_UP for D above about 2
+    limit.
+
+    ``limit`` steps are made from each corner at most. It gives up early if at the pace so far they
+    would not do. Memory: 32 bytes a step.
+    """
+    m = a.size
+    n = b.size
+    delta = m - n
+    odd = (delta & 1) != 0
+    size = min(limit, (m + n + 1) // 2) + 2
+    # reach[d + size] is diagonal d from the first corner, d + delta from the last
+    ahead = np.full(2 * size + 1, -1, dtype=np.int64)
+    behind = np.full(2 * size + 1, m + 1, dtype=np.int64)
+    # diagonals that have left the table are not followed any more
+    low = high = back_low = back_high = 0
+    look = FIRST_LOOK
+    for step in range(limit + 1):
+        far = 0
+        for k in range(-step + 2 * low, step - 2 * high + 1, 2):
+            x = max(ahead[size + k - 1] + 1, ahead[size + k + 1])
+            y = x - k
+            run = _forward(a, b, x, y)
+            x += run
+            y += run
+            ahead[size + k] = x
+            far = max(far, x + y)
+            if x >= m:
+                high = max(high, (step - k) // 2 + 1)
+            if y >= n:
+                low = max(low, (step + k) // 2 + 1)
+            if odd and abs(k - delta) < step and behind[size + k - delta] <= x:
+                return 2 * step - 1, x, y
+        near = m + n
+        for k in range(-step + 2 * back_low, step - 2 * back_high + 1, 2):
+            x = min(behind[size + k - 1], behind[size + k + 1] - 1)
+            y = x - k - delta
+            run = _backward(a, b, x, y)
+            x -= run
+            y -= run
+            behind[size + k] = x
+            near = min(near, x + y)
+            if x <= 0:
+                back_low = max(back_low, (step + k) // 2 + 1)
+            if y <= 0:
+                back_high = max(back_high, (step - k) // 2 + 1)
+            if not odd and abs(k + delta) <= step and ahead[size + k + delta] >= x:
+                return 2 * step, x, y
+        if step == look:
+            # both directions together go all the way
+            if (far + m + n - near) * (limit // step + 1) < m + n:
+                break
+            look *= 2
+    return GIVEN_UP, 0, 0
+
+
+@njit(cache=True, nogil=True)
+def solve(a, b, in_a, in_b, row, row_end, column, column_end):  # type: ignore[no-untyped-def]
+    """Set the flags of one longest common subsequence of each table (int64[tables] bounds)."""
+    cut = np.empty(6, dtype=np.int64)
+    stack = np.empty((64, 4), dtype=np.int64)
+    for t in range(row.size):
+        stack[0] = (row[t], row_end[t], column[t], column_end[t])
+        depth = 1
+        while depth:
+            depth -= 1
+            low, high, left, right = stack[depth]
+            if _cut(a, b, in_a, in_b, low, high, left, right, high - low + right - left, cut) < 2:
+                continue
+            if depth + 2 > stack.shape[0]:
+                stack = np.concatenate((stack, np.empty_like(stack)))
+            stack[depth] = (cut[0], cut[1], cut[3], cut[4])
+            stack[depth + 1] = (cut[1], cut[2], cut[4], cut[5])
+            depth += 2
+
+
+@njit(cache=True, nogil=True)
+def _cut(a, b, in_a, in_b, row, row_end, column, column_end, limit, cut):  # type: ignore[no-untyped-def]
+    """The difference of a table, GIVEN_UP if it is above about 2 ``limit``, else with the ends in
+    common taken.
+
+    cut: the rows, then the columns between which the two tables lie that are left; none if D < 2.
+    """
+    of_a = a[row:row_end]
+    of_b = b[column:column_end]
+    prefix, suffix = common_ends(of_a, of_b)
+    inner_a = of_a[prefix : of_a.size - suffix]
+    inner_b = of_b[prefix : of_b.size - suffix]
+    difference = inner_a.size + inner_b.size
+    x = inner_a.size
+    y = inner_b.size
+    if x and y:
+        difference, x, y = meet(inner_a, inner_b, limit)
+        if difference == GIVEN_UP:
+            return GIVEN_UP
+    else:
+        # one is part of the other: nothing more to take
+        difference = min(difference, 1)
+    in_a[row : row + prefix] = True
+    in_b[column : column + prefix] = True
+    in_a[row_end - suffix : row_end] = True
+    in_b[column_end - suffix : column_end] = True
+    cut[0] = row + prefix
+    cut[1] = row + prefix + x
+    cut[2] = row_end - suffix
+    cut[3] = column + prefix
+    cut[4] = column + prefix + y
+    cut[5] = column_end - suffix
+    return difference
+
+
+@njit(cache=True, nogil=True)
+def _cut_each(a, b, in_a, in_b, bounds, limits, which, difference, cuts):  # type: ignore[no-untyped-def]
+    for t in which:
+        difference[t] = _cut(a, b, in_a, in_b, bounds[0, t], bounds[1, t], bounds[2, t],
+                             bounds[3, t], limits[t], cuts[t])  # fmt: skip
+
+
+def solve_similar(
+    a: Codes,
+    b: Codes,
+    in_a: Flags,
+    in_b: Flags,
+    threads: int,
+    limit: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+    *bounds: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Set the flags of the tables whose difference is small, and say which they were.
+
+    bounds: row, row_end, column, column_end, int64[tables]. limit: takes the bounds as int64[4,
+    tables] and gives the steps from each corner that are worth trying.
+    """
+    tables = np.stack(bounds)
+    difference, cuts = _cut_all(a, b, in_a, in_b, threads, tables, limit(tables))
+    solved: NDArray[np.bool_] = difference != GIVEN_UP
+    # the larger halves are cut again by all threads until each has some; then every thread goes on
+    # alone
+    while True:
+        cuts = cuts[difference >= 2]
+        halves = np.concatenate([cuts[:, [0, 1, 3, 4]], cuts[:, [1, 2, 4, 5]]]).T.copy()
+        if halves.shape[1] == 0 or halves.shape[1] >= 4 * threads or threads == 1:
+            break
+        everything = halves[1] - halves[0] + halves[3] - halves[2]
+        difference, cuts = _cut_all(a, b, in_a, in_b, threads, halves, everything)
+    parts = min(4 * threads, halves.shape[1])
+    run_all(
+        [partial(solve, a, b, in_a, in_b, *halves[:, part::parts]) for part in range(parts)],
+        threads,
+    )
+    return solved
+
+
+def _cut_all(
+    a: Codes,
+    b: Codes,
+    in_a: Flags,
+    in_b: Flags,
+    threads: int,
+    tables: NDArray[np.int64],
+    limits: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    count = tables.shape[1]
+    difference = np.empty(count, dtype=np.int64)
+    cuts = np.empty((count, 6), dtype=np.int64)
+    parts = min(4 * threads, count)
+    run_all(
+        [
+            partial(_cut_each, a, b, in_a, in_b, tables, limits, np.arange(part, count, parts),
+                    difference, cuts)
+            for part in range(parts)
+        ],
+        threads,
+    )  # fmt: skip
+    return difference, cuts

@@ -1,0 +1,118 @@
+"""Dynamic programming: the table of rules R1-R3, Hirschberg's row (Listing 1) and division (Listing
+2).
+
+These are the seed's methods for small inputs and what the faster ones are compared with. The
+lengths are int32. A cell costs a comparison, a maximum and two loads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+MOST_CELLS = 1 << 30
+"""Cells of the largest table that is kept whole, 4 bytes each."""
+
+
+@njit(cache=True, nogil=True)
+def lengths(a, row, rows, b, column, columns, backward, out):  # type: ignore[no-untyped-def]
+    """Listing 1: out[j], the length for all the rows and the first j columns, int32[columns + 1].
+
+    ``backward`` is llcs' of section 3.1: rows and columns are taken from their ends, nothing is
+    reversed.
+    """
+    step = -1 if backward else 1
+    first_row = row + rows - 1 if backward else row
+    first_column = column + columns - 1 if backward else column
+    out[: columns + 1] = 0
+    for i in range(rows):
+        symbol = a[first_row + step * i]
+        diagonal = np.int32(0)
+        left = np.int32(0)
+        at = first_column
+        for j in range(1, columns + 1):
+            up = out[j]
+            left = diagonal + np.int32(1) if symbol == b[at] else max(left, up)
+            at += step
+            diagonal = up
+            out[j] = left
+
+
+@njit(cache=True, nogil=True)
+def table(a, b, in_a, in_b):  # type: ignore[no-untyped-def]
+    """Rules R1-R3 over the whole table, int32[(m + 1) (n + 1)], and the way back through it."""
+    m = a.size
+    n = b.size
+    cells = np.zeros((m + 1, n + 1), dtype=np.int32)
+    for i in range(1, m + 1):
+        for j in range(1, n + 1):
+            if a[i - 1] == b[j - 1]:
+                cells[i, j] = cells[i - 1, j - 1] + 1
+            else:
+                cells[i, j] = max(cells[i, j - 1], cells[i - 1, j])
+    i = m
+    j = n
+    while i > 0 and j > 0:
+        if a[i - 1] == b[j - 1]:
+            i -= 1
+            j -= 1
+            in_a[i] = True
+            in_b[j] = True
+        elif cells[i - 1, j] >= cells[i, j - 1]:
+            i -= 1
+        else:
+            j -= 1
+
+
+@njit(cache=True, nogil=True)
+def hirschberg(a, b, in_a, in_b, row, row_end, column, column_end):  # type: ignore[no-untyped-def]
+    """Listing 2 on each of some tables (int64[tables] bounds); a stack stands for the recursion."""
+    for t in range(row.size):
+        _hirschberg(a[row[t] : row_end[t]], b[column[t] : column_end[t]],
+                    in_a[row[t] : row_end[t]], in_b[column[t] : column_end[t]])  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _hirschberg(a, b, in_a, in_b):  # type: ignore[no-untyped-def]
+    first = np.empty(b.size + 1, dtype=np.int32)
+    last = np.empty(b.size + 1, dtype=np.int32)
+    # one half is taken up at once, so that the stack holds a table a level
+    stack = np.empty((70, 4), dtype=np.int64)
+    stack[0] = (0, a.size, 0, b.size)
+    depth = 1
+    while depth:
+        depth -= 1
+        row, row_end, column, column_end = stack[depth]
+        rows = row_end - row
+        columns = column_end - column
+        if rows == 0 or columns == 0:
+            continue
+        if rows == 1:
+            for j in range(column, column_end):
+                if a[row] == b[j]:
+                    in_a[row] = True
+                    in_b[j] = True
+                    break
+            continue
+        half = rows // 2
+        cut, _ = middle(a, row, rows, b, column, columns, first, last)
+        stack[depth] = (row, row + half, column, column + cut)
+        stack[depth + 1] = (row + half, row_end, column + cut, column_end)
+        depth += 2
+
+
+@njit(cache=True, nogil=True)
+def middle(a, row, rows, b, column, columns, first, last):  # type: ignore[no-untyped-def]
+    """Lines 14-18 of Listing 2: (the least column at which to cut, the length of the
+    subsequence)."""
+    half = rows // 2
+    lengths(a, row, half, b, column, columns, False, first)
+    lengths(a, row + half, rows - half, b, column, columns, True, last)
+    cut = 0
+    most = np.int32(-1)
+    for j in range(columns + 1):
+        both = first[j] + last[columns - j]
+        if both > most:
+            most = both
+            cut = j
+    return cut, most

@@ -1,0 +1,231 @@
+"""One step of a systolic array of vector lanes: the inner loop of the CPU's default method.
+
+    lane l holds W words of 63 rows; at step t it is at column t - l
+
+             step t      step t+1
+    lane 0   column t    t+1         A carry leaves a lane's last word and enters the first word of
+    lane 1   column t-1  t           the next lane a step later: that lane is at the column then.
+    lane 2   column t-2  t-1
+
+Crochemore et al.'s bit-vector V is kept complemented, H = ~V: bit i is set where the length grows
+from row i to i+1. A word has 63 rows; its top bit is 0 and catches the carry, since vectors have no
+carry flag. With planes P_p (bit p of the row's symbol) and C_p (bit p of the column's symbol in
+every bit)
+
+    x = H | (P_0 ^ C_0) | ...    U = ~(x | (P_last ^ C_last))   the rows that match and have H = 0
+    S = H - U - carry            carry = S >> 63                V + U + carry, complemented
+    H = S & (H | U)
+
+C_0's top bit is 1 and P_0's is 0, so that U has no top bit. With two planes these are 6 operations
+for 63 rows x lanes: three of three inputs (``vpternlogq``), two subtractions, a shift. At W = 8
+and 8 lanes H, the carry and half of the planes fill the 32 registers of AVX-512; the rest is read
+from L1.
+
+What it replaces, a word at a time: ``v = (v + (v & m) + carry) | (v & ~m)`` (Listing 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import codegen, config
+from numba.extending import intrinsic
+
+ROWS = 63
+"""Rows in a word."""
+
+_I8 = ir.IntType(8)
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+
+
+def _has_three_input_logic() -> bool:
+    """Whether numba compiles for AVX-512 (``NUMBA_CPU_FEATURES`` and ``NUMBA_CPU_NAME`` count)."""
+    settings: Any = config
+    features = settings.CPU_FEATURES
+    if features is None:
+        if settings.CPU_NAME == "generic":
+            return False
+        features = codegen.get_host_cpu_features()  # type: ignore[no-untyped-call]
+    return "+avx512f" in features.split(",")
+
+
+TERNARY = _has_three_input_logic()
+LANES = 8 if TERNARY else 4
+_VECTOR = ir.VectorType(_I64, LANES)
+
+
+def _splat(number: int) -> ir.Constant:
+    return ir.Constant(_VECTOR, [ir.Constant(_I64, number)] * LANES)
+
+
+def _spread(builder: Any, scalar: Any) -> Any:
+    undefined = ir.Constant(_VECTOR, ir.Undefined)
+    one = builder.insert_element(undefined, scalar, _I32(0))
+    return builder.shuffle_vector(
+        one, undefined, ir.Constant(ir.VectorType(_I32, LANES), [_I32(0)] * LANES)
+    )
+
+
+def _logic(builder: Any, a: Any, b: Any, c: Any, function: Callable[[int, int, int], int]) -> Any:
+    """A function of three bits, one ``vpternlogq``: LLVM would trade the NOT for more additions."""
+    truth = sum((function(i >> 2 & 1, i >> 1 & 1, i & 1) & 1) << i for i in range(8))
+    called = builder.module.declare_intrinsic(
+        "llvm.x86.avx512.pternlog.q.512",
+        (),
+        ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _VECTOR, _I32]),
+    )
+    return builder.call(called, [a, b, c, _I32(truth)])
+
+
+def _matching(builder: Any, h: Any, planes: list[Any], symbol: list[Any]) -> Any:
+    """U: the rows whose symbol is the column's and whose H is 0."""
+    unlike = h
+    if TERNARY:
+        for plane, mask in zip(planes[:-1], symbol[:-1], strict=True):
+            unlike = _logic(builder, unlike, plane, mask, lambda x, p, c: x | (p ^ c))
+        return _logic(builder, unlike, planes[-1], symbol[-1], lambda x, p, c: 1 ^ (x | (p ^ c)))
+    for plane, mask in zip(planes, symbol, strict=True):
+        unlike = builder.or_(unlike, builder.xor(plane, mask))
+    return builder.xor(unlike, _splat(-1))
+
+
+def _column(
+    builder: Any, heights: list[Any], planes: list[list[Any]], symbol: list[Any], carry: Any
+) -> tuple[list[Any], Any]:
+    """The words of every lane after one more column, and the carries out of the last word."""
+    after = []
+    for word, h in enumerate(heights):
+        u = _matching(builder, h, [plane[word] for plane in planes], symbol)
+        s = builder.sub(builder.sub(h, u), carry)
+        carry = builder.lshr(s, _splat(ROWS))
+        if TERNARY:
+            after.append(_logic(builder, s, h, u, lambda s, h, u: s & (h | u)))
+        else:
+            after.append(builder.and_(s, builder.or_(h, u)))
+    return after, carry
+
+
+@intrinsic(prefer_literal=True)
+def _sweep(
+    typingctx: Any,
+    state: Any,
+    planes: Any,
+    symbols: Any,
+    carries: Any,
+    columns: Any,
+    first: Any,
+    stop: Any,
+    words: Any,
+    bits: Any,
+    edge: Any,
+) -> Any:
+    """Steps [first, stop) of a block of lanes over ``columns`` columns; all arrays are updated in
+    place.
+
+    state: uint64[(W + 1) * LANES], H by word and lane, then the carries in flight. planes:
+    uint64[bits * W * LANES]. symbols: uint64[bits * (columns + 2 LANES - 2)], the masks C_p of the
+    columns in reverse, LANES - 1 of padding at both ends. carries: uint8[columns], what enters lane
+    0 at a column, replaced by what leaves the last lane there. ``words`` and ``bits`` are tuples
+    whose lengths are W and the number of planes. ``edge`` is True (a literal) for steps at which
+    some lanes stand outside of the columns: these keep their H. A whole sweep is steps 0 to columns
+    + LANES - 1.
+    """
+    count = len(words)
+    depth = len(bits)
+    outside = bool(edge.literal_value)
+    signature = types.void(
+        state, planes, symbols, carries, types.int64, types.int64, types.int64, words, bits, edge
+    )
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointers = [
+            context.make_array(signature.args[i])(context, builder, args[i]).data for i in range(4)
+        ]
+        total, begin, end = args[4:7]
+
+        def load(base: Any, offset: Any) -> Any:
+            pointer = builder.bitcast(builder.gep(base, [offset]), _VECTOR.as_pointer())
+            return builder.load(pointer, align=8)
+
+        def store(value: Any, base: Any, offset: Any) -> None:
+            pointer = builder.bitcast(builder.gep(base, [offset]), _VECTOR.as_pointer())
+            builder.store(value, pointer, align=8)
+
+        state_at, planes_at, symbols_at, carries_at = pointers
+        loaded = [load(state_at, _I64(i * LANES)) for i in range(count + 1)]
+        plane_words = [
+            [load(planes_at, _I64((p * count + i) * LANES)) for i in range(count)]
+            for p in range(depth)
+        ]
+        stride = builder.add(total, _I64(2 * LANES - 2))
+        before = builder.block
+        head = builder.append_basic_block("lanes.head")
+        body = builder.append_basic_block("lanes.step")
+        done = builder.append_basic_block("lanes.done")
+        builder.branch(head)
+
+        builder.position_at_end(head)
+        step = builder.phi(_I64)
+        step.add_incoming(begin, before)
+        held = []
+        for value in loaded:
+            phi = builder.phi(_VECTOR)
+            phi.add_incoming(value, before)
+            held.append(phi)
+        builder.cbranch(builder.icmp_signed("<", step, end), body, done)
+
+        builder.position_at_end(body)
+        back = builder.sub(builder.add(total, _I64(LANES - 2)), step)
+        masks = [
+            load(symbols_at, builder.add(back, builder.mul(stride, _I64(p)))) for p in range(depth)
+        ]
+        # lanes beyond the last column see no carry: any column's will do
+        at = (
+            builder.select(builder.icmp_signed("<", step, total), step, _I64(0))
+            if outside
+            else step
+        )
+        enters = builder.zext(builder.load(builder.gep(carries_at, [at])), _I64)
+        first_lane = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), enters, _I32(0))
+        shifted = [0, *range(LANES, 2 * LANES - 1)]
+        carry = builder.shuffle_vector(
+            first_lane,
+            held[count],
+            ir.Constant(ir.VectorType(_I32, LANES), [_I32(i) for i in shifted]),
+        )
+        after, carry = _column(builder, held[:count], plane_words, masks, carry)
+        leaves = builder.trunc(builder.extract_element(carry, _I32(LANES - 1)), _I8)
+        column_out = builder.sub(step, _I64(LANES - 1))
+        where = builder.gep(carries_at, [column_out])
+        if outside:
+            numbers = ir.Constant(_VECTOR, [_I64(i) for i in range(LANES)])
+            column = builder.sub(_spread(builder, step), numbers)
+            inside = builder.icmp_unsigned("<", column, _spread(builder, total))
+            after = [
+                builder.select(inside, new, old)
+                for new, old in zip(after, held[:count], strict=True)
+            ]
+            with builder.if_then(builder.icmp_signed(">=", column_out, _I64(0))):
+                builder.store(leaves, where)
+        else:
+            builder.store(leaves, where)
+        last = builder.block
+        step.add_incoming(builder.add(step, _I64(1)), last)
+        for phi, value in zip(held, [*after, carry], strict=True):
+            phi.add_incoming(value, last)
+        builder.branch(head)
+
+        builder.position_at_end(done)
+        for i, value in enumerate(held):
+            store(value, state_at, _I64(i * LANES))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+sweep: Any = _sweep
+"""``_sweep`` for callers: an intrinsic's first parameter is not theirs."""

@@ -1,0 +1,96 @@
+"""Which symbols of two sequences one longest common subsequence takes: flags, blocks, identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from streamer.batch.lcs.symbols import Flags
+
+BLOCK_FIELDS = [("a_start", np.int64), ("b_start", np.int64), ("length", np.int64)]
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """A common subsequence of two sequences, as one flag a symbol: the i-th set of each are a
+    pair."""
+
+    in_a: Flags
+    in_b: Flags
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.in_a))
+
+    def blocks(self) -> NDArray[np.void]:
+        """Maximal runs of pairs that follow each other in both sequences, in order
+        (BLOCK_FIELDS)."""
+        count = _blocks(self.in_a, self.in_b, np.empty((0, 3), dtype=np.int64))
+        found = np.empty((count, 3), dtype=np.int64)
+        _blocks(self.in_a, self.in_b, found)
+        return found.view(BLOCK_FIELDS).reshape(-1)
+
+    def identity(self) -> float:
+        """The share of the longer sequence that is matched, 0 to 1; 1 for two empty ones.
+
+        This is the identity of most clustering tools and of rapidfuzz's ``normalized_similarity``.
+        It counts what lies outside of the alignment too, unlike BLAST's.
+        """
+        longer = max(self.in_a.size, self.in_b.size)
+        return len(self) / longer if longer else 1.0
+
+    def column_identity(self) -> float:
+        """Pairs by the columns of the alignment, 0 to 1; 1 for two empty sequences.
+
+        Between two pairs, unmatched symbols of the one stand above unmatched symbols of the other
+        (a mismatch) as far as both go, and the rest above a gap: BLAST's identity, over both whole
+        sequences.
+        """
+        columns = _columns(self.in_a, self.in_b)
+        return len(self) / columns if columns else 1.0
+
+
+@njit(cache=True, nogil=True)
+def _blocks(in_a, in_b, found):  # type: ignore[no-untyped-def]
+    """How many runs there are; they are written if there is room."""
+    count = 0
+    i = 0
+    j = 0
+    while True:
+        while i < in_a.size and not in_a[i]:
+            i += 1
+        while j < in_b.size and not in_b[j]:
+            j += 1
+        if i == in_a.size or j == in_b.size:
+            return count
+        start = i
+        while i < in_a.size and j < in_b.size and in_a[i] and in_b[j]:
+            i += 1
+            j += 1
+        if count < found.shape[0]:
+            found[count, 0] = start
+            found[count, 1] = j - (i - start)
+            found[count, 2] = i - start
+        count += 1
+
+
+@njit(cache=True, nogil=True)
+def _columns(in_a, in_b):  # type: ignore[no-untyped-def]
+    columns = 0
+    i = 0
+    j = 0
+    while True:
+        first = i
+        second = j
+        while i < in_a.size and not in_a[i]:
+            i += 1
+        while j < in_b.size and not in_b[j]:
+            j += 1
+        columns += max(i - first, j - second)
+        if i == in_a.size or j == in_b.size:
+            return columns
+        columns += 1
+        i += 1
+        j += 1

@@ -1,0 +1,205 @@
+"""Each method by name: how it gets the length, and how one subsequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.choice import Choice
+from streamer.batch.lcs import diff, direct, dp
+from streamer.batch.lcs.bit_parallel import BitParallelSweep
+from streamer.batch.lcs.division import MARKS, Leaves, Tables, Tried, divide, lots
+from streamer.batch.lcs.matching import Matching
+from streamer.batch.lcs.passes import Numbers, Processor, count_bits, whole
+from streamer.batch.lcs.symbols import Codes, Flags, Pair, pair_of
+from streamer.batch.lcs.systolic import SystolicSweep
+from streamer.batch.lcs.waves import Waves
+from streamer.errors import StreamerError
+from trie.parallel import run_all
+
+LEAF_CELLS = 1 << 20
+"""Tables that are solved directly: their bit-vectors, a bit a cell, stay in the L2 cache."""
+
+DP_ROWS, DP_COLUMNS = 96, 256
+"""Below these the seed turns to dynamic programming (3.5)."""
+
+# cells a second, and seconds a cell of the differences' table: only the choice of a method hangs on
+# them
+CPU_CELLS = 3e11
+CUDA_CELLS = 6e13
+CUDA_START = 2e-3
+DIFF_SECONDS = 4e-9
+
+OnCells = Callable[[int], None]
+
+
+def length_of(
+    a: Codes,
+    b: Codes,
+    symbols: int,
+    choice: Choice,
+    threads: int,
+    on_cells: OnCells | None = None,
+) -> int:
+    """The length; arrays of codes, of which those from ``symbols`` on match nothing."""
+    # the longer one is the rows: they are what runs in parallel
+    if a.size < b.size:
+        a, b = b, a
+    pair = pair_of(a, b, symbols)
+    ends = pair.prefix + pair.suffix
+    m, n = pair.a.size, pair.b.size
+    if m == 0 or n == 0:
+        return ends
+    method = choice.method
+    if method in ("dp", "hirschberg"):
+        return ends + _row_length(pair, divided=method == "hirschberg")
+    if method == "diff":
+        return ends + (m + n - diff.meet(pair.a, pair.b, m + n)[0]) // 2
+    if method == "adaptive" and m * n > LEAF_CELLS:
+        limit = int(_worthwhile(np.array(m), np.array(n), choice, threads))
+        found = diff.meet(pair.a, pair.b, limit)[0]
+        if found != diff.GIVEN_UP:
+            return ends + (m + n - found) // 2
+    processor = processor_of(pair, choice, threads, on_cells)
+    both = (choice.device == "cuda" or threads > 1) and n > 1
+    passes, splits = whole(pair, both=both)
+    processor.reserve(int((passes.at + passes.stride)[-1]))
+    processor.sweep(passes)
+    if both:
+        return ends + int(processor.split(splits)[1][0])
+    assert isinstance(processor, Waves)
+    return ends + int(count_bits(processor.pool, int(passes.at[0]), m))
+
+
+def matching_of(
+    a: Codes,
+    b: Codes,
+    symbols: int,
+    choice: Choice,
+    threads: int,
+    on_cells: OnCells | None = None,
+) -> Matching:
+    """One longest common subsequence; arguments as ``length_of``."""
+    if a.size < b.size:
+        turned = matching_of(b, a, symbols, choice, threads, on_cells)
+        return Matching(turned.in_b, turned.in_a)
+    pair = pair_of(a, b, symbols)
+    in_a = np.zeros(pair.a.size, dtype=np.bool_)
+    in_b = np.zeros(pair.b.size, dtype=np.bool_)
+    if pair.a.size and pair.b.size:
+        _fill(pair, in_a, in_b, choice, threads, on_cells)
+    return Matching(*pair.restored(in_a, in_b))
+
+
+def _fill(
+    pair: Pair,
+    in_a: Flags,
+    in_b: Flags,
+    choice: Choice,
+    threads: int,
+    on_cells: OnCells | None,
+) -> None:
+    """Set the flags of one longest common subsequence of what is left of the pair."""
+    method = choice.method
+    m, n = pair.a.size, pair.b.size
+    whole_table = tuple(np.array([x], dtype=np.int64) for x in (0, m, 0, n))
+
+    if method == "dp":
+        if (m + 1) * (n + 1) > dp.MOST_CELLS:
+            message = (
+                f"the method 'dp' keeps the whole table, {4 * (m + 1) * (n + 1):,} bytes: "
+                "take 'hirschberg', or only the length"
+            )
+            raise StreamerError(message)
+        dp.table(pair.a, pair.b, in_a, in_b)
+    elif method == "hirschberg":
+        dp.hirschberg(pair.a, pair.b, in_a, in_b, *whole_table)
+    elif method == "diff":
+        diff.solve_similar(pair.a, pair.b, in_a, in_b, threads, lambda t: t[1] + t[3], *whole_table)
+    elif method in ("bit-parallel", "block-step"):
+        leaves = _in_lots(partial(dp.hirschberg, pair.a, pair.b, in_a, in_b), threads)
+        processor = processor_of(pair, choice, threads, on_cells)
+        divide(pair, processor, leaves, is_leaf=_seeds_leaf, marks=1)
+    else:
+        tried = None
+        if method == "adaptive":
+            tried = partial(
+                diff.solve_similar, pair.a, pair.b, in_a, in_b, threads,
+                lambda t: _worthwhile(t[1] - t[0], t[3] - t[2], choice, threads),
+            )  # fmt: skip
+            if m * n > LEAF_CELLS and tried(*whole_table).all():
+                return
+        processor = processor_of(pair, choice, threads, on_cells)
+        systolic_fill(pair, in_a, in_b, processor, threads, tried)
+
+
+def systolic_fill(
+    pair: Pair,
+    in_a: Flags,
+    in_b: Flags,
+    processor: Processor,
+    threads: int,
+    tried: Tried | None = None,
+) -> None:
+    """Set the flags by division down to tables that are solved directly on the CPU."""
+    kernel = partial(direct.solve, pair.a, pair.b, pair.symbols, in_a, in_b)
+    divide(
+        pair,
+        processor,
+        _in_lots(kernel, threads),
+        is_leaf=lambda tables: tables.cells() <= LEAF_CELLS,
+        tried=tried,
+        marks=MARKS,
+    )
+
+
+def _in_lots(kernel: Callable[..., None], threads: int) -> Leaves:
+    """A kernel that solves tables, on all threads."""
+
+    def solve(*bounds: Numbers) -> None:
+        run_all(lots(kernel, 4 * threads, *bounds), threads)
+
+    return solve
+
+
+def processor_of(
+    pair: Pair, choice: Choice, threads: int, on_cells: OnCells | None = None
+) -> Processor:
+    """What runs the passes of a method on a device."""
+    if choice.method == "bit-parallel":
+        return Waves(pair, BitParallelSweep, threads, on_cells)
+    if choice.device == "cpu":
+        return Waves(pair, SystolicSweep, threads, on_cells)
+    raise NotImplementedError
+
+
+def _seeds_leaf(tables: Tables) -> NDArray[np.bool_]:
+    """Section 3.5: small tables go to dynamic programming."""
+    rows = tables.row_end - tables.row
+    return (rows < DP_ROWS) | (tables.column_end - tables.column < DP_COLUMNS)
+
+
+def _row_length(pair: Pair, *, divided: bool) -> int:
+    """Listing 1 over all rows, or over both halves as Listing 2 begins."""
+    m, n = pair.a.size, pair.b.size
+    first = np.empty(n + 1, dtype=np.int32)
+    if divided:
+        return int(dp.middle(pair.a, 0, m, pair.b, 0, n, first, np.empty_like(first))[1])
+    dp.lengths(pair.a, 0, m, pair.b, 0, n, False, first)
+    return int(first[n])
+
+
+def _worthwhile(rows: Numbers, columns: Numbers, choice: Choice, threads: int) -> Numbers:
+    """Steps from each corner up to which the differences' method costs less than the
+    bit-vectors."""
+    cells = rows.astype(np.float64) * columns
+    if choice.device == "cuda":
+        seconds = CUDA_START + cells / CUDA_CELLS
+    else:
+        seconds = cells / (CPU_CELLS * threads)
+    # s^2 / 2 cells from each corner; no more than half of what the other method would take
+    steps: Numbers = np.sqrt(seconds / 2 / DIFF_SECONDS).astype(np.int64)
+    return steps

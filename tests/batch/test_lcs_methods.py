@@ -1,0 +1,169 @@
+"""Every method gives the length that the definition gives, and a subsequence that both have."""
+
+from __future__ import annotations
+
+import lcs_oracle as oracle
+import numpy as np
+import pytest
+
+from streamer.batch import lcs
+from streamer.batch.lcs import dp
+from streamer.errors import StreamerError, UsageError
+from trie.codes import InvalidBaseError
+
+CPU = [name for name, devices in lcs.METHODS.items() if "cpu" in devices]
+CUDA = [name for name, devices in lcs.METHODS.items() if "cuda" in devices]
+
+
+@pytest.fixture
+def small_tables(monkeypatch):
+    """Tables, passes and leaves so small that short sequences are divided, and cut for two
+    threads."""
+    from streamer.batch.lcs import division, solve, waves
+
+    monkeypatch.setattr(solve, "LEAF_CELLS", 2_000)
+    monkeypatch.setattr(division, "SHORTEST_MARK", 2)
+    monkeypatch.setattr(waves, "CUT_FROM", 40_000)
+
+
+def agree(a, b, methods, threads=1, want=None):
+    want = oracle.length(a, b) if want is None else want
+    for method in methods:
+        case = (method, threads, a[:200], b[:200])
+        options = {"method": method, "device": "cpu", "threads": threads}
+        assert lcs.length(a, b, **options) == want, case
+        found = lcs.match(a, b, **options)
+        assert len(found) == want, case
+        assert int(found.in_b.sum()) == want, case
+        some = lcs.sequence(a, b, **options)
+        assert len(some) == want, case
+        in_a, in_b = (
+            np.frombuffer(oracle.plain(x), dtype=np.uint8)[flags].tobytes()
+            for x, flags in ((a, found.in_a), (b, found.in_b))
+        )
+        assert in_a == in_b == some, case
+        assert not oracle.GAPS & set(in_a), case
+
+
+def test_the_oracle_is_the_definition():
+    for a, b in oracle.pairs(1, (0, 1, 2, 5, 9, 12), 200):
+        a, b = oracle.plain(a), oracle.plain(b)
+        assert oracle.length(a, b) == oracle.recursive(a, b), (a, b)
+
+
+def test_the_papers_example():
+    # Fig. 1
+    assert lcs.length(b"BCAEDAC", b"EABEDCBAAC", text=True, device="cpu") == 5
+    # the examples of section 2.1, where "abcdefghij" is a slip: it has no l
+    assert lcs.sequence("abcdefghijkl", "cflorux", text=True, device="cpu") == b"cfl"
+    assert lcs.sequence("abcde", "baexd", text=True, device="cpu") in (b"ad", b"ae", b"bd", b"be")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_short_pairs(seed):
+    for a, b in oracle.pairs(seed, oracle.LENGTHS, 500):
+        want = oracle.length(oracle.plain(a), oracle.plain(b))
+        agree(a, b, CPU, want=want)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_pairs_that_are_divided(small_tables, threads):
+    for a, b in oracle.pairs(10 + threads, (*oracle.LENGTHS, 500, 1_023, 1_025), 48):
+        want = oracle.length(oracle.plain(a), oracle.plain(b))
+        agree(a, b, ("adaptive", "systolic", "bit-parallel", "diff"), threads, want)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_pairs(small_tables, threads):
+    for a, b in oracle.pairs(20 + threads, oracle.LONG, 6):
+        want = oracle.length(oracle.plain(a), oracle.plain(b))
+        agree(a, b, [method for method in CPU if method != "dp"], threads, want)
+
+
+def test_every_length_around_the_blocks_of_rows():
+    from streamer.batch.lcs.systolic import BLOCK, UNIT, WORDS
+
+    rng = np.random.default_rng(30)
+    for edge in [words * UNIT for words in WORDS] + [(WORDS[1] + WORDS[2]) * UNIT, BLOCK + UNIT]:
+        for rows in (edge - 1, edge, edge + 1):
+            a, b = oracle.random_bases(rng, rows), oracle.random_bases(rng, 40)
+            agree(a, b, ("systolic",), want=oracle.length(a, b))
+
+
+@pytest.mark.parametrize("symbols", [1, 2, 3, 5, 9, 17, 40, 70, 130, 256])
+def test_texts_of_any_alphabet(small_tables, symbols):
+    rng = np.random.default_rng(symbols)
+    for rows, columns in ((0, 3), (70, 50), (600, 700)):
+        a, b = (rng.integers(0, symbols, n).astype(np.uint8).tobytes() for n in (rows, columns))
+        want = oracle.length(a, b, gaps=set())
+        for method in CPU:
+            options = {"method": method, "device": "cpu", "text": True, "threads": 1}
+            assert lcs.length(a, b, **options) == want, (method, symbols, rows)
+            some = lcs.sequence(a, b, **options)
+            assert len(some) == want, (method, symbols, rows)
+            assert oracle.is_subsequence(some, a), (method, symbols, rows)
+            assert oracle.is_subsequence(some, b), (method, symbols, rows)
+
+
+def test_a_text_is_compared_as_it_is():
+    assert lcs.length("acgtN", "ACGTN", text=True, device="cpu") == 1
+    assert lcs.length("acgtN", "ACGTN", device="cpu") == 4
+    assert lcs.sequence("Grüße", "Grüne", text=True, device="cpu") == "Grüe".encode()
+
+
+def test_arrays_and_letters_are_the_same():
+    a, b = b"ACGTTGCA", b"CGGTCA"
+    want = lcs.sequence(a, b, device="cpu")
+    assert want == lcs.sequence("acguugca", np.frombuffer(b, dtype=np.uint8), device="cpu")
+
+
+def test_blocks_and_identity():
+    found = lcs.match(b"AAACCCGGGTTT", b"AAACCGGGTTTA", device="cpu")
+    assert len(found) == 11
+    rows = found.blocks().tolist()
+    assert sum(length for _, _, length in rows) == 11
+    assert rows[0][:2] == (0, 0)
+    for (x, y, run), (x2, y2, _) in zip(rows, rows[1:], strict=False):
+        assert x2 >= x + run
+        assert y2 >= y + run
+        assert (x2, y2) != (x + run, y + run)
+    assert found.identity() == 11 / 12
+    # AAACCCGGGTTT- over AAAC-CGGGTTTA: 11 pairs, two gaps
+    assert found.column_identity() == 11 / 13
+    swapped = lcs.match(b"AACAA", b"AAGAA", device="cpu")
+    assert (swapped.identity(), swapped.column_identity()) == (0.8, 0.8)
+    assert lcs.match(b"", b"", device="cpu").identity() == 1
+    assert lcs.match(b"", b"A", device="cpu").column_identity() == 0
+    assert lcs.match(b"", b"A", device="cpu").blocks().size == 0
+
+
+def test_what_is_refused(monkeypatch):
+    with pytest.raises(InvalidBaseError, match="position 3"):
+        lcs.length(b"AC!T", b"ACGT", device="cpu")
+    with pytest.raises(UsageError, match="unknown method 'fast'; there are adaptive, systolic"):
+        lcs.length(b"A", b"A", method="fast")
+    with pytest.raises(UsageError, match="'dp' runs on cpu, not on cuda"):
+        lcs.length(b"A", b"A", method="dp", device="cuda")
+    monkeypatch.setattr(dp, "MOST_CELLS", 100)
+    with pytest.raises(StreamerError, match="keeps the whole table, 484 bytes: take 'hirschberg'"):
+        lcs.sequence(b"ACGTACGTAC", b"GCATGCATGT", method="dp", device="cpu")
+    a, b = b"ACGTACGTAC", b"GCATGCATGT"
+    assert lcs.length(a, b, method="dp", device="cpu") == oracle.length(a, b)
+
+
+def test_memory_is_linear(small_tables):
+    """The pool of results, the largest thing that is kept beside the sequences themselves."""
+    from streamer.batch.lcs import solve
+    from streamer.batch.lcs.symbols import pair_of
+
+    rng = np.random.default_rng(40)
+    sizes = []
+    for count in (4_000, 8_000):
+        a, b = (rng.integers(0, 4, count).astype(np.uint8) for _ in range(2))
+        pair = pair_of(a, b, 4)
+        processor = solve.processor_of(pair, lcs.choose_method("systolic", "cpu"), 1)
+        flags = [np.zeros(x.size, dtype=np.bool_) for x in (pair.a, pair.b)]
+        solve.systolic_fill(pair, *flags, processor, threads=1)
+        sizes.append(processor.pool.nbytes)
+    assert sizes[0] < 20 * 4_000
+    assert sizes[1] < 2.5 * sizes[0]
