@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from gpu.device_tree import clear
 from gpu.intrinsics import cuda
 from gpu.kernels import ltb
-from gpu.kernels.ltb import efficient, naive, queue
+from gpu.kernels.ltb import efficient, naive, queue, sliced
 from gpu.packing import MAX_SYMBOLS, ChunkTooLargeError
-from trie.ltb import check_distance
+from trie.ltb import MAX_DISTANCE, check_distance, overlap_of
 from trie.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
 
-KERNELS = ("ltb-naive", "ltb-efficient", "ltb-queue")
-"""Names of the kernels, in the order of the thesis."""
+KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
+"""Names of the kernels: the default, then those of the thesis."""
 
 ACTIVE_BYTES = 4 << 30
 """Memory for the active bitmaps: it limits how many blocks run."""
@@ -33,6 +33,9 @@ BLOCKS = 1056
 
 SHORTEST_PIECE = 64
 """Symbols of a block's piece at least, for it begins up to 34 symbols early."""
+
+SLICED_WARPS = 16 * 528
+"""Warps of ``ltb-sliced`` for which the trie is cut up: a few for each scheduler of a card."""
 
 
 class TooManyQueueNodesError(ValueError):
@@ -54,6 +57,35 @@ class DeviceLtb:
         self.inmaps = cuda.to_device(tree.inmaps, stream=stream)
         self.exmaps = cuda.to_device(tree.exmaps, stream=stream)
         self.prefix_sums = cuda.to_device(tree.prefix_sums, stream=stream)
+        self._tasks = [_tasks(tree, level, stream) for level in range(3) if 3 * level < self.k]
+
+    def tasks(self, groups: int) -> tuple[int, int, Any]:
+        """How ``ltb-sliced`` cuts up the trie for so many groups of 32 segments.
+
+        The level, its first node, and uint32[T], the paths to its nodes: the first level that makes
+        warps enough.
+        """
+        level = 0
+        while level + 1 < len(self._tasks):
+            if groups * (self._tasks[level][1].size + 1) >= SLICED_WARPS:
+                break
+            level += 1
+        first, paths = self._tasks[level]
+        return level, first, paths
+
+
+def _tasks(tree: TreeBitmap, level: int, stream: Any) -> tuple[int, Any]:
+    """The first node of a level and the paths to its nodes, none for level 0."""
+    paths = np.zeros(1, dtype=np.uint32)
+    offsets = tree.level_offsets.astype(np.int64)
+    for up in range(level):
+        exmaps = tree.exmaps[offsets[up] : offsets[up + 1]]
+        bits = np.unpackbits(exmaps.view(np.uint8), bitorder="little").reshape(-1, 64)
+        node, group = np.nonzero(bits)
+        paths = (paths[node] << np.uint32(6)) | group.astype(np.uint32)
+    if level == 0:
+        paths = paths[:0]
+    return int(offsets[level]), cuda.to_device(paths, stream=stream)
 
 
 class LtbBuffers:
@@ -71,6 +103,14 @@ class LtbBuffers:
         self.matches = cuda.device_array(max_symbols, np.uint32, stream=stream)
         self.mismatches = cuda.device_array(max_symbols, np.uint32, stream=stream)
         self._active: Any = None
+        self._planes: Any = None
+
+    def planes(self, words: int) -> Any:
+        """uint64[words] for the bit planes of ``ltb-sliced``."""
+        if self._planes is None or self._planes.size < words:
+            self._planes = None
+            self._planes = cuda.device_array(words, np.uint64)
+        return self._planes[:words]
 
     def active(self, words: int) -> Any:
         """uint32[words] for the active bitmaps, which hold anything."""
@@ -94,26 +134,56 @@ def pack_symbols(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArra
 
 def sources() -> dict[str, ltb.Source]:
     """Every kernel by name: the plain function and its argument types."""
-    return {
+    made: dict[str, ltb.Source] = {
+        f"ltb-sliced-{d}": (sliced.sliced(d + 1), sliced.signature_sliced())
+        for d in range(MAX_DISTANCE + 1)
+    }
+    return made | {
+        "planes": (sliced.planes, sliced.signature_planes()),
         "ltb-naive": (naive.naive, ltb.signature()),
         "ltb-efficient": (efficient.efficient, ltb.signature()),
         "ltb-queue": (queue.queue(queue.THREADS, queue.QUEUE), ltb.signature()),
     }
 
 
-def threads_of(method: str) -> int:
-    """Threads a block of the kernel of that name."""
-    modules: dict[str, Any] = {
-        "ltb-naive": naive, "ltb-efficient": efficient, "ltb-queue": queue,
-    }  # fmt: skip
-    return int(modules[method].THREADS)
+@cache
+def _compiled(name: str) -> Any:
+    return cuda.jit(sources()[name][0])
 
 
 @cache
-def _compiled(method: str, threads: int, entries: int) -> Any:
+def _compiled_queue(threads: int, entries: int) -> Any:
+    return cuda.jit(queue.queue(threads, entries))
+
+
+def occupancy(method: str) -> tuple[int, int]:
+    """Registers a thread of a kernel of the thesis, and its warps that a multiprocessor holds.
+
+    Of the 64 that there is room for, by registers (65,536, given out 256 a warp) and threads; the
+    queues' shared memory, 512 bytes a warp, binds later.
+    """
+    run, threads = _run_of(method)
+    run.compile(tuple(_numba_type(name) for name in ltb.signature()))
+    registers = int(next(iter(run.get_regs_per_thread().values())))
+    a_warp = -(-32 * registers // 256) * 256
+    blocks = min(2048 // threads, 65536 // (a_warp * (threads // 32)))
+    return registers, blocks * threads // 32
+
+
+def _numba_type(name: str) -> Any:
+    from numba.core import types
+
+    scalar, _, dimensions = name.partition("[")
+    found: Any = getattr(types, scalar)
+    return types.Array(found, dimensions.count(",") + 1, "C") if dimensions else found
+
+
+def _run_of(method: str) -> tuple[Any, int]:
+    """The compiled kernel of the thesis of that name, and its threads a block."""
     if method == "ltb-queue":
-        return cuda.jit(queue.queue(threads, entries))
-    return cuda.jit(sources()[method][0])
+        assert queue.THREADS % 32 == 0
+        return _compiled_queue(queue.THREADS, queue.QUEUE), queue.THREADS
+    return _compiled(method), naive.THREADS if method == "ltb-naive" else efficient.THREADS
 
 
 def grid_of(tree: DeviceLtb, symbols: int, distance: int) -> tuple[int, int]:
@@ -130,7 +200,7 @@ def launch(
     symbols: int,
     distance: int,
     *,
-    method: str = "ltb-efficient",
+    method: str = "ltb-sliced",
     stream: Any = 0,
 ) -> None:
     """Queue the kernel that matches a chunk of ``symbols`` symbols which the buffers hold.
@@ -154,14 +224,36 @@ def launch(
     mismatches = buffers.mismatches[:symbols]
     clear(matches, stream)
     clear(mismatches, stream)
-    threads = threads_of(method)
-    assert threads % 32 == 0
+    if method == "ltb-sliced":
+        _sliced(tree, buffers, symbols, distance, stream)
+        return
     grid, piece = grid_of(tree, symbols, distance)
     active = buffers.active(grid * (distance + 1) * tree.node_count)
-    _compiled(method, threads, queue.QUEUE)[grid, threads, stream](
+    run, threads = _run_of(method)
+    run[grid, threads, stream](
         buffers.symbols[:symbols], np.uint32(tree.k), np.uint32(distance), np.uint32(piece),
         tree.level_offsets, tree.inmaps, tree.exmaps, tree.prefix_sums, active, matches,
         mismatches,
+    )  # fmt: skip
+
+
+def _sliced(tree: DeviceLtb, buffers: LtbBuffers, symbols: int, distance: int, stream: Any) -> None:
+    overlap = overlap_of(tree.k, distance)
+    useful = sliced.SYMBOLS - overlap
+    segments = -(-symbols // useful)
+    planes = buffers.planes(4 * segments)
+    _compiled("planes")[-(-segments // sliced.THREADS), sliced.THREADS, stream](
+        buffers.symbols[:symbols], np.uint32(useful), np.uint32(overlap), np.uint32(segments),
+        planes,
+    )  # fmt: skip
+    groups = -(-segments // 32)
+    level, first_node, paths = tree.tasks(groups)
+    assert sliced.THREADS % 32 == 0
+    grid = -(-32 * groups * (paths.size + 1) // sliced.THREADS)
+    _compiled(f"ltb-sliced-{distance}")[grid, sliced.THREADS, stream](
+        planes, np.uint32(segments), np.uint32(tree.k), np.uint32(useful), np.uint32(symbols),
+        np.uint32(level), paths, tree.inmaps, tree.exmaps, tree.prefix_sums,
+        np.uint32(first_node), buffers.matches[:symbols], buffers.mismatches[:symbols],
     )  # fmt: skip
 
 
@@ -171,7 +263,7 @@ def match_chunk(
     offsets: NDArray[np.int64],
     distance: int,
     *,
-    method: str = "ltb-efficient",
+    method: str = "ltb-sliced",
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Match and mismatch bitmaps of a chunk, as ``trie.ltb.approximate`` gives them; waits.
 

@@ -13,15 +13,15 @@ from placement import SIMULATED
 
 pytestmark = placement.marks()
 
-KERNELS = ("ltb-naive", "ltb-efficient", "ltb-queue")
+KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry, and queues that fill."""
-    from gpu.kernels.ltb import efficient, naive, queue
+    from gpu.kernels.ltb import efficient, naive, queue, sliced
 
-    with placement.small_blocks(32, naive, efficient) as patch:
+    with placement.small_blocks(32, naive, efficient, sliced) as patch:
         if SIMULATED:
             from gpu.kernels import derive
 
@@ -50,7 +50,7 @@ def chosen():
 def shortened(case):
     """A few symbols, for each takes the simulator a tenth of a second."""
     reads, room = [], case.k + case.distance + 3
-    kmers = case.kmers[:: 3 if 30 < len(case.kmers) < 64 else 1]
+    kmers = case.kmers[:: 1 if len(case.kmers) in range(31) or case.k == 3 else 3][:120]
     for read in case.reads:
         reads.append(read[:room])
         room -= len(reads[-1])
@@ -97,6 +97,16 @@ def test_pieces_of_any_length_agree(monkeypatch):
         for blocks in (1, 3):
             monkeypatch.setattr(gpu.ltb, "BLOCKS", blocks)
             agrees(found(case, "ltb-efficient"), case.expected(), f"{shortest} {blocks}")
+
+
+@pytest.mark.parametrize("warps", [1, 5, 100_000])
+def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
+    import gpu.ltb
+
+    monkeypatch.setattr(gpu.ltb, "SLICED_WARPS", warps)
+    for k, distance in ((3, 2), (7, 0), (8, 3)):
+        case = ltb_cases.make(k, distance, 12, kmers=12, reads=7, length=25)
+        agrees(found(case, "ltb-sliced"), case.expected(), f"{k} {distance}")
 
 
 def test_what_cannot_be_matched_is_refused(monkeypatch):
