@@ -22,6 +22,7 @@ build, half of them branches missed where nodes end; inserting it took 45 to 95.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -323,11 +324,12 @@ def _join_two(one, other, out):  # type: ignore[no-untyped-def]
 
 def joined(runs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
     """Ascending runs as one, the shortest first two by two; repeats may stay."""
-    queue = [(run.size, number, run) for number, run in enumerate(runs) if run.size]
+    number = itertools.count()  # runs of one size are taken in turn, never compared
+    queue = [(run.size, next(number), run) for run in runs if run.size]
     heapq.heapify(queue)
     while len(queue) > 1:
         (size, _, one), (more, _, other) = heapq.heappop(queue), heapq.heappop(queue)
         out = np.empty(size + more, dtype=np.uint64)
         out = out[: _join_two(one, other, out)]
-        heapq.heappush(queue, (out.size, -out.size, out))
+        heapq.heappush(queue, (out.size, next(number), out))
     return queue[0][2]

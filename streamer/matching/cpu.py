@@ -21,8 +21,6 @@ from trie.windows import window_codes
 class CpuEngine:
     """Matches against ``dictionary``; ``grows`` adds what it lacks, ``walks`` asks the snapshot."""
 
-    span_symbols = 0
-
     def __init__(
         self, dictionary: Dictionary, *, grows: bool, walks: bool, with_sets: bool, threads: int
     ) -> None:
@@ -58,15 +56,15 @@ class CpuEngine:
         spans: Sequence[Span],
         position: int,
         arrays: BatchArrays,
-        snapshot: Callable[[], VersionedSnapshot] | None,
+        snapshot: Callable[[int], VersionedSnapshot] | None,
     ) -> Iterator[SpanFound]:
         """As ``MatchEngine.run``, a span after the other."""
-        for seeding, chunks in spans:
+        for number, (seeding, chunks) in enumerate(spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
             bases = batch.bases[start:stop]
             offsets = slice_reads(batch.offsets, start, stop)
             events = arrays.events[start:stop]
-            current = snapshot() if snapshot is not None else None
+            current = snapshot(number) if snapshot is not None else None
             found = self._match_span(bases, offsets, events, seeding, current)
             if arrays.depths is not None and arrays.nodes is not None and current is not None:
                 self._measure_depths(

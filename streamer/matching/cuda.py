@@ -14,21 +14,19 @@ from gpu.engine.pipeline import MAX_CHUNK
 from gpu.engine.staging import Staging
 from gpu.match import TooManyWordNodesError
 from streamer.matching.chunks import slice_reads
-from streamer.matching.engine import BatchArrays, Span, SpanFound
+from streamer.matching.engine import LONG_SPAN, BatchArrays, Span, SpanFound
 from streamer.matching.result import MATCH, MISMATCH
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
+from trie.tree_bitmap import TreeBitmap
 
 __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 
-# consecutive chunks are sent together up to so many symbols where nothing depends on the snapshot's
-# age: queueing takes a millisecond, in which a card matches 50 million
-SPAN_SYMBOLS = 1 << 23
 # pieces of a batch from which on threads pack a piece each, and how many of them at most
 STAGED_FROM = 8
 # with a span's other chunks it fits the buffers
-LONGEST_CHUNK = MAX_CHUNK - SPAN_SYMBOLS
+LONGEST_CHUNK = MAX_CHUNK - LONG_SPAN
 
 
 class CudaEngine:
@@ -38,8 +36,6 @@ class CudaEngine:
     k-mers on a growing one; the others match the snapshot, and what it lacks is asked of the set.
     Raises CudaEngineError with one line if a card fails or is too small.
     """
-
-    span_symbols = SPAN_SYMBOLS
 
     def __init__(
         self,
@@ -66,14 +62,14 @@ class CudaEngine:
         self._engine = Engine(
             self._k,
             dictionary.strands,
-            chunk=chunk + SPAN_SYMBOLS,
+            chunk=chunk + LONG_SPAN,
             streams=streams,
             cards=cards,
             memory_bytes=memory_bytes,
             threads=threads,
         )
         self._dictionary = dictionary
-        self._chunk = chunk + SPAN_SYMBOLS
+        self._chunk = chunk + LONG_SPAN
         self._in_use = (streams + 1) * len(cards) + 2
         self._staging: Staging | None = None
         self._has_set = in_set or with_sets
@@ -98,7 +94,7 @@ class CudaEngine:
         spans: Sequence[Span],
         position: int,
         arrays: BatchArrays,
-        snapshot: Callable[[], VersionedSnapshot] | None,
+        snapshot: Callable[[int], VersionedSnapshot] | None,
     ) -> Iterator[SpanFound]:
         """As ``MatchEngine.run``; with two streams a span is told while the next is matched."""
         try:
@@ -124,11 +120,11 @@ class CudaEngine:
         spans: Sequence[Span],
         position: int,
         arrays: BatchArrays,
-        snapshot: Callable[[], VersionedSnapshot] | None,
+        snapshot: Callable[[int], VersionedSnapshot] | None,
     ) -> Iterator[Piece]:
         seeded_before = False
         words = arrays.depths is not None
-        for seeding, chunks in spans:
+        for number, (seeding, chunks) in enumerate(spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
             asks = snapshot is not None and (words or (self.walks and not seeding))
             yield Piece(
@@ -136,7 +132,7 @@ class CudaEngine:
                 slice_reads(batch.offsets, start, stop),
                 position + start,
                 grow=seeding or self._grows,
-                snapshot=_both(snapshot) if asks and snapshot is not None else None,
+                snapshot=_both(snapshot, number) if asks and snapshot is not None else None,
                 method=self._method,
                 words=words,
                 sets=arrays.sets is not None,
@@ -171,9 +167,11 @@ class CudaEngine:
         )
 
 
-def _both(snapshot: Callable[[], VersionedSnapshot]) -> Callable[[], tuple]:  # type: ignore[type-arg]
-    def ask() -> tuple:  # type: ignore[type-arg]
-        held = snapshot()
+def _both(
+    snapshot: Callable[[int], VersionedSnapshot], number: int
+) -> Callable[[], tuple[TreeBitmap, int]]:
+    def ask() -> tuple[TreeBitmap, int]:
+        held = snapshot(number)
         return held.tree, held.version
 
     return ask

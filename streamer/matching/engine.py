@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
 
+LONG_SPAN = 1 << 23
+"""Consecutive chunks are matched together up to so many symbols where no snapshot's age counts:
+queueing work for a card takes a millisecond, in which it matches 50 million."""
+
 Span = tuple[bool, NDArray[np.int64]]
 """Whether its windows are seeds, and its consecutive chunks (int64[chunks, 2])."""
 
@@ -53,9 +57,6 @@ class MatchEngine(Protocol):
     walks: bool
     """Whether events come from the snapshot."""
 
-    span_symbols: int
-    """Chunks shorter than this are put together; 0: where no snapshot is asked for, all of them."""
-
     def __len__(self) -> int:
         """The k-mers known."""
 
@@ -68,12 +69,13 @@ class MatchEngine(Protocol):
         spans: Sequence[Span],
         position: int,
         arrays: BatchArrays,
-        snapshot: Callable[[], VersionedSnapshot] | None,
+        snapshot: Callable[[int], VersionedSnapshot] | None,
     ) -> Iterator[SpanFound]:
         """Match the spans in order and fill the arrays in.
 
-        position: of the batch in the stream. snapshot: gives the one to match a span with.
-        What a span found is told before the snapshot of the next but one is asked for.
+        position: of the batch in the stream. snapshot: gives the one to match the span of that
+        number with. What a span found is told before that of the next but one is asked for; with
+        several cards or more than two streams it may be told later.
         """
 
     def close(self) -> None:

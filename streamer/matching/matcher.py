@@ -19,10 +19,10 @@ from streamer.devices import usable_cards
 from streamer.errors import StreamerError
 from streamer.matching.approximate import Approximate
 from streamer.matching.approximate.steps import Steps
-from streamer.matching.chunks import chunk_bounds
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.engine import BatchArrays, MatchEngine, Span
 from streamer.matching.result import MATCH, BatchResult, Depths
+from streamer.matching.spans import Views, spans_of
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from streamer.reads import ReadBatch
 from streamer.targets import NO_SET, Dictionary
@@ -36,8 +36,6 @@ Device = Literal["cpu", "cuda"]
 
 CPU_KERNELS = ("auto", "index", "walk")
 DEFAULT_CHUNK = 1_000_000
-# chunks smaller than this share a snapshot: swapping one in costs more than matching them
-SPAN_SYMBOLS = 65_536
 
 
 class Matcher:
@@ -218,12 +216,11 @@ class Matcher:
         versions: list[NDArray[np.int64]] = []
         steps = Steps(batch, self._k, self._snapshot_of_step)
         seeded = 0
+        spans = self._spans(batch.offsets, walking)
+        asks = want_depths or self._engine.walks
+        views = self._views(spans) if asks else None
         for found in self._engine.run(
-            batch,
-            self._spans(batch.offsets, walking),
-            self._position,
-            arrays,
-            self._snapshot if want_depths or self._engine.walks else None,
+            batch, spans, self._position, arrays, views.of if views is not None else None
         ):
             if self._approximate is not None:
                 steps.add(found)
@@ -242,6 +239,8 @@ class Matcher:
                         self._tree.add(found.codes)
             if self._tree is not None:
                 self._tree.end_span(self.version, wait=walking)
+                if views is not None:
+                    views.told(self._tree.current)
         if arrays.sets is not None:
             # a k-mer that grew from this very window is a mismatch without a target
             arrays.sets[arrays.events != MATCH] = NO_SET
@@ -304,25 +303,17 @@ class Matcher:
         self._tree = TreeWorker(held, self.version, self._threads)
 
     def _spans(self, offsets: NDArray[np.int64], walking: bool) -> list[Span]:
-        """(seeding, chunks) of every span: consecutive chunks matched against one snapshot."""
-        total = int(offsets[-1])
-        seed_end = min(max(self._seed_bases - self._position, 0), total)
-        spans: list[Span] = []
-        begin = 0
-        if seed_end:
-            seeds = chunk_bounds(offsets, self._k, self._chunk, 0, seed_end)
-            spans += [(True, part) for part in _grouped(seeds, self._engine.span_symbols)]
-            if seed_end == total:
-                return spans
-            read_start = int(offsets[np.searchsorted(offsets, seed_end, side="right") - 1])
-            begin = max(seed_end - self._k + 1, read_start)
-        chunks = chunk_bounds(offsets, self._k, self._chunk, begin)
-        if not len(chunks):
-            return spans
-        span = self._engine.span_symbols
-        if walking and self.mode == "grow":
-            span = SPAN_SYMBOLS
-        return spans + [(False, part) for part in _grouped(chunks, span)]
+        seed_end = min(max(self._seed_bases - self._position, 0), int(offsets[-1]))
+        aging = walking and self.mode == "grow"
+        return spans_of(offsets, self._k, self._chunk, seed_end, aging=aging)
+
+    def _views(self, spans: Sequence[Span]) -> Views:
+        """Which snapshot each of the spans sees, whatever engine matches them."""
+        seeds = sum(seeding for seeding, _ in spans)
+        if self.mode == "grow":
+            assert self._tree is not None
+            return Views(self._tree.current, 0, None)
+        return Views(self._snapshot() if seeds else None, seeds, self._snapshot)
 
     def _snapshot(self) -> VersionedSnapshot:
         if self._tree is not None:
@@ -334,14 +325,6 @@ class Matcher:
                 codes = with_reverse_complements(codes, self._k)
             self._frozen_snapshot = VersionedSnapshot(snapshot(codes, self._k), self.version)
         return self._frozen_snapshot
-
-
-def _grouped(chunks: NDArray[np.int64], span: int) -> list[NDArray[np.int64]]:
-    """Consecutive chunks of at least ``span`` symbols together; 0: all, nothing asks their age."""
-    if not span:
-        return [chunks]
-    group = np.concatenate(([0], np.cumsum(chunks[:, 1] - chunks[:, 0])[:-1])) // span
-    return np.split(chunks, np.flatnonzero(np.diff(group)) + 1)
 
 
 def _joined(parts: list[NDArray], dtype: type) -> NDArray:  # type: ignore[type-arg]

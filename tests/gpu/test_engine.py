@@ -31,14 +31,15 @@ def small_blocks():
     """Warps for the simulator, and blocks and tables of a size that it can carry."""
     from gpu.engine import kmer_set as sets
     from gpu.kernels import buckets, derive, kmer_set, naive, orient, shuffle, walk
-    from streamer.matching import cuda, matcher
+    from streamer.matching import cuda, spans, tree_worker
 
     modules = (buckets, derive, kmer_set, orient, walk, naive, shuffle)
     with placement.small_blocks(32, *modules) as patch:
         # chunks of a few symbols are chunks here
-        patch.setattr(cuda, "SPAN_SYMBOLS", 1)
-        patch.setattr(cuda.CudaEngine, "span_symbols", 1)
-        patch.setattr(matcher, "SPAN_SYMBOLS", 1)
+        patch.setattr(cuda, "LONG_SPAN", 1)
+        patch.setattr(spans, "LONG_SPAN", 1)
+        patch.setattr(spans, "SHORT_SPAN", 1)
+        patch.setattr(tree_worker, "FIRST_SNAPSHOT", 8)
         patch.setattr(sets, "FIRST_BITS", 4)
         if SIMULATED:
             patch.setattr(walk, "JUMP_LEVEL", 1)
@@ -189,6 +190,33 @@ CASES = [
 def test_equals_the_definition(number, case):
     k, strands, mode, options = case
     check(k, strands, mode, number=number, **options)
+
+
+@pytest.mark.parametrize("seed", [0, 70])
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
+    """Versions, depths and trie-nodes are equal too, with one stream and with two."""
+    reads = make_reads(7, 160, 21)
+    found = []
+    for device, streams in (("cpu", 1), ("cuda", 1), ("cuda", 2)):
+        known = Dictionary.from_batches([batch_of(RECORDS)], 7, "canonical")
+        matcher = Matcher(
+            known, mode=mode, seed_bases=seed, chunk=20, device=device, streams=streams, cards=(0,),
+            track_tree=True,
+        )  # fmt: skip
+        with closing(matcher):
+            results = [
+                matcher.match(batch_of(part), want_depths=True) for part in (reads[:1], reads[1:])
+            ]
+        words = [chunk for result in results for chunk in result.words()]
+        found.append(
+            [(result.version_before, result.version) for result in results]
+            + [(chunk.base, chunk.version, chunk.words.tolist()) for chunk in words]
+        )
+    several = mode == "grow" or seed > 0
+    assert (len({version for _, version, *_ in found[0]}) > 1) == several
+    assert found[1] == found[0]
+    assert found[2] == found[0]
 
 
 def test_a_failed_card_is_taken_over_by_the_cpu(monkeypatch):

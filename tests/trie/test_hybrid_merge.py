@@ -98,3 +98,12 @@ def test_refuses_what_does_not_ascend_or_is_out_of_range(k: int) -> None:
         tree.merge([[1, 2], [3, 0]])
     assert len(tree) == 0
     oracle.assert_same(tree.to_tree_bitmap(), snapshot([], k))
+
+
+@pytest.mark.parametrize("sizes", [(5,), (3, 3, 3, 3, 3), (0, 7, 1, 7, 0), (100, 1, 50, 50)])
+def test_runs_joined_two_by_two(sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(sum(sizes))
+    runs = [np.sort(rng.integers(0, 40, size, dtype=np.uint64)) for size in sizes]
+    found = hybrid_merge.joined(runs)
+    np.testing.assert_array_equal(np.unique(found), np.unique(np.concatenate(runs)))
+    assert np.all(found[1:] >= found[:-1])
