@@ -67,6 +67,12 @@ def read_batches(
             on_bytes(done)
 
 
+def read_letters(path: str) -> Iterator[tuple[str, str]]:
+    """(first word of the header, letters as they stand) of every record; DataError as above."""
+    with ExitStack() as stack:
+        yield from _records(_Source(path, stack))
+
+
 def check_exist(paths: Iterable[str]) -> None:
     """DataError for the first input that is not there, before work is done for the others."""
     for path in paths:

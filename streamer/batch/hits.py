@@ -37,7 +37,7 @@ class Hits:
 
     text int32 and pattern int32: indices. start int64 (NO_START where it was not asked for) and end
     int64: half-open. distance int32. strand uint8: 0 is ``+``, 1 is ``-``. cigar: a str each,
-    or None.
+    or None. A column that is the same in all rows may be a read-only view of one value.
     """
 
     text: NDArray[np.int32]
@@ -50,6 +50,15 @@ class Hits:
 
     def __len__(self) -> int:
         return self.end.size
+
+    def rows(self, first: int, stop: int) -> Hits:
+        """Those rows."""
+        part = slice(first, stop)
+        return Hits(
+            self.text[part], self.start[part], self.end[part], self.distance[part],
+            self.strand[part], self.pattern[part],
+            None if self.cigar is None else self.cigar[part],
+        )  # fmt: skip
 
     def structured(self) -> NDArray[np.void]:
         """The same rows as one structured array (FIELDS)."""
@@ -64,18 +73,28 @@ class Hits:
             rows["cigar"] = self.cigar
         return rows
 
-    def table(self, texts: Sequence[str], patterns: Sequence[str]) -> pl.DataFrame:
-        """The rows as users see them: names for indices, null for no start."""
+    def table(self, texts: Sequence[str], patterns: Sequence[str] | pl.Series) -> pl.DataFrame:
+        """The rows as users see them: names for indices, null for no start.
+
+        Of many texts only the names of those that have rows are looked at.
+        """
         import polars as pl  # the solvers themselves need no tables
 
-        start = pl.Series(self.start)
+        def column(values: NDArray[Any]) -> pl.Series:
+            return pl.Series(np.ascontiguousarray(values))
+
+        start = column(self.start)
+        first, last = (int(self.text[0]), int(self.text[-1])) if len(self) else (0, -1)
+        names = pl.Series(texts[first : last + 1], dtype=pl.String)
         columns = {
-            "text": pl.Series(texts, dtype=pl.String).gather(self.text),
+            "text": names.gather(np.ascontiguousarray(self.text) - first),
             "start": start.set(start == NO_START, None),
-            "end": pl.Series(self.end),
-            "distance": pl.Series(self.distance),
-            "strand": pl.Series(STRANDS).gather(self.strand),
-            "pattern": pl.Series(patterns, dtype=pl.String).gather(self.pattern),
+            "end": column(self.end),
+            "distance": column(self.distance),
+            "strand": pl.Series(STRANDS).gather(np.ascontiguousarray(self.strand)),
+            "pattern": pl.Series(patterns, dtype=pl.String).gather(
+                np.ascontiguousarray(self.pattern)
+            ),
         }
         if self.cigar is not None:
             columns["cigar"] = pl.Series(self.cigar, dtype=pl.String)
@@ -84,6 +103,8 @@ class Hits:
 
 def concatenate(parts: Sequence[Hits]) -> Hits:
     """Hits of several texts, in the order given."""
+    if len(parts) == 1:
+        return parts[0]
     cigars = [part.cigar for part in parts if part.cigar is not None]
 
     def joined(name: str, dtype: type) -> NDArray[Any]:

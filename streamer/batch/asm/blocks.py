@@ -1,0 +1,139 @@
+"""Texts cut into blocks of bounded size, so that memory does not grow with the texts.
+
+A block holds symbols of one record after another, with k + 1 gap codes between two: no alignment of
+at most k edits crosses them, and none begins in them that could not begin at the record's first
+symbol for the same cost. A record that does not fit goes on in the next block, which repeats the
+``reach`` symbols before the cut: a distance <= k at an end depends on no more (seed 001, equation
+1, with row 0 all zero).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from streamer.reads import ReadBatch
+from trie.codes import GAP
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Symbols to search, and whose they are.
+
+    codes: uint8[n], base codes. Piece i, int64 each: symbols starts[i] to stops[i] of the block
+    are those of record records[i] from offsets[i] on. Ends up to ``lead`` belong to the block
+    before. ``continues``: the last piece's record goes on in the next block.
+    """
+
+    codes: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    records: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    lead: int
+    continues: bool
+
+    def halves(self, reach: int) -> tuple[Block, Block]:
+        """The same symbols in two blocks; the second begins ``reach`` symbols before the cut."""
+        cut = max(self.lead + 1, (self.lead + self.codes.size + 1) // 2)
+        again = max(0, cut - reach)
+        return self._part(0, cut, self.lead), self._part(again, self.codes.size, cut - again)
+
+    def _part(self, start: int, stop: int, lead: int) -> Block:
+        held = (self.stops > start) & (self.starts < stop)
+        first = np.maximum(self.starts[held], start)
+        inside = stop < self.codes.size and bool((self.stops[held][-1:] > stop).any())
+        offsets: NDArray[np.int64] = self.offsets[held] + first - self.starts[held]
+        return Block(
+            self.codes[start:stop],
+            first - start,
+            np.minimum(self.stops[held], stop) - start,
+            self.records[held],
+            offsets,
+            lead,
+            inside if stop < self.codes.size else self.continues,
+        )
+
+
+def blocks(batches: Iterable[ReadBatch], k: int, reach: int, size: int) -> Iterator[Block]:
+    """All symbols of the batches, in order, in blocks of about ``size`` symbols at most.
+
+    Records are numbered through all batches; an empty one has no piece.
+    """
+    record = 0
+    for batch in batches:
+        yield from _of_batch(batch, record, k, reach, size)
+        record += len(batch)
+
+
+def _of_batch(batch: ReadBatch, first: int, k: int, reach: int, size: int) -> Iterator[Block]:
+    lengths = batch.lengths
+    read = 0
+    while read < len(batch):
+        if lengths[read] > size:
+            yield from _of_long(
+                batch.bases[batch.offsets[read] : batch.offsets[read + 1]],
+                first + read,
+                reach,
+                size,
+            )
+            read += 1
+            continue
+        # as many whole records as fit
+        room = np.cumsum(lengths[read:] + (k + 1))
+        room[0] = 0
+        count = int(np.searchsorted(room, size, side="right"))
+        long = np.flatnonzero(lengths[read : read + count] > size)
+        count = int(long[0]) if long.size else count
+        yield from _of_short(batch, read, read + count, first, k)
+        read += count
+
+
+def _of_short(batch: ReadBatch, start: int, stop: int, first: int, k: int) -> Iterator[Block]:
+    offsets = batch.offsets[start : stop + 1]
+    lengths = np.diff(offsets)
+    starts = np.cumsum(lengths + (k + 1)) - (lengths + (k + 1))
+    if stop - start == 1:
+        codes = batch.bases[offsets[0] : offsets[1]]
+    else:
+        codes = np.full(int(starts[-1] + lengths[-1]), GAP, dtype=np.uint8)
+        _spread(batch.bases, offsets, starts, codes)
+    held = lengths > 0
+    if held.any():
+        yield Block(
+            codes,
+            starts[held],
+            (starts + lengths)[held],
+            (first + np.arange(start, stop))[held],
+            np.zeros(int(held.sum()), dtype=np.int64),
+            lead=0,
+            continues=False,
+        )
+
+
+@njit(cache=True, nogil=True)
+def _spread(bases, offsets, starts, codes):  # type: ignore[no-untyped-def]
+    for read in range(starts.size):
+        at = starts[read]
+        for i in range(offsets[read], offsets[read + 1]):
+            codes[at] = bases[i]
+            at += 1
+
+
+def _of_long(codes: NDArray[np.uint8], record: int, reach: int, size: int) -> Iterator[Block]:
+    for at in range(0, codes.size, size):
+        begin = max(0, at - reach)
+        part = codes[begin : at + size]
+        yield Block(
+            part,
+            np.zeros(1, dtype=np.int64),
+            np.array([part.size], dtype=np.int64),
+            np.array([record], dtype=np.int64),
+            np.array([begin], dtype=np.int64),
+            lead=at - begin,
+            continues=at + size < codes.size,
+        )

@@ -1,0 +1,94 @@
+"""What a method finds in a block, before it is told apart into records and patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+ROWS_AT_ONCE = 1 << 24
+"""Hits held at once, about."""
+
+ALWAYS_ENDS = 64
+"""So few ends are searched however many hits they have."""
+
+NO_LIMIT = 1 << 62
+
+_SPARSE = 32
+"""From one hit in so many ends on, ends are counted rather than sorted."""
+
+
+class TooManyError(Exception):
+    """More hits in a block than are to be held at once: it must be cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Hits of a block, by end, then by search.
+
+    ends: int64, symbols of the block before the end. distances, searches: int32.
+    """
+
+    ends: NDArray[np.int64]
+    distances: NDArray[np.int32]
+    searches: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return self.ends.size
+
+    def at(self, places: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Found:
+        """The hits at those places."""
+        return Found(self.ends[places], self.distances[places], self.searches[places])
+
+
+def joined(parts: Sequence[Found]) -> Found:
+    """One after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return Found(
+        np.concatenate([np.empty(0, np.int64), *(part.ends for part in parts)]),
+        np.concatenate([np.empty(0, np.int32), *(part.distances for part in parts)]),
+        _joined_searches([part.searches for part in parts if len(part)]),
+    )
+
+
+def _joined_searches(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """Where there is one search only, its number stands for all hits."""
+    if parts and all(part.strides == (0,) and part[0] == parts[0][0] for part in parts):
+        return np.broadcast_to(parts[0][0], (sum(part.size for part in parts),))
+    return np.concatenate([np.empty(0, np.int32), *parts])
+
+
+def in_order(found: Found, low: int, high: int) -> Found:
+    """Hits that stand search by search, ends ascending and low < end <= high, in order."""
+    if len(found) == 0 or found.searches[0] == found.searches[-1]:
+        return found
+    if len(found) * _SPARSE < high - low:
+        return found.at(np.argsort(found.ends, kind="stable"))
+    return Found(*_counted(found.ends, found.distances, found.searches, low, high))
+
+
+@njit(cache=True, nogil=True)
+def _counted(ends, distances, searches, low, high):  # type: ignore[no-untyped-def]
+    """A stable sort by end: count the hits of each end, then put every hit in its place."""
+    next_of = np.zeros(high - low + 1, np.int64)
+    for i in range(ends.size):
+        next_of[ends[i] - low] += 1
+    total = 0
+    for end in range(next_of.size):
+        count = next_of[end]
+        next_of[end] = total
+        total += count
+    new_ends = np.empty_like(ends)
+    new_distances = np.empty_like(distances)
+    new_searches = np.empty_like(searches)
+    for i in range(ends.size):
+        place = next_of[ends[i] - low]
+        next_of[ends[i] - low] = place + 1
+        new_ends[place] = ends[i]
+        new_distances[place] = distances[i]
+        new_searches[place] = searches[i]
+    return new_ends, new_distances, new_searches

@@ -1,0 +1,119 @@
+"""What is searched for: patterns as sets of bases, in one or both orientations.
+
+A pattern letter is a uint8 with bit b set where it matches the base of code b: 1 A, 2 C, 4 G, 8 T.
+An ambiguity letter is 0, which matches nothing, or with ``iupac`` the set of its bases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.errors import DataError, UsageError
+from trie.codes import GAP, as_letters, encode
+
+Strands = Literal["forward", "reverse", "both"]
+STRANDS: tuple[Strands, ...] = ("forward", "reverse", "both")
+Masks = NDArray[np.uint8]
+
+_AMBIGUITY = {
+    "R": "AG", "Y": "CT", "S": "CG", "W": "AT", "K": "GT", "M": "AC",
+    "B": "CGT", "D": "AGT", "H": "ACT", "V": "ACG", "N": "ACGT",
+}  # fmt: skip
+
+
+def _mask_table() -> Masks:
+    table = np.zeros(256, dtype=np.uint8)
+    for letter, bases in _AMBIGUITY.items():
+        mask = sum(1 << "ACGT".index(base) for base in bases)
+        table[[ord(letter), ord(letter.lower())]] = mask
+    return table
+
+
+_AMBIGUITY_MASKS = _mask_table()
+
+
+def masks_of(letters: bytes | str | NDArray[np.uint8], *, iupac: bool = False) -> Masks:
+    """The sets of bases of a pattern's letters; InvalidBaseError where one is no letter of DNA."""
+    codes = encode(letters)
+    masks = np.left_shift(np.uint8(1), codes, dtype=np.uint8)
+    masks[codes == GAP] = 0
+    if iupac:
+        masks |= _AMBIGUITY_MASKS[as_letters(letters)]
+    return masks
+
+
+def reverse_complement(masks: Masks) -> Masks:
+    """The masks of the reverse complement: reversed, with A and T, C and G exchanged."""
+    turned = masks[::-1]
+    low = (turned & 1) << 3 | (turned & 2) << 1
+    return np.ascontiguousarray(low | (turned & 4) >> 1 | (turned & 8) >> 3)
+
+
+def check_patterns(
+    patterns: Sequence[Masks], names: Sequence[str], k: int, *, source: str = "patterns"
+) -> None:
+    """UsageError for a negative k; DataError naming the first pattern that k does not fit."""
+    if k < 0:
+        message = f"k is {k}, it must be 0 or more"
+        raise UsageError(message)
+    if not patterns:
+        problem = "holds no pattern"
+        raise DataError(problem, file=source)
+    for number, (masks, name) in enumerate(zip(patterns, names, strict=True), 1):
+        if masks.size <= k:
+            problem = (
+                "the pattern is empty"
+                if masks.size == 0
+                else f"the pattern has {masks.size} letters, k = {k} must be less"
+            )
+            raise DataError(problem, file=source, record=number, name=name)
+
+
+@dataclass(frozen=True, eq=False)
+class Searches:
+    """Patterns with their orientations, in the order of rows: pattern by pattern, ``+`` first.
+
+    masks: a uint8 array each. pattern int32 and strand uint8 (0 ``+``, 1 ``-``): whose each is.
+    k: the largest distance reported.
+    """
+
+    masks: Sequence[Masks]
+    pattern: NDArray[np.int32]
+    strand: NDArray[np.uint8]
+    k: int
+
+    def __len__(self) -> int:
+        return len(self.masks)
+
+    @cached_property
+    def longest(self) -> int:
+        """Letters of the longest pattern."""
+        return max(masks.size for masks in self.masks)
+
+    @property
+    def reach(self) -> int:
+        """Symbols before an end that any distance <= k there depends on, at most."""
+        return self.longest + self.k
+
+
+def searches(patterns: Sequence[Masks], k: int, strands: str = "both") -> Searches:
+    """Every pattern in the orientations asked for; UsageError for an unknown ``strands``."""
+    if strands not in STRANDS:
+        message = f"unknown strands '{strands}'; there are {', '.join(STRANDS)}"
+        raise UsageError(message)
+    masks: list[Masks] = []
+    signs = [sign for sign, other in ((0, "reverse"), (1, "forward")) if strands != other]
+    for one in patterns:
+        masks += [reverse_complement(one) if sign else one for sign in signs]
+    return Searches(
+        masks,
+        np.repeat(np.arange(len(patterns), dtype=np.int32), len(signs)),
+        np.tile(np.array(signs, dtype=np.uint8), len(patterns)),
+        k,
+    )

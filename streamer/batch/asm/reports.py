@@ -1,0 +1,174 @@
+"""The two reports: every end, or the best of each maximal run of adjacent ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.asm.alignment import align
+from streamer.batch.asm.blocks import Block
+from streamer.batch.asm.found import Found
+from streamer.batch.asm.patterns import Searches
+from streamer.batch.hits import NO_START, Hits
+
+
+def _pieces(block: Block, found: Found) -> tuple[Found, NDArray[np.int64]]:
+    """The hits that end in a piece, not in the gap codes between two; the piece of each."""
+    low = np.searchsorted(found.ends, block.starts, side="right")
+    high = np.searchsorted(found.ends, block.stops, side="right")
+    counts = high - low
+    if int(counts.sum()) == len(found):
+        inside = found
+    else:
+        change = np.zeros(len(found) + 1, dtype=np.int8)
+        np.add.at(change, low, 1)
+        np.add.at(change, high, -1)
+        inside = found.at(np.cumsum(change[:-1]).astype(bool))
+    if block.starts.size == 1:
+        return inside, np.broadcast_to(np.int64(0), (len(inside),))
+    return inside, np.repeat(np.arange(counts.size), counts)
+
+
+def _picked(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
+    """values[places]; one value for all stays one value."""
+    if places.size and places.strides == (0,):
+        return np.broadcast_to(values[places[0]], places.shape)
+    return values[places]
+
+
+def every_end(block: Block, found: Found, searches: Searches) -> Hits:
+    """A row for every end, without start."""
+    found, piece = _pieces(block, found)
+    return Hits(
+        text=_picked(block.records.astype(np.int32), piece),
+        start=np.broadcast_to(np.int64(NO_START), (len(found),)),
+        end=found.ends + _picked(block.offsets - block.starts, piece),
+        distance=found.distances,
+        strand=_picked(searches.strand, found.searches),
+        pattern=_picked(searches.pattern, found.searches),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows with positions in records; equally long."""
+
+    text: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    distance: NDArray[np.int32]
+    search: NDArray[np.int32]
+    cigar: NDArray[np.object_]
+
+    def at(self, places: Any) -> _Rows:
+        columns: list[Any] = [getattr(self, name)[places] for name in self.__slots__]
+        return _Rows(*columns)
+
+    @classmethod
+    def joined(cls, parts: list[_Rows]) -> _Rows:
+        columns: list[Any] = [
+            np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__
+        ]
+        return cls(*columns)
+
+
+class BestEnds:
+    """Finds the best of each run, block by block: a run may go on in the next block.
+
+    Rows of a block wait while a run that is still open may have its best end before theirs.
+    """
+
+    def __init__(self, searches: Searches) -> None:
+        self._searches = searches
+        self._masks = np.concatenate(searches.masks)
+        self._offsets = np.cumsum([0, *(masks.size for masks in searches.masks)])
+        self._open = self._waiting = self._nothing()
+
+    def _nothing(self) -> _Rows:
+        kinds = (np.int64, np.int64, np.int64, np.int32, np.int32, np.object_)
+        columns: list[Any] = [np.empty(0, dtype=kind) for kind in kinds]
+        return _Rows(*columns)
+
+    def add(self, block: Block, found: Found) -> Hits:
+        """The rows that are certain once this block has been searched."""
+        found, piece = _pieces(block, found)
+        order = np.argsort(found.searches, kind="stable")
+        found, piece = found.at(order), piece[order]
+        new = np.ones(len(found), dtype=bool)
+        new[1:] = (np.diff(found.ends) != 1) | (np.diff(found.searches) != 0)
+        first = np.flatnonzero(new)
+        last = np.append(first[1:], len(found))[: first.size] - 1
+        best = _least(found.distances, first)
+        rows = self._aligned(block, found.at(best), piece[best])
+        # an open run goes on where one begins at the block's first end
+        begun = {
+            int(found.searches[at]): i
+            for i, at in enumerate(first.tolist())
+            if found.ends[at] == block.lead + 1 and block.lead
+        }
+        done = [rows]
+        for i in range(self._open.text.size):
+            row = self._open.at(slice(i, i + 1))
+            run = begun.get(int(row.search[0]))
+            if run is None:
+                done.append(row)
+            elif row.distance[0] <= rows.distance[run]:
+                for name in row.__slots__:
+                    getattr(rows, name)[run] = getattr(row, name)[0]
+        going = (found.ends[last] == block.codes.size) & block.continues
+        done[0] = rows.at(~going)
+        self._open = rows.at(going)
+        return self._certain(_Rows.joined([self._waiting, *done]))
+
+    def finish(self) -> Hits:
+        """The rows that have waited for the end."""
+        self._open, rows = self._nothing(), _Rows.joined([self._waiting, self._open])
+        return self._certain(rows)
+
+    def _certain(self, rows: _Rows) -> Hits:
+        rows = rows.at(np.lexsort((rows.search, rows.end, rows.text)))
+        count = rows.text.size
+        if self._open.text.size:
+            # only the record that goes on has open runs, and it is the last
+            earliest = self._open.end.min()
+            early = (rows.text < self._open.text[0]) | (rows.end < earliest)
+            count = int(early.sum())
+        self._waiting = rows.at(slice(count, None))
+        rows = rows.at(slice(count))
+        return Hits(
+            text=rows.text.astype(np.int32),
+            start=rows.start,
+            end=rows.end,
+            distance=rows.distance,
+            strand=self._searches.strand[rows.search],
+            pattern=self._searches.pattern[rows.search],
+            cigar=rows.cigar.tolist(),
+        )
+
+    def _aligned(self, block: Block, found: Found, piece: NDArray[np.int64]) -> _Rows:
+        starts, cigars = align(
+            block.codes, block.starts[piece], found.ends, found.distances, found.searches,
+            self._masks, self._offsets,
+        )  # fmt: skip
+        shift = (block.offsets - block.starts)[piece]
+        texts = np.empty(len(cigars), dtype=np.object_)
+        texts[:] = cigars
+        return _Rows(
+            block.records[piece],
+            starts + shift,
+            found.ends + shift,
+            found.distances.astype(np.int32),
+            found.searches.astype(np.int32),
+            texts,
+        )
+
+
+def _least(distances: NDArray[np.int32], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of each run, which begin at ``first``, where the first least distance is."""
+    if first.size == 0:
+        return first
+    places = np.arange(distances.size, dtype=np.int64)
+    return np.minimum.reduceat(distances.astype(np.int64) << 40 | places, first) & ((1 << 40) - 1)
