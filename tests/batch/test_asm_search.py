@@ -182,7 +182,8 @@ def test_shapes_of_arguments():
         assert other.tolist() == found.tolist()
     best = asm.search([text, "GGTTA"], ["GTA"], 1, device="cpu", strands="forward", report="best")
     assert best.dtype.names[-1] == "cigar"
-    assert best["distance"].tolist() == [0, 1]
+    assert best["text"].tolist() == [0, 0, 1]
+    assert best["distance"].tolist() == [0, 1, 1]
     assert best[0].tolist() == (0, 2, 5, 0, "+", 0, "3=")
     assert asm.search("", "ACG", 1, device="cpu").size == 0
     assert asm.search([], "ACG", 1, device="cpu").size == 0
