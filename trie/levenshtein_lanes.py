@@ -57,7 +57,7 @@ def nearest_words(
     words = np.full(max(stop - first, 0), NOTHING, dtype=np.uint32)
     if not patterns.words.size or stop <= first:
         return words
-    planes = _equal_symbols(patterns.words, patterns.k)
+    planes = equal_symbols(patterns.words, patterns.k)
     run_all(
         [
             partial(
@@ -72,7 +72,7 @@ def nearest_words(
 
 
 @njit(cache=True, nogil=True)
-def _equal_symbols(words, k):  # type: ignore[no-untyped-def]
+def equal_symbols(words, k):  # type: ignore[no-untyped-def]
     """uint32[5, n]: bit i set where symbol i of a pattern is that code; none for the gap code."""
     planes = np.zeros((5, words.size), dtype=np.uint32)
     for j in range(words.size):
@@ -108,29 +108,40 @@ def _step(equal, vp, vn, score, top):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _search(words, k, distance, planes, bases, offsets, first, stop, out):  # type: ignore[no-untyped-def]
-    vp = np.empty(words.size, dtype=np.uint32)
-    vn = np.empty(words.size, dtype=np.uint32)
-    score = np.empty(words.size, dtype=np.uint32)
-    top = np.uint32(k - 1)
+    columns = np.empty((3, words.size), dtype=np.uint32)
     read = np.searchsorted(offsets, first, side="right") - 1
     at = first
     while at < stop:
         while offsets[read + 1] <= at:
             read += 1
-        begin = offsets[read]
         end = min(offsets[read + 1], stop)
-        vp[:] = np.uint32(0xFFFFFFFF)
-        vn[:] = np.uint32(0)
-        score[:] = np.uint32(k)
-        for i in range(max(begin, at - (k + distance)), end):
-            least = _step(planes[bases[i]], vp, vn, score, top)
-            found = least >> np.uint32(25)
-            if found <= distance and i >= at:
-                pattern = least & np.uint32((1 << 25) - 1)
-                length = shortest_length(words[pattern], k, np.int64(found), bases, begin, i + 1)
-                out[i - first] = (
-                    (found << np.uint32(DISTANCE_SHIFT))
-                    | (pattern << np.uint32(PATTERN_SHIFT))
-                    | np.uint32(length - k + MAX_DISTANCE)
-                )
+        search_read(words, k, distance, planes, bases, offsets[read], at, end, first, columns, out)
         at = end
+
+
+@njit(cache=True, nogil=True)
+def search_read(  # type: ignore[no-untyped-def]
+    words, k, distance, planes, bases, begin, first, stop, origin, columns, out
+):
+    """Lower the words of the ends first + 1 .. stop of the read that begins at ``begin``.
+
+    planes: of ``equal_symbols``. columns: uint32[3, patterns], for use here. out[0] is the word of
+    the end origin + 1.
+    """
+    top = np.uint32(k - 1)
+    vp, vn, score = columns[0], columns[1], columns[2]
+    vp[:] = np.uint32(0xFFFFFFFF)
+    vn[:] = np.uint32(0)
+    score[:] = np.uint32(k)
+    for i in range(max(begin, first - (k + distance)), stop):
+        least = _step(planes[bases[i]], vp, vn, score, top)
+        found = least >> np.uint32(25)
+        if found <= distance and i >= first:
+            pattern = least & np.uint32((1 << 25) - 1)
+            length = shortest_length(words[pattern], k, np.int64(found), bases, begin, i + 1)
+            word = (
+                (found << np.uint32(DISTANCE_SHIFT))
+                | (pattern << np.uint32(PATTERN_SHIFT))
+                | np.uint32(length - k + MAX_DISTANCE)
+            )
+            out[i - origin] = min(out[i - origin], word)

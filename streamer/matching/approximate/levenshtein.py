@@ -7,7 +7,6 @@ tree: a k-mer is indexed anew at most log4(n) times, and a batch is matched agai
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,12 @@ from streamer.errors import UsageError
 from streamer.matching.approximate.result import Step
 from streamer.matching.approximate.solver import Options
 from streamer.reads import ReadBatch
-from trie import levenshtein_lanes
+from trie import levenshtein_lanes, levenshtein_scan
 from trie.levenshtein import MAX_PATTERNS, Nearest, Patterns, least, unpack
+from trie.levenshtein_pieces import PieceIndex, build
 
 GROWTH = 4
-METHODS = ("auto", "lanes")
+METHODS = ("auto", "pieces", "lanes")
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Set:
 
     codes: NDArray[np.uint64]
     patterns: Patterns | None = None
-    index: Any = None
+    index: PieceIndex | None = None
 
 
 class LevenshteinSolver:
@@ -72,15 +72,20 @@ class LevenshteinSolver:
     def _nearest(self, held: _Set, batch: ReadBatch, step: Step) -> Nearest:
         if held.patterns is None:
             held.patterns = Patterns.of(held.codes, self._k, self._distance, both=self._both)
-        words = levenshtein_lanes.nearest_words(
-            held.patterns,
-            batch.bases,
-            batch.offsets,
-            first=step.first,
-            stop=step.stop,
-            threads=self._options.threads,
-        )
-        return unpack(words, step.first, held.patterns)
+        patterns, threads = held.patterns, self._options.threads
+        if self._options.method == "lanes":
+            words = levenshtein_lanes.nearest_words(
+                patterns, batch.bases, batch.offsets,
+                first=step.first, stop=step.stop, threads=threads,
+            )  # fmt: skip
+        else:
+            if held.index is None:
+                held.index = build(patterns, threads=threads)
+            words = levenshtein_scan.nearest_words(
+                patterns, held.index, batch.bases, batch.offsets,
+                first=step.first, stop=step.stop, threads=threads,
+            )  # fmt: skip
+        return unpack(words, step.first, patterns)
 
     def close(self) -> None:
         """Nothing is held."""

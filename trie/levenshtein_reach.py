@@ -1,0 +1,186 @@
+"""How far an alignment comes with so many edits: furthest-reaching places on diagonals.
+
+Ukkonen's and Landau and Vishkin's idea on words. A side of a pattern (the symbols behind a piece
+that was found, or those before it, read backwards) and the text beside that piece are two bit
+planes each, symbol i in bit i. On diagonal d, text symbol i + d stands against pattern symbol i:
+
+    x[d] = (p.lo ^ t.lo >> d) | (p.hi ^ t.hi >> d) | bits from the side's length on
+
+has a bit at every place where the run of equal symbols ends. A place is a word with one bit. The
+run from place f ends at the lowest bit of x that is not below f,
+
+    run(x, f) = lowest(x & -f),   lowest(n) = n & -n
+
+and with one edit more a diagonal is reached by a substitution, from the diagonal below by a symbol
+of text, from the one above by leaving out a symbol of the pattern:
+
+    f[c][d] = run(x[d], max(f[c-1][d] << 1, f[c-1][d-1], f[c-1][d+1] << 1))
+
+The side is aligned with c edits if some f[c][d] >= 1 << length. For D edits that is (D + 1)^2 runs
+of eight operations and 5 for each of 2D + 1 words, no branch and no count of zeros, so that the CPU
+does it in vector lanes. Levels are written out because neither of numba's targets keeps a small
+array in registers. A side and its edits have at most 31 symbols.
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Reach(NamedTuple):
+    """run(x, f), difference(plo, phi, tlo, thi, ends, d) and ``levels``: for a distance D
+
+    the function (plo, phi, tlo, thi, ends) -> the furthest places with 0, ..., D edits (a tuple).
+    """
+
+    run: Any
+    above: Any
+    below: Any
+    levels: tuple[Any, ...]
+
+
+def reach(wrap: Callable[..., Any]) -> Reach:
+    """The functions, compiled by ``wrap`` for a target; every argument and result is a uint32."""
+    one = np.uint32(1)
+
+    @wrap
+    def run(x, place):  # type: ignore[no-untyped-def]
+        x = np.uint32(x & np.uint32(np.uint32(0) - place))
+        return np.uint32(x & np.uint32(np.uint32(0) - x))
+
+    @wrap
+    def step(x, below, same, above):  # type: ignore[no-untyped-def]
+        place = max(np.uint32(same << one), np.uint32(above << one))
+        return run(x, max(place, below))
+
+    @wrap
+    def above(plo, phi, tlo, thi, ends, d):  # type: ignore[no-untyped-def]
+        """x[d] for d >= 0."""
+        lo = np.uint32(plo ^ np.uint32(tlo >> np.uint32(d)))
+        return np.uint32(np.uint32(lo | np.uint32(phi ^ np.uint32(thi >> np.uint32(d)))) | ends)
+
+    @wrap
+    def below(plo, phi, tlo, thi, ends, d):  # type: ignore[no-untyped-def]
+        """x[-d]."""
+        lo = np.uint32(plo ^ np.uint32(tlo << np.uint32(d)))
+        return np.uint32(np.uint32(lo | np.uint32(phi ^ np.uint32(thi << np.uint32(d)))) | ends)
+
+    @wrap
+    def levels0(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
+        return (run(above(plo, phi, tlo, thi, ends, 0), one),)
+
+    @wrap
+    def levels1(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
+        zero = np.uint32(0)
+        x0 = above(plo, phi, tlo, thi, ends, 0)
+        x1 = above(plo, phi, tlo, thi, ends, 1)
+        y1 = below(plo, phi, tlo, thi, ends, 1)
+        f0 = run(x0, one)
+        g1 = step(y1, zero, zero, f0)
+        g0 = step(x0, zero, f0, zero)
+        h1 = step(x1, f0, zero, zero)
+        return f0, max(g0, max(g1, h1))
+
+    @wrap
+    def three(x1, x0, y1, f0):  # type: ignore[no-untyped-def]
+        """Diagonals -1, 0, 1 after one edit."""
+        zero = np.uint32(0)
+        return step(y1, zero, zero, f0), step(x0, zero, f0, zero), step(x1, f0, zero, zero)
+
+    @wrap
+    def five(x2, x1, x0, y1, y2, a, b, c):  # type: ignore[no-untyped-def]
+        """Diagonals -2 .. 2 after two edits, from -1, 0, 1 after one."""
+        zero = np.uint32(0)
+        return (
+            step(y2, zero, zero, a),
+            step(y1, zero, a, b),
+            step(x0, a, b, c),
+            step(x1, b, c, zero),
+            step(x2, c, zero, zero),
+        )
+
+    @wrap
+    def seven(x3, x2, x1, x0, y1, y2, y3, a, b, c, d, e):  # type: ignore[no-untyped-def]
+        """Diagonals -3 .. 3 after three edits, from -2 .. 2 after two."""
+        zero = np.uint32(0)
+        return (
+            step(y3, zero, zero, a),
+            step(y2, zero, a, b),
+            step(y1, a, b, c),
+            step(x0, b, c, d),
+            step(x1, c, d, e),
+            step(x2, d, e, zero),
+            step(x3, e, zero, zero),
+        )
+
+    @wrap
+    def levels2(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
+        x0 = above(plo, phi, tlo, thi, ends, 0)
+        x1 = above(plo, phi, tlo, thi, ends, 1)
+        x2 = above(plo, phi, tlo, thi, ends, 2)
+        y1 = below(plo, phi, tlo, thi, ends, 1)
+        y2 = below(plo, phi, tlo, thi, ends, 2)
+        f0 = run(x0, one)
+        a, b, c = three(x1, x0, y1, f0)
+        p, q, r, s, t = five(x2, x1, x0, y1, y2, a, b, c)
+        return f0, max(max(a, b), c), max(max(max(p, q), max(r, s)), t)
+
+    @wrap
+    def levels3(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
+        x0 = above(plo, phi, tlo, thi, ends, 0)
+        x1 = above(plo, phi, tlo, thi, ends, 1)
+        x2 = above(plo, phi, tlo, thi, ends, 2)
+        x3 = above(plo, phi, tlo, thi, ends, 3)
+        y1 = below(plo, phi, tlo, thi, ends, 1)
+        y2 = below(plo, phi, tlo, thi, ends, 2)
+        y3 = below(plo, phi, tlo, thi, ends, 3)
+        f0 = run(x0, one)
+        a, b, c = three(x1, x0, y1, f0)
+        p, q, r, s, t = five(x2, x1, x0, y1, y2, a, b, c)
+        h, i, j, k, u, m, n = seven(x3, x2, x1, x0, y1, y2, y3, p, q, r, s, t)
+        return (
+            f0,
+            max(max(a, b), c),
+            max(max(max(p, q), max(r, s)), t),
+            max(max(max(h, i), max(j, k)), max(max(u, m), n)),
+        )
+
+    @wrap
+    def levels4(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
+        zero = np.uint32(0)
+        x0 = above(plo, phi, tlo, thi, ends, 0)
+        x1 = above(plo, phi, tlo, thi, ends, 1)
+        x2 = above(plo, phi, tlo, thi, ends, 2)
+        x3 = above(plo, phi, tlo, thi, ends, 3)
+        x4 = above(plo, phi, tlo, thi, ends, 4)
+        y1 = below(plo, phi, tlo, thi, ends, 1)
+        y2 = below(plo, phi, tlo, thi, ends, 2)
+        y3 = below(plo, phi, tlo, thi, ends, 3)
+        y4 = below(plo, phi, tlo, thi, ends, 4)
+        f0 = run(x0, one)
+        a, b, c = three(x1, x0, y1, f0)
+        p, q, r, s, t = five(x2, x1, x0, y1, y2, a, b, c)
+        h, i, j, k, u, m, n = seven(x3, x2, x1, x0, y1, y2, y3, p, q, r, s, t)
+        last = step(y4, zero, zero, h)
+        last = max(last, step(y3, zero, h, i))
+        last = max(last, step(y2, h, i, j))
+        last = max(last, step(y1, i, j, k))
+        last = max(last, step(x0, j, k, u))
+        last = max(last, step(x1, k, u, m))
+        last = max(last, step(x2, u, m, n))
+        last = max(last, step(x3, m, n, zero))
+        last = max(last, step(x4, n, zero, zero))
+        return (
+            f0,
+            max(max(a, b), c),
+            max(max(max(p, q), max(r, s)), t),
+            max(max(max(h, i), max(j, k)), max(max(u, m), n)),
+            last,
+        )
+
+    return Reach(run, above, below, (levels0, levels1, levels2, levels3, levels4))

@@ -1,0 +1,258 @@
+"""The method ``pieces`` on the CPU: look pieces up, verify in lanes, tell ends; tile after tile.
+
+A tile of text becomes bit planes and the codes of w symbols from every place on. Blocks of BLOCK
+positions then pass through stages, each a plain loop, so that the memory latencies of a block
+overlap:
+
+    questions   bucket numbers of every position and question; their starts are prefetched
+    ranges      the buckets that are not empty; their first entries are prefetched
+    candidates  an entry and its text around the piece, uint32[7, BATCH], so that memory is bounded
+    passing     trie/levenshtein_verify.py, eight candidates an instruction
+    ends        trie/levenshtein_detail.py, for what has passed
+
+Where a block has so many candidates that all patterns side by side cost less, as in repeats or
+with short k-mers, the ends that it can reach are searched with ``lanes`` instead
+(trie/levenshtein_lanes.py): text can be as dense as it likes.
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from trie import levenshtein_verify as verify
+from trie.intrinsics import prefetch
+from trie.levenshtein import NOTHING, Patterns
+from trie.levenshtein_detail import SCRATCH, tell_ends
+from trie.levenshtein_lanes import equal_symbols, search_read
+from trie.levenshtein_pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
+from trie.levenshtein_planes import (
+    HIGH,
+    HIGH_BACK,
+    LOW,
+    LOW_BACK,
+    fill_planes,
+    plane_bytes,
+    window,
+)
+from trie.parallel import run_all, split_range
+from trie.windows import check_batch
+
+TILE: Final = 1 << 15
+BLOCK: Final = 256
+BATCH: Final = 512
+_BEFORE: Final = 128  # symbols of a tile before its first end: more than 2 (k + D)
+_BEHIND: Final = 64  # and behind its last, for codes that begin there
+_PER_THREAD: Final = 1 << 14
+_LARGE: Final = 1 << 18  # bytes of tables from which on they are prefetched
+
+
+def nearest_words(
+    patterns: Patterns,
+    index: PieceIndex,
+    bases: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    *,
+    first: int = 0,
+    stop: int | None = None,
+    threads: int = 1,
+    dense: bool = True,
+) -> NDArray[np.uint32]:
+    """As ``levenshtein_lanes.nearest_words``, with the index of the same patterns.
+
+    dense: search blocks with very many candidates with ``lanes``.
+    """
+    bases, offsets = check_batch(bases, offsets)
+    stop = bases.size if stop is None else stop
+    words = np.full(max(stop - first, 0), NOTHING, dtype=np.uint32)
+    if not patterns.words.size or stop <= first:
+        return words
+    scheme = index.scheme
+    questions = scheme.lookups()
+    planes = equal_symbols(patterns.words, patterns.k)
+    run_all(
+        [
+            partial(
+                _scan, index.starts, index.entries, index.ranks, questions, scheme.k,
+                scheme.distance, scheme.spacing, scheme.width, scheme.paired, patterns.words,
+                planes, bases, offsets, a, b, dense, words[a - first : b - first],
+            )
+            for a, b in split_range(first, stop, min(threads, 1 + (stop - first) // _PER_THREAD))
+        ],
+        threads,
+    )  # fmt: skip
+    return words
+
+
+@njit(cache=True, nogil=True)
+def _codes(bases, first, stop, width, codes):  # type: ignore[no-untyped-def]
+    """codes[i]: the code of ``width`` symbols from first + i on; gaps and the outside count as
+    A."""
+    mask = np.uint32((np.uint64(1) << np.uint64(2 * width)) - np.uint64(1))
+    code = np.uint32(0)
+    for at in range(first, min(stop, bases.size)):
+        code = np.uint32((code << np.uint32(2)) | np.uint32(bases[at] & np.uint8(3))) & mask
+        if at - first >= width - 1:
+            codes[at - first - (width - 1)] = code
+    for at in range(max(min(stop, bases.size), first), stop):
+        code = np.uint32(code << np.uint32(2)) & mask
+        if at - first >= width - 1:
+            codes[at - first - (width - 1)] = code
+
+
+@njit(cache=True, nogil=True)
+def _scan(  # type: ignore[no-untyped-def]
+    starts, entries, ranks, questions, k, distance, spacing, width, paired, patterns, equal, bases,
+    offsets, first, stop, dense, out,
+):  # fmt: skip
+    planes = np.empty((6, plane_bytes(TILE + _BEFORE)), dtype=np.uint8)
+    codes = np.empty(TILE + _BEFORE + _BEHIND, dtype=np.uint32)
+    buckets = np.empty((questions.shape[0], BLOCK), dtype=np.uint64)
+    ranges = np.empty((BLOCK * questions.shape[0], 3), dtype=np.uint32)
+    words = np.empty((verify.ROWS, BATCH), dtype=np.uint32)
+    found = np.empty((2, BATCH), dtype=np.uint32)
+    passed = np.empty(BATCH, dtype=np.uint8)
+    levels = np.empty((2, SCRATCH), dtype=np.uint32)
+    columns = np.empty((3, patterns.size), dtype=np.uint32)
+    reach = k + distance
+    table = starts.size // (questions[-1, 0] + 1)
+    large = starts.nbytes + entries.nbytes > _LARGE
+    # what a candidate costs, in patterns moved on by a symbol; those that pass cost more
+    worth = 10 + (distance + 1) * (distance + 1)
+    read = np.searchsorted(offsets, first, side="right") - 1
+    for tile in range(first, stop, TILE):
+        tile_stop = min(tile + TILE, stop)
+        origin = max(tile - _BEFORE, 0)
+        total = tile_stop - origin
+        fill_planes(bases, origin, tile_stop, planes)
+        _codes(bases, origin, origin + codes.size, width, codes)
+        at = tile
+        while at < tile_stop:
+            while offsets[read + 1] <= at:
+                read += 1
+            begin, end = offsets[read], offsets[read + 1]
+            last = min(end, tile_stop)
+            # pieces from which an end behind ``at`` and up to ``last`` can be reached
+            piece = max(begin, at + 1 - reach)
+            while piece + width <= last:
+                count = min(BLOCK, last - width + 1 - piece)
+                number, candidates = _ranges(
+                    starts, entries, questions, table, width, paired, codes, piece - origin, count,
+                    large, buckets, ranges,
+                )  # fmt: skip
+                ends = max(at, piece), min(piece + count + reach, last)
+                if dense and candidates * worth > patterns.size * (ends[1] - ends[0] + reach):
+                    search_read(
+                        patterns, k, distance, equal, bases, begin, ends[0], ends[1], first,
+                        columns, out,
+                    )  # fmt: skip
+                elif number:
+                    _candidates(
+                        entries, ranks, k, distance, spacing, width, planes, total, origin, begin,
+                        last, tile, ranges[:number], words, found, passed, levels,
+                        out[tile - first : tile_stop - first],
+                    )  # fmt: skip
+                piece += count
+            at = last
+
+
+@njit(cache=True, nogil=True)
+def _ranges(  # type: ignore[no-untyped-def]
+    starts, entries, questions, table, width, paired, codes, piece, count, large, buckets, ranges
+):
+    """The buckets of a block that hold something: their number, and the entries in them."""
+    double = np.uint64(2 * width)
+    for question in range(questions.shape[0]):
+        base = np.uint64(questions[question, 0] * table)
+        row = buckets[question]
+        if paired:
+            other = piece + questions[question, 1]
+            for i in range(count):
+                key = (np.uint64(codes[piece + i]) << double) | np.uint64(codes[other + i])
+                row[i] = base + key
+        else:
+            for i in range(count):
+                row[i] = base + np.uint64(codes[piece + i])
+        if large:
+            for i in range(count):
+                prefetch(starts, row[i])
+    number = 0
+    candidates = np.int64(0)
+    for question in range(questions.shape[0]):
+        row = buckets[question]
+        for i in range(count):
+            begin = starts[row[i]]
+            end = starts[row[i] + np.uint64(1)]
+            if end > begin:
+                ranges[number, 0] = begin
+                ranges[number, 1] = end
+                ranges[number, 2] = piece + i
+                number += 1
+                candidates += np.int64(end - begin)
+    if large:
+        for i in range(number):
+            prefetch(entries, np.uint64(ranges[i, 0]))
+    return number, candidates
+
+
+@njit(cache=True, nogil=True)
+def _candidates(  # type: ignore[no-untyped-def]
+    entries, ranks, k, distance, spacing, width, planes, total, origin, begin, last, tile, ranges,
+    words, found, passed, levels, out,
+):  # fmt: skip
+    """Verify the entries of the ranges and tell the ends of those within the distance."""
+    mask = np.uint64(PLANE_MASK)
+    held = 0
+    for row in range(ranges.shape[0]):
+        piece = np.int64(ranges[row, 2])
+        on_low = window(planes[LOW], piece + width)
+        on_high = window(planes[HIGH], piece + width)
+        back_low = window(planes[LOW_BACK], total - piece)
+        back_high = window(planes[HIGH_BACK], total - piece)
+        for entry in range(ranges[row, 0], ranges[row, 1]):
+            value = entries[entry]
+            words[verify.LOW, held] = np.uint32(value & mask)
+            words[verify.HIGH, held] = np.uint32((value >> np.uint64(HIGH_SHIFT)) & mask)
+            anchor = np.int64(value >> np.uint64(PIECE_SHIFT))
+            words[verify.BEHIND, held] = np.uint32(k - width - anchor * spacing)
+            words[verify.LOW_BACK, held] = back_low
+            words[verify.HIGH_BACK, held] = back_high
+            words[verify.LOW_ON, held] = on_low
+            words[verify.HIGH_ON, held] = on_high
+            found[0, held] = np.uint32(entry)
+            found[1, held] = np.uint32(piece)
+            held += 1
+            if held == BATCH:
+                _tell(
+                    ranks, k, distance, width, planes, total, origin, begin, last, tile, held,
+                    words, found, passed, levels, out,
+                )  # fmt: skip
+                held = 0
+    if held:
+        _tell(
+            ranks, k, distance, width, planes, total, origin, begin, last, tile, held, words, found,
+            passed, levels, out,
+        )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _tell(  # type: ignore[no-untyped-def]
+    ranks, k, distance, width, planes, total, origin, begin, last, tile, held, words, found, passed,
+    levels, out,
+):  # fmt: skip
+    verify.passing(distance, k - width, held, words, passed)
+    for j in range(held):
+        if passed[j]:
+            piece = np.int64(found[1, j])
+            place = piece + origin
+            tell_ends(
+                k, distance, width, words[verify.LOW, j], words[verify.HIGH, j],
+                np.int64(words[verify.BEHIND, j]), ranks[found[0, j]], planes, total, piece,
+                place - begin, last - place - width, place + width - 1 - tile, out, levels,
+            )  # fmt: skip
