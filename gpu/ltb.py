@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.compiled import kernel
 from gpu.device_tree import clear
 from gpu.intrinsics import cuda
-from gpu.kernels import ltb
+from gpu.kernels import derive, ltb
 from gpu.kernels.ltb import efficient, naive, queue, sliced
 from gpu.packing import MAX_SYMBOLS, ChunkTooLargeError
 from trie.ltb import MAX_DISTANCE, check_distance, overlap_of
@@ -34,7 +35,7 @@ BLOCKS = 1056
 SHORTEST_PIECE = 64
 """Symbols of a block's piece at least, for it begins up to 34 symbols early."""
 
-SLICED_WARPS = 16 * 528
+SLICED_WARPS = 4 * 528
 """Warps of ``ltb-sliced`` for which the trie is cut up: a few for each scheduler of a card."""
 
 
@@ -57,6 +58,11 @@ class DeviceLtb:
         self.inmaps = cuda.to_device(tree.inmaps, stream=stream)
         self.exmaps = cuda.to_device(tree.exmaps, stream=stream)
         self.prefix_sums = cuda.to_device(tree.prefix_sums, stream=stream)
+        self.nodes = cuda.device_array(2 * self.node_count, np.uint64, stream=stream)
+        grid = -(-self.node_count // derive.THREADS)
+        kernel("interleave")[grid, derive.THREADS, stream](
+            self.inmaps, self.exmaps, self.prefix_sums, self.nodes
+        )
         self._tasks = [_tasks(tree, level, stream) for level in range(3) if 3 * level < self.k]
 
     def tasks(self, groups: int) -> tuple[int, int, Any]:
@@ -252,8 +258,8 @@ def _sliced(tree: DeviceLtb, buffers: LtbBuffers, symbols: int, distance: int, s
     grid = -(-32 * groups * (paths.size + 1) // sliced.THREADS)
     _compiled(f"ltb-sliced-{distance}")[grid, sliced.THREADS, stream](
         planes, np.uint32(segments), np.uint32(tree.k), np.uint32(useful), np.uint32(symbols),
-        np.uint32(level), paths, tree.inmaps, tree.exmaps, tree.prefix_sums,
-        np.uint32(first_node), buffers.matches[:symbols], buffers.mismatches[:symbols],
+        np.uint32(level), paths, tree.nodes, np.uint32(first_node), buffers.matches[:symbols],
+        buffers.mismatches[:symbols],
     )  # fmt: skip
 
 

@@ -101,3 +101,16 @@ def awkward():
         make(6, 3, 1, kmers=300, reads=12),
         make(7, 2, 2, kmers=800, reads=3, length=70, gaps=0),
     ]  # fmt: skip
+
+
+def stream(k, kmers, total, reads, seed):
+    """Too many states for the oracle: codes, bases (a third from the dictionary) and offsets."""
+    rng = np.random.default_rng(seed)
+    bases = rng.integers(0, 4, total).astype(np.uint8)
+    codes = rng.integers(0, 4**k, kmers, dtype=np.uint64)
+    for at in range(0, total - 2 * k, 3 * k):
+        code = int(codes[rng.integers(kmers)])
+        bases[at : at + k] = [(code >> (2 * (k - 1 - i))) & 3 for i in range(k)]
+    bases[rng.integers(0, total, total // 50)] = 4
+    cuts = np.sort(rng.integers(0, total + 1, reads - 1))
+    return codes, bases, np.concatenate(([0], cuts, [total])).astype(np.int64)

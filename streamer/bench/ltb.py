@@ -2,7 +2,7 @@
 
 The thesis's inputs: random bases, a dictionary of all windows of the first 75,000 of them (the
 seed). It does not say the distance; the saving of 20 % of the memory accesses in its Fig. 37 is
-that of D = 2: 2 D + 1 sweeps for the naive kernel, 2 D reads of active bitmaps for the efficient one.
+that of D = 2: 2 D + 1 sweeps for the naive kernel, 2 D reads of bitmaps for the efficient one.
 
 Every function returns plain rows. Times on CUDA are medians by CUDA events, data on the card; on
 the CPU the best of some runs.
@@ -126,7 +126,7 @@ def figure_37(
 def figure_38(
     ks: Sequence[int] = KS, distance: int = DISTANCE, total: int = STREAM_38
 ) -> list[Row]:
-    """The efficient and the queue kernel by k, and the warps that a multiprocessor holds of each."""
+    """The efficient and the queue kernel by k, and the warps of each on a multiprocessor."""
     from gpu.ltb import occupancy
 
     rows = []

@@ -44,7 +44,7 @@ def chosen():
         ]
         cases += [case for case in ltb_cases.awkward() if case.k < 31]
         return placement.share([shortened(case) for case in cases])
-    return ltb_cases.edges(20) + ltb_cases.edges(21, kmers=300, length=300) + ltb_cases.awkward()
+    return ltb_cases.edges(20, reads=2) + ltb_cases.awkward()
 
 
 def shortened(case):
@@ -75,6 +75,27 @@ def test_every_kernel_equals_the_set_of_states(case):
     wanted = case.expected()
     for method in KERNELS:
         agrees(found(case, method), wanted, f"{case.name} {method}")
+
+
+@pytest.mark.skipif(SIMULATED, reason="too large for the simulator")
+@pytest.mark.parametrize(
+    ("k", "distance", "kmers", "total", "reads"),
+    [(1, 0, 3, 3000, 7), (6, 2, 3000, 50_000, 300), (9, 4, 500, 20_000, 9), (12, 1, 20_000, 70_001, 3),
+     (12, 2, 75_000, 30_000, 1), (15, 4, 2000, 30_000, 1000), (24, 3, 96, 300_000, 40),
+     (31, 4, 300, 60_000, 60), (31, 0, 5000, 40_000, 2)],
+)  # fmt: skip
+def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
+    from gpu.ltb import DeviceLtb, match_chunk
+    from trie.ltb import approximate
+    from trie.tree_bitmap import snapshot
+
+    codes, bases, offsets = ltb_cases.stream(k, kmers, total, reads, 11)
+    tree = snapshot(codes, k)
+    wanted = approximate(tree, bases, offsets, distance, threads=4)
+    assert np.count_nonzero(wanted[0]) > total // (4 * k)
+    there = DeviceLtb(tree)
+    for method in KERNELS:
+        agrees(match_chunk(there, bases, offsets, distance, method=method), wanted, method)
 
 
 @pytest.mark.parametrize("entries", [32, 33, 64])

@@ -45,26 +45,13 @@ def test_the_cases_are_worth_it():
     assert np.bitwise_count(mismatches) > 20
 
 
-def large(k, distance, kmers, total, reads, seed):
-    """Too many states for the oracle: a stream half of which is from the dictionary."""
-    rng = np.random.default_rng(seed)
-    bases = rng.integers(0, 4, total).astype(np.uint8)
-    codes = rng.integers(0, 4**k, kmers, dtype=np.uint64)
-    for at in range(0, total - 2 * k, 3 * k):
-        code = int(codes[rng.integers(kmers)])
-        bases[at : at + k] = [(code >> (2 * (k - 1 - i))) & 3 for i in range(k)]
-    bases[rng.integers(0, total, total // 50)] = 4
-    cuts = np.sort(rng.integers(0, total + 1, reads - 1))
-    return codes, bases, np.concatenate(([0], cuts, [total])).astype(np.int64)
-
-
 @pytest.mark.parametrize(
     ("k", "distance", "kmers", "total", "reads"),
     [(6, 2, 3000, 20_000, 300), (12, 1, 20_000, 9_000, 3), (24, 3, 96, 20_011, 1),
      (31, 4, 50, 5_000, 60), (9, 4, 500, 3_000, 5)],
 )  # fmt: skip
 def test_methods_threads_and_chunks_agree(k, distance, kmers, total, reads):
-    codes, bases, offsets = large(k, distance, kmers, total, reads, 11)
+    codes, bases, offsets = ltb_cases.stream(k, kmers, total, reads, 11)
     tree = snapshot(codes, k)
     wanted = approximate(tree, bases, offsets, distance, method="active")
     assert np.count_nonzero(wanted[0]) > total // (4 * k)
@@ -84,7 +71,7 @@ def test_methods_threads_and_chunks_agree(k, distance, kmers, total, reads):
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 6, 7, 12, 15, 31])
 def test_distance_0_is_exact_matching(k):
-    codes, bases, offsets = large(k, 0, 40, 3000, 40, k)
+    codes, bases, offsets = ltb_cases.stream(k, 40, 3000, 40, k)
     tree = snapshot(codes, k)
     events, depths, _ = walk(tree, bases, offsets, canonical=False)
     ends = np.flatnonzero(events == 1) + k - 1
