@@ -33,9 +33,9 @@ import numpy as np
 
 
 class Reach(NamedTuple):
-    """run(x, f), difference(plo, phi, tlo, thi, ends, d) and ``levels``: for a distance D
-
-    the function (plo, phi, tlo, thi, ends) -> the furthest places with 0, ..., D edits (a tuple).
+    """run(x, f); above and below(plo, phi, tlo, thi, ends, d), which are x[d] and x[-d]; and
+    levels: for each distance D the function (plo, phi, tlo, thi, ends) -> the furthest places with
+    0, ..., D edits, a tuple.
     """
 
     run: Any
@@ -184,3 +184,100 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         )
 
     return Reach(run, above, below, (levels0, levels1, levels2, levels3, levels4))
+
+
+CENTRE = 5
+"""Where the diagonal 0 is in an array of places or costs: one more than the largest distance."""
+
+DIAGONALS = 2 * CENTRE + 1
+UNREACHED = 9
+
+
+class Sides(NamedTuple):
+    """Both sides of a piece in full, with gap codes and the bounds of a read; see ``sides``."""
+
+    before: Any
+    behind: Any
+
+
+def sides(wrap: Callable[..., Any], found: Reach) -> Sides:
+    """The functions of a target, from its ``reach``.
+
+    places is uint32[2, DIAGONALS], for use there; costs uint32[DIAGONALS]. Both take the planes of
+    the pattern and of the text, the text's gaps, the length of the side, and the symbols of the
+    read that are there (``room``).
+
+    before(plo, phi, tlo, thi, gap, length, room, distance, places) -> (cost, diagonal): the least
+    cost of a side and of its diagonals the lowest, whose text is the shortest; UNREACHED, 0 if it
+    is more than ``distance``.
+    behind(plo, phi, tlo, thi, gap, length, room, distance, places, costs): fills in the cost of
+    every diagonal, UNREACHED if more than ``distance``.
+    """
+    run, above, below = found.run, found.above, found.below
+
+    @wrap
+    def level(plo, phi, tlo, thi, gap, ends, edits, places):  # type: ignore[no-untyped-def]
+        """Replace the places with edits - 1 edits (row 0) by those with one more."""
+        one = np.uint32(1)
+        for d in range(-edits, edits + 1):
+            at = CENTRE + d
+            if d >= 0:
+                x = above(plo, phi, tlo, thi, ends, d) | np.uint32(gap >> np.uint32(d))
+            else:
+                x = below(plo, phi, tlo, thi, ends, -d) | np.uint32(gap << np.uint32(-d))
+            place = one
+            if edits > 0:
+                place = np.uint32(places[0, at - 1])
+                place = max(place, np.uint32(np.uint32(places[0, at]) << one))
+                place = max(place, np.uint32(np.uint32(places[0, at + 1]) << one))
+            places[1, at] = run(np.uint32(x), place)
+        for at in range(CENTRE - edits, CENTRE + edits + 1):
+            places[0, at] = places[1, at]
+
+    @wrap
+    def clear(places):  # type: ignore[no-untyped-def]
+        for at in range(DIAGONALS):
+            places[0, at] = np.uint32(0)
+
+    @wrap
+    def before(plo, phi, tlo, thi, gap, length, room, distance, places):  # type: ignore[no-untyped-def]
+        ends = np.uint32(np.uint64(0xFFFFFFFF) << np.uint64(length))
+        end = np.uint32(np.uint32(1) << np.uint32(length))
+        clear(places)
+        cost = UNREACHED
+        diagonal = 0
+        for edits in range(distance + 1):
+            level(plo, phi, tlo, thi, gap, ends, edits, places)
+            for d in range(-edits, edits + 1):
+                if (
+                    cost == UNREACHED
+                    and places[0, CENTRE + d] >= end
+                    and length + d >= 0
+                    and length + d <= room
+                ):
+                    cost = edits
+                    diagonal = d
+            if cost != UNREACHED:
+                break
+        return cost, diagonal
+
+    @wrap
+    def behind(plo, phi, tlo, thi, gap, length, room, distance, places, costs):  # type: ignore[no-untyped-def]
+        ends = np.uint32(np.uint64(0xFFFFFFFF) << np.uint64(length))
+        end = np.uint32(np.uint32(1) << np.uint32(length))
+        clear(places)
+        for at in range(DIAGONALS):
+            costs[at] = np.uint32(UNREACHED)
+        for edits in range(distance + 1):
+            level(plo, phi, tlo, thi, gap, ends, edits, places)
+            for d in range(-edits, edits + 1):
+                at = CENTRE + d
+                if (
+                    costs[at] == UNREACHED
+                    and places[0, at] >= end
+                    and length + d >= 0
+                    and length + d <= room
+                ):
+                    costs[at] = np.uint32(edits)
+
+    return Sides(before, behind)

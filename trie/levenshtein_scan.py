@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from trie import levenshtein_verify as verify
 from trie.intrinsics import prefetch
 from trie.levenshtein import NOTHING, Patterns
-from trie.levenshtein_detail import SCRATCH, tell_ends
+from trie.levenshtein_detail import tell_ends
 from trie.levenshtein_lanes import equal_symbols, search_read
 from trie.levenshtein_pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
 from trie.levenshtein_planes import (
@@ -41,6 +41,7 @@ from trie.levenshtein_planes import (
     plane_bytes,
     window,
 )
+from trie.levenshtein_reach import DIAGONALS
 from trie.parallel import run_all, split_range
 from trie.windows import check_batch
 
@@ -118,7 +119,8 @@ def _scan(  # type: ignore[no-untyped-def]
     words = np.empty((verify.ROWS, BATCH), dtype=np.uint32)
     found = np.empty((2, BATCH), dtype=np.uint32)
     passed = np.empty(BATCH, dtype=np.uint8)
-    levels = np.empty((2, SCRATCH), dtype=np.uint32)
+    places = np.zeros((2, DIAGONALS), dtype=np.uint32)
+    costs = np.empty(DIAGONALS, dtype=np.uint32)
     columns = np.empty((3, patterns.size), dtype=np.uint32)
     reach = k + distance
     table = starts.size // (questions[-1, 0] + 1)
@@ -155,7 +157,7 @@ def _scan(  # type: ignore[no-untyped-def]
                 elif number:
                     _candidates(
                         entries, ranks, k, distance, spacing, width, planes, total, origin, begin,
-                        last, tile, ranges[:number], words, found, passed, levels,
+                        last, tile, ranges[:number], words, found, passed, places, costs,
                         out[tile - first : tile_stop - first],
                     )  # fmt: skip
                 piece += count
@@ -204,7 +206,7 @@ def _ranges(  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _candidates(  # type: ignore[no-untyped-def]
     entries, ranks, k, distance, spacing, width, planes, total, origin, begin, last, tile, ranges,
-    words, found, passed, levels, out,
+    words, found, passed, places, costs, out,
 ):  # fmt: skip
     """Verify the entries of the ranges and tell the ends of those within the distance."""
     mask = np.uint64(PLANE_MASK)
@@ -231,20 +233,20 @@ def _candidates(  # type: ignore[no-untyped-def]
             if held == BATCH:
                 _tell(
                     ranks, k, distance, width, planes, total, origin, begin, last, tile, held,
-                    words, found, passed, levels, out,
+                    words, found, passed, places, costs, out,
                 )  # fmt: skip
                 held = 0
     if held:
         _tell(
             ranks, k, distance, width, planes, total, origin, begin, last, tile, held, words, found,
-            passed, levels, out,
+            passed, places, costs, out,
         )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
 def _tell(  # type: ignore[no-untyped-def]
     ranks, k, distance, width, planes, total, origin, begin, last, tile, held, words, found, passed,
-    levels, out,
+    places, costs, out,
 ):  # fmt: skip
     verify.passing(distance, k - width, held, words, passed)
     for j in range(held):
@@ -254,5 +256,5 @@ def _tell(  # type: ignore[no-untyped-def]
             tell_ends(
                 k, distance, width, words[verify.LOW, j], words[verify.HIGH, j],
                 np.int64(words[verify.BEHIND, j]), ranks[found[0, j]], planes, total, piece,
-                place - begin, last - place - width, place + width - 1 - tile, out, levels,
+                place - begin, last - place - width, place + width - 1 - tile, out, places, costs,
             )  # fmt: skip
