@@ -1,0 +1,52 @@
+"""Kernels of the search with k mismatches (seed 002): the paper's, and bit-sliced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from gpu.intrinsics import cuda
+from gpu.kernels.hamming import bit_sliced, naive, planes, pmasm, shift_add
+
+Source = tuple[Callable[..., None], tuple[str, ...]]
+
+
+def sources() -> dict[str, Source]:
+    """The kernels for all patterns by name: the plain function and its argument types."""
+    return {
+        "naive": (naive.naive, naive.signature()),
+        "pmasm-thread": (pmasm.thread, pmasm.signature()),
+        "pmasm-block-thread": (pmasm.block_thread, pmasm.signature()),
+        "pmasm-shared": (pmasm.shared, pmasm.signature()),
+        "slice": (planes.slice_text, planes.signature_slice()),
+        "distance": (planes.distance, planes.signature_distance()),
+    }
+
+
+def shift_add_source(words: int) -> Source:
+    """``shift-add`` for states of that many words."""
+    return shift_add.shift_add(words), shift_add.signature()
+
+
+def bit_sliced_source(shape: bit_sliced.Shape) -> Source:
+    """``bit-sliced`` for one shape."""
+    return bit_sliced.bit_sliced(shape), bit_sliced.signature()
+
+
+@cache
+def kernel(name: str) -> Any:
+    """The compiled kernel of ``sources``."""
+    return cuda.jit(sources()[name][0])
+
+
+@cache
+def shift_add_kernel(words: int) -> Any:
+    """The compiled kernel ``shift-add``."""
+    return cuda.jit(shift_add_source(words)[0])
+
+
+@cache
+def bit_sliced_kernel(shape: bit_sliced.Shape) -> Any:
+    """The compiled kernel ``bit-sliced``."""
+    return cuda.jit(bit_sliced_source(shape)[0])

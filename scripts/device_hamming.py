@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Check the kernels of the search with k mismatches on a CUDA device, then time them.
+
+scripts/device_hamming.py            check every method against the CPU, then time
+scripts/device_hamming.py --small    check small inputs only (for compute-sanitizer)
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT)]
+
+import numpy as np  # noqa: E402
+from numba import cuda  # noqa: E402
+
+from gpu.hamming import BitSlicedRun, CardEngine, TableRun  # noqa: E402
+from streamer.batch.hamming import METHODS  # noqa: E402
+from streamer.batch.hamming.engines import CpuEngine  # noqa: E402
+from streamer.batch.hamming.patterns import Oriented  # noqa: E402
+
+warnings.filterwarnings("ignore", message=".*under-utilization.*")
+CUDA_METHODS = [name for name, devices in METHODS.items() if "cuda" in devices]
+LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 256)
+
+
+def log(*words):
+    print(*words, flush=True)
+
+
+def made(rng, symbols, count, length, k, gaps=0.01):
+    """A text with gap codes and patterns, some of them out of the text."""
+    text = rng.integers(0, 4, symbols, dtype=np.uint8)
+    text[rng.random(symbols) < gaps] = 4
+    patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
+    for p in range(0, count, 3):
+        start = int(rng.integers(0, symbols - length))
+        patterns[p] = text[start : start + length]
+    return text, Oriented(patterns, np.arange(count, dtype=np.uint32) * 2, k)
+
+
+def agree(rng, methods, symbols, count, length, k):
+    """Compare the methods with the CPU's; how many hits there are."""
+    text, patterns = made(rng, symbols, count, length, k)
+    windows = symbols - length + 1
+    want = np.concatenate([*CpuEngine("bit-sliced", patterns, 4).words(text, 0, windows), []])
+    want = want.astype(np.uint64)
+    for method in methods:
+        engine = CardEngine(method, patterns.codes, patterns.ids, k)
+        found = []
+        for first in range(0, windows, engine.chunk):
+            stop = min(first + engine.chunk, windows)
+            for part in engine.words(text, first, stop):
+                found.append(part + (np.uint64(first) << np.uint64(36)))
+        found = np.concatenate(found) if found else np.empty(0, np.uint64)
+        if not np.array_equal(found, want):
+            sys.exit(f"WRONG {method} n={symbols} r={count} m={length} k={k}: {found.size} hits, "
+                     f"{want.size} expected")  # fmt: skip
+    return want.size
+
+
+def check(small):
+    rng = np.random.default_rng(5)
+    cases = [(3000, 5, 12, 4), (2100, 3, 33, 9), (1500, 3, 256, 200)]
+    if not small:
+        cases += [
+            (70_000 + length, 6, length, k)
+            for length in LENGTHS
+            for k in sorted({0, 1, 2, 6, length - 1})
+            if k < length
+        ]
+        cases += [(100_000, 3000, 20, 4), (33_000, 70_000, 24, 2)]
+    hits = 0
+    for symbols, count, length, k in cases:
+        dense = k == length - 1 and length > 2
+        methods = CUDA_METHODS if count < 100 else ["bit-sliced", "pmasm-thread"]
+        hits += agree(
+            rng, methods, 40_000 if dense and symbols > 40_000 else symbols, count, length, k
+        )
+    log(f"{len(cases)} cases agree with the CPU, {hits:,} hits")
+
+
+def seconds(run, repeats):
+    """The median time of a queued run, by CUDA events."""
+    for _ in range(2):
+        run()
+    times = []
+    for _ in range(repeats):
+        start, stop = cuda.event(timing=True), cuda.event(timing=True)
+        start.record()
+        run()
+        stop.record()
+        stop.synchronize()
+        times.append(cuda.event_elapsed_time(start, stop) / 1e3)
+    return float(np.median(times))
+
+
+def time_bit_sliced(windows, count, length, k, label=""):
+    rng = np.random.default_rng(1)
+    patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
+    codes = rng.integers(0, 4, windows + length - 1, dtype=np.uint8)
+    run = BitSlicedRun(patterns, k)
+    one_by_one, by_four = run._text.put(codes)
+    text = run.slice(by_four, codes.size, windows)
+    run.scan(text, windows)
+    hits = int(run.counter.copy_to_host()[0])
+    run.found = cuda.device_array(hits + 1024, np.uint64)
+    scan = seconds(lambda: run.scan(text, windows), 11)
+    both = seconds(lambda: (run.scan(text, windows), run.distances(one_by_one, hits)), 11)
+    slicing = seconds(lambda: run.slice(by_four, codes.size, windows), 5)
+    log(
+        f"bit-sliced{label} r={count} m={length} k={k} n={windows / 1e6:.0f}M "
+        f"hits/window={hits / windows:.4f}: scan {windows / scan / 1e9:.1f} G/s, "
+        f"and distances {windows / both / 1e9:.1f}, "
+        f"slice {windows / slicing / 1e9:.1f}, all {windows / (both + slicing) / 1e9:.1f}"
+    )
+
+
+def time_tables(windows, count, length, k):
+    rng = np.random.default_rng(1)
+    patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
+    codes = cuda.to_device(rng.integers(0, 4, windows + length - 1, dtype=np.uint8))
+    for method in CUDA_METHODS[1:]:
+        run = TableRun(method, patterns, k)
+        took = seconds(partial(run.launch, codes, windows), 5)
+        log(
+            f"{method} r={count} m={length} k={k} n={windows / 1e6:.1f}M: {windows / took / 1e9:.2f} G/s"
+        )
+
+
+def time_whole(windows, count, length, k):
+    """Host memory to ordered hit words in host memory."""
+    rng = np.random.default_rng(1)
+    patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
+    codes = rng.integers(0, 4, windows + length - 1, dtype=np.uint8)
+    engine = CardEngine("bit-sliced", patterns, np.arange(count, dtype=np.uint32), k)
+    best = 9e9
+    for _ in range(3):
+        start = time.perf_counter()
+        for first in range(0, windows, engine.chunk):
+            engine.words(codes, first, min(first + engine.chunk, windows))
+        best = min(best, time.perf_counter() - start)
+    log(f"host to host r={count} m={length} k={k}: {windows / best / 1e9:.2f} G/s")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--small", action="store_true")
+    small = parser.parse_args().small
+    start = time.time()
+    check(small)
+    log(f"checked in {time.time() - start:.0f} s")
+    if small:
+        return
+    time_bit_sliced(1 << 27, 8, 12, 4)
+    time_bit_sliced(1 << 27, 6, 7, 4)
+    time_bit_sliced(1 << 27, 1, 12, 4)
+    time_bit_sliced(1 << 27, 16, 12, 4)
+    time_bit_sliced(1 << 27, 8, 12, 2)
+    time_bit_sliced(1 << 27, 8, 20, 4)
+    time_bit_sliced(1 << 27, 8, 24, 9)
+    time_bit_sliced(1 << 26, 192, 24, 3)
+    time_bit_sliced(1 << 22, 2000, 20, 4)
+    time_tables(10_280_000, 8, 12, 4)
+    time_tables(10_280_000, 6, 7, 4)
+    time_whole(1 << 28, 8, 12, 4)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Search with k mismatches for many patterns of one length (seed 002).
+
+Definition 2 of the seed: every start s and pattern P with Hamming distance of P and text[s : s +
+m] at most k. A gap code is a mismatch, in the text and in a pattern. Rows are ordered by text,
+end, pattern and strand (``+`` first); on strand ``-`` the reverse complement of the pattern is
+searched for, left to right in the text as given.
+
+    search        letters in, one structured array out
+    find          batches of base codes in, columns out chunk by chunk: memory stays bounded
+
+Every method gives the same hits. ``bit-sliced`` is the default; the others are the seed's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.choice import Choice, Device, choose
+from streamer.batch.hits import Hits, concatenate
+from streamer.batch.sequences import Letters, Record, as_records
+from trie.parallel import usable_cores
+
+METHODS: dict[str, tuple[Device, ...]] = {
+    "bit-sliced": ("cpu", "cuda"),
+    "naive": ("cpu", "cuda"),
+    "shift-add": ("cpu", "cuda"),
+    "pmasm": ("cpu",),
+    "pmasm-thread": ("cuda",),
+    "pmasm-block-thread": ("cuda",),
+    "pmasm-shared": ("cuda",),
+}
+"""Which device has which method."""
+
+DEFAULTS: dict[Device, str] = {"cpu": "bit-sliced", "cuda": "bit-sliced"}
+
+
+def choose_method(method: str | None, device: str) -> Choice:
+    """What runs for what was asked; errors as in ``streamer.batch.choice.choose``."""
+    return choose(METHODS, DEFAULTS, method, device)
+
+
+class Search:
+    """Patterns made ready for one method on one device, for any number of texts.
+
+    patterns: records of one length, 1 to 256. k: mismatches allowed, below it. strands: forward,
+    reverse or both. choice: from ``choose_method``. threads: 0 is every core. source: how errors
+    name the patterns. UsageError and DataError as in ``patterns.orient``.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[Record],
+        k: int,
+        *,
+        strands: str = "both",
+        choice: Choice,
+        threads: int = 0,
+        source: str = "patterns",
+    ) -> None:
+        from streamer.batch.hamming.engines import make
+        from streamer.batch.hamming.patterns import orient
+
+        oriented = orient(patterns, k, strands, source=source)
+        self._threads = threads or usable_cores()
+        self._length = oriented.length
+        self._engine = make(choice, oriented, self._threads)
+
+    def find(
+        self, codes: NDArray[np.uint8], offsets: NDArray[np.int64], *, first_text: int = 0
+    ) -> Iterator[Hits]:
+        """The hits in a batch of texts, in order, a chunk of the batch at a time.
+
+        codes: uint8[total] base codes of the texts one after the other. offsets: int64[texts + 1].
+        first_text: the number of the batch's first text.
+        """
+        from streamer.batch.hamming.words import columns
+
+        stop = codes.size - self._length + 1
+        first = 0
+        while first < stop:
+            end = min(first + self._engine.chunk, stop)
+            words = self._engine.words(codes, first, end)
+            yield columns(words, first, offsets, first_text, self._length, self._threads)
+            first = end
+
+
+def search(
+    text: Letters | Sequence[Letters],
+    patterns: Letters | Sequence[Letters],
+    k: int,
+    *,
+    strands: str = "both",
+    method: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+) -> NDArray[np.void]:
+    """Every window of the text or texts within k mismatches of a pattern.
+
+    text, patterns: letters (bytes, str or uint8), or several of them. Returns a structured array
+    with the fields text, start, end, distance, strand, pattern (streamer.batch.hits.FIELDS), text
+    and pattern by number. UsageError for wrong options, DataError for patterns that are empty, of
+    several lengths, above 256 symbols or not longer than k, InvalidBaseError (a ValueError) for a
+    letter that is none, StreamerError where CUDA is asked for and cannot be used.
+    """
+    choice = choose_method(method, device)
+    prepared = Search(as_records(patterns), k, strands=strands, choice=choice, threads=threads or 0)
+    texts = [record.codes for record in as_records(text)]
+    codes = texts[0] if len(texts) == 1 else np.concatenate([np.empty(0, np.uint8), *texts])
+    offsets = np.concatenate([[0], np.cumsum([one.size for one in texts])]).astype(np.int64)
+    return concatenate(list(prepared.find(codes, offsets))).structured()

@@ -1,0 +1,316 @@
+"""The method ``bit-sliced``: 64 windows a word, their mismatches counted in carry-save form.
+
+A block holds 2,048 windows in 4 vectors of 8 words (trie/vectors.py). Word w of vector v stands
+for the 64 windows from 256 w + 64 v of the block on, bit i for the i-th of them, so that the word
+behind a word lies in the same place of the next vector and a shift by any number of symbols is one
+funnel shift a vector.
+
+    planes[c, v]    bit i: the symbol there is not the base c (a gap code is none)
+    table[c, j, v]  the same, j symbols on: bit i counts against window i if a pattern has c at j
+    counter         bit i of ones, twos, fours, ...: the binary count of window i
+
+Adding four rows of the table takes 3 full adders (ones, ones, twos), a half adder (fours) and the
+carry out of the top plane: 8 operations with three-input logic for 4 symbols and 512 windows. The
+counter begins at 2^planes - 1 - k, so that its carry, which stays, says "more than k": no
+comparison. Eight patterns of 12: 8 x 3 x 8 operations and 48 rows of the table, together about 240
+for 512 windows.
+
+Counters of patterns that have hits in the block are kept, and written as hit words in the order of
+rows (streamer/batch/hamming/ordered.py). Memory: 256 bytes a base and pattern symbol in use, below
+300 KB, and 256 bytes a counter plane for each pattern with hits in one block.
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from streamer.batch.hamming.ordered import BLOCK, ROW, VECTORS, emit
+from streamer.batch.hamming.patterns import Oriented
+from streamer.batch.hamming.words import ID_SHIFT
+from trie.codes import GAP
+from trie.vectors import (
+    WORDS,
+    aligned_words,
+    common,
+    difference,
+    differs,
+    either,
+    exclusive_or,
+    load,
+    majority,
+    occupied,
+    shifted_pair,
+    spread,
+    store,
+    without,
+)
+
+SEGMENT = 64 * VECTORS
+"""Windows of a block that stand in the same place of its vectors."""
+
+STEP = 4
+"""Rows that are added at once."""
+
+_NEVER, _ALWAYS = 0, 1
+"""The rows of no mismatch (behind a pattern's end) and of nothing but mismatches (a gap code)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """Patterns in the form that the kernel reads.
+
+    used: int64[rows, 2], base and symbol of each row of the table from row 2 on. rows:
+    uint32[patterns, length rounded up to STEP], where the row for each symbol of a pattern begins.
+    ids: uint64[patterns], in place in a hit word.
+    """
+
+    used: NDArray[np.int64]
+    rows: NDArray[np.uint32]
+    ids: NDArray[np.uint64]
+    length: int
+    k: int
+
+    @property
+    def planes(self) -> int:
+        """Counter planes: the least for which 2^planes is above k, at least three."""
+        return max(3, self.k.bit_length())
+
+
+def prepare(patterns: Oriented) -> Sliced:
+    """Which rows there are and which of them each pattern adds."""
+    length = patterns.length
+    keys = patterns.codes.astype(np.int64) * length + np.arange(length)
+    present = np.unique(keys[patterns.codes < GAP])
+    rows = np.full((len(patterns), -(-length // STEP) * STEP), _NEVER, dtype=np.uint32)
+    found = (np.searchsorted(present, keys) + 2).astype(np.uint32)
+    rows[:, :length] = np.where(patterns.codes < GAP, found, np.uint32(_ALWAYS))
+    return Sliced(
+        used=np.stack([present // length, present % length], axis=1),
+        rows=np.ascontiguousarray(rows * np.uint32(ROW)),
+        ids=patterns.ids.astype(np.uint64) << np.uint64(ID_SHIFT),
+        length=length,
+        k=patterns.k,
+    )
+
+
+def scan(
+    sliced: Sliced,
+    codes: NDArray[np.uint8],
+    first: int,
+    stop: int,
+    origin: int,
+    words: NDArray[np.uint64],
+) -> tuple[int, int, int]:
+    """Hit words of the windows [first, stop) of a text, as many blocks of them as fit into
+    ``words``.
+
+    Starts are counted from ``origin``. Returns where it stopped, how many words there are, and how
+    many words the next block needs.
+    """
+    height = VECTORS + (sliced.length - 1) // 64 + 1
+    count = len(sliced.ids)
+    return _scan(
+        codes, first, stop, origin, sliced.used, sliced.rows, sliced.ids, sliced.planes,
+        (1 << sliced.planes) - 1 - sliced.k,
+        aligned_words(GAP * height * WORDS),
+        aligned_words((2 + len(sliced.used)) * ROW),
+        aligned_words(ROW),
+        aligned_words(ROW),
+        aligned_words(count * (sliced.planes + 1) * ROW),
+        aligned_words(count),
+        words,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _slice(codes, at, planes, height):  # type: ignore[no-untyped-def]
+    """The planes of the block at ``at`` and of the ``height`` - VECTORS vectors behind it."""
+    total = codes.size
+    for v in range(height):
+        for w in range(WORDS):
+            position = at + w * SEGMENT + v * 64
+            place = v * WORDS + w
+            if position + 64 <= total:
+                for base in range(GAP):
+                    planes[base * height * WORDS + place] = differs(codes, position, base)
+            else:
+                for base in range(GAP):
+                    word = ~np.uint64(0)
+                    for i in range(max(total - position, 0)):
+                        if codes[position + i] == base:
+                            word ^= np.uint64(1) << np.uint64(i)
+                    planes[base * height * WORDS + place] = word
+
+
+@njit(cache=True, nogil=True)
+def _fill_table(planes, height, used, table):  # type: ignore[no-untyped-def]
+    """Every row of the table that a pattern uses."""
+    for u in range(used.shape[0]):
+        base = used[u, 0]
+        symbol = used[u, 1]
+        plane = (base * height + (symbol >> 6)) * WORDS
+        low = load(planes, plane)
+        for v in range(VECTORS):
+            high = load(planes, plane + (v + 1) * WORDS)
+            store(table, (u + 2) * ROW + v * WORDS, shifted_pair(low, high, symbol & 63))
+            low = high
+
+
+@njit(cache=True, nogil=True)
+def _mark_valid(count, valid):  # type: ignore[no-untyped-def]
+    """The words of a block whose first ``count`` windows are asked for."""
+    for v in range(VECTORS):
+        for w in range(WORDS):
+            inside = min(max(count - w * SEGMENT - v * 64, 0), 64)
+            word = ~np.uint64(0)
+            if inside < 64:
+                word = (np.uint64(1) << np.uint64(inside)) - np.uint64(1)
+            valid[v * WORDS + w] = word
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _add(table, a, b, c, d, ones, twos):  # type: ignore[no-untyped-def]
+    """Add the rows of four symbols: the new ones and twos, and the carry into the fours."""
+    first = load(table, a)
+    second = load(table, b)
+    two = majority(ones, first, second)
+    ones = exclusive_or(ones, first, second)
+    first = load(table, c)
+    second = load(table, d)
+    other = majority(ones, first, second)
+    ones = exclusive_or(ones, first, second)
+    return ones, exclusive_or(twos, two, other), majority(twos, two, other)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _plane(begin, plane):  # type: ignore[no-untyped-def]
+    """A plane of the counter before anything is added."""
+    return spread(np.uint64(0) - ((begin >> np.uint64(plane)) & np.uint64(1)))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _count(table, rows, p, at, begin):  # type: ignore[no-untyped-def]
+    """Three counter planes of pattern p in two vectors from word ``at`` on, and what ran over."""
+    second = np.uint64(WORDS)
+    ones = other_ones = _plane(begin, 0)
+    twos = other_twos = _plane(begin, 1)
+    fours = other_fours = _plane(begin, 2)
+    over = other_over = spread(np.uint64(0))
+    j = np.uint64(0)
+    while j < np.uint64(rows.shape[1]):
+        a = rows[p, j] + at
+        b = rows[p, j + np.uint64(1)] + at
+        c = rows[p, j + np.uint64(2)] + at
+        d = rows[p, j + np.uint64(3)] + at
+        ones, twos, four = _add(table, a, b, c, d, ones, twos)
+        over = either(over, common(fours, four))
+        fours = difference(fours, four)
+        other_ones, other_twos, four = _add(
+            table, a + second, b + second, c + second, d + second, other_ones, other_twos
+        )
+        other_over = either(other_over, common(other_fours, four))
+        other_fours = difference(other_fours, four)
+        j += np.uint64(STEP)
+    return ones, twos, fours, over, other_ones, other_twos, other_fours, other_over
+
+
+@njit(cache=True, nogil=True)
+def _count_high(table, rows, p, at, begin, planes, counters, to):  # type: ignore[no-untyped-def]
+    """One vector with more planes, all left in ``counters`` from ``to`` on; what ran over."""
+    for plane in range(planes):
+        store(counters, to + plane * ROW, _plane(begin, plane))
+    over = spread(np.uint64(0))
+    j = np.uint64(0)
+    while j < np.uint64(rows.shape[1]):
+        ones, twos, carry = _add(
+            table,
+            rows[p, j] + at,
+            rows[p, j + np.uint64(1)] + at,
+            rows[p, j + np.uint64(2)] + at,
+            rows[p, j + np.uint64(3)] + at,
+            load(counters, to),
+            load(counters, to + ROW),
+        )
+        store(counters, to, ones)
+        store(counters, to + ROW, twos)
+        for plane in range(2, planes):
+            value = load(counters, to + plane * ROW)
+            store(counters, to + plane * ROW, difference(value, carry))
+            carry = common(value, carry)
+        over = either(over, carry)
+        j += np.uint64(STEP)
+    return over
+
+
+@njit(cache=True, nogil=True)
+def _scan(  # type: ignore[no-untyped-def]
+    codes, first, stop, origin, used, rows, ids, planes, begin, slices, table, valid, some,
+    counters, found, words,
+):  # fmt: skip
+    height = slices.size // (GAP * WORDS)
+    begin = np.uint64(begin)
+    table[_ALWAYS * ROW : (_ALWAYS + 1) * ROW] = ~np.uint64(0)
+    size = (planes + 1) * ROW
+    written = 0
+    _mark_valid(BLOCK, valid)
+    while first < stop:
+        _slice(codes, first, slices, height)
+        _fill_table(slices, height, used, table)
+        if first + BLOCK > stop:
+            _mark_valid(stop - first, valid)
+        count = 0
+        for v in range(VECTORS):
+            store(some, v * WORDS, spread(np.uint64(0)))
+        for p in range(np.uint64(rows.shape[0])):
+            hit = np.uint64(0)
+            for pair in range(VECTORS // 2):
+                at = 2 * pair * WORDS
+                to = count * size + at
+                if planes == 3:
+                    ones, twos, fours, over, ones2, twos2, fours2, over2 = _count(
+                        table, rows, p, np.uint64(at), begin
+                    )
+                    here = without(load(valid, at), over)
+                    here2 = without(load(valid, at + WORDS), over2)
+                    store(counters, to + 3 * ROW, here)
+                    store(counters, to + 3 * ROW + WORDS, here2)
+                    found_here = occupied(either(here, here2))
+                    if found_here:
+                        store(counters, to, ones)
+                        store(counters, to + ROW, twos)
+                        store(counters, to + 2 * ROW, fours)
+                        store(counters, to + WORDS, ones2)
+                        store(counters, to + ROW + WORDS, twos2)
+                        store(counters, to + 2 * ROW + WORDS, fours2)
+                        store(some, at, either(load(some, at), here))
+                        store(some, at + WORDS, either(load(some, at + WORDS), here2))
+                        hit |= found_here
+                else:
+                    for v in range(2):
+                        place = at + v * WORDS
+                        over = _count_high(
+                            table, rows, p, np.uint64(place), begin, planes, counters,
+                            to + v * WORDS,
+                        )  # fmt: skip
+                        here = without(load(valid, place), over)
+                        store(counters, to + v * WORDS + planes * ROW, here)
+                        store(some, place, either(load(some, place), here))
+                        hit |= occupied(here)
+            if hit:
+                found[count] = ids[p]
+                count += 1
+        if count:
+            stops = emit(
+                counters, found, count, some, planes, begin, first - origin, words, written
+            )
+            if stops < 0:
+                return first, written, -stops
+            written = stops
+        first += BLOCK
+    return stop, written, 0

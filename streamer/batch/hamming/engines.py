@@ -1,0 +1,101 @@
+"""What searches a chunk of text: the CPU methods on all cores, or a card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.choice import Choice
+from streamer.batch.hamming import bit_sliced, naive, pmasm, shift_add
+from streamer.batch.hamming.patterns import Oriented
+from trie.parallel import run_all, split_range
+
+ON_CPU: dict[str, ModuleType] = {
+    "bit-sliced": bit_sliced,
+    "naive": naive,
+    "shift-add": shift_add,
+    "pmasm": pmasm,
+}
+"""Each has ``prepare(patterns)``, and ``scan`` over what that gives."""
+
+LEAST_PART = 1 << 14
+"""Windows for which a thread is worth while."""
+
+MOST_WORDS = 1 << 26
+"""Hit words of a chunk, at most, where it has more than a few windows."""
+
+CHUNKS = (1 << 14, 1 << 23)
+"""The least and the most windows of a chunk on the CPU."""
+
+
+class Engine(Protocol):
+    """Searches chunks."""
+
+    chunk: int
+    """Windows of a chunk, so that memory stays bounded if every window matches."""
+
+    def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
+        """Ascending hit words of the windows [first, stop), counted from ``first``.
+
+        They are valid until the next call.
+        """
+
+
+class CpuEngine:
+    """A CPU method on several threads, each with a part of the chunk."""
+
+    def __init__(self, method: str, patterns: Oriented, threads: int) -> None:
+        module = ON_CPU[method]
+        self._prepared = module.prepare(patterns)
+        self._scan: Callable[..., tuple[int, int, int]] = module.scan
+        self._patterns = len(patterns)
+        self._threads = threads
+        self._buffers: dict[int, list[NDArray[np.uint64]]] = {}
+        self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_WORDS // len(patterns)))
+
+    def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
+        """As in ``Engine``."""
+        parts = min(self._threads, max(1, (stop - first) // LEAST_PART))
+        ranges = split_range(first, stop, parts, align=64)
+        tasks = [
+            partial(self._part, codes, a, b, first, self._buffers.setdefault(i, []))
+            for i, (a, b) in enumerate(ranges)
+        ]
+        return [words for part in run_all(tasks, self._threads) for words in part]
+
+    def _part(
+        self,
+        codes: NDArray[np.uint8],
+        first: int,
+        stop: int,
+        origin: int,
+        buffers: list[NDArray[np.uint64]],
+    ) -> list[NDArray[np.uint64]]:
+        found: list[NDArray[np.uint64]] = []
+        needed = min((stop - first) * self._patterns, max(stop - first, 1 << 16))
+        while first < stop:
+            if len(buffers) == len(found):
+                buffers.append(np.empty(needed, dtype=np.uint64))
+            buffer = buffers[len(found)]
+            if buffer.size < needed:
+                # memory that was never written is not taken from the machine
+                buffer = buffers[len(found)] = np.empty(needed, dtype=np.uint64)
+            first, count, needed = self._scan(self._prepared, codes, first, stop, origin, buffer)
+            needed = max(needed, 1 << 16)
+            found.append(buffer[:count])
+        return found
+
+
+def make(choice: Choice, patterns: Oriented, threads: int) -> Engine:
+    """The engine of a method on its device; StreamerError if the card cannot be used."""
+    if choice.device == "cpu":
+        return CpuEngine(choice.method, patterns, threads)
+    from gpu.hamming import CardEngine
+
+    engine: Engine = CardEngine(choice.method, patterns.codes, patterns.ids, patterns.k)
+    return engine

@@ -1,0 +1,97 @@
+"""The patterns of a search: checked, of one length, and in the orientations that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.sequences import Codes, Record, reverse_complement
+from streamer.errors import DataError, UsageError
+
+MAX_LENGTH = 256
+MAX_PATTERNS = 1 << 27
+"""A hit word (streamer/batch/hamming/words.py) has 28 bits for a pattern and its strand."""
+
+STRANDS = ("forward", "reverse", "both")
+
+
+@dataclass(frozen=True, slots=True)
+class Oriented:
+    """The sequences that are searched for, left to right, in the order of a row's last columns.
+
+    codes: uint8[searched, length] base codes. ids: uint32[searched], ascending: twice the number of
+    the pattern, plus 1 for the reverse complement. k: mismatches allowed, below ``length``.
+    """
+
+    codes: NDArray[np.uint8]
+    ids: NDArray[np.uint32]
+    k: int
+
+    def __len__(self) -> int:
+        return self.ids.size
+
+    @property
+    def length(self) -> int:
+        """Symbols a pattern."""
+        return self.codes.shape[1]
+
+
+def check_options(k: int, strands: str) -> None:
+    """UsageError for a k or a strand choice that no pattern makes right."""
+    if k < 0:
+        message = f"-k {k}: mismatches are counted from 0"
+        raise UsageError(message)
+    if strands not in STRANDS:
+        message = f"unknown strands '{strands}'; there are {', '.join(STRANDS)}"
+        raise UsageError(message)
+
+
+def orient(patterns: Sequence[Record], k: int, strands: str, *, source: str) -> Oriented:
+    """The patterns of a search with at most k mismatches on ``strands`` (forward, reverse, both).
+
+    UsageError for wrong options. DataError, which names ``source`` and the pattern, where there is
+    none, one is empty, longer than MAX_LENGTH, not longer than k or of another length than the
+    first.
+    """
+    check_options(k, strands)
+    if not patterns:
+        problem = "no patterns"
+        raise DataError(problem, file=source)
+    if len(patterns) > MAX_PATTERNS:
+        problem = f"{len(patterns):,} patterns; one search takes {MAX_PATTERNS:,}"
+        raise DataError(problem, file=source)
+    length = patterns[0].codes.size
+    for number, pattern in enumerate(patterns, start=1):
+        wrong = _problem(pattern.codes, patterns[0], k)
+        if wrong:
+            raise DataError(wrong, file=source, record=number, name=pattern.name)
+    forward = np.concatenate([pattern.codes for pattern in patterns]).reshape(-1, length)
+    numbers = np.arange(len(patterns), dtype=np.uint32)
+    if strands == "forward":
+        return Oriented(forward, numbers * np.uint32(2), k)
+    backward = reverse_complement(forward.ravel()).reshape(-1, length)[::-1]
+    if strands == "reverse":
+        return Oriented(backward, numbers * np.uint32(2) + np.uint32(1), k)
+    both = np.stack([forward, backward], axis=1).reshape(-1, length)
+    return Oriented(both, np.arange(2 * len(patterns), dtype=np.uint32), k)
+
+
+def _problem(codes: Codes, first: Record, k: int) -> str | None:
+    length = first.codes.size
+    if not codes.size:
+        return "an empty pattern"
+    if codes.size != length:
+        return (
+            f"a pattern of {codes.size} symbols, the first ({first.name}) has {length}: "
+            "all patterns of a search have one length"
+        )
+    if length > MAX_LENGTH:
+        return f"a pattern of {length} symbols; at most {MAX_LENGTH} can be searched for"
+    if k >= length:
+        return (
+            f"-k {k}: a pattern of {length} symbols would match everywhere; give k below {length}"
+        )
+    return None

@@ -1,0 +1,129 @@
+"""Hit words: one uint64 a hit between a method and the columns of the result.
+
+    63                36 35                  8 7         0
+    [ start in chunk   ] [ pattern, strand   ] [ distance ]
+
+pattern, strand: twice the number of the pattern, plus 1 for the reverse complement. In ascending
+order hit words are in the order of rows: start (and so end, as all patterns have one length),
+pattern, ``+`` before ``-``. A chunk lies in a batch of texts that stand one after the other; a
+window that reaches from one text into the next is no hit, and is dropped here.
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from streamer.batch.hits import Hits
+from trie.parallel import run_all, split_range
+
+START_SHIFT = 36
+ID_SHIFT = 8
+MAX_CHUNK = 1 << 28
+"""Windows that 28 bits can number."""
+
+_PARALLEL_FROM = 1 << 16
+
+
+def columns(
+    parts: Sequence[NDArray[np.uint64]],
+    origin: int,
+    offsets: NDArray[np.int64],
+    first_text: int,
+    length: int,
+    threads: int,
+) -> Hits:
+    """The hits of ascending hit words, whose starts are counted from symbol ``origin`` of a batch.
+
+    offsets: int64[texts + 1], where the texts of the batch begin; the first is number
+    ``first_text``. length: symbols of a pattern.
+    """
+    words = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint64), *parts])
+    ranges = split_range(0, words.size, threads if words.size >= _PARALLEL_FROM else 1)
+    shared = (origin, offsets, length)
+    if offsets.size == 2:
+        kept = [stop - first for first, stop in ranges]
+    else:
+        kept = run_all([partial(_count, words[a:b], *shared) for a, b in ranges], threads)
+    places = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+    total = int(places[-1])
+    hits = Hits(
+        text=np.empty(total, np.int32),
+        start=np.empty(total, np.int64),
+        end=np.empty(total, np.int64),
+        distance=np.empty(total, np.int32),
+        strand=np.empty(total, np.uint8),
+        pattern=np.empty(total, np.int32),
+    )
+    run_all(
+        [
+            partial(
+                _fill, words[a:b], *shared, first_text, int(at),
+                hits.text, hits.start, hits.end, hits.distance, hits.strand, hits.pattern,
+            )
+            for (a, b), at in zip(ranges, places, strict=False)
+        ],
+        threads,
+    )  # fmt: skip
+    return hits
+
+
+@njit(cache=True, nogil=True)
+def _text_of(offsets, symbol):  # type: ignore[no-untyped-def]
+    """The last text that begins at or before a symbol."""
+    low = 0
+    high = offsets.size - 1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if offsets[middle] <= symbol:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _count(words, origin, offsets, length):  # type: ignore[no-untyped-def]
+    """How many of the hits lie in one text."""
+    if words.size == 0:
+        return 0
+    text = _text_of(offsets, origin + np.int64(words[0] >> np.uint64(START_SHIFT)))
+    kept = 0
+    for word in words:
+        start = origin + np.int64(word >> np.uint64(START_SHIFT))
+        while offsets[text + 1] <= start:
+            text += 1
+        kept += start + length <= offsets[text + 1]
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _fill(  # type: ignore[no-untyped-def]
+    words, origin, offsets, length, first_text, at,
+    texts, starts, ends, distances, strands, patterns,
+):  # fmt: skip
+    """Write the columns of the hits that lie in one text, from row ``at`` on."""
+    if words.size == 0:
+        return
+    text = _text_of(offsets, origin + np.int64(words[0] >> np.uint64(START_SHIFT)))
+    for word in words:
+        start = origin + np.int64(word >> np.uint64(START_SHIFT))
+        while offsets[text + 1] <= start:
+            text += 1
+        if start + length > offsets[text + 1]:
+            continue
+        start -= offsets[text]
+        oriented = np.int64(word >> np.uint64(ID_SHIFT)) & ((1 << (START_SHIFT - ID_SHIFT)) - 1)
+        texts[at] = first_text + text
+        starts[at] = start
+        ends[at] = start + length
+        distances[at] = word & np.uint64((1 << ID_SHIFT) - 1)
+        strands[at] = oriented & 1
+        patterns[at] = oriented >> 1
+        at += 1
