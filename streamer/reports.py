@@ -6,13 +6,17 @@ Reads and targets are indices here; ``streamer.output`` puts in their names.
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
+
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from streamer import event_runs
 from streamer.matching.approximate.result import ApproximateResult
-from streamer.matching.result import MATCH, MISMATCH, NONE, BatchResult
-from streamer.targets import TargetSets
+from streamer.matching.result import MATCH, BatchResult
+from streamer.targets import NO_SET, TargetSets
+from trie.parallel import run_all, usable_cores
 
 Columns = dict[str, NDArray]  # type: ignore[type-arg]
 
@@ -56,11 +60,23 @@ def intervals(result: BatchResult) -> Columns:
     read int64 (index), start int64, end int64 (of the last window), event uint8, windows int64,
     target uint32 (target set).
     """
+    offsets = result.batch.offsets
     sets = _NO_SETS if result.sets is None else result.sets
-    arguments = (result.events, result.batch.offsets, result.k, sets, result.only_set)
-    count = _intervals(*arguments, *(np.zeros(0, t) for t in _INTERVAL_TYPES))
-    columns = [np.empty(count, t) for t in _INTERVAL_TYPES]
-    _intervals(*arguments, *columns)
+    arguments = (result.events, offsets, result.k, sets, result.only_set)
+    parts, threads = _split(offsets)
+    nothing = [np.zeros(0, t) for t in _INTERVAL_TYPES]
+    counts = run_all([partial(event_runs.runs, *arguments, *p, *nothing) for p in parts], threads)
+    ends = np.cumsum([0, *counts])
+    columns = [np.empty(ends[-1], t) for t in _INTERVAL_TYPES]
+    rows = [slice(a, b) for a, b in pairwise(ends)]
+    run_all(
+        [
+            partial(event_runs.runs, *arguments, *part, *(column[at] for column in columns))
+            for part, at in zip(parts, rows, strict=True)
+            if at.stop > at.start
+        ],
+        threads,
+    )
     read, start, end, event, target = columns
     return {
         "read": read,
@@ -79,23 +95,24 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
     hold a gap code), best_target int32 (the target with the most matching windows, the first of
     equals; -1 if none).
     """
-    sets = _NO_SETS if result.sets is None else result.sets
     count = len(result.batch)
+    offsets = result.batch.offsets
     matches = np.zeros(count, dtype=np.int64)
     mismatches = np.zeros(count, dtype=np.int64)
-    best = np.full(count, -1, dtype=np.int32)
-    _count_reads(
-        result.events,
-        result.batch.offsets,
-        sets,
-        result.only_set,
-        targets.starts,
-        targets.members,
-        np.zeros(len(targets.names), dtype=np.int64),
-        matches,
-        mismatches,
-        best,
+    parts, threads = _split(offsets)
+    run_all(
+        [
+            partial(event_runs.count_events, result.events, offsets, *part, matches, mismatches)
+            for part in parts
+        ],
+        threads,
     )
+    best = np.full(count, -1, dtype=np.int32)
+    if result.sets is not None:
+        sets, names = result.sets, len(targets.names)
+        event_runs.best_targets(sets, offsets, targets.starts, targets.members, names, best)
+    elif result.only_set != NO_SET and targets.names:
+        best[matches > 0] = targets.members[targets.starts[result.only_set]]
     lengths = result.batch.lengths
     counted = matches + mismatches
     return {
@@ -144,78 +161,14 @@ def ltb(result: ApproximateResult) -> Columns:
 _INTERVAL_TYPES = (np.int64, np.int64, np.int64, np.uint8, np.uint32)
 
 
-@njit(cache=True, nogil=True)
-def _intervals(events, offsets, k, sets, only_set, read_, start_, end_, event_, target_):  # type: ignore[no-untyped-def]
-    """Count the runs, and write them down where the columns have room (a first call has none)."""
-    write = read_.size > 0
-    none = np.uint32(0xFFFFFFFF)
-    count = 0
-    for read in range(offsets.size - 1):
-        begin = offsets[read]
-        last = offsets[read + 1] - k
-        running = np.uint8(NONE)
-        held = none
-        for i in range(begin, last + 1):
-            event = events[i]
-            target = none
-            if event == MATCH:
-                target = sets[i] if sets.size else only_set
-            if event == running and (event == NONE or target == held):
-                continue
-            if running != NONE and write:
-                end_[count - 1] = i - 1 - begin + k
-            running = event
-            held = target
-            if event != NONE:
-                if write:
-                    read_[count] = read
-                    start_[count] = i - begin
-                    event_[count] = event
-                    target_[count] = target
-                count += 1
-        if running != NONE and write:
-            end_[count - 1] = last - begin + k
-    return count
+# symbols that are worth a thread
+_PER_THREAD = 1 << 20
 
 
-@njit(cache=True, nogil=True)
-def _count_reads(  # type: ignore[no-untyped-def]
-    events, offsets, sets, only_set, set_starts, set_members, tally, matches, mismatches, best
-):
-    none = np.uint32(0xFFFFFFFF)
-    for read in range(offsets.size - 1):
-        start, stop = offsets[read], offsets[read + 1]
-        hits = 0
-        misses = 0
-        for i in range(start, stop):
-            hits += events[i] == MATCH
-            misses += events[i] == MISMATCH
-        matches[read] = hits
-        mismatches[read] = misses
-        if hits == 0 or tally.size == 0:
-            continue
-        if sets.size == 0:
-            if only_set != none:
-                best[read] = set_members[set_starts[only_set]]
-            continue
-        for i in range(start, stop):
-            if sets[i] != none:
-                for j in range(set_starts[sets[i]], set_starts[sets[i] + 1]):
-                    tally[set_members[j]] += 1
-        chosen = -1
-        # only what this read touched is looked at and put back to zero
-        for i in range(start, stop):
-            if sets[i] != none:
-                for j in range(set_starts[sets[i]], set_starts[sets[i] + 1]):
-                    target = set_members[j]
-                    if tally[target] > 0 and (
-                        chosen < 0
-                        or tally[target] > tally[chosen]
-                        or (tally[target] == tally[chosen] and target < chosen)
-                    ):
-                        chosen = target
-        for i in range(start, stop):
-            if sets[i] != none:
-                for j in range(set_starts[sets[i]], set_starts[sets[i] + 1]):
-                    tally[set_members[j]] = 0
-        best[read] = chosen
+def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:
+    """The reads in ranges of about equal length, and the threads to look at them with."""
+    total = int(offsets[-1])
+    threads = max(1, min(usable_cores(), total // _PER_THREAD))
+    cuts = np.searchsorted(offsets, np.arange(1, threads) * total // threads)
+    bounds = np.unique([0, *cuts.tolist(), offsets.size - 1]).tolist()
+    return list(pairwise(bounds)), threads

@@ -67,7 +67,8 @@ def _encode_words(letters, words):  # type: ignore[no-untyped-def]
     """
     other = np.uint64(0)
     for i in range(words.size):
-        word: np.uint64 = word_at(letters, 8 * i) & np.uint64(0xDFDFDFDFDFDFDFDF)
+        word: np.uint64 = word_at(letters, 8 * i)  # type: ignore[call-arg]
+        word &= np.uint64(0xDFDFDFDFDFDFDFDF)
         pair = (word >> np.uint64(1)) & np.uint64(0x0303030303030303)
         high = (pair >> np.uint64(1)) & np.uint64(0x0101010101010101)
         words[i] = pair ^ high

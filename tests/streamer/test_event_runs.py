@@ -1,0 +1,124 @@
+"""The kernels behind the reports against plain Python."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamer import event_runs
+
+NO_SET = 0xFFFFFFFF
+
+
+@st.composite
+def matched(draw):
+    """Offsets, events and target sets of a few reads, with long runs and without."""
+    k = draw(st.integers(1, 9))
+    events, sets, offsets = [], [], [0]
+    for _ in range(draw(st.integers(0, 4))):
+        length = draw(st.integers(0, 70))
+        read, held = [], []
+        while len(read) < max(length - k + 1, 0):
+            event, owner = draw(st.integers(0, 2)), draw(st.integers(0, 2) | st.just(NO_SET))
+            run = draw(st.integers(1, 40))
+            read += [event] * run
+            held += [owner if event == 1 else NO_SET] * run
+        windows = max(length - k + 1, 0)
+        events += read[:windows] + [0] * (length - windows)
+        sets += held[:windows] + [NO_SET] * (length - windows)
+        offsets.append(len(events))
+    return (
+        k,
+        np.array(events, np.uint8),
+        np.array(sets, np.uint32),
+        np.array(offsets, np.int64),
+    )
+
+
+def plain_runs(k, events, sets, offsets):
+    rows = []
+    for read in range(offsets.size - 1):
+        begin, windows = offsets[read], max(offsets[read + 1] - offsets[read] - k + 1, 0)
+        at = 0
+        while at < windows:
+            stop = at
+            key = (events[begin + at], sets[begin + at])
+            while stop < windows and (events[begin + stop], sets[begin + stop]) == key:
+                stop += 1
+            if key[0]:
+                rows.append((read, at, stop - 1 + k, *key))
+            at = stop
+    return [tuple(map(int, row)) for row in rows]
+
+
+TYPES = (np.int64, np.int64, np.int64, np.uint8, np.uint32)
+
+
+@settings(max_examples=200, deadline=None)
+@given(matched(), st.booleans())
+def test_runs_and_counts(case, many):
+    k, events, sets, offsets = case
+    if not many:  # one set for all that match
+        sets = np.where(events == 1, np.uint32(5), np.uint32(NO_SET))
+    reads = offsets.size - 1
+    given_sets = sets if many else np.zeros(0, np.uint32)
+    arguments = (events, offsets, k, given_sets, np.uint32(5), 0, reads)
+    count = event_runs.runs(*arguments, *(np.zeros(0, t) for t in TYPES))
+    want = plain_runs(k, events, sets, offsets)
+    if many and not sets.size:
+        return
+    assert count == len(want)
+    columns = [np.zeros(count + 1, t) for t in TYPES]
+    event_runs.runs(*arguments, *columns)
+    assert [tuple(map(int, row)) for row in zip(*columns, strict=True)][:count] == want
+    hits, misses = np.zeros(reads, np.int64), np.zeros(reads, np.int64)
+    event_runs.count_events(events, offsets, 0, reads, hits, misses)
+    for read in range(reads):
+        part = events[offsets[read] : offsets[read + 1]]
+        assert (hits[read], misses[read]) == ((part == 1).sum(), (part == 2).sum())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_best_targets(data):
+    targets = data.draw(st.integers(1, 6))
+    members = data.draw(
+        st.lists(st.sets(st.integers(0, targets - 1), min_size=1).map(sorted), min_size=1)
+    )
+    reads = data.draw(
+        st.lists(st.lists(st.integers(0, len(members) - 1) | st.just(NO_SET), max_size=12))
+    )
+    want = []
+    for read in reads:
+        tally = Counter(t for held in read if held != NO_SET for t in members[held])
+        most = max(tally.values(), default=0)
+        want.append(min((t for t, n in tally.items() if n == most), default=-1))
+    best = np.full(len(reads), 7, np.int32)
+    event_runs.best_targets(
+        np.array([held for read in reads for held in read], np.uint32),
+        np.cumsum([0, *map(len, reads)]),
+        np.cumsum([0, *map(len, members)]),
+        np.array([t for held in members for t in held], np.int32),
+        targets,
+        best,
+    )
+    assert best.tolist() == want
+
+
+def test_kmers_that_a_million_records_share_cost_no_million_steps_each():
+    targets = 1_000_000
+    starts = np.array([0, targets, targets + 1])
+    members = np.append(np.arange(targets), 700_000).astype(np.int32)
+    sets = np.tile(np.array([0, 0, 0, 1], np.uint32), 50_000)
+    offsets = np.arange(0, sets.size + 1, 100)
+    best = np.zeros(offsets.size - 1, np.int32)
+    event_runs.best_targets(sets, offsets, starts, members, targets, best)
+    begin = time.thread_time()
+    event_runs.best_targets(sets, offsets, starts, members, targets, best)
+    # a step a window and member would be 150,000 million
+    assert time.thread_time() - begin < 2
+    assert (best == 700_000).all()
