@@ -192,9 +192,11 @@ def _run_of(method: str) -> tuple[Any, int]:
     return _compiled(method), naive.THREADS if method == "ltb-naive" else efficient.THREADS
 
 
-def grid_of(tree: DeviceLtb, symbols: int, distance: int) -> tuple[int, int]:
+def grid_of(
+    tree: DeviceLtb, symbols: int, distance: int, active_bytes: int = ACTIVE_BYTES
+) -> tuple[int, int]:
     """Blocks for a chunk, and symbols of a block's piece."""
-    fit = max(1, ACTIVE_BYTES // (4 * (distance + 1) * tree.node_count))
+    fit = max(1, active_bytes // (4 * (distance + 1) * tree.node_count))
     blocks = max(1, min(BLOCKS, fit, -(-symbols // SHORTEST_PIECE)))
     piece = -(-symbols // blocks)
     return -(-symbols // piece), piece
@@ -208,9 +210,11 @@ def launch(
     *,
     method: str = "ltb-sliced",
     stream: Any = 0,
+    active_bytes: int = ACTIVE_BYTES,
 ) -> None:
     """Queue the kernel that matches a chunk of ``symbols`` symbols which the buffers hold.
 
+    active_bytes: memory for the active bitmaps of the thesis's kernels; one block is always run.
     Afterwards ``buffers.matches`` and ``buffers.mismatches`` hold the bitmaps of its symbols.
     Raises ValueError for an unknown method or a chunk larger than the buffers, DistanceError as
     trie/ltb.py, TooManyQueueNodesError if the method is ``ltb-queue`` and the trie too large.
@@ -233,7 +237,7 @@ def launch(
     if method == "ltb-sliced":
         _sliced(tree, buffers, symbols, distance, stream)
         return
-    grid, piece = grid_of(tree, symbols, distance)
+    grid, piece = grid_of(tree, symbols, distance, active_bytes)
     active = buffers.active(grid * (distance + 1) * tree.node_count)
     run, threads = _run_of(method)
     run[grid, threads, stream](

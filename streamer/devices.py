@@ -7,7 +7,7 @@ from typing import Literal
 
 from streamer.errors import StreamerError
 
-CUDA_KERNELS = ("shuffle", "naive", "buckets")
+CUDA_KERNELS = ("shuffle", "naive", "buckets", "ltb-naive", "ltb-efficient", "ltb-queue")
 """Kernels that need a CUDA device."""
 
 KERNELS = {

@@ -80,9 +80,9 @@ def test_every_kernel_equals_the_set_of_states(case):
 @pytest.mark.skipif(SIMULATED, reason="too large for the simulator")
 @pytest.mark.parametrize(
     ("k", "distance", "kmers", "total", "reads"),
-    [(1, 0, 3, 3000, 7), (6, 2, 3000, 50_000, 300), (9, 4, 500, 20_000, 9), (12, 1, 20_000, 70_001, 3),
-     (12, 2, 75_000, 30_000, 1), (15, 4, 2000, 30_000, 1000), (24, 3, 96, 300_000, 40),
-     (31, 4, 300, 60_000, 60), (31, 0, 5000, 40_000, 2)],
+    [(1, 0, 3, 3000, 7), (6, 2, 3000, 50_000, 300), (9, 4, 500, 20_000, 9),
+     (12, 1, 20_000, 70_001, 3), (12, 2, 75_000, 30_000, 1), (15, 4, 2000, 30_000, 1000),
+     (24, 3, 96, 300_000, 40), (31, 4, 300, 60_000, 60), (31, 0, 5000, 40_000, 2)],
 )  # fmt: skip
 def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
     from gpu.ltb import DeviceLtb, match_chunk
@@ -128,6 +128,35 @@ def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
     for k, distance in ((3, 2), (7, 0), (8, 3)):
         case = ltb_cases.make(k, distance, 12, kmers=12, reads=7, length=25)
         agrees(found(case, "ltb-sliced"), case.expected(), f"{k} {distance}")
+
+
+@pytest.mark.parametrize("streams", [1, 2, 3])
+@pytest.mark.parametrize("chunk", [8, 11, 1000])
+def test_chunks_on_streams_agree(streams, chunk):
+    from gpu.ltb_stream import LtbEngine
+    from trie.tree_bitmap import snapshot
+
+    engine = LtbEngine(5, 2, chunk=chunk, streams=streams)
+    for seed in (14, 15):  # another snapshot, and then one of the same again
+        case = ltb_cases.make(5, 2, seed, kmers=10, reads=3, length=9)
+        tree = snapshot(case.codes, 5)
+        for _ in range(2 if chunk == 11 else 1):
+            agrees(engine.match(tree, case.bases, case.offsets), case.expected(), case.name)
+    engine.close()
+
+
+def test_a_card_that_is_too_small_is_told():
+    from gpu.engine.errors import CardMemoryError
+    from gpu.ltb_stream import LtbEngine
+    from trie.tree_bitmap import snapshot
+
+    with pytest.raises(CardMemoryError, match="the buffers of a chunk needs"):
+        LtbEngine(5, 2, chunk=1000, memory_bytes=100)
+    engine = LtbEngine(5, 2, chunk=1000, memory_bytes=40_000)
+    tree = snapshot(np.arange(1000, dtype=np.uint64), 5)
+    with pytest.raises(CardMemoryError, match=f"a dictionary of {tree.node_count} trie-nodes"):
+        engine.match(tree, np.zeros(10, dtype=np.uint8), np.array([0, 10]))
+    engine.close()
 
 
 def test_what_cannot_be_matched_is_refused(monkeypatch):

@@ -1,16 +1,20 @@
 """The Levenshtein Tree Bitmap of the thesis (3.3.14-3.3.17) as a solver.
 
 The snapshot comes with the step; without one (a fixed dictionary) it is made from the stored
-k-mers once. ``trie.ltb`` runs the automaton: it starts afresh in every read, and so that it does
-not depend on where a step begins, it is run from k + D - 1 symbols before.
+k-mers once. The automaton starts afresh in every read, and so that it does not depend on where a
+step begins, it is run from k + D - 1 symbols before. ``trie.ltb`` runs it on the CPU, and
+``gpu.ltb_stream`` on CUDA devices, chunk by chunk on two streams; all methods give the same words.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.errors import UsageError
+from streamer.devices import KERNELS
+from streamer.errors import StreamerError, UsageError
 from streamer.matching.approximate.result import Step, Words
 from streamer.matching.approximate.solver import Options
 from streamer.matching.chunks import slice_reads
@@ -18,29 +22,60 @@ from streamer.reads import ReadBatch
 from trie.codes import with_reverse_complements
 from trie.tree_bitmap import TreeBitmap, snapshot
 
+CPU_METHODS = {"auto": "sliced", "sliced": "sliced", "active": "active"}
+
 
 class LtbSolver:
-    """See ``solver.Solver``."""
+    """See ``solver.Solver``. UsageError for a method that there is not.
+
+    On CUDA, ``active`` runs on the CPU. If a card fails, ``on_fallback`` is told and the CPU goes
+    on; without it that is a StreamerError.
+    """
 
     def __init__(
         self, codes: NDArray[np.uint64], k: int, distance: int, both: bool, options: Options
     ) -> None:
-        from trie import ltb
-
-        names = ("auto", *ltb.METHODS)
+        names = KERNELS["ltb"]
         if options.method not in names:
-            message = f"the kernel '{options.method}' is not for ltb here: {', '.join(names)}"
+            message = f"the kernel '{options.method}' is not for ltb: {', '.join(names)}"
             raise UsageError(message)
         self._k = k
         self._distance = distance
         self._both = both
         self._options = options
         self._codes = codes
+        self._learnt: list[NDArray[np.uint64]] = []  # merged only if no step brings its tree
         self._tree: TreeBitmap | None = None
+        self._engine: Any = None
+        if options.device == "cuda" and options.method != "active":
+            self._start_engine()
+        elif options.method not in CPU_METHODS:
+            message = f"the kernel '{options.method}' needs a CUDA device"
+            raise StreamerError(message)
+
+    def _start_engine(self) -> None:
+        from gpu.engine import CudaEngineError
+        from gpu.ltb_stream import LtbEngine
+
+        options = self._options
+        method = options.method if options.method.startswith("ltb-") else "ltb-sliced"
+        try:
+            self._engine = LtbEngine(
+                self._k, self._distance, method=method, chunk=options.chunk,
+                streams=options.streams, cards=options.cards, memory_bytes=options.device_bytes,
+            )  # fmt: skip
+        except CudaEngineError as error:
+            self._fall_back(error)
+
+    def _fall_back(self, error: Exception) -> None:
+        self.close()
+        if self._options.on_fallback is None:
+            raise StreamerError(str(error)) from error
+        self._options.on_fallback(f"{error}; matching on the CPU")
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known."""
-        self._codes = np.union1d(self._codes, codes)
+        self._learnt.append(codes)
         self._tree = None
 
     def match(self, batch: ReadBatch, step: Step) -> Words:
@@ -48,24 +83,37 @@ class LtbSolver:
         begin = max(step.first - (self._k + self._distance - 1), 0)
         bases = batch.bases[begin : step.stop]
         offsets = slice_reads(batch.offsets, begin, step.stop)
-        matches, mismatches = self._words(step.tree or self._own_tree(), bases, offsets)
+        matches, mismatches = self._bitmaps(step.tree or self._own_tree(), bases, offsets)
         matches, mismatches = matches[step.first - begin :], mismatches[step.first - begin :]
         at = np.flatnonzero(matches | mismatches)
         return Words(at + step.first + 1, matches[at], mismatches[at])
 
-    def _words(
+    def _bitmaps(
         self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """uint32[symbols] each: the match and the mismatch bitmap of each symbol, 0 for no word."""
+        if self._engine is not None:
+            from gpu.engine import CudaEngineError
+
+            try:
+                found: tuple[NDArray[np.uint32], NDArray[np.uint32]] = self._engine.match(
+                    tree, bases, offsets
+                )
+            except CudaEngineError as error:
+                self._fall_back(error)
+            else:
+                return found
         from trie import ltb
 
-        method = "sliced" if self._options.method == "auto" else self._options.method
-        return ltb.approximate(
-            tree, bases, offsets, self._distance, method=method, threads=self._options.threads
-        )
+        method = CPU_METHODS.get(self._options.method, "sliced")
+        threads = self._options.threads
+        return ltb.approximate(tree, bases, offsets, self._distance, method=method, threads=threads)
 
     def _own_tree(self) -> TreeBitmap:
         if self._tree is None:
+            if self._learnt:
+                self._codes = np.unique(np.concatenate((self._codes, *self._learnt)))
+                self._learnt.clear()
             codes = self._codes
             if self._both:
                 codes = np.unique(with_reverse_complements(codes, self._k))
@@ -73,4 +121,7 @@ class LtbSolver:
         return self._tree
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Give the memory on the cards back."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
