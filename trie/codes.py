@@ -31,6 +31,7 @@ def _letter_table() -> NDArray[np.uint8]:
 
 
 LETTER_TO_CODE = _letter_table()
+CODE_TO_LETTER = np.frombuffer(LETTERS.ljust(256, b"N"), dtype=np.uint8)
 
 
 class InvalidBaseError(ValueError):
@@ -116,6 +117,13 @@ def encode(sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8]) -
         position = int(np.argmax(codes == INVALID))
         raise InvalidBaseError(int(letters[position]), position)
     return codes
+
+
+def decode(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The letters of base codes (uint8, same length); ``N`` for the gap code."""
+    letters = np.empty(codes.size, dtype=np.uint8)
+    _translate(codes, CODE_TO_LETTER, letters)
+    return letters
 
 
 def decode_kmer(code: int, k: int) -> str:
