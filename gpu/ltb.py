@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gpu.compiled import kernel
 from gpu.device_tree import clear
-from gpu.intrinsics import cuda
+from gpu.intrinsics import SIMULATED, cuda
 from gpu.kernels import derive, ltb
 from gpu.kernels.ltb import efficient, naive, queue, sliced
 from gpu.packing import MAX_SYMBOLS, ChunkTooLargeError
@@ -29,8 +29,8 @@ KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
 ACTIVE_BYTES = 4 << 30
 """Memory for the active bitmaps: it limits how many blocks run."""
 
-BLOCKS = 1056
-"""Blocks at most: as many as a card of 132 multiprocessors holds at 256 threads each."""
+BLOCKS = 4
+"""Blocks at most in numba's simulator; on a card as many as it holds at once."""
 
 SHORTEST_PIECE = 64
 """Symbols of a block's piece at least, for it begins up to 34 symbols early."""
@@ -162,18 +162,18 @@ def _compiled_queue(threads: int, entries: int) -> Any:
     return cuda.jit(queue.queue(threads, entries))
 
 
-def occupancy(method: str) -> tuple[int, int]:
-    """Registers a thread of a kernel of the thesis, and its warps that a multiprocessor holds.
+@cache
+def occupancy(method: str, threads: int, entries: int) -> tuple[int, int]:
+    """Registers a thread of a kernel of the thesis, and its blocks that a multiprocessor holds.
 
-    Of the 64 that there is room for, by registers (65,536, given out 256 a warp) and threads; the
-    queues' shared memory, 512 bytes a warp, binds later.
+    By registers (65,536, given out 256 a warp) and threads (2,048): the queues' shared memory, 512
+    bytes a warp, would bind later.
     """
-    run, threads = _run_of(method)
+    run = _compiled_queue(threads, entries) if method == "ltb-queue" else _compiled(method)
     run.compile(tuple(_numba_type(name) for name in ltb.signature()))
     registers = int(next(iter(run.get_regs_per_thread().values())))
     a_warp = -(-32 * registers // 256) * 256
-    blocks = min(2048 // threads, 65536 // (a_warp * (threads // 32)))
-    return registers, blocks * threads // 32
+    return registers, min(2048 // threads, 65536 // (a_warp * (threads // 32)))
 
 
 def _numba_type(name: str) -> Any:
@@ -184,20 +184,27 @@ def _numba_type(name: str) -> Any:
     return types.Array(found, dimensions.count(",") + 1, "C") if dimensions else found
 
 
-def _run_of(method: str) -> tuple[Any, int]:
-    """The compiled kernel of the thesis of that name, and its threads a block."""
-    if method == "ltb-queue":
-        assert queue.THREADS % 32 == 0
-        return _compiled_queue(queue.THREADS, queue.QUEUE), queue.THREADS
-    return _compiled(method), naive.THREADS if method == "ltb-naive" else efficient.THREADS
+def threads_of(method: str) -> int:
+    """Threads a block of a kernel of the thesis."""
+    modules = {"ltb-naive": naive, "ltb-efficient": efficient, "ltb-queue": queue}
+    threads: int = modules[method].THREADS  # type: ignore[attr-defined]
+    return threads
+
+
+def _resident(method: str) -> int:
+    """Blocks that the current card holds at once: no more are started, so none waits."""
+    if SIMULATED:
+        return BLOCKS
+    blocks = occupancy(method, threads_of(method), queue.QUEUE)[1]
+    return blocks * int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
 def grid_of(
-    tree: DeviceLtb, symbols: int, distance: int, active_bytes: int = ACTIVE_BYTES
+    tree: DeviceLtb, symbols: int, distance: int, method: str, active_bytes: int = ACTIVE_BYTES
 ) -> tuple[int, int]:
     """Blocks for a chunk, and symbols of a block's piece."""
     fit = max(1, active_bytes // (4 * (distance + 1) * tree.node_count))
-    blocks = max(1, min(BLOCKS, fit, -(-symbols // SHORTEST_PIECE)))
+    blocks = max(1, min(_resident(method), fit, -(-symbols // SHORTEST_PIECE)))
     piece = -(-symbols // blocks)
     return -(-symbols // piece), piece
 
@@ -237,9 +244,11 @@ def launch(
     if method == "ltb-sliced":
         _sliced(tree, buffers, symbols, distance, stream)
         return
-    grid, piece = grid_of(tree, symbols, distance, active_bytes)
+    grid, piece = grid_of(tree, symbols, distance, method, active_bytes)
     active = buffers.active(grid * (distance + 1) * tree.node_count)
-    run, threads = _run_of(method)
+    threads = threads_of(method)
+    assert threads % 32 == 0
+    run = _compiled_queue(threads, queue.QUEUE) if method == "ltb-queue" else _compiled(method)
     run[grid, threads, stream](
         buffers.symbols[:symbols], np.uint32(tree.k), np.uint32(distance), np.uint32(piece),
         tree.level_offsets, tree.inmaps, tree.exmaps, tree.prefix_sums, active, matches,

@@ -8,25 +8,20 @@ from __future__ import annotations
 import sys
 
 import gpu.ltb
-from gpu.kernels.ltb import efficient, naive, queue, sliced
+from gpu.kernels.ltb import sliced
 from streamer.bench import ltb
 from streamer.bench.table import machine_line, print_table
 
 
-def tune():
-    rows = []
-    for k in (6, 12):
-        tree, batch = ltb.thesis_input(k, ltb.STREAM_38)
-        for threads, warps in ((256, 16), (256, 32), (256, 64), (1024, 32), (1024, 64)):
-            naive.THREADS = efficient.THREADS = threads
-            gpu.ltb.BLOCKS = 132 * warps * 32 // threads
-            methods = gpu.ltb.KERNELS[1 : 4 if threads == queue.THREADS else 3]
-            times = ltb.on_cuda(tree, batch, 2, methods, 2)
-            row = {"k": k, "threads": threads, "warps/SM": warps}
-            rows.append(row | {method: times.get(method) for method in gpu.ltb.KERNELS[1:]})
-    naive.THREADS = efficient.THREADS = 256
-    print_table("Grids, seconds", rows)
-    print({method: gpu.ltb.occupancy(method) for method in gpu.ltb.KERNELS[1:]})
+def tests():
+    """The tests of the kernels, in this process: what they compile is used again."""
+    import pytest
+
+    options = ["-c", "/dev/null", "--rootdir", ".", "-q", "-p", "no:cacheprovider", "-x"]
+    chosen = "cpu or chunks or cut or fills or pieces or awkward or identical or poly or small"
+    assert (
+        pytest.main([*options, "-W", "ignore", "tests/gpu/test_ltb_kernels.py", "-k", chosen]) == 0
+    )
 
 
 def tune_sliced():
@@ -47,7 +42,7 @@ def tune_sliced():
 
 
 PARTS = {
-    "tune": tune,
+    "tests": tests,
     "tune-sliced": tune_sliced,
     "figures": lambda: (
         print_table("Fig. 37", ltb.figure_37(cuda=True)),

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.ltb import approximate
+from trie.ltb_words import pack_words
 from trie.parallel import usable_cores
 from trie.tree_bitmap import TreeBitmap, snapshot
 from trie.windows import window_codes
@@ -65,7 +66,7 @@ def on_cpu(tree: TreeBitmap, batch: Batch, distance: int, method: str, repeat: i
 def on_cuda(
     tree: TreeBitmap, batch: Batch, distance: int, methods: Sequence[str], repeat: int = 5
 ) -> dict[str, float]:
-    """Seconds a method, from symbols on the card to bitmaps there; all of them agree."""
+    """Seconds a method, from symbols on the card to bitmaps there; their words agree."""
     from gpu.ltb import DeviceLtb, LtbBuffers, launch, pack_symbols
 
     symbols = pack_symbols(*batch)
@@ -73,16 +74,15 @@ def on_cuda(
     buffers = LtbBuffers(symbols.size)
     buffers.symbols.copy_to_device(symbols)
     taken = {}
-    first: tuple[Any, Any] | None = None
+    first: NDArray[np.uint64] | None = None
     for method in methods:
         taken[method] = _median(
             lambda method=method: launch(there, buffers, symbols.size, distance, method=method),  # type: ignore[misc]
             repeat,
         )
-        found = (buffers.matches.copy_to_host(), buffers.mismatches.copy_to_host())
-        if first is None:
-            first = found
-        assert all(np.array_equal(a, b) for a, b in zip(first, found, strict=True)), method
+        found = pack_words(buffers.matches.copy_to_host(), buffers.mismatches.copy_to_host())
+        first = found if first is None else first
+        assert np.array_equal(first, found), f"{method}: other words"
     return taken
 
 
@@ -127,7 +127,8 @@ def figure_38(
     ks: Sequence[int] = KS, distance: int = DISTANCE, total: int = STREAM_38
 ) -> list[Row]:
     """The efficient and the queue kernel by k, and the warps of each on a multiprocessor."""
-    from gpu.ltb import occupancy
+    from gpu.kernels.ltb.queue import QUEUE
+    from gpu.ltb import occupancy, threads_of
 
     rows = []
     for k in ks:
@@ -137,7 +138,10 @@ def figure_38(
         row |= {f"{method} s": seconds for method, seconds in taken.items()}
         row["queue/efficient"] = taken["ltb-queue"] / taken["ltb-efficient"]
         for method in taken:
-            row[f"{method} registers"], row[f"{method} warps"] = occupancy(method)
+            threads = threads_of(method)
+            registers, blocks = occupancy(method, threads, QUEUE)
+            row[f"{method} registers"] = registers
+            row[f"{method} warps"] = blocks * threads // 32
         rows.append(row)
     return rows
 

@@ -97,11 +97,45 @@ def _exact_on_cuda(kmers: int) -> None:
     print_table("The same, naive kernel, a twentieth", cuda.thesis(("naive",), (50_000, 15, 5_000)))
 
 
+def ltb(
+    device: Annotated[
+        DeviceChoice,
+        typer.Option("--device", help="cuda: the kernels of the thesis and the bit-sliced one."),
+    ] = DeviceChoice.CPU,
+    distance: Annotated[
+        int, typer.Option("--distance", "-D", min=0, max=4, help="D of the thesis's figures.")
+    ] = 2,
+    bases: Annotated[
+        int, typer.Option("--bases", min=1_000, help="Of the stream of Fig. 37; 38: a fifth.")
+    ] = 500_000,
+) -> None:
+    """The Levenshtein Tree Bitmap: the thesis's Fig. 37 and 38, and other dictionaries.
+
+    Random bases, and a dictionary of the windows in the first 75,000 of them. Data on the card.
+    """
+    from streamer.bench import ltb as automaton
+    from streamer.bench.table import machine_line, print_table
+    from streamer.compiling import compile_notice
+    from streamer.devices import choose_device
+
+    on_cuda = choose_device(device.value, quiet=False) == "cuda"
+    typer.echo(machine_line())
+    with compile_notice(quiet=False):
+        rows = automaton.figure_37(distance=distance, total=bases, cuda=on_cuda)
+        print_table("Naive and transition-efficient (thesis, Fig. 37)", rows)
+        if on_cuda:
+            rows = automaton.figure_38(distance=distance, total=bases // 5)
+            print_table("Transition-efficient and queue (thesis, Fig. 38)", rows)
+        rows = automaton.dictionaries(total=200 * bases, cuda=on_cuda)
+        print_table("Other dictionaries, bit-sliced", rows)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     benchmarks = typer.Typer(no_args_is_help=True)
     benchmarks.callback(help="How fast it is here, beside its peers in the same run.")(_group)
     benchmarks.command("exact")(exact)
+    benchmarks.command("ltb")(ltb)
     app.add_typer(benchmarks, name="bench")
 
 
