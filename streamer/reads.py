@@ -64,6 +64,19 @@ class ReadBatch:
         )
 
 
+def joined_batches(batches: Sequence[ReadBatch], room: NDArray[np.uint8]) -> ReadBatch:
+    """The reads of all batches as one batch, in ``room`` (uint8) if they fit."""
+    starts = np.cumsum([0, *(batch.bases.size for batch in batches)])
+    total = int(starts[-1])
+    bases = np.concatenate(
+        [batch.bases for batch in batches],
+        out=room[:total] if total <= room.size else np.empty(total, dtype=np.uint8),
+    )
+    offsets = [b.offsets[:-1] + start for b, start in zip(batches, starts, strict=False)]
+    names = [name for batch in batches for name in batch.names]
+    return ReadBatch(names, np.append(np.concatenate(offsets), total), bases)
+
+
 def offsets_of(sequences: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
     """int64[n + 1]: where each sequence starts once all are joined."""
     offsets = np.zeros(len(sequences) + 1, dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -26,6 +26,8 @@ from trie.parallel import usable_cores
 
 # batches matched but not yet published: results are larger than reads, so only a few
 _AHEAD = 3
+# bases of waiting batches that are matched together: a card works on millions at a time
+_TOGETHER = 1 << 24
 
 log = structlog.get_logger("engine")
 
@@ -34,19 +36,22 @@ log = structlog.get_logger("engine")
 class Matched:
     """A batch, what was found in it, and the dictionary (for the names of targets).
 
-    stored: the k-mers as they stand in the records, where a distance is asked for.
+    last: of those that were matched together. stored: the k-mers as they stand in the records,
+    where a distance is asked for.
     """
 
     accepted: Accepted
     result: BatchResult
     dictionary: Dictionary
+    last: bool
     stored: Dictionary | None = None
 
 
 class Engine(Worker):
     """Loads the dictionary, then matches what is in ``inbox`` and hands it to ``forward``.
 
-    ``forward`` releases a slot of ``slots`` for every batch once its results are out.
+    Batches that wait are matched together. A slot of ``slots`` is released for what was matched
+    together once its results are out.
     """
 
     def __init__(
@@ -83,11 +88,11 @@ class Engine(Worker):
             self._loaded()
             while not self.stopping.is_set():
                 self.inbox.wait(POLL_SECONDS)
-                for item in self.inbox.take():
+                for items in together(self.inbox.take()):
                     if not self._take_slot():
                         return
                     # where distances count, targets are those of the k-mers as stored
-                    self._match(matcher, dictionary, item, stored)
+                    self._match(matcher, dictionary, items, stored)
         finally:
             matcher.close()
 
@@ -98,18 +103,41 @@ class Engine(Worker):
         return False
 
     def _match(
-        self, matcher: Matcher, dictionary: Dictionary, item: Accepted, stored: Dictionary | None
+        self,
+        matcher: Matcher,
+        dictionary: Dictionary,
+        items: Sequence[Accepted],
+        stored: Dictionary | None,
     ) -> None:
-        self.working_on = (item.number, time.monotonic())
-        result = matcher.match(item.batch, want_depths=self._wants_words())
+        self.working_on = (items[0].number, time.monotonic())
+        batches = [item.batch for item in items]
+        if self._wants_words():
+            results = [matcher.match(batch, want_depths=True) for batch in batches]
+        else:
+            results = matcher.match_all(batches)
         self.working_on = None
         self._tell(matcher)
-        self._forward(Matched(item, result, dictionary, stored))
+        for item, result in zip(items, results, strict=True):
+            self._forward(Matched(item, result, dictionary, item is items[-1], stored))
 
     def _tell(self, matcher: Matcher) -> None:
         self._board.kmers = matcher.kmers
         self._board.version = matcher.version
         self._board.snapshot_version = matcher.snapshot_version
+
+
+def together(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
+    """Batches in groups of about ``_TOGETHER`` bases, each of one batch at least."""
+    group: list[Accepted] = []
+    bases = 0
+    for item in items:
+        if group and bases + item.batch.bases.size > _TOGETHER:
+            yield group
+            group, bases = [], 0
+        group.append(item)
+        bases += item.batch.bases.size
+    if group:
+        yield group
 
 
 def load_dictionary(config: Config, *, as_stored: bool = False) -> Dictionary:

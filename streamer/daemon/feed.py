@@ -11,7 +11,6 @@ import zmq
 
 from streamer.daemon.board import ENDED, Board
 from streamer.daemon.engine import Matched
-from streamer.daemon.ingest import Accepted
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Publication
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
@@ -53,14 +52,14 @@ class HighWater:
 
 
 class Feed(InboxWorker):
-    """Publishes what is in ``inbox`` and hands the batch to ``done`` afterwards."""
+    """Publishes what is in ``inbox`` and tells ``done`` of each batch afterwards."""
 
     def __init__(
         self,
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
         ended: Callable[[], None],
-        done: Callable[[Accepted], None],
+        done: Callable[[Matched], None],
     ) -> None:
         super().__init__("feed", board.config.feed.endpoint, context, ended)
         self.inbox: Mailbox[Matched] = Mailbox()
@@ -149,7 +148,7 @@ class Feed(InboxWorker):
             }
             self._send(socket, encode_feed(topic, header | extra, accepted.names, columns))
         self._board.totals.add(accepted.at, **publication.counts)
-        self._done(accepted)
+        self._done(matched)
 
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         totals = self._board.totals.fields()

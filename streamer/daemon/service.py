@@ -15,15 +15,17 @@ import zmq
 from streamer.config import Config
 from streamer.daemon.board import DRAINING, ENDED, RUNNING, STARTING, Board
 from streamer.daemon.control import Control
-from streamer.daemon.engine import Engine
+from streamer.daemon.engine import Engine, Matched
 from streamer.daemon.feed import Feed
-from streamer.daemon.ingest import Accepted, Ingest
+from streamer.daemon.ingest import Ingest
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.endpoints import socket_path
 from streamer.errors import StreamerError
 
 _BIND_SECONDS = 10.0
+# one moves 2 to 3 GB a second; connections are spread over them
+_IO_THREADS = 4
 _JOIN_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
 # a batch this long in the engine is worth a warning
@@ -39,7 +41,7 @@ class Service:
         self.board = Board(config)
         self._changed: Mailbox[None] = Mailbox()
         self._drain_wanted = ""
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(_IO_THREADS)
         notify = self._changed.wake
         self._feed = Feed(self.board, self._context, notify, self._finished)
         self._engine = Engine(
@@ -103,9 +105,10 @@ class Service:
         paths = (socket_path(endpoint) for endpoint in self.board.endpoints.values())
         return [str(path) for path in paths if path is not None]
 
-    def _finished(self, item: Accepted) -> None:
-        self._engine.slots.release()
-        self._ingest.inbox.put(item)
+    def _finished(self, matched: Matched) -> None:
+        if matched.last:
+            self._engine.slots.release()
+        self._ingest.inbox.put(matched.accepted)
 
     def _check(self) -> None:
         for worker in self._workers:

@@ -24,7 +24,7 @@ from streamer.matching.engine import BatchArrays, MatchEngine, Span
 from streamer.matching.result import MATCH, BatchResult, Depths
 from streamer.matching.spans import Views, spans_of
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
-from streamer.reads import ReadBatch
+from streamer.reads import ReadBatch, joined_batches
 from streamer.targets import NO_SET, Dictionary
 from trie.codes import with_reverse_complements
 from trie.parallel import usable_cores
@@ -95,6 +95,8 @@ class Matcher:
         self._frozen_snapshot: VersionedSnapshot | None = None
         self._number = 0
         self._position = 0
+        # of batches that are put together, used again
+        self._room = np.zeros(0, dtype=np.uint8)
         self._engine: MatchEngine
         if device == "cuda":
             self._engine = self._cuda_engine(streams, cards, device_bytes)
@@ -197,6 +199,17 @@ class Matcher:
         self._number += 1
         self._position += batch.bases.size
         return result
+
+    def match_all(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
+        """As ``match`` of one after the other; against a fixed dictionary all of them at once."""
+        if len(batches) == 1 or self._growing or self._approximate is not None:
+            return [self.match(batch) for batch in batches]
+        together = joined_batches(batches, self._room)
+        if together.bases.size > self._room.size:
+            self._room = together.bases
+        result = self.match(together)
+        self._number += len(batches) - 1
+        return result.split(batches)
 
     def _match(self, batch: ReadBatch, want_depths: bool) -> BatchResult:
         total = batch.bases.size

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,27 @@ class BatchResult:
     version: int
     depths: Depths | None
     near: ApproximateResult | None = None
+
+    def split(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
+        """The results of batches that were matched together and brought nothing new."""
+        assert not self.new_kmers.size
+        assert self.depths is None
+        found = []
+        start = 0
+        for at, batch in enumerate(batches):
+            part = slice(start, start + batch.bases.size)
+            found.append(
+                replace(
+                    self,
+                    number=self.number + at,
+                    base=self.base + start,
+                    batch=batch,
+                    events=self.events[part],
+                    sets=None if self.sets is None else self.sets[part],
+                )
+            )
+            start = part.stop
+        return found
 
     def words(self) -> list[ChunkWords]:
         """The event words of every chunk, in stream order; matched with ``want_depths`` only.

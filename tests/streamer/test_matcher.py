@@ -168,3 +168,27 @@ def test_snapshots_follow_a_growing_stream(kernel):
     assert first.depths.depths[half:][mismatched[half:]].mean() > 6
     with pytest.raises(ValueError, match="want_depths"):
         Matcher(Dictionary.empty(5, "forward"), mode="grow").match(batch).words()
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.parametrize(("mode", "seed"), [("frozen", 0), ("frozen", 90), ("grow", 0)])
+def test_batches_together_equal_one_after_the_other(mode, seed, targets):
+    rng = np.random.default_rng(targets)
+    records = [(f"t{i}", "".join(rng.choice(list("ACGT"), 60))) for i in range(targets)]
+    reads = [(f"r{i}", text[i:] + text) for i, (_, text) in enumerate(records * 5)]
+    reads.insert(3, ("empty", ""))
+    known = dictionary_of(records, 9, "canonical")
+    batches = batches_of(reads, [1, 2, 4, 9])
+    one, all_ = (Matcher(known, mode=mode, seed_bases=seed, threads=1, chunk=40) for _ in range(2))
+    with closing(one), closing(all_):
+        wanted = [one.match(batch) for batch in batches * 2]
+        # the second time in the memory of the first
+        found = all_.match_all(batches) + all_.match_all(batches)
+        for want, have in zip(wanted, found, strict=True):
+            assert (have.number, have.base, have.version) == (want.number, want.base, want.version)
+            assert have.batch is want.batch
+            np.testing.assert_array_equal(have.events, want.events)
+            np.testing.assert_array_equal(have.new_kmers, want.new_kmers)
+            assert (have.sets is None) == (want.sets is None)
+            if want.sets is not None:
+                np.testing.assert_array_equal(have.sets, want.sets)
