@@ -152,8 +152,18 @@ class PieceIndex:
         return self.starts.nbytes + self.entries.nbytes + self.ranks.nbytes
 
 
-def build(patterns: Patterns, scheme: Scheme | None = None, *, threads: int = 1) -> PieceIndex:
-    """The index of patterns, by a counting sort of the keys of every table."""
+def build(
+    patterns: Patterns,
+    scheme: Scheme | None = None,
+    *,
+    threads: int = 1,
+    planar: bool = False,
+) -> PieceIndex:
+    """The index of patterns, by a counting sort of the keys of every table.
+
+    planar: the code of a piece is its low bits, the first symbol's lowest, and above them its high
+    bits, as they come out of bit planes; else its base-4 number.
+    """
     if scheme is None:
         scheme = choose(patterns.words.size, patterns.k, patterns.distance)
     words = patterns.words
@@ -168,7 +178,7 @@ def build(patterns: Patterns, scheme: Scheme | None = None, *, threads: int = 1)
         part = slice(first, first + anchors * words.size)
         tasks.append(
             partial(
-                _fill, words, scheme.k, scheme.spacing, scheme.width, gap, anchors, first,
+                _fill, words, scheme.k, scheme.spacing, scheme.width, gap, anchors, planar, first,
                 starts[table * buckets : (table + 1) * buckets + 1], entries[part], ranks[part],
             )
         )  # fmt: skip
@@ -178,18 +188,25 @@ def build(patterns: Patterns, scheme: Scheme | None = None, *, threads: int = 1)
     return PieceIndex(scheme, starts, entries, ranks)
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _piece(word, k, offset, width):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _piece(word, k, offset, width, planar):  # type: ignore[no-untyped-def]
     """The code of the symbols [offset, offset + width) of a pattern."""
-    shifted = word >> np.uint64(2 * (k - offset - width))
-    return shifted & np.uint64((1 << (2 * width)) - 1)
+    code = (word >> np.uint64(2 * (k - offset - width))) & np.uint64((1 << (2 * width)) - 1)
+    if not planar:
+        return code
+    bits = np.uint64(0)
+    for i in range(width):
+        symbol = code >> np.uint64(2 * (width - 1 - i))
+        bits |= (symbol & np.uint64(1)) << np.uint64(i)
+        bits |= ((symbol >> np.uint64(1)) & np.uint64(1)) << np.uint64(width + i)
+    return bits
 
 
 @njit(cache=True, nogil=True)
-def _key(word, k, spacing, width, gap, anchor):  # type: ignore[no-untyped-def]
-    key = _piece(word, k, anchor * spacing, width)
+def _key(word, k, spacing, width, gap, anchor, planar):  # type: ignore[no-untyped-def]
+    key = _piece(word, k, anchor * spacing, width, planar)
     if gap >= 0:
-        other = _piece(word, k, (anchor + gap + 1) * spacing, width)
+        other = _piece(word, k, (anchor + gap + 1) * spacing, width, planar)
         key = (key << np.uint64(2 * width)) | other
     return np.int64(key)
 
@@ -209,13 +226,15 @@ def _entry(word, k, width, offset, anchor):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _fill(words, k, spacing, width, gap, anchors, first, starts, entries, ranks):  # type: ignore[no-untyped-def]
+def _fill(  # type: ignore[no-untyped-def]
+    words, k, spacing, width, gap, anchors, planar, first, starts, entries, ranks
+):
     """Fill one table. ``starts`` is zero but for the neighbours' shared ends, which stay theirs."""
     buckets = starts.size - 1
     counts = np.zeros(buckets, dtype=np.uint32)
     for anchor in range(anchors):
         for j in range(words.size):
-            counts[_key(words[j], k, spacing, width, gap, anchor)] += np.uint32(1)
+            counts[_key(words[j], k, spacing, width, gap, anchor, planar)] += np.uint32(1)
     at = np.uint32(0)
     for bucket in range(buckets):
         number = counts[bucket]
@@ -224,7 +243,7 @@ def _fill(words, k, spacing, width, gap, anchors, first, starts, entries, ranks)
         at += number
     for anchor in range(anchors):
         for j in range(words.size):
-            key = _key(words[j], k, spacing, width, gap, anchor)
+            key = _key(words[j], k, spacing, width, gap, anchor, planar)
             entry = counts[key]
             counts[key] += np.uint32(1)
             entries[entry] = _entry(words[j], k, width, anchor * spacing, anchor)

@@ -16,7 +16,8 @@ of text, from the one above by leaving out a symbol of the pattern:
 
     f[c][d] = run(x[d], max(f[c-1][d] << 1, f[c-1][d-1], f[c-1][d+1] << 1))
 
-The side is aligned with c edits if some f[c][d] >= 1 << length. For D edits that is (D + 1)^2 runs
+The side is aligned with c edits if some f[c][d] >= 1 << length, so its cost is the number of c for
+which none is. For D edits that is (D + 1)^2 runs
 of eight operations and 5 for each of 2D + 1 words, no branch and no count of zeros, so that the CPU
 does it in vector lanes. Levels are written out because neither of numba's targets keeps a small
 array in registers. A side and its edits have at most 31 symbols.
@@ -34,24 +35,27 @@ import numpy as np
 
 class Reach(NamedTuple):
     """run(x, f); above and below(plo, phi, tlo, thi, ends, d), which are x[d] and x[-d]; and
-    levels: for each distance D the function (plo, phi, tlo, thi, ends) -> the furthest places with
-    0, ..., D edits, a tuple.
+    costs: for each distance D the function (plo, phi, tlo, thi, ends, end) -> the least cost of a
+    side, D + 1 if it is more than D (end: 1 << length, ends: the bits from there on).
     """
 
     run: Any
     above: Any
     below: Any
-    levels: tuple[Any, ...]
+    costs: tuple[Any, ...]
 
 
 def reach(wrap: Callable[..., Any]) -> Reach:
     """The functions, compiled by ``wrap`` for a target; every argument and result is a uint32."""
     one = np.uint32(1)
 
+    # 0 - word; the detour keeps NumPy, in numba's simulator, from warning of an overflow
+    whole = np.uint64(1 << 32)
+
     @wrap
     def run(x, place):  # type: ignore[no-untyped-def]
-        x = np.uint32(x & np.uint32(np.uint32(0) - place))
-        return np.uint32(x & np.uint32(np.uint32(0) - x))
+        x = np.uint32(x & np.uint32(whole - np.uint64(place)))
+        return np.uint32(x & np.uint32(whole - np.uint64(x)))
 
     @wrap
     def step(x, below, same, above):  # type: ignore[no-untyped-def]
@@ -71,11 +75,11 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         return np.uint32(np.uint32(lo | np.uint32(phi ^ np.uint32(thi << np.uint32(d)))) | ends)
 
     @wrap
-    def levels0(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
-        return (run(above(plo, phi, tlo, thi, ends, 0), one),)
+    def cost0(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
+        return np.uint32(run(above(plo, phi, tlo, thi, ends, 0), one) < end)
 
     @wrap
-    def levels1(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
+    def cost1(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
         zero = np.uint32(0)
         x0 = above(plo, phi, tlo, thi, ends, 0)
         x1 = above(plo, phi, tlo, thi, ends, 1)
@@ -84,7 +88,7 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         g1 = step(y1, zero, zero, f0)
         g0 = step(x0, zero, f0, zero)
         h1 = step(x1, f0, zero, zero)
-        return f0, max(g0, max(g1, h1))
+        return np.uint32(np.uint32(f0 < end) + np.uint32(max(g0, max(g1, h1)) < end))
 
     @wrap
     def three(x1, x0, y1, f0):  # type: ignore[no-untyped-def]
@@ -119,7 +123,7 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         )
 
     @wrap
-    def levels2(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
+    def cost2(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
         x0 = above(plo, phi, tlo, thi, ends, 0)
         x1 = above(plo, phi, tlo, thi, ends, 1)
         x2 = above(plo, phi, tlo, thi, ends, 2)
@@ -128,10 +132,11 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         f0 = run(x0, one)
         a, b, c = three(x1, x0, y1, f0)
         p, q, r, s, t = five(x2, x1, x0, y1, y2, a, b, c)
-        return f0, max(max(a, b), c), max(max(max(p, q), max(r, s)), t)
+        cost = np.uint32(f0 < end) + np.uint32(max(max(a, b), c) < end)
+        return np.uint32(cost + np.uint32(max(max(max(p, q), max(r, s)), t) < end))
 
     @wrap
-    def levels3(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
+    def cost3(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
         x0 = above(plo, phi, tlo, thi, ends, 0)
         x1 = above(plo, phi, tlo, thi, ends, 1)
         x2 = above(plo, phi, tlo, thi, ends, 2)
@@ -143,15 +148,13 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         a, b, c = three(x1, x0, y1, f0)
         p, q, r, s, t = five(x2, x1, x0, y1, y2, a, b, c)
         h, i, j, k, u, m, n = seven(x3, x2, x1, x0, y1, y2, y3, p, q, r, s, t)
-        return (
-            f0,
-            max(max(a, b), c),
-            max(max(max(p, q), max(r, s)), t),
-            max(max(max(h, i), max(j, k)), max(max(u, m), n)),
-        )
+        cost = np.uint32(f0 < end) + np.uint32(max(max(a, b), c) < end)
+        cost = np.uint32(cost + np.uint32(max(max(max(p, q), max(r, s)), t) < end))
+        last = max(max(max(h, i), max(j, k)), max(max(u, m), n))
+        return np.uint32(cost + np.uint32(last < end))
 
     @wrap
-    def levels4(plo, phi, tlo, thi, ends):  # type: ignore[no-untyped-def]
+    def cost4(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
         zero = np.uint32(0)
         x0 = above(plo, phi, tlo, thi, ends, 0)
         x1 = above(plo, phi, tlo, thi, ends, 1)
@@ -175,15 +178,12 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         last = max(last, step(x2, u, m, n))
         last = max(last, step(x3, m, n, zero))
         last = max(last, step(x4, n, zero, zero))
-        return (
-            f0,
-            max(max(a, b), c),
-            max(max(max(p, q), max(r, s)), t),
-            max(max(max(h, i), max(j, k)), max(max(u, m), n)),
-            last,
-        )
+        cost = np.uint32(f0 < end) + np.uint32(max(max(a, b), c) < end)
+        cost = np.uint32(cost + np.uint32(max(max(max(p, q), max(r, s)), t) < end))
+        cost = np.uint32(cost + np.uint32(max(max(max(h, i), max(j, k)), max(max(u, m), n)) < end))
+        return np.uint32(cost + np.uint32(last < end))
 
-    return Reach(run, above, below, (levels0, levels1, levels2, levels3, levels4))
+    return Reach(run, above, below, (cost0, cost1, cost2, cost3, cost4))
 
 
 CENTRE = 5

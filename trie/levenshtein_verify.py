@@ -17,7 +17,7 @@ from numba import njit
 
 from trie.levenshtein_detail import REACH
 
-_levels0, _levels1, _levels2, _levels3, _levels4 = REACH.levels
+_cost0, _cost1, _cost2, _cost3, _cost4 = REACH.costs
 
 # rows of the candidates' words
 LOW, HIGH, BEHIND, LOW_BACK, HIGH_BACK, LOW_ON, HIGH_ON = range(7)
@@ -44,78 +44,51 @@ def passing(distance, around, count, words, passed):  # type: ignore[no-untyped-
         _passing4(around, count, words, passed)
 
 
-@njit(nogil=True, inline="always")
-def _sides(around, words, j):  # type: ignore[no-untyped-def]
-    every = np.uint32(0xFFFFFFFF)
+@njit(nogil=True, forceinline=True)
+def _sum(cost, around, words, j):  # type: ignore[no-untyped-def]
+    """The edits before and behind the piece of candidate j, as far as ``cost`` counts."""
+    every, one = np.uint32(0xFFFFFFFF), np.uint32(1)
     behind = words[BEHIND, j]
     ahead = np.uint32(np.uint32(around) - behind)
     low = words[LOW, j]
     high = words[HIGH, j]
-    return (
-        low,
-        high,
-        np.uint32(every << behind),
-        np.uint32(np.uint32(1) << behind),
-        np.uint32(low >> behind),
-        np.uint32(high >> behind),
-        np.uint32(every << ahead),
-        np.uint32(np.uint32(1) << ahead),
-    )
+    on = cost(
+        low, high, words[LOW_ON, j], words[HIGH_ON, j],
+        np.uint32(every << behind), np.uint32(one << behind),
+    )  # fmt: skip
+    back = cost(
+        np.uint32(low >> behind), np.uint32(high >> behind),
+        words[LOW_BACK, j], words[HIGH_BACK, j],
+        np.uint32(every << ahead), np.uint32(one << ahead),
+    )  # fmt: skip
+    return np.uint32(on + back)
 
 
 @njit(cache=True, nogil=True)
 def _passing0(around, count, words, passed):  # type: ignore[no-untyped-def]
     for j in range(count):
-        low, high, ends, end, blow, bhigh, bends, bend = _sides(around, words, j)
-        (a,) = _levels0(low, high, words[LOW_ON, j], words[HIGH_ON, j], ends)
-        (b,) = _levels0(blow, bhigh, words[LOW_BACK, j], words[HIGH_BACK, j], bends)
-        passed[j] = (a >= end) & (b >= bend)
+        passed[j] = _sum(_cost0, around, words, j) <= np.uint32(0)
 
 
 @njit(cache=True, nogil=True)
 def _passing1(around, count, words, passed):  # type: ignore[no-untyped-def]
     for j in range(count):
-        low, high, ends, end, blow, bhigh, bends, bend = _sides(around, words, j)
-        a, b = _levels1(low, high, words[LOW_ON, j], words[HIGH_ON, j], ends)
-        p, q = _levels1(blow, bhigh, words[LOW_BACK, j], words[HIGH_BACK, j], bends)
-        passed[j] = ((a >= end) & (q >= bend)) | ((b >= end) & (p >= bend))
+        passed[j] = _sum(_cost1, around, words, j) <= np.uint32(1)
 
 
 @njit(cache=True, nogil=True)
 def _passing2(around, count, words, passed):  # type: ignore[no-untyped-def]
     for j in range(count):
-        low, high, ends, end, blow, bhigh, bends, bend = _sides(around, words, j)
-        a, b, c = _levels2(low, high, words[LOW_ON, j], words[HIGH_ON, j], ends)
-        p, q, r = _levels2(blow, bhigh, words[LOW_BACK, j], words[HIGH_BACK, j], bends)
-        passed[j] = (
-            ((a >= end) & (r >= bend)) | ((b >= end) & (q >= bend)) | ((c >= end) & (p >= bend))
-        )
+        passed[j] = _sum(_cost2, around, words, j) <= np.uint32(2)
 
 
 @njit(cache=True, nogil=True)
 def _passing3(around, count, words, passed):  # type: ignore[no-untyped-def]
     for j in range(count):
-        low, high, ends, end, blow, bhigh, bends, bend = _sides(around, words, j)
-        a, b, c, d = _levels3(low, high, words[LOW_ON, j], words[HIGH_ON, j], ends)
-        p, q, r, s = _levels3(blow, bhigh, words[LOW_BACK, j], words[HIGH_BACK, j], bends)
-        passed[j] = (
-            ((a >= end) & (s >= bend))
-            | ((b >= end) & (r >= bend))
-            | ((c >= end) & (q >= bend))
-            | ((d >= end) & (p >= bend))
-        )
+        passed[j] = _sum(_cost3, around, words, j) <= np.uint32(3)
 
 
 @njit(cache=True, nogil=True)
 def _passing4(around, count, words, passed):  # type: ignore[no-untyped-def]
     for j in range(count):
-        low, high, ends, end, blow, bhigh, bends, bend = _sides(around, words, j)
-        a, b, c, d, e = _levels4(low, high, words[LOW_ON, j], words[HIGH_ON, j], ends)
-        p, q, r, s, t = _levels4(blow, bhigh, words[LOW_BACK, j], words[HIGH_BACK, j], bends)
-        passed[j] = (
-            ((a >= end) & (t >= bend))
-            | ((b >= end) & (s >= bend))
-            | ((c >= end) & (r >= bend))
-            | ((d >= end) & (q >= bend))
-            | ((e >= end) & (p >= bend))
-        )
+        passed[j] = _sum(_cost4, around, words, j) <= np.uint32(4)

@@ -1,0 +1,327 @@
+"""The nearest k-mer of every end on a card: pieces looked up, verified by warps from a queue.
+
+A chunk is four bit planes, symbol s at bit s + 64 (so that windows may begin before the chunk):
+
+    low, high   the bits of the codes          gaps    1: a gap code
+    firsts      1: the first symbol of a read; of the chunk; and the place behind its last
+
+and the index is that of trie/levenshtein_pieces.py with planar keys, its ``starts`` doubled so that
+a bucket is one load:
+
+    buckets   uint64   63-32 end of the bucket | 31-0 its first entry
+
+A thread has a place t in the text and asks its questions one after another, in step with its warp.
+What their buckets hold goes to a queue of the warp in shared memory, a ring of 64 (entry, lane):
+each turn the lanes that have entries left put one in behind each other (ballot, population count),
+and once 32 wait every lane takes one. So all lanes verify, however uneven the buckets are; the
+thesis's queue (its Fig. 35), with entries in place of trie-nodes.
+
+Verifying aligns the longer side of the piece (trie/levenshtein_reach.py), and if that can be, the
+other, with the text windows of the lane that asked, which lie in shared memory. What passes is
+looked at in full, with gap codes and the read's bounds, and lowers the words of its ends
+(trie/levenshtein.py) by an atomic minimum: no order matters.
+
+Operations for D edits: about 60 a place, 25 a question and 12 a turn of its fullest bucket in the
+warp; 2 (8 (D + 1)^2 + 5 (2D + 1)) + 40 a candidate. Bytes: 8 a question and 8 a candidate, from
+whatever cache holds the tables; the word of an end is cleared and read once (8 bytes).
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu.assembly import instruction
+from gpu.intrinsics import ALL_LANES, cuda, device_function, load_word, population
+from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, PATTERN_SHIFT
+from trie.levenshtein_pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
+from trie.levenshtein_reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
+
+THREADS = 128
+"""Threads a block; any multiple of 32."""
+
+MARGIN = 64
+"""Bits before the first symbol of a plane."""
+
+_QUEUE = 64
+
+funnel = instruction(
+    "shf.r.wrap.b32 $0, $1, $2, $3;",
+    ("u32",),
+    ("u32", "u32", "u32"),
+    lambda low, high, shift: np.uint32(
+        ((int(high) << 32 | int(low)) >> (int(shift) & 31)) & 0xFFFFFFFF
+    ),
+)
+"""32 bits of high:low from bit ``shift`` on."""
+
+backwards = instruction(
+    "brev.b32 $0, $1;",
+    ("u32",),
+    ("u32",),
+    lambda word: np.uint32(int(f"{int(word):032b}"[::-1], 2)),
+)
+"""The bits of a word in reverse order."""
+
+leading = instruction(
+    "clz.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(32 - int(word).bit_length())
+)
+"""The zeros above the highest set bit; 32 for 0."""
+
+REACH = reach(device_function)
+SIDES = sides(device_function, REACH)
+_before, _behind = SIDES
+
+
+@device_function
+def window(plane, place):  # type: ignore[no-untyped-def]
+    """The 32 bits of a plane from symbol ``place`` (int64, at least -MARGIN) on."""
+    bit = np.uint32(place + MARGIN)
+    word = np.uint32(bit >> np.uint32(5))
+    first = load_word(plane, word)
+    return funnel(first, load_word(plane, np.uint32(word + np.uint32(1))), bit)
+
+
+@device_function
+def symbols_before(firsts, place):  # type: ignore[no-untyped-def]
+    """Symbols of the read before a place, or 63 if there are more."""
+    near = leading(window(firsts, place - 31))
+    if near < np.uint32(32):
+        return np.int64(near)
+    return np.int64(32) + np.int64(leading(window(firsts, place - 63)))
+
+
+@device_function
+def symbols_from(firsts, place):  # type: ignore[no-untyped-def]
+    """Symbols of the read from a place on, or 64 if there are more; the place counts."""
+    near = leading(backwards(window(firsts, place + 1)))
+    if near < np.uint32(32):
+        return np.int64(near) + 1
+    return np.int64(33) + np.int64(leading(backwards(window(firsts, place + 33))))
+
+
+@device_function
+def tell_ends(  # type: ignore[no-untyped-def]
+    k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, out
+):
+    """Lower the words of the ends that a candidate with its piece at ``place`` reaches."""
+    room = symbols_from(firsts, place) - width
+    covered = np.uint32(np.uint32(np.uint32(1) << np.uint32(width)) - np.uint32(1))
+    if room < 0 or np.uint32(window(gaps, place) & covered) != np.uint32(0):
+        return
+    places = cuda.local.array((2, DIAGONALS), np.uint32)
+    costs = cuda.local.array(DIAGONALS, np.uint32)
+    plo = np.uint32(entry & np.uint64(PLANE_MASK))
+    phi = np.uint32(np.uint64(entry >> np.uint64(HIGH_SHIFT)) & np.uint64(PLANE_MASK))
+    back = place - 32
+    cost, start = _before(
+        np.uint32(plo >> np.uint32(behind)), np.uint32(phi >> np.uint32(behind)),
+        backwards(window(low, back)), backwards(window(high, back)), backwards(window(gaps, back)),
+        k - width - behind, symbols_before(firsts, place), distance, places,
+    )  # fmt: skip
+    if cost > distance:
+        return
+    on = place + width
+    _behind(
+        plo, phi, window(low, on), window(high, on), window(gaps, on), behind, room,
+        distance - cost, places, costs,
+    )  # fmt: skip
+    for d in range(-distance, distance + 1):
+        edits = np.int64(costs[CENTRE + d])
+        # the word of an end is at its last symbol
+        last = on + behind + d - 1
+        if edits != UNREACHED and last >= lead and last < symbols:
+            word = np.uint32(np.uint32(cost + edits) << np.uint32(DISTANCE_SHIFT))
+            word = np.uint32(word | np.uint32(np.uint32(rank) << np.uint32(PATTERN_SHIFT)))
+            word = np.uint32(word | np.uint32(start + d + MAX_DISTANCE))
+            cuda.atomic.min(out, last, word)
+
+
+def scan(distance: int, paired: bool) -> Callable[..., None]:
+    """The kernel that lowers the words of every end; ``[grid, block]``, 32 | block = THREADS.
+
+    Arguments: low, high, gaps, firsts uint32[] (planes, three words more than the symbols fill),
+    symbols and lead uint32 (ends behind symbol ``lead`` only), k, spacing, width, tables uint32
+    (the scheme), buckets uint64[], entries uint64[], ranks uint32[], out uint32[symbols] (all ones
+    before; out[e - 1] is the word of end e). grid * block >= symbols; ``paired``: the scheme is.
+    """
+    cost_of = REACH.costs[distance]
+    most = np.uint32(distance)
+    threads = THREADS
+    assert threads % 32 == 0
+    queued_words = threads // 32 * _QUEUE
+
+    def kernel(  # type: ignore[no-untyped-def]
+        low, high, gaps, firsts, symbols, lead, k, spacing, width, tables, buckets, entries, ranks,
+        out,
+    ):  # fmt: skip
+        texts = cuda.shared.array((4, threads), np.uint32)
+        queue = cuda.shared.array((2, queued_words), np.uint32)
+        thread = np.uint32(cuda.threadIdx.x)
+        lane = np.uint32(thread & np.uint32(31))
+        warp_first = np.uint32(thread - lane)
+        ring = np.uint32(warp_first * np.uint32(_QUEUE // 32))
+        place = np.uint32(cuda.grid(1))
+        one = np.uint32(1)
+        below = np.uint32(np.uint32(one << lane) - one)
+        bit = np.uint32(place + np.uint32(MARGIN))
+        word = np.uint32(bit >> np.uint32(5))
+        if np.uint32(word + np.uint32(3)) > np.uint32(low.size):
+            word = np.uint32(2)  # behind the chunk; the ballots below need every lane
+        low0 = load_word(low, np.uint32(word - one))
+        low1 = load_word(low, word)
+        low2 = load_word(low, np.uint32(word + one))
+        low3 = load_word(low, np.uint32(word + np.uint32(2)))
+        high0 = load_word(high, np.uint32(word - one))
+        high1 = load_word(high, word)
+        high2 = load_word(high, np.uint32(word + one))
+        high3 = load_word(high, np.uint32(word + np.uint32(2)))
+        texts[2, thread] = backwards(funnel(low0, low1, bit))
+        texts[3, thread] = backwards(funnel(high0, high1, bit))
+        low1 = funnel(low1, low2, bit)
+        low2 = funnel(low2, low3, bit)
+        high1 = funnel(high1, high2, bit)
+        high2 = funnel(high2, high3, bit)
+        texts[0, thread] = funnel(low1, low2, width)
+        texts[1, thread] = funnel(high1, high2, width)
+        mask = np.uint32(np.uint32(one << width) - one)
+        key = np.uint32(np.uint32(low1 & mask) | np.uint32(np.uint32(high1 & mask) << width))
+        later_low = np.uint64(np.uint64(np.uint64(low2) << np.uint64(32)) | np.uint64(low1))
+        later_high = np.uint64(np.uint64(np.uint64(high2) << np.uint64(32)) | np.uint64(high1))
+        inside = np.uint32(place + width) <= symbols
+        around = np.uint32(k - width)
+        table = np.uint32(0)
+        shift = np.int32(0)
+        begin = np.uint32(0)
+        end = np.uint32(0)
+        queued = np.uint32(0)
+        head = np.uint32(0)
+        while True:
+            waiting = begin < end
+            turn = np.uint32(cuda.ballot_sync(ALL_LANES, waiting))
+            if turn == np.uint32(0):
+                if table < tables:
+                    bucket = np.uint64(key)
+                    if paired:
+                        apart = np.uint32(np.uint32(np.int32(table) + np.int32(1)) * spacing)
+                        apart = np.uint32(np.int32(apart) + shift)
+                        other = np.uint32(np.uint32(later_low >> np.uint64(apart)) & mask)
+                        more = np.uint32(np.uint32(later_high >> np.uint64(apart)) & mask)
+                        other = np.uint32(other | np.uint32(more << width))
+                        double = np.uint64(np.uint32(width * np.uint32(2)))
+                        bucket = np.uint64(np.uint64(bucket << double) | np.uint64(other))
+                        base = np.uint64(np.uint64(table) << np.uint64(double * np.uint64(2)))
+                        bucket = np.uint64(bucket + base)
+                        shift = np.int32(shift + np.int32(1))
+                        if shift > np.int32(table):
+                            table = np.uint32(table + one)
+                            shift = np.int32(-np.int32(table))
+                    else:
+                        table = tables
+                    if inside:
+                        both = np.uint64(load_word(buckets, bucket))
+                        begin = np.uint32(both)
+                        end = np.uint32(np.uint64(both >> np.uint64(32)))
+                    continue
+                if queued == np.uint32(0):
+                    break
+            else:
+                if waiting:
+                    at = np.uint32(head + queued)
+                    at = np.uint32(at + np.uint32(population(np.uint64(turn & below))))
+                    at = np.uint32(ring + np.uint32(at & np.uint32(_QUEUE - 1)))
+                    queue[0, at] = begin
+                    queue[1, at] = lane
+                    begin = np.uint32(begin + one)
+                queued = np.uint32(queued + np.uint32(population(np.uint64(turn))))
+                if queued < np.uint32(32):
+                    continue
+            cuda.syncwarp()
+            if lane < queued:
+                at = np.uint32(ring + np.uint32(np.uint32(head + lane) & np.uint32(_QUEUE - 1)))
+                index = queue[0, at]
+                owner = np.uint32(warp_first + queue[1, at])
+                entry = np.uint64(load_word(entries, index))
+                anchor = np.uint32(np.uint64(entry >> np.uint64(PIECE_SHIFT)))
+                behind = np.uint32(around - np.uint32(anchor * spacing))
+                ahead = np.uint32(around - behind)
+                plo = np.uint32(entry & np.uint64(PLANE_MASK))
+                phi = np.uint32(np.uint64(entry >> np.uint64(HIGH_SHIFT)) & np.uint64(PLANE_MASK))
+                # the longer side first: hardly any lane goes on to the other
+                backs = ahead > behind
+                total = np.uint32(0)
+                for _ in range(2):
+                    side = np.uint32(2) if backs else np.uint32(0)
+                    length = ahead if backs else behind
+                    skip = behind if backs else np.uint32(0)
+                    cost = cost_of(
+                        np.uint32(plo >> skip), np.uint32(phi >> skip),
+                        texts[side, owner], texts[np.uint32(side + one), owner],
+                        np.uint32(np.uint32(0xFFFFFFFF) << length), np.uint32(one << length),
+                    )  # fmt: skip
+                    total = np.uint32(total + cost)
+                    if total > most:
+                        break
+                    backs = not backs
+                if total <= most:
+                    at_place = np.int64(np.uint32(np.uint32(place - lane) + queue[1, at]))
+                    tell_ends(
+                        np.int64(k), distance, np.int64(width), entry, np.int64(behind),
+                        load_word(ranks, index), low, high, gaps, firsts, at_place, np.int64(lead),
+                        np.int64(symbols), out,
+                    )  # fmt: skip
+            cuda.syncwarp()
+            head = np.uint32(np.uint32(head + np.uint32(32)) & np.uint32(_QUEUE - 1))
+            queued = np.uint32(queued - min(queued, np.uint32(32)))
+
+    return kernel
+
+
+def compact(out, counter, hits):  # type: ignore[no-untyped-def]
+    """List the words that were lowered, in no order: hits uint64, 63-32 end - 1 | 31-0 word.
+
+    counter: uint32[1], zero before; afterwards how many there are, also if more than fit. A thread
+    a word; grid * block >= out.size.
+    """
+    at = np.uint32(cuda.grid(1))
+    word = np.uint32(0xFFFFFFFF)
+    if at < np.uint32(out.size):
+        word = out[at]
+    found = word != np.uint32(0xFFFFFFFF)
+    together = np.uint32(cuda.ballot_sync(ALL_LANES, found))
+    if together == np.uint32(0):
+        return
+    lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(31))
+    first = np.uint32(0)
+    if lane == np.uint32(0):
+        first = np.uint32(cuda.atomic.add(counter, 0, population(np.uint64(together))))
+    first = np.uint32(cuda.shfl_sync(ALL_LANES, np.int32(first), 0))
+    below = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
+    index = np.uint32(first + np.uint32(population(np.uint64(together & below))))
+    if found and index < np.uint32(hits.size):
+        hits[index] = np.uint64(np.uint64(np.uint64(at) << np.uint64(32)) | np.uint64(word))
+
+
+def fill(words, value):  # type: ignore[no-untyped-def]
+    """words[:] = value, uint32; any grid."""
+    for at in range(cuda.grid(1), words.size, cuda.gridsize(1)):
+        words[at] = value
+
+
+def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
+    """Every kernel by name: the plain function and its argument types."""
+    planes = ("uint32[::1]",) * 4
+    signature = (
+        *planes, *("uint32",) * 6, "uint64[::1]", "uint64[::1]", "uint32[::1]", "uint32[::1]",
+    )  # fmt: skip
+    table: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
+        "compact": (compact, ("uint32[::1]", "uint32[::1]", "uint64[::1]")),
+        "fill": (fill, ("uint32[::1]", "uint32")),
+    }
+    for distance in range(MAX_DISTANCE + 1):
+        table[f"scan{distance}"] = (scan(distance, False), signature)
+        table[f"scan{distance}_paired"] = (scan(distance, True), signature)
+    return table
