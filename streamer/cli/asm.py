@@ -42,6 +42,8 @@ class AsmMethod(StrEnum):
     BIT_PARALLEL = "bit-parallel"
     SEQUENTIAL = "sequential"
     PASM = "pasm"
+    WSPASM = "wspasm"
+    WSPASM_SHARED = "wspasm-shared"
 
 
 def asm(
@@ -72,7 +74,7 @@ def asm(
     method: Annotated[
         AsmMethod | None,
         typer.Option(
-            "--method", help="Default: bit-parallel.", show_default=False
+            "--method", help="Default: bit-parallel. wspasm* need CUDA.", show_default=False
         ),
     ] = None,
     iupac: Annotated[

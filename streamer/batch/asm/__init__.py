@@ -7,8 +7,10 @@ matches nothing; the reverse complement of a pattern is searched left to right l
 
 method          where       what
 sequential      CPU         equation 1, cell by cell
-pasm            CPU         equation 3: rows of D in parallel, with the matrix X (algorithm 1)
-bit-parallel    CPU         the default: differences of D, bit-sliced over text segments
+pasm            CPU, CUDA   equation 3: rows of D in parallel, with the matrix X (algorithm 1)
+wspasm          CUDA        algorithm 2: neighbours by warp shuffle, rows in global memory
+wspasm-shared   CUDA        the same, text and pattern in shared memory
+bit-parallel    CPU, CUDA   the default: differences of D, bit-sliced over text segments
 """
 
 from __future__ import annotations
@@ -36,10 +38,12 @@ REPORTS: tuple[Report, ...] = ("all", "best")
 
 METHODS: dict[str, tuple[Device, ...]] = {
     "sequential": ("cpu",),
-    "pasm": ("cpu",),
-    "bit-parallel": ("cpu",),
+    "pasm": ("cpu", "cuda"),
+    "wspasm": ("cuda",),
+    "wspasm-shared": ("cuda",),
+    "bit-parallel": ("cpu", "cuda"),
 }
-DEFAULTS: dict[Device, str] = {"cpu": "bit-parallel"}
+DEFAULTS: dict[Device, str] = {"cpu": "bit-parallel", "cuda": "bit-parallel"}
 
 
 class Engine(Protocol):
@@ -126,6 +130,10 @@ def find(
 
 def engine_for(choice: Choice, wanted: Searches, threads: int) -> Engine:
     """The method's engine for these patterns."""
+    if choice.device == "cuda":
+        from streamer.batch.asm.on_cuda import Cuda
+
+        return Cuda(wanted, choice.method)
     from streamer.batch.asm.bit_parallel import BitParallel
     from streamer.batch.asm.pasm import Pasm
     from streamer.batch.asm.sequential import Sequential

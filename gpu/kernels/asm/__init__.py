@@ -1,0 +1,44 @@
+"""Kernels of approximate pattern search: one module a method, ``sources`` names them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpu.kernels.asm import order, rows, sliced, warps
+
+Source = tuple[Callable[..., None], tuple[str, ...]]
+
+STRIPS = (
+    sliced.Strip(rows=32, first=True, planes=6, letters=4),
+    sliced.Strip(rows=8, first=True, planes=0, letters=16),
+    sliced.Strip(rows=8, first=False, planes=0, letters=4),
+    sliced.Strip(rows=5, first=False, planes=11, letters=16),
+)
+"""Some of what the bit-sliced kernel is made for."""
+
+
+def sources() -> dict[str, Source]:
+    """The plain functions and the names of their argument types."""
+    table: dict[str, Source] = {
+        "last_in_piece": (rows.last_in_piece, rows.signature_last_in_piece()),
+        "carry_over": (rows.carry_over, rows.signature_carry_over()),
+        "last_positions": (rows.last_positions, rows.signature_last_positions()),
+        "first_row": (rows.first_row, rows.signature_first_row()),
+        "pasm_row": (rows.pasm_row, rows.signature_pasm_row()),
+        "collect": (rows.collect, rows.signature_collect()),
+        "wspasm": (warps.wspasm(warps.THREADS, 1, False), warps.signature()),
+        "wspasm_shared": (warps.wspasm(warps.THREADS, 1, True), warps.signature()),
+        "wspasm_shared_2": (warps.wspasm(warps.THREADS, 2, True), warps.signature()),
+        "slice_text": (order.slice_text(order.WARPS), order.signature_slice()),
+        "text_order": (order.text_order(order.WARPS), order.signature_text_order()),
+        "clear_hits": (order.clear_hits, order.signature_clear_hits()),
+        "places": (order.places(order.THREADS), order.signature_places()),
+        "count": (order.count, order.signature_count()),
+        "emit": (order.emit(order.THREADS), order.signature_emit()),
+    }
+    for strip in STRIPS:
+        table[f"scan_{strip.rows}_{strip.planes}_{strip.letters}"] = (
+            sliced.scan(strip, sliced.THREADS),
+            sliced.signature(),
+        )
+    return table
