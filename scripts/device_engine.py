@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Check the engine on CUDA devices against the CPU, then time it, and print short tables.
 
-scripts/device_engine.py [check] [data FOLDER] [frozen] [thesis] [grow] [kernels] [timeline FILE]
+scripts/device_engine.py [check] [data FOLDER] [frozen] [thesis] [grow] [kernels] [daemon]
+                         [timeline FILE]
 
 Without arguments: check, frozen, thesis, grow. ``small`` checks a few small inputs only, for
 compute-sanitizer --tool memcheck|racecheck python scripts/device_engine.py small
@@ -165,7 +166,7 @@ def main(arguments):
             elif job == "data":
                 check_data(jobs.pop(0))
             elif job == "frozen":
-                table(bench.frozen(10_000_000, 1 << 28))
+                table(bench.frozen(10_000_000, 1 << 29, (15,), (1 << 22, 1 << 24), (2,)))
             elif job == "kernels":
                 table(bench.kernels(10_000_000, 1 << 27))
             elif job == "thesis":
@@ -174,6 +175,10 @@ def main(arguments):
             elif job == "grow":
                 table(bench.growing(200_000_000))
                 table(bench.growing_rows(200_000_000))
+            elif job == "daemon":
+                from streamer.bench.daemon import daemon
+
+                table(daemon(device="cuda", bases=1 << 33, batch_bytes=(1 << 20, 1 << 22)))
             elif job == "timeline":
                 trace(jobs.pop(0))
             else:

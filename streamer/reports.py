@@ -168,7 +168,9 @@ _PER_THREAD = 1 << 20
 def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:
     """The reads in ranges of about equal length, and the threads to look at them with."""
     total = int(offsets[-1])
-    threads = max(1, min(usable_cores(), total // _PER_THREAD))
+    threads = min(usable_cores(), total // _PER_THREAD)
+    if threads <= 1:
+        return [(0, offsets.size - 1)], 1
     cuts = np.searchsorted(offsets, np.arange(1, threads) * total // threads)
     bounds = np.unique([0, *cuts.tolist(), offsets.size - 1]).tolist()
     return list(pairwise(bounds)), threads

@@ -40,6 +40,8 @@ Header = dict[str, Any]
 
 _MAX_INTEGER = 2**63 - 1
 _DTYPES = ("uint8", "uint32", "int32", "int64", "uint64")
+# NumPy makes a name anew each time
+_NAMES = {np.dtype(name): name for name in _DTYPES}
 
 
 class Reason(StrEnum):
@@ -267,7 +269,9 @@ def encode_feed(
 ) -> list[Buffer]:
     """The frames of a message about a batch; ``header`` gets the columns and the checksum."""
     frames: list[Buffer] = [names, *(raw(values) for values in columns.values())]
-    header["columns"] = [[name, values.dtype.name, values.size] for name, values in columns.items()]
+    header["columns"] = [
+        [name, _NAMES[values.dtype], values.size] for name, values in columns.items()
+    ]
     header["checksum"] = checksum(frames)
     return [topic.encode(), msgpack.packb(header), *frames]
 

@@ -130,11 +130,37 @@ def ltb(
         print_table("Other dictionaries, bit-sliced", rows)
 
 
+def daemon(
+    device: Annotated[
+        DeviceChoice, typer.Option("--device", help="Where the daemon matches.")
+    ] = DeviceChoice.AUTO,
+    k: Annotated[int, typer.Option("--kmer", "-k", min=1, max=31)] = 21,
+    producers: Annotated[
+        int, typer.Option("--producers", min=1, max=64, help="Processes that send.")
+    ] = 4,
+    bases: Annotated[int, typer.Option("--bases", min=1_000_000, help="Bases a measurement.")] = 1
+    << 31,
+) -> None:
+    """The daemon from socket to feed, over loopback: TCP and local sockets, batches of 1 and 4 MB.
+
+    Starts daemons, producers and a subscriber of its own; nothing that runs is asked.
+    """
+    from streamer.bench import daemon as bench
+    from streamer.bench.table import machine_line, print_table
+
+    typer.echo(machine_line())
+    print_table(
+        "Daemon, socket to feed",
+        bench.daemon(device=device.value, k=k, producers=producers, bases=bases),
+    )
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     benchmarks = typer.Typer(no_args_is_help=True)
     benchmarks.callback(help="How fast it is here, beside its peers in the same run.")(_group)
     benchmarks.command("exact")(exact)
+    benchmarks.command("daemon")(daemon)
     benchmarks.command("ltb")(ltb)
     app.add_typer(benchmarks, name="bench")
 

@@ -80,8 +80,7 @@ class Publication:
         if event == MISMATCH:
             return {}, columns
         columns["target"] = picked["target"].astype(np.uint32)
-        present = [int(index) for index in np.unique(columns["target"]) if index != NO_SET]
-        return {"targets": [[index, self._targets.label(index)] for index in present]}, columns
+        return {"targets": _named(columns["target"], NO_SET, self._targets.label)}, columns
 
     def _nearest(self) -> Content:
         near, stored = self._near, self._stored
@@ -100,8 +99,7 @@ class Publication:
             "snapshot": near.version,
             "best": best,
         }
-        present = [int(index) for index in np.unique(near.target) if index != NO_SET]
-        targets = [[index, stored.targets.label(index)] for index in present]
+        targets = _named(near.target, NO_SET, stored.targets.label)
         return {"targets": targets, "distance": near.distance_limit}, columns
 
     def _automaton(self) -> Content:
@@ -158,5 +156,18 @@ class Publication:
             "skipped": self.summary["skipped"],
             "best_target": self.summary["best_target"].astype(np.int32),
         }
-        present = [int(index) for index in np.unique(columns["best_target"]) if index >= 0]
-        return {"targets": [[index, self._targets.names[index]] for index in present]}, columns
+        targets = _named(columns["best_target"], -1, self._targets.names.__getitem__)
+        return {"targets": targets}, columns
+
+
+def _named(
+    indices: NDArray[Any], nothing: int | np.uint32, label: Callable[[int], str | None]
+) -> list[list[int | str | None]]:
+    """[index, label] of every index that is there, ascending; ``nothing`` stands for none."""
+    present = indices[indices != nothing]
+    if not present.size:
+        return []
+    least, most = int(present.min()), int(present.max())
+    # mostly there is one
+    distinct = [least] if least == most else [int(index) for index in np.unique(present)]
+    return [[index, label(index)] for index in distinct]

@@ -8,6 +8,7 @@ the reads alone, never on the clock.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,8 +30,13 @@ LAG = 2
 QUEUED_KMERS = 1 << 27
 KMERS_A_THREAD = 1 << 15
 
-Runs = list[tuple[NDArray[np.uint64], bool]]
-"""K-mers, and whether they ascend."""
+
+@dataclass(slots=True)
+class Runs:
+    """What one merge takes: k-mers and whether they ascend, the first of them since when."""
+
+    since: float
+    parts: list[tuple[NDArray[np.uint64], bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,8 @@ class TreeWorker:
         self._open: Runs | None = None
         self._lock = Lock()
         self._waiting = 0
+        # seconds that a k-mer had to wait at most until the tree held it
+        self.longest_lag = 0.0
         self._pending = 0
         self._held = dictionary.codes.size
         self._asked: tuple[int, Future[VersionedSnapshot]] | None = None
@@ -104,9 +112,9 @@ class TreeWorker:
     def _submit(self, codes: NDArray[np.uint64], ascending: bool) -> None:
         with self._lock:
             if self._open is None:
-                self._open = []
+                self._open = Runs(time.monotonic(), [])
                 self._merges.append(self._thread.submit(self._merge, self._open))
-            self._open.append((codes, ascending))
+            self._open.parts.append((codes, ascending))
             self._waiting += codes.size
         self._check_merges()
 
@@ -115,11 +123,11 @@ class TreeWorker:
         with self._lock:
             if self._open is runs:
                 self._open = None
-        total = sum(codes.size for codes, _ in runs)
+        total = sum(codes.size for codes, _ in runs.parts)
         # many threads on little work would only keep the engine from the interpreter
         threads = max(1, min(self._threads, total // KMERS_A_THREAD))
         ready = []
-        for codes, ascending in runs:
+        for codes, ascending in runs.parts:
             if self._both:
                 codes = with_reverse_complements(codes, self._tree.k)
             if self._both or not ascending:
@@ -128,6 +136,7 @@ class TreeWorker:
         self._tree.merge(ready, threads=threads)
         with self._lock:
             self._waiting -= total
+        self.longest_lag = max(self.longest_lag, time.monotonic() - runs.since)
 
     def _emit(self, version: int) -> Future[VersionedSnapshot]:
         with self._lock:

@@ -1,0 +1,200 @@
+"""The daemon from socket to feed: bases a second that producers get through to a subscriber.
+
+Producers, daemon and subscriber are processes of their own on this machine, over loopback. A
+producer makes one batch and sends it again and again, encoding it every time; the clock runs from
+the first batch sent to the last ``read`` message at the subscriber, which takes and checks all.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.client import Producer, Subscriber
+from streamer.clients.messages import ReadSummaries
+from streamer.reads import ReadBatch
+
+Row = dict[str, Any]
+
+GENOME = 1_000_000
+READ = 1_000
+_TIMEOUT = 120.0
+
+
+def daemon(
+    *,
+    device: str = "auto",
+    k: int = 21,
+    producers: int = 4,
+    batch_bytes: Sequence[int] = (1 << 20, 1 << 22),
+    bases: int = 1 << 32,
+    topics: Sequence[str] = ("match", "mismatch", "read"),
+    transports: Sequence[str] = ("tcp", "ipc"),
+) -> list[Row]:
+    """A row for every transport and size of batch; about ``bases`` bases each.
+
+    Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases.
+    """
+    rows = []
+    for transport in transports:
+        for size in batch_bytes:
+            with tempfile.TemporaryDirectory() as folder:
+                count = max(1, bases // (producers * size))
+                rows.append(
+                    _measured(Path(folder), transport, device, k, producers, size, count, topics)
+                )
+    return rows
+
+
+def _measured(
+    folder: Path,
+    transport: str,
+    device: str,
+    k: int,
+    producers: int,
+    size: int,
+    count: int,
+    topics: Sequence[str],
+) -> Row:
+    genome = np.random.default_rng(1).integers(0, 4, GENOME, dtype=np.uint8)
+    letters = np.frombuffer(b"ACGT", dtype=np.uint8)[genome]
+    (folder / "genome.fa").write_bytes(b">genome\n" + letters.tobytes() + b"\n")
+    with _serving(folder, transport, device, k) as endpoints:
+        context = multiprocessing.get_context("spawn")
+        go = context.Barrier(producers + 2)
+        said: Any = context.Queue()
+        reads = producers * max(1, size // READ)  # of one batch each
+        arguments = (endpoints["feed"], tuple(topics), reads, reads * count, go, said)
+        children = [context.Process(target=_subscribe, args=arguments, daemon=True)]
+        children += [
+            context.Process(
+                target=_produce, args=(endpoints["ingest"], genome, size, count, n, go), daemon=True
+            )
+            for n in range(producers)
+        ]
+        try:
+            for child in children:
+                child.start()
+            go.wait(_TIMEOUT)
+            begin = time.perf_counter()
+            seen, missed = said.get(timeout=_TIMEOUT)
+            took = time.perf_counter() - begin
+        finally:
+            for child in children:
+                child.join(5.0)
+                child.kill()
+    return {
+        "transport": transport,
+        "producers": producers,
+        "batch bytes": size,
+        "topics": " ".join(topics),
+        "GB": seen / 1e9,
+        "s": took,
+        "bases/s": seen / took,
+        "messages missed": missed,
+    }
+
+
+@contextmanager
+def _serving(folder: Path, transport: str, device: str, k: int) -> Iterator[dict[str, str]]:
+    """A daemon in a process of its own; its endpoints."""
+    context = multiprocessing.get_context("spawn")
+    told: Any = context.Queue()
+    stop = context.Event()
+    child = context.Process(target=_serve, args=(folder, transport, device, k, told, stop))
+    child.start()
+    try:
+        yield told.get(timeout=_TIMEOUT)
+    finally:
+        stop.set()
+        child.join(30.0)
+        child.kill()
+
+
+def _serve(folder: Path, transport: str, device: str, k: int, told: Any, stop: Any) -> None:
+    import structlog
+
+    from streamer.config import load
+    from streamer.daemon.board import RUNNING
+    from streamer.daemon.service import Service
+
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(open("/dev/null", "w")))
+    overrides = [
+        f"dictionary.k={k}",
+        f"dictionary.sources=['{folder / 'genome.fa'}']",
+        f"matching.device='{device}'",
+        f"ingest.memory_bytes={1 << 29}",
+        f"feed.buffer_bytes={1 << 30}",
+    ]
+    for name in ("ingest", "feed", "control"):
+        place = "tcp://127.0.0.1:*" if transport == "tcp" else f"ipc://{folder / name}"
+        overrides.append(f"{name}.endpoint='{place}'")
+    service = Service(load(None, overrides))
+    endpoints = service.start()
+    import threading
+
+    ended = threading.Thread(target=service.wait, daemon=True)
+    ended.start()
+    while service.board.state != RUNNING and ended.is_alive():
+        time.sleep(0.05)
+    told.put(endpoints)
+    stop.wait()
+    service.drain("the measurement is over")
+    ended.join(30.0)
+
+
+def batch_of(genome: NDArray[np.uint8], size: int, seed: int) -> ReadBatch:
+    """Reads of 1,000 bases, half of them from the genome: about ``size`` bases."""
+    rng = np.random.default_rng(seed)
+    number = max(1, size // READ)
+    rows = rng.integers(0, 4, (number, READ), dtype=np.uint8)
+    for row in range(0, number, 2):
+        start = rng.integers(0, genome.size - READ)
+        rows[row] = genome[start : start + READ]
+    offsets = np.arange(number + 1, dtype=np.int64) * READ
+    return ReadBatch([f"read{i}" for i in range(number)], offsets, rows.reshape(-1))
+
+
+def _produce(
+    endpoint: str, genome: NDArray[np.uint8], size: int, count: int, number: int, go: Any
+) -> None:
+    batch = batch_of(genome, size, number)
+    with Producer(endpoint, name=f"bench{number}") as producer:
+        # what is compiled and what the daemon makes at its first batch do not count
+        producer.send(batch, timeout=_TIMEOUT)
+        producer.flush(timeout=_TIMEOUT, matched=True)
+        go.wait(_TIMEOUT)
+        for _ in range(count):
+            producer.send(batch, timeout=_TIMEOUT)
+        producer.flush(timeout=_TIMEOUT, matched=True)
+
+
+def _subscribe(
+    endpoint: str, topics: Sequence[str], before: int, reads: int, go: Any, said: Any
+) -> None:
+    with Subscriber(endpoint, topics) as feed:
+        feed.wait_for_daemon(_TIMEOUT)
+        _listen(feed, before)
+        go.wait(_TIMEOUT)
+        said.put((_listen(feed, reads), feed.gaps))
+
+
+def _listen(feed: Subscriber, reads: int) -> int:
+    """The bases of so many reads, as they come."""
+    seen = bases = 0
+    while seen < reads:
+        message = feed.receive(_TIMEOUT)
+        if message is None:
+            break
+        if isinstance(message, ReadSummaries):
+            seen += message.read.size
+            bases += int(message.length.sum())
+    return bases

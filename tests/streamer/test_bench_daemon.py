@@ -1,0 +1,15 @@
+"""The benchmark of the daemon counts what went through, on little."""
+
+from __future__ import annotations
+
+from streamer.bench.daemon import daemon
+
+
+def test_everything_that_was_sent_came_through():
+    rows = daemon(
+        device="cpu", k=15, producers=2, batch_bytes=(20_000,), bases=400_000, transports=("ipc",)
+    )
+    (row,) = rows
+    assert row["GB"] * 1e9 == 400_000
+    assert row["messages missed"] == 0
+    assert 0 < row["s"] < 60
