@@ -77,6 +77,13 @@ def joined_batches(batches: Sequence[ReadBatch], room: NDArray[np.uint8]) -> Rea
     return ReadBatch(names, np.append(np.concatenate(offsets), total), bases)
 
 
+def unprintable(names: Sequence[str]) -> int | None:
+    """The index of the first name that holds control characters; they would spoil every table."""
+    if "".join(names).isprintable():
+        return None
+    return next(index for index, name in enumerate(names) if not name.isprintable())
+
+
 def offsets_of(sequences: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
     """int64[n + 1]: where each sequence starts once all are joined."""
     offsets = np.zeros(len(sequences) + 1, dtype=np.int64)

@@ -20,7 +20,7 @@ import dnaio
 from xopen import xopen
 
 from streamer.errors import DataError
-from streamer.reads import BadReadError, ReadBatch
+from streamer.reads import BadReadError, ReadBatch, unprintable
 
 STDIN = "-"
 BATCH_BASES = 4_000_000
@@ -119,6 +119,11 @@ def _batches_of_file(source: _Source, batch_bases: int, batch_reads: int) -> Ite
 def _encoded(path: str, first: int, names: list[str], sequences: list[str]) -> Iterator[ReadBatch]:
     if not names:
         return
+    bad = unprintable(names)
+    if bad is not None:
+        yield from _encoded(path, first, names[:bad], sequences[:bad])
+        problem = "the name holds control characters"
+        raise DataError(problem, file=shown_name(path), record=first + bad)
     try:
         batch = ReadBatch.from_sequences(names, sequences)
     except BadReadError as error:

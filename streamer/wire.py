@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import StreamerError
-from streamer.reads import BadReadError, ReadBatch, offsets_of
+from streamer.reads import BadReadError, ReadBatch, offsets_of, unprintable
 from trie.codes import decode
 
 try:  # six times as fast; it comes with xopen on most machines
@@ -187,8 +187,8 @@ def decode_batch(header: Header, frames: Sequence[Buffer]) -> tuple[ReadBatch, b
         case form:
             problem = f"form {repr(form)[:40]}, must be 'columns' or 'list'"
             raise WireError(Reason.MALFORMED, problem)
-    if not "".join(names).isprintable():
-        index = next(i for i, name in enumerate(names) if not name.isprintable())
+    index = unprintable(names)
+    if index is not None:
         problem = f"read {index + 1}: its name holds control characters"
         raise WireError(Reason.MALFORMED, problem, index=index)
     try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -78,6 +81,11 @@ def test_a_closed_pipe_ends_it_quietly(tmp_path):
         assert process.wait(timeout=60) == 1
 
 
+def unread(pipe):
+    """How many bytes of a pipe nobody has read yet."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+
+
 @pytest.mark.parametrize("sent", [b"", b">r\nACGTTGC\n", gzip.compress(b">r\nACGTTGC\n")[:-4]])
 def test_interrupt_while_waiting_for_input_exits_130(sent, tmp_path):
     """Standard input stays open: a thread that reads it must not hold up or break the end."""
@@ -93,7 +101,10 @@ def test_interrupt_while_waiting_for_input_exits_130(sent, tmp_path):
         process.stdin.flush()
         # the header shows that it is about to read
         assert process.stdout.readline().startswith(b"#read\t")
-        time.sleep(0.5)
+        deadline = time.monotonic() + 60
+        while unread(process.stdin) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not unread(process.stdin)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
         assert process.stderr.read() == b"streamer: error: interrupted\n"
