@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from gpu.device_tree import clear
 from gpu.intrinsics import cuda
 from gpu.kernels import hamming
 from gpu.kernels.hamming import bit_sliced, naive, planes, pmasm, shift_add
@@ -28,7 +29,7 @@ NO_SYMBOL = GAP + 1
 
 _ID_MASK = (1 << 28) - 1
 
-CHUNKS = (1 << 15, 1 << 26)
+CHUNKS = (1 << 10, 1 << 26)
 """The least and the most windows of a chunk."""
 
 MOST_HITS = 1 << 29
@@ -128,22 +129,15 @@ class BitSlicedRun:
     def scan(self, text: Any, windows: int, stream: Any = 0) -> None:
         """Queue the search in sliced text: ``counter`` hits, those that fit in ``found``."""
         tiles = -(-windows // self.shape.tile)
-        most = min(bit_sliced.MAX_PATTERNS, (1 << 32) // (tiles * self.shape.tile) - 1)
-        batch = bit_sliced.BATCH
-        self.counter.copy_to_device(np.zeros(1, dtype=np.uint32), stream=stream)
-        per_pattern = self.symbols_of_steps // 2
-        for first in range(0, self.count, most):
-            count = min(most, self.count - first)
-            shares = max(1, min(-(-count // batch), BLOCKS // tiles))
-            share = -(-count // (shares * batch)) * batch
-            hamming.bit_sliced_kernel(self.shape)[
-                (tiles, -(-count // share)), self.shape.threads, stream
-            ](
-                text, np.uint32(windows),
-                self.steps[first * per_pattern : (first + count) * per_pattern],
-                np.uint32(self.symbols_of_steps), self.begins[first : first + count],
-                np.uint32(first), np.uint32(share), np.uint32(count), self.counter, self.found,
-            )  # fmt: skip
+        # a share of the patterns for each of so many blocks that a short text fills the card too
+        shares = max(1, min(-(-self.count // bit_sliced.BATCH), BLOCKS // tiles))
+        share = -(-self.count // (shares * bit_sliced.BATCH)) * bit_sliced.BATCH
+        grid = (tiles, -(-self.count // share))
+        clear(self.counter, stream)
+        hamming.bit_sliced_kernel(self.shape)[grid, self.shape.threads, stream](
+            text, np.uint32(windows), self.steps, np.uint32(self.symbols_of_steps), self.begins,
+            np.uint32(share), np.uint32(self.count), self.counter, self.found,
+        )  # fmt: skip
 
     def distances(self, codes: Any, hits: int, stream: Any = 0) -> None:
         """Queue the distances of the first ``hits`` hit words."""

@@ -39,12 +39,13 @@ def read_plainly(path, limit=None):
             for head, sequence in zip(lines[0::4], lines[1::4], strict=True)
         ]
     else:
-        records = []
+        pieces = []
         for line in lines:
             if line.startswith(">"):
-                records.append((line[1:].split()[0], ""))
+                pieces.append((line[1:].split()[0], []))
             else:
-                records[-1] = (records[-1][0], records[-1][1] + line.strip())
+                pieces[-1][1].append(line.strip())
+        records = [(name, "".join(parts)) for name, parts in pieces]
     return records[:limit]
 
 

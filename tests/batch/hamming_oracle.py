@@ -1,15 +1,32 @@
-"""What a search with k mismatches must give, from its definition, with strings only.
+"""What a search with k mismatches must give, from its definition: strings; NumPy for large ones.
 
 Nothing of the project is used here: it is what the project is held against.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 
 def clean(sequence):
     return sequence.upper().replace("U", "T")
+
+
+def reverse_complement(pattern):
+    return pattern[::-1].translate(COMPLEMENT)
+
+
+def oriented(patterns, strands):
+    """(number, strand, sequence) in the order of rows."""
+    searched = []
+    for number, pattern in enumerate(map(clean, patterns)):
+        if strands != "reverse":
+            searched.append((number, "+", pattern))
+        if strands != "forward":
+            searched.append((number, "-", reverse_complement(pattern)))
+    return searched
 
 
 def distance(window, pattern):
@@ -20,12 +37,7 @@ def distance(window, pattern):
 def search(texts, patterns, k, strands="both"):
     """[(text, start, end, distance, strand, pattern)], by text, end, pattern, + before -."""
     rows = []
-    searched = []
-    for number, pattern in enumerate(map(clean, patterns)):
-        if strands != "reverse":
-            searched.append((number, "+", pattern))
-        if strands != "forward":
-            searched.append((number, "-", pattern[::-1].translate(COMPLEMENT)))
+    searched = oriented(patterns, strands)
     for index, text in enumerate(map(clean, texts)):
         for start in range(len(text) - len(searched[0][2]) + 1):
             for number, strand, pattern in searched:
@@ -34,3 +46,29 @@ def search(texts, patterns, k, strands="both"):
                 if found <= k:
                     rows.append((index, start, start + len(pattern), found, strand, number))
     return rows
+
+
+def _letters(sequence):
+    return np.frombuffer(sequence.encode(), dtype=np.uint8)
+
+
+def search_large(texts, patterns, k, strands="both"):
+    """The same, a pattern at a time over all windows."""
+    rows = []
+    for index, text in enumerate(map(clean, texts)):
+        letters = _letters(text)
+        base = np.isin(letters, _letters("ACGT"))
+        for rank, (number, strand, pattern) in enumerate(oriented(patterns, strands)):
+            length = len(pattern)
+            if length > letters.size:
+                continue
+            windows = letters.size - length + 1
+            found = np.zeros(windows, dtype=np.uint16)
+            for j, letter in enumerate(_letters(pattern)):
+                here = slice(j, j + windows)
+                found += (letters[here] != letter) | ~base[here]
+            for start in np.flatnonzero(found <= k).tolist():
+                row = (index, start, start + length, int(found[start]), strand, number)
+                rows.append((start, rank, row))
+    rows.sort(key=lambda entry: (entry[2][0], entry[0], entry[1]))
+    return [row for _, _, row in rows]

@@ -19,13 +19,11 @@ is a hit. Eight patterns of 12: 8 x 3 x 8 = 192 operations and 96 loads for 32 w
 
 Hits are few, and in other words in every lane. So the words of a batch of patterns go to shared
 memory, a bit for each that is not zero stays in a register, and then each lane goes through its
-own. A hit is 32 bits in a list of the block,
+own: once to count, so that the warp can reserve room with one atomic addition, and once to write. A
+hit is a uint64 in global memory, in no order:
 
-    31        15 14     10 9        0
-    [ pattern   ] [ bit i ] [ word w ]          (S = 1024) pattern: counted from the block's first
-
-and the list is copied to global memory as hit words (uint64: 63-36 start in the chunk, 35-8 index
-of the pattern, 7-0 zero), in no order. Hits that do not fit into the list go there one by one.
+    63              36 35                       8 7      0
+    [ start in chunk ] [ index of the pattern   ] [ zero ]
 """
 
 # mypy: no-check-untyped-defs
@@ -38,7 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.intrinsics import cuda, device_function, load_pair
+from gpu.intrinsics import ALL_LANES, as_signed, cuda, device_function, load_pair
 from gpu.shared_memory import address_of, load_word
 
 BASES = 4
@@ -53,27 +51,20 @@ WORDS = 8
 BATCH = 4
 """Patterns between two looks at the hits; BATCH words a thread, at most 32 together."""
 
-LISTED = 1536
-"""Hits in a block's list."""
-
-MAX_PATTERNS = 1 << 16
-"""Patterns of one launch: with tiles of 2^15 windows 17 bits number them in the list."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a kernel is made for.
 
     planes: of the counters, at least 3. threads: a block, 32 | threads. words: a thread, a power
-    of two, at most 32 // BATCH. halo: words behind a row, at least m - 1 and at most threads * words.
-    listed: hits in a block's list.
+    of two, at most 32 // BATCH. halo: words behind a row, at least m - 1 and at most threads *
+    words.
     """
 
     planes: int
     threads: int
     words: int
     halo: int
-    listed: int
 
     @property
     def span(self) -> int:
@@ -91,8 +82,8 @@ def shape_for(length: int, k: int) -> Shape:
     planes = max(3, k.bit_length())
     halo = 32 if length <= 33 else 256
     if planes == 3:
-        return Shape(planes, THREADS, WORDS, halo, LISTED)
-    return Shape(planes, 2 * THREADS, WORDS // 2, halo, LISTED)
+        return Shape(planes, THREADS, WORDS, halo)
+    return Shape(planes, 2 * THREADS, WORDS // 2, halo)
 
 
 @device_function
@@ -121,42 +112,50 @@ def _plane(value, plane):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _hit_word(hit, bits, origin, index):  # type: ignore[no-untyped-def]
-    """A hit of the list as it stands in global memory; the low ``bits`` are its window."""
-    window = np.uint32(hit & np.uint32(np.uint32(np.uint32(1) << np.uint32(bits)) - np.uint32(1)))
-    start = np.uint32(origin + window)
-    pattern = np.uint32(np.uint32(hit >> np.uint32(bits)) + index)
-    return np.uint64(
-        np.uint64(np.uint64(start) << np.uint64(36)) | np.uint64(np.uint64(pattern) << np.uint64(8))
+def _warp_prefix(value, lane):  # type: ignore[no-untyped-def]
+    """The sum of the uint32 values of the lanes up to this one."""
+    for step in (1, 2, 4, 8, 16):
+        before = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(value), step))
+        if lane >= np.uint32(step):
+            value = np.uint32(value + before)
+    return value
+
+
+@device_function
+def _inside(windows, first, span):  # type: ignore[no-untyped-def]
+    """The bits i of a word for which window first + i * span is below ``windows``."""
+    if first >= windows:
+        return np.uint32(0)
+    count = np.uint32(
+        np.uint32(np.uint32(windows - first) + np.uint32(span - np.uint32(1))) // span
     )
+    if count >= np.uint32(32):
+        return np.uint32(0xFFFFFFFF)
+    return np.uint32(np.uint32(np.uint32(1) << count) - np.uint32(1))
 
 
 def bit_sliced(shape: Shape) -> Callable[..., None]:
     """The kernel of one shape."""
     planes, threads, words = shape.planes, shape.threads, shape.words
-    span, capacity = shape.span, shape.listed
+    span = shape.span
     row = span + shape.halo
     batch = BATCH
-    bits = shape.tile.bit_length() - 1
-    tile_mask = shape.tile - 1
     all_rows = ROWS * row
     all_masks = batch * words * threads
     all_highs = (planes - 2) * words
 
-    def kernel(text, windows, steps, length, begins, first_index, share, count, counter, found):  # type: ignore[no-untyped-def]
+    def kernel(text, windows, steps, length, begins, share, count, counter, found):  # type: ignore[no-untyped-def]
         """``[(tiles, shares), threads]``.
 
         Arguments: text uint32[4, (tiles + 1) * S] (planes.py; a tile more than has windows),
         windows uint32, steps uint64[r * length / 2] (``steps_of``), length uint32 (symbols of a
         pattern, rounded up to STEP), begins uint32[r] (the counter's beginning; 2^planes: never
-        a hit), first_index uint32 (of the patterns, in the hit word), share uint32 (patterns a
-        block), count uint32 (r, at most MAX_PATTERNS), counter uint32[1] (hits so far; more than
+        a hit), share uint32 (patterns a
+        block), count uint32 (r), counter uint32[1] (hits so far; more than
         found holds are not written), found uint64[].
         """
         rows = cuda.shared.array(all_rows, np.uint32)
         masks = cuda.shared.array(all_masks, np.uint32)
-        listed = cuda.shared.array(capacity, np.uint32)
-        tally = cuda.shared.array(2, np.uint32)
         own = np.uint32(cuda.threadIdx.x)
         tile = np.uint32(cuda.blockIdx.x)
         at = own
@@ -176,9 +175,8 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
                     )
             rows[np.uint32(np.uint32(BASES * row) + at)] = np.uint32(0)
             at = np.uint32(at + np.uint32(threads))
-        if own == np.uint32(0):
-            tally[0] = np.uint32(0)
         cuda.syncthreads()
+        lane = np.uint32(own & np.uint32(31))
         lowest = np.uint32(np.uint32(cuda.blockIdx.y) * share)
         stop = min(np.uint32(lowest + share), count)
         origin = np.uint32(np.uint32(tile * np.uint32(span)) * np.uint32(32))
@@ -188,6 +186,7 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
         twos = cuda.local.array(words, np.uint32)
         highs = cuda.local.array(all_highs, np.uint32)
         over = cuda.local.array(words, np.uint32)
+        ragged = np.uint32(origin + np.uint32(32 * span)) > windows
         pattern = lowest
         while pattern < stop:
             some = np.uint32(0)
@@ -231,52 +230,42 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
                 for i in range(words):
                     bit = np.uint32(np.uint32(q * np.uint32(words)) + np.uint32(i))
                     hits = np.uint32(~over[i])
+                    if ragged:
+                        at = np.uint32(np.uint32(origin + own) + np.uint32(i * threads))
+                        hits = np.uint32(hits & _inside(windows, at, np.uint32(span)))
                     masks[np.uint32(np.uint32(bit * np.uint32(threads)) + own)] = hits
                     if hits != np.uint32(0):
                         some = np.uint32(some | np.uint32(np.uint32(1) << bit))
                 q = np.uint32(q + np.uint32(1))
+            tally = np.uint32(0)
+            left = some
+            while left != np.uint32(0):
+                bit = _lowest(left)
+                left = np.uint32(left & np.uint32(left - np.uint32(1)))
+                hits = masks[np.uint32(np.uint32(bit * np.uint32(threads)) + own)]
+                tally = np.uint32(tally + np.uint32(cuda.popc(hits)))
+            upto = _warp_prefix(tally, lane)
+            to = np.uint32(0)
+            if lane == np.uint32(31) and upto != np.uint32(0):
+                to = cuda.atomic.add(counter, 0, upto)
+            to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), 31))
+            to = np.uint32(to + np.uint32(upto - tally))
             while some != np.uint32(0):
                 bit = _lowest(some)
                 some = np.uint32(some & np.uint32(some - np.uint32(1)))
                 hits = masks[np.uint32(np.uint32(bit * np.uint32(threads)) + own)]
-                word = np.uint32(
-                    np.uint32(np.uint32(bit & np.uint32(words - 1)) * np.uint32(threads)) + own
-                )
-                p = np.uint32(np.uint32(pattern - lowest) + np.uint32(bit // np.uint32(words)))
-                base = np.uint32(np.uint32(p << np.uint32(bits)) | word)
+                word = np.uint32(np.uint32(bit % np.uint32(words)) * np.uint32(threads))
+                first = np.uint32(np.uint32(origin + own) + word)
+                p = np.uint32(np.uint32(pattern + np.uint32(bit // np.uint32(words))))
+                index = np.uint64(np.uint64(p) << np.uint64(8))
                 while hits != np.uint32(0):
                     segment = _lowest(hits)
                     hits = np.uint32(hits & np.uint32(hits - np.uint32(1)))
-                    hit = np.uint32(base | np.uint32(segment * np.uint32(span)))
-                    if np.uint32(origin + np.uint32(hit & np.uint32(tile_mask))) < windows:
-                        slot = cuda.atomic.add(tally, 0, np.uint32(1))
-                        if slot < np.uint32(capacity):
-                            listed[slot] = hit
-                        else:
-                            to = cuda.atomic.add(counter, 0, np.uint32(1))
-                            if to < np.uint32(found.size):
-                                found[to] = _hit_word(
-                                    hit, bits, origin, np.uint32(lowest + first_index)
-                                )
-            cuda.syncthreads()
-            pattern = np.uint32(pattern + within)
-            if tally[0] > np.uint32(capacity // 2) or pattern >= stop:
-                full = min(tally[0], np.uint32(capacity))
-                if own == np.uint32(0):
-                    tally[1] = cuda.atomic.add(counter, 0, full)
-                cuda.syncthreads()
-                at = own
-                while at < full:
-                    to = np.uint32(tally[1] + at)
+                    start = np.uint32(first + np.uint32(segment * np.uint32(span)))
                     if to < np.uint32(found.size):
-                        found[to] = _hit_word(
-                            listed[at], bits, origin, np.uint32(lowest + first_index)
-                        )
-                    at = np.uint32(at + np.uint32(threads))
-                cuda.syncthreads()
-                if own == np.uint32(0):
-                    tally[0] = np.uint32(0)
-                cuda.syncthreads()
+                        found[to] = np.uint64(np.uint64(np.uint64(start) << np.uint64(36)) | index)
+                    to = np.uint32(to + np.uint32(1))
+            pattern = np.uint32(pattern + within)
 
     return kernel
 
@@ -308,5 +297,5 @@ def signature() -> tuple[str, ...]:
     """The argument types of the kernel."""
     return (
         "uint32[:,::1]", "uint32", "uint64[::1]", "uint32", "uint32[::1]", "uint32", "uint32",
-        "uint32", "uint32[::1]", "uint64[::1]",
+        "uint32[::1]", "uint64[::1]",
     )  # fmt: skip

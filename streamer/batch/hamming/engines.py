@@ -26,6 +26,9 @@ ON_CPU: dict[str, ModuleType] = {
 LEAST_PART = 1 << 14
 """Windows for which a thread is worth while."""
 
+LEAST_WORDS = 1 << 16
+"""Hit words of the smallest buffer."""
+
 MOST_WORDS = 1 << 26
 """Hit words of a chunk, at most, where it has more than a few windows."""
 
@@ -77,7 +80,7 @@ class CpuEngine:
         buffers: list[NDArray[np.uint64]],
     ) -> list[NDArray[np.uint64]]:
         found: list[NDArray[np.uint64]] = []
-        needed = min((stop - first) * self._patterns, max(stop - first, 1 << 16))
+        needed = min((stop - first) * self._patterns, max(stop - first, LEAST_WORDS))
         while first < stop:
             if len(buffers) == len(found):
                 buffers.append(np.empty(needed, dtype=np.uint64))
@@ -86,7 +89,7 @@ class CpuEngine:
                 # memory that was never written is not taken from the machine
                 buffer = buffers[len(found)] = np.empty(needed, dtype=np.uint64)
             first, count, needed = self._scan(self._prepared, codes, first, stop, origin, buffer)
-            needed = max(needed, 1 << 16)
+            needed = max(needed, LEAST_WORDS)
             found.append(buffer[:count])
         return found
 

@@ -12,8 +12,8 @@ from streamer.batch.sequences import Codes, Record, reverse_complement
 from streamer.errors import DataError, UsageError
 
 MAX_LENGTH = 256
-MAX_PATTERNS = 1 << 27
-"""A hit word (streamer/batch/hamming/words.py) has 28 bits for a pattern and its strand."""
+MAX_PATTERNS = 1 << 21
+"""Hits of the smallest chunk can be counted in 32 bits, whatever matches."""
 
 STRANDS = ("forward", "reverse", "both")
 

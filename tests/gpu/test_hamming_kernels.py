@@ -1,0 +1,147 @@
+"""The kernels of the search with k mismatches: on a card, or in the simulator.
+
+Without a card these tests are skipped here and run by test_hamming_simulated.py. The CPU methods
+are held against the definition in tests/batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import placement
+import pytest
+from placement import SIMULATED
+
+pytestmark = placement.marks()
+
+METHODS = (
+    "bit-sliced", "naive", "shift-add", "pmasm-thread", "pmasm-block-thread", "pmasm-shared",
+)  # fmt: skip
+LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 256)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lockstep_warps():
+    """Blocks and tiles that the simulator can carry."""
+    from gpu.kernels import derive
+    from gpu.kernels.hamming import bit_sliced, naive, planes, pmasm, shift_add
+
+    modules = (derive, bit_sliced, naive, planes, pmasm, shift_add)
+    with placement.small_blocks(32, *modules) as patch:
+        if SIMULATED:
+            patch.setattr(shift_add, "PIECE", 8)
+        yield
+
+
+def cases():
+    """(length, k, symbols, patterns): every length, in the simulator with one k, else with all."""
+    found = []
+    for number, length in enumerate(LENGTHS):
+        ks = sorted({k for k in (0, 1, 2, 6, length - 1) if k < length})
+        if SIMULATED:
+            found.append((length, ks[number % len(ks)], length + 40, 3))
+        else:
+            found += [(length, k, size + length, 7) for k in ks for size in (0, 1, 33_000)]
+    return placement.share(found)
+
+
+def text_and_patterns(length, symbols, count, seed):
+    from streamer.batch.hamming.patterns import Oriented
+
+    rng = np.random.default_rng(seed)
+    text = rng.integers(0, 4, symbols, dtype=np.uint8)
+    text[rng.random(symbols) < 0.03] = 4
+    patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
+    patterns[0] = text[symbols - length :]
+    patterns[-1, rng.integers(0, length)] = 4
+    return text, Oriented(patterns, 2 * np.arange(count, dtype=np.uint32) + 1, 0)
+
+
+def on_cpu(text, patterns, k):
+    from streamer.batch.hamming.engines import CpuEngine
+    from streamer.batch.hamming.patterns import Oriented
+
+    windows = text.size - patterns.length + 1
+    engine = CpuEngine("naive", Oriented(patterns.codes, patterns.ids, k), 1)
+    return joined(engine.words(text, 0, windows))
+
+
+def joined(parts):
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def on_card(method, text, patterns, k, first=0):
+    from gpu.hamming import CardEngine
+
+    engine = CardEngine(method, patterns.codes, patterns.ids, k)
+    return joined(engine.words(text, first, text.size - patterns.length + 1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("length", "k", "symbols", "count"), cases())
+def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count):
+    if SIMULATED and method == "pmasm-block-thread" and length > 64:
+        symbols = length + 2  # a block a window
+    text, patterns = text_and_patterns(length, symbols, count, seed=length + k)
+    found = on_card(method, text, patterns, k)
+    np.testing.assert_array_equal(
+        found, on_cpu(text, patterns, k), err_msg=f"{method} {length} {k} {symbols}"
+    )
+
+
+@pytest.mark.parametrize("words", placement.share([1, 2, 4, 8]))
+def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(words, monkeypatch):
+    from gpu.kernels.hamming import bit_sliced
+
+    if SIMULATED:
+        monkeypatch.setattr(bit_sliced, "WORDS", words)
+    tile = 32 * bit_sliced.THREADS * bit_sliced.WORDS
+    text, patterns = text_and_patterns(5, 2 * tile + 100, 6, seed=words)
+    wanted = on_cpu(text[3:], patterns, 1)
+    assert wanted.size > 10
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 1, first=3), wanted)
+
+
+def test_more_hits_than_there_is_room_for(monkeypatch):
+    import gpu.hamming
+
+    monkeypatch.setattr(gpu.hamming, "FIRST_CAPACITY", 64)
+    text, patterns = text_and_patterns(4, 300, 5, seed=2)
+    wanted = on_cpu(text, patterns, 3)
+    assert wanted.size > 256
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 3), wanted)
+
+
+def test_no_hits():
+    text, patterns = text_and_patterns(31, 90, 2, seed=3)
+    text[:] = 4
+    for method in METHODS:
+        assert on_card(method, text, patterns, 6).size == 0
+
+
+def test_patterns_shared_out_among_blocks():
+    text, patterns = text_and_patterns(6, 60, 23, seed=5)
+    wanted = on_cpu(text, patterns, 2)
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 2), wanted)
+
+
+def test_through_the_public_door(monkeypatch):
+    from streamer.batch import hamming
+    from streamer.batch.choice import Choice
+
+    chosen = Choice("bit-sliced", "cuda")
+    monkeypatch.setattr(hamming, "choose_method", lambda method, device: chosen)
+    texts = ["ACGTTGCATTACG", "", "CCATGNNACGT"]
+    found = hamming.search(texts, ["ACGT", "CATG"], 1)
+    wanted = hamming.search(texts, ["ACGT", "CATG"], 1, method="naive", device="cuda")
+    assert found.tolist() == wanted.tolist()
+    assert len(found) > 5
+
+
+def test_words_in_order_whatever_their_number():
+    from gpu.hamming import in_order
+
+    rng = np.random.default_rng(6)
+    for windows, count in ((1, 3), (1000, 0), (1000, 17), (1 << 20, 100_000)):
+        starts = rng.integers(0, windows, count).astype(np.uint64) << np.uint64(36)
+        words = starts | rng.integers(0, 1 << 30, count).astype(np.uint64)
+        np.testing.assert_array_equal(joined(in_order(words, windows)), np.sort(words))
