@@ -22,7 +22,7 @@ from gpu.kernels import hamming
 from gpu.kernels.hamming import bit_sliced, naive, planes, pmasm, shift_add
 from trie.codes import GAP
 from trie.packed_counters import look_up_memory, shift_add_words
-from trie.parallel import run_all, usable_cores
+from trie.parallel import run_all, split_range, usable_cores
 
 NO_SYMBOL = GAP + 1
 """What patterns have in place of gap codes where kernels compare: it equals nothing."""
@@ -39,6 +39,12 @@ TABLE_ENTRIES = 1 << 27
 """Entries of a result table at most: 512 MiB."""
 
 FIRST_CAPACITY = 1 << 22
+PIECE = 1 << 24
+"""Symbols that are sent at once."""
+
+LEAST_COPY = 1 << 18
+"""Symbols for which a thread is worth while."""
+
 BLOCKS = 2112
 """Blocks that fill a large card several times over."""
 
@@ -52,7 +58,7 @@ class CardEngine:
     def __init__(
         self, method: str, patterns: NDArray[np.uint8], ids: NDArray[np.uint32], k: int
     ) -> None:
-        self._ids = ids.astype(np.uint64)
+        self._ids = ids.astype(np.uint64) << np.uint64(8)
         self._run: BitSlicedRun | TableRun
         if method == "bit-sliced":
             self._run = BitSlicedRun(patterns, k)
@@ -62,27 +68,17 @@ class CardEngine:
 
     def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
         """Ascending hit words of the windows [first, stop) of a text, base codes on the host."""
-        found = self._run.words(codes, first, stop)
-        run_all([partial(_put_ids, part, self._ids) for part in found], usable_cores())
-        return found
-
-
-@njit(cache=True, nogil=True)
-def _put_ids(words, ids):  # type: ignore[no-untyped-def]
-    """Ids in place of the patterns' indices."""
-    shift = np.uint64(8)
-    mask = np.uint64(_ID_MASK)
-    for i in range(words.size):
-        word = words[i]
-        index = (word >> shift) & mask
-        words[i] = (word & ~(mask << shift)) | (ids[np.int64(index)] << shift)
+        return self._run.words(codes, first, stop, self._ids)
 
 
 class Text:
-    """A chunk's codes on the card; the buffer is kept from chunk to chunk."""
+    """A chunk's codes on the card, sent through pinned memory; buffers are kept for the next."""
 
     def __init__(self) -> None:
         self._buffer: Any = None
+        self._pinned: list[Any] = []
+        self._sent: list[Any] = []
+        self._stream = cuda.stream()
 
     def put(self, codes: NDArray[np.uint8]) -> tuple[Any, Any]:
         """The codes as uint8, and as uint32 with up to three bytes of anything behind them."""
@@ -91,8 +87,29 @@ class Text:
             self._buffer = None  # before the new one is taken
             self._buffer = cuda.device_array(4 * words, np.uint8)
         one_by_one = self._buffer[: codes.size]
-        one_by_one.copy_to_device(np.ascontiguousarray(codes))
+        cores = usable_cores()
+        for number, first in enumerate(range(0, codes.size, PIECE)):
+            stop = min(first + PIECE, codes.size)
+            staged = self._staging(number % 2, stop - first)
+            ranges = split_range(first, stop, cores if stop - first >= LEAST_COPY * cores else 1)
+            run_all(
+                [partial(np.copyto, staged[a - first : b - first], codes[a:b]) for a, b in ranges],
+                cores,
+            )
+            one_by_one[first:stop].copy_to_device(staged, stream=self._stream)
+            self._sent[number % 2].record(self._stream)
+        self._stream.synchronize()
         return one_by_one, self._buffer[: 4 * words].view(np.uint32)
+
+    def _staging(self, number: int, size: int) -> Any:
+        """One of two pinned buffers, when what it held has gone."""
+        while len(self._pinned) <= number:
+            self._pinned.append(cuda.pinned_array(min(PIECE, max(size, 1)), np.uint8))
+            self._sent.append(cuda.event())
+        if self._pinned[number].size < size:
+            self._pinned[number] = cuda.pinned_array(PIECE, np.uint8)
+        self._sent[number].synchronize()
+        return self._pinned[number][:size]
 
 
 class BitSlicedRun:
@@ -112,6 +129,7 @@ class BitSlicedRun:
         self.found = cuda.device_array(FIRST_CAPACITY, np.uint64)
         self._text = Text()
         self._planes: Any = None
+        self._host: Any = None
 
     def slice(self, symbols: Any, count: int, windows: int) -> Any:
         """Queue the slicing of ``count`` symbols into planes; uint32[4, (tiles + 1) * S]."""
@@ -146,8 +164,10 @@ class BitSlicedRun:
             codes, self.patterns, np.uint32(hits), self.found
         )
 
-    def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
-        """Hit words with indices of patterns for ids, in ascending parts."""
+    def words(
+        self, codes: NDArray[np.uint8], first: int, stop: int, ids: NDArray[np.uint64]
+    ) -> list[NDArray[np.uint64]]:
+        """As ``CardEngine.words``; ids: in place in a hit word."""
         windows = stop - first
         symbols = windows + self.length - 1
         one_by_one, by_four = self._text.put(codes[first : first + symbols])
@@ -161,43 +181,60 @@ class BitSlicedRun:
         if not hits:
             return []
         self.distances(one_by_one, hits)
-        return in_order(self.found[:hits].copy_to_host(), windows)
+        if self._host is None or self._host.size < hits:
+            self._host = cuda.pinned_array(self.found.size, np.uint64)
+        found = self.found[:hits].copy_to_host(self._host[:hits])
+        return in_order(found, ids, windows)
 
 
-def in_order(words: NDArray[np.uint64], windows: int) -> list[NDArray[np.uint64]]:
-    """The same hit words in ascending parts, each of a share of the windows."""
+def in_order(
+    words: NDArray[np.uint64], ids: NDArray[np.uint64], windows: int
+) -> list[NDArray[np.uint64]]:
+    """Hit words with ids for the patterns' indices, in ascending parts.
+
+    Each part is a share of the windows, small enough to be sorted in a core's cache.
+    """
     cores = usable_cores()
-    # parts that stay in a core's cache while they are sorted
-    parts = max(1, min(windows, words.size >> 14))
-    shift = max(0, (max(windows, 1) - 1).bit_length() - parts.bit_length() + 1)
+    shares = max(1, min(windows, words.size >> 13))
+    shift = max(0, (windows - 1).bit_length() - shares.bit_length() + 1)
     bins = ((windows - 1) >> shift) + 1
-    starts = np.zeros(bins + 1, dtype=np.int64)
-    _tally(words, shift, starts)
-    scattered = np.empty_like(words)
-    _scatter(words, shift, starts.copy(), scattered)
-    pieces = [scattered[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True) if b > a]
-    run_all([partial(np.ndarray.sort, piece) for piece in pieces], cores)
-    return pieces
+    ranges = split_range(0, words.size, cores if words.size >= LEAST_COPY else 1)
+    tallies = np.zeros((len(ranges), bins), dtype=np.int64)
+    run_all(
+        [partial(_tally, words[a:b], shift, tallies[i]) for i, (a, b) in enumerate(ranges)], cores
+    )
+    # a bin's words come from one range after the other
+    stops = np.cumsum(tallies.T.ravel()).reshape(bins, -1).T
+    places = np.ascontiguousarray(stops - tallies)
+    out = np.empty_like(words)
+    run_all(
+        [
+            partial(_scatter, words[a:b], ids, shift, places[i], out)
+            for i, (a, b) in enumerate(ranges)
+        ],
+        cores,
+    )
+    edges = [0, *(stops[-1].tolist() if len(ranges) else [])]
+    parts = [out[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
+    run_all([partial(np.ndarray.sort, part) for part in parts], cores)
+    return parts
 
 
 @njit(cache=True, nogil=True)
-def _tally(words, shift, starts):  # type: ignore[no-untyped-def]
-    """starts[b]: how many words lie in the bins before b."""
+def _tally(words, shift, tally):  # type: ignore[no-untyped-def]
+    """Count the words of every bin."""
     for word in words:
-        starts[np.int64(word >> np.uint64(36)) >> shift] += 1
-    before = 0
-    for b in range(starts.size):
-        here = starts[b]
-        starts[b] = before
-        before += here
+        tally[np.int64(word >> np.uint64(36)) >> shift] += 1
 
 
 @njit(cache=True, nogil=True)
-def _scatter(words, shift, places, out):  # type: ignore[no-untyped-def]
-    """Every word into its bin."""
+def _scatter(words, ids, shift, places, out):  # type: ignore[no-untyped-def]
+    """Put every word into its bin, with the pattern's id."""
+    index_bits = np.uint64(_ID_MASK) << np.uint64(8)
     for word in words:
         b = np.int64(word >> np.uint64(36)) >> shift
-        out[places[b]] = word
+        index = np.int64((word & index_bits) >> np.uint64(8))
+        out[places[b]] = (word & ~index_bits) | ids[index]
         places[b] += 1
 
 
@@ -248,15 +285,16 @@ class TableRun:
             )
         return results
 
-    def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
+    def words(
+        self, codes: NDArray[np.uint8], first: int, stop: int, ids: NDArray[np.uint64]
+    ) -> list[NDArray[np.uint64]]:
         """As ``BitSlicedRun.words``."""
         windows = stop - first
         text = codes[first : stop + self.length - 1]
         on_card, _ = self._text.put(text)
         results = self.launch(on_card, windows).copy_to_host()
         hits = _words_of_table(results, text, self.plain)
-        hits.sort()
-        return [hits]
+        return in_order(hits, ids, windows)
 
 
 @njit(cache=True, nogil=True)

@@ -3,6 +3,7 @@
 
 scripts/device_hamming.py            check every method against the CPU, then time
 scripts/device_hamming.py --small    check small inputs only (for compute-sanitizer)
+scripts/device_hamming.py --times    check small inputs, then time
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ sys.path[:0] = [str(ROOT)]
 import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
 
-from gpu.hamming import BitSlicedRun, CardEngine, TableRun  # noqa: E402
+from gpu.hamming import BitSlicedRun, CardEngine, TableRun, in_order  # noqa: E402
 from streamer.batch.hamming import METHODS  # noqa: E402
 from streamer.batch.hamming.engines import CpuEngine  # noqa: E402
 from streamer.batch.hamming.patterns import Oriented  # noqa: E402
@@ -86,18 +87,19 @@ def check(small):
     log(f"{len(cases)} cases agree with the CPU, {hits:,} hits")
 
 
-def seconds(run, repeats):
-    """The median time of a queued run, by CUDA events."""
+def seconds(run, repeats, queued=10):
+    """The median time of a run by CUDA events, ``queued`` at once, which hides the host's part."""
     for _ in range(2):
         run()
     times = []
     for _ in range(repeats):
         start, stop = cuda.event(timing=True), cuda.event(timing=True)
         start.record()
-        run()
+        for _ in range(queued):
+            run()
         stop.record()
         stop.synchronize()
-        times.append(cuda.event_elapsed_time(start, stop) / 1e3)
+        times.append(cuda.event_elapsed_time(start, stop) / 1e3 / queued)
     return float(np.median(times))
 
 
@@ -116,7 +118,7 @@ def time_bit_sliced(windows, count, length, k, label=""):
     slicing = seconds(lambda: run.slice(by_four, codes.size, windows), 5)
     log(
         f"bit-sliced{label} r={count} m={length} k={k} n={windows / 1e6:.0f}M "
-        f"hits/window={hits / windows:.4f}: scan {windows / scan / 1e9:.1f} G/s, "
+        f"hits/window={hits / windows:.4f}: scan {windows / scan / 1e9:.1f} G/s "
         f"and distances {windows / both / 1e9:.1f}, "
         f"slice {windows / slicing / 1e9:.1f}, all {windows / (both + slicing) / 1e9:.1f}"
     )
@@ -129,17 +131,16 @@ def time_tables(windows, count, length, k):
     for method in CUDA_METHODS[1:]:
         run = TableRun(method, patterns, k)
         took = seconds(partial(run.launch, codes, windows), 5)
-        log(
-            f"{method} r={count} m={length} k={k} n={windows / 1e6:.1f}M: {windows / took / 1e9:.2f} G/s"
-        )
+        log(f"{method} r={count} m={length} k={k}: {windows / took / 1e9:.2f} G/s")
 
 
 def time_whole(windows, count, length, k):
-    """Host memory to ordered hit words in host memory."""
+    """Host memory to ordered hit words in host memory, and its parts for one chunk."""
     rng = np.random.default_rng(1)
     patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
     codes = rng.integers(0, 4, windows + length - 1, dtype=np.uint8)
-    engine = CardEngine("bit-sliced", patterns, np.arange(count, dtype=np.uint32), k)
+    ids = np.arange(count, dtype=np.uint32)
+    engine = CardEngine("bit-sliced", patterns, ids, k)
     best = 9e9
     for _ in range(3):
         start = time.perf_counter()
@@ -147,16 +148,42 @@ def time_whole(windows, count, length, k):
             engine.words(codes, first, min(first + engine.chunk, windows))
         best = min(best, time.perf_counter() - start)
     log(f"host to host r={count} m={length} k={k}: {windows / best / 1e9:.2f} G/s")
+    run, chunk = engine._run, engine.chunk
+    marks = [time.perf_counter()]
+
+    def mark():
+        cuda.synchronize()
+        marks.append(time.perf_counter())
+
+    one_by_one, by_four = run._text.put(codes[: chunk + length - 1])
+    mark()
+    text = run.slice(by_four, chunk + length - 1, chunk)
+    mark()
+    run.scan(text, chunk)
+    mark()
+    hits = int(run.counter.copy_to_host()[0])
+    run.distances(one_by_one, hits)
+    mark()
+    found = run.found[:hits].copy_to_host(run._host[:hits])
+    mark()
+    in_order(found, ids.astype(np.uint64), chunk)
+    mark()
+    names = ("send", "slice", "scan", "distances", "fetch", "order")
+    took = " ".join(
+        f"{name} {(b - a) * 1e3:.2f}" for name, a, b in zip(names, marks, marks[1:], strict=False)
+    )
+    log(f"one chunk of {chunk / 1e6:.0f}M, ms: {took}")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", action="store_true")
-    small = parser.parse_args().small
+    parser.add_argument("--times", action="store_true")
+    asked = parser.parse_args()
     start = time.time()
-    check(small)
+    check(asked.small or asked.times)
     log(f"checked in {time.time() - start:.0f} s")
-    if small:
+    if asked.small:
         return
     time_bit_sliced(1 << 27, 8, 12, 4)
     time_bit_sliced(1 << 27, 6, 7, 4)

@@ -141,7 +141,11 @@ def test_words_in_order_whatever_their_number():
     from gpu.hamming import in_order
 
     rng = np.random.default_rng(6)
-    for windows, count in ((1, 3), (1000, 0), (1000, 17), (1 << 20, 100_000)):
+    ids = np.arange(0, 60, 3, dtype=np.uint64) << np.uint64(8)
+    for windows, count in ((1, 3), (1000, 0), (1000, 17), (1 << 20, 300_000)):
         starts = rng.integers(0, windows, count).astype(np.uint64) << np.uint64(36)
-        words = starts | rng.integers(0, 1 << 30, count).astype(np.uint64)
-        np.testing.assert_array_equal(joined(in_order(words, windows)), np.sort(words))
+        index = rng.integers(0, ids.size, count)
+        distance = rng.integers(0, 256, count).astype(np.uint64)
+        words = starts | (index.astype(np.uint64) << np.uint64(8)) | distance
+        wanted = np.sort(starts | ids[index] | distance)
+        np.testing.assert_array_equal(joined(in_order(words, ids, windows)), wanted)
