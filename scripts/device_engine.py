@@ -178,7 +178,8 @@ def main(arguments):
             elif job == "daemon":
                 from streamer.bench.daemon import daemon
 
-                table(daemon(device="cuda", bases=1 << 33, batch_bytes=(1 << 20, 1 << 22)))
+                for producers in (4, 8):
+                    table(daemon(device="cuda", producers=producers, bases=1 << 32))
             elif job == "timeline":
                 trace(jobs.pop(0))
             else:

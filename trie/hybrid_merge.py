@@ -21,8 +21,7 @@ build, half of them branches missed where nodes end; inserting it took 45 to 95.
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -322,14 +321,31 @@ def _join_two(one, other, out):  # type: ignore[no-untyped-def]
     return found + more
 
 
-def joined(runs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """Ascending runs as one, the shortest first two by two; repeats may stay."""
-    number = itertools.count()  # runs of one size are taken in turn, never compared
-    queue = [(run.size, next(number), run) for run in runs if run.size]
-    heapq.heapify(queue)
-    while len(queue) > 1:
-        (size, _, one), (more, _, other) = heapq.heappop(queue), heapq.heappop(queue)
-        out = np.empty(size + more, dtype=np.uint64)
-        out = out[: _join_two(one, other, out)]
-        heapq.heappush(queue, (out.size, next(number), out))
-    return queue[0][2]
+class Joiner:
+    """Ascending runs as one. Each thread joins in memory that it uses again: fresh memory costs
+    as much as the work, and more where several threads ask the system for it."""
+
+    def __init__(self) -> None:
+        self._memory = threading.local()
+
+    def joined(self, runs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+        """The runs, two by two, level by level; repeats may stay. Good until the next call."""
+        runs = [run for run in runs if run.size]
+        room, other_room = self._rooms(sum(run.size for run in runs) if len(runs) > 1 else 0)
+        while len(runs) > 1:
+            level, start = [], 0
+            for one, other in zip(runs[::2], [*runs[1::2], runs[-1][:0]], strict=False):
+                stop = start + one.size + other.size
+                level.append(room[start : start + _join_two(one, other, room[start:stop])])
+                start = stop
+            runs = level
+            room, other_room = other_room, room
+        return runs[0]
+
+    def _rooms(self, size: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        rooms: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None
+        rooms = getattr(self._memory, "rooms", None)
+        if rooms is None or rooms[0].size < size:
+            rooms = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
+            self._memory.rooms = rooms
+        return rooms

@@ -124,10 +124,11 @@ class HybridTreeBitmap:
         # the most work first, so that the cores end together
         work = np.argsort(-(sizes + self._state[:, KMERS]))
         nobody_asks = np.empty(0, dtype=np.bool_)
+        joiner = hybrid_merge.Joiner()
 
         def merge_shard(shard: int) -> None:
             parts = [run[b[shard] : b[shard + 1]] for run, b in zip(codes, cut, strict=True)]
-            self._merge_into_shard(shard, hybrid_merge.joined(parts), nobody_asks)
+            self._merge_into_shard(shard, joiner.joined(parts), nobody_asks)
 
         run_all([partial(merge_shard, int(shard)) for shard in work if sizes[shard]], threads)
 

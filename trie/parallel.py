@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -16,9 +17,20 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+_caller = threading.local()
+
+
+def in_background() -> None:
+    """From now on this thread's work is run by threads that the others do not wait for.
+
+    Tasks are taken in the order in which they come: short ones would wait behind long ones.
+    """
+    _caller.prefix = "background"
+
+
 @lru_cache(maxsize=4)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="kernel")
+def _pool(threads: int, prefix: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix=prefix)
 
 
 def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
@@ -29,7 +41,8 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """
     if threads <= 1 or len(tasks) <= 1:
         return [task() for task in tasks]
-    futures = [_pool(threads).submit(task) for task in tasks]
+    pool = _pool(threads, getattr(_caller, "prefix", "kernel"))
+    futures = [pool.submit(task) for task in tasks]
     errors = [future.exception() for future in futures]
     for error in errors:
         if error is not None:

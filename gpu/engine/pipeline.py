@@ -27,6 +27,7 @@ from gpu.engine.errors import driver_errors_told
 from gpu.engine.exchange import tell_all
 from gpu.engine.flight import Flight, Found, Piece
 from gpu.engine.kmer_set import KmerSet
+from gpu.engine.leaving import several_used
 from gpu.engine.timeline import Timeline
 from gpu.match import Strands
 
@@ -68,6 +69,7 @@ class Engine:
             self.cards = [
                 Card(number, k, self.chunk, streams, memory_bytes, alone=alone) for number in cards
             ]
+        several_used(cards)
         # consecutive chunks go to different cards, then to different streams
         self._slots = [(card, card.slots[i]) for i in range(streams) for card in self.cards]
 

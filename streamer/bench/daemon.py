@@ -38,20 +38,16 @@ def daemon(
     bases: int = 1 << 32,
     topics: Sequence[str] = ("match", "mismatch", "read"),
     transports: Sequence[str] = ("tcp", "ipc"),
-) -> list[Row]:
+) -> Iterator[Row]:
     """A row for every transport and size of batch; about ``bases`` bases each.
 
     Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases.
     """
-    rows = []
     for transport in transports:
         for size in batch_bytes:
             with tempfile.TemporaryDirectory() as folder:
                 count = max(1, bases // (producers * size))
-                rows.append(
-                    _measured(Path(folder), transport, device, k, producers, size, count, topics)
-                )
-    return rows
+                yield _measured(Path(folder), transport, device, k, producers, size, count, topics)
 
 
 def _measured(

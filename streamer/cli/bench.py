@@ -151,7 +151,7 @@ def daemon(
     typer.echo(machine_line())
     print_table(
         "Daemon, socket to feed",
-        bench.daemon(device=device.value, k=k, producers=producers, bases=bases),
+        list(bench.daemon(device=device.value, k=k, producers=producers, bases=bases)),
     )
 
 

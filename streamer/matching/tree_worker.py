@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from streamer.targets import Dictionary
 from trie.codes import with_reverse_complements
 from trie.hybrid_tree import HybridTreeBitmap
+from trie.parallel import in_background
 from trie.shards import sort_unique
 from trie.tree_bitmap import TreeBitmap
 
@@ -55,7 +56,7 @@ class TreeWorker:
         self._tree = HybridTreeBitmap(dictionary.k)
         self._threads = threads
         # one thread: the tree has one writer, and merges and snapshots stay in order
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tree")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tree", initializer=in_background)
         self._merges: deque[Future[None]] = deque()
         # the runs that the next merge will take, while it has not begun
         self._open: Runs | None = None

@@ -100,10 +100,14 @@ def test_refuses_what_does_not_ascend_or_is_out_of_range(k: int) -> None:
     oracle.assert_same(tree.to_tree_bitmap(), snapshot([], k))
 
 
-@pytest.mark.parametrize("sizes", [(5,), (3, 3, 3, 3, 3), (0, 7, 1, 7, 0), (100, 1, 50, 50)])
+@pytest.mark.parametrize(
+    "sizes", [(5,), (3, 3, 3, 3, 3), (0, 7, 1, 7, 0), (100, 1, 50, 50), (9,) * 13]
+)
 def test_runs_joined_two_by_two(sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(sum(sizes))
     runs = [np.sort(rng.integers(0, 40, size, dtype=np.uint64)) for size in sizes]
-    found = hybrid_merge.joined(runs)
+    joiner = hybrid_merge.Joiner()
+    joiner.joined(runs[::-1])
+    found = joiner.joined(runs)
     np.testing.assert_array_equal(np.unique(found), np.unique(np.concatenate(runs)))
     assert np.all(found[1:] >= found[:-1])
