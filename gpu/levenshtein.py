@@ -36,6 +36,11 @@ GPU_COSTS = Costs(
 )
 """Thread operations: of a look-up in the first-level cache, the second, or memory; see Costs."""
 
+FULL_WARPS = 1 << 14
+"""Warps that fill a large card; shorter chunks get fewer groups of places a warp."""
+
+MOST_GROUPS = 16
+
 _PARALLEL_FROM = 1 << 18
 
 
@@ -170,6 +175,14 @@ class NearBuffers:
         self.out = cuda.device_array(max(max_symbols, 1), np.uint32)
         self.hits = cuda.device_array(max_symbols // HITS_SHARE + 1, np.uint64)
         self.counter = cuda.device_array(1, np.uint32)
+        self._views: tuple[int, Any] = (-1, None)
+
+    def views(self, symbols: int) -> tuple[list[Any], Any]:
+        """The planes and the words of a chunk of so many symbols; kept, as slicing is slow."""
+        if self._views[0] != symbols:
+            words = plane_words(symbols)
+            self._views = symbols, ([plane[:words] for plane in self.planes], self.out[:symbols])
+        return self._views[1]
 
     @staticmethod
     def nbytes(max_symbols: int) -> int:
@@ -178,9 +191,8 @@ class NearBuffers:
 
     def upload(self, chunk: PlaneChunk, stream: Any = 0) -> None:
         """Queue the copies of a chunk's planes."""
-        words = plane_words(chunk.symbols)
-        for there, plane in zip(self.planes, chunk.planes, strict=True):
-            there[:words].copy_to_device(plane, stream=stream)
+        for there, plane in zip(self.views(chunk.symbols)[0], chunk.planes, strict=True):
+            there.copy_to_device(plane, stream=stream)
 
 
 def launch(
@@ -197,17 +209,18 @@ def launch(
         raise ValueError(message)
     threads = kernels.THREADS
     assert threads % 32 == 0
+    assert MOST_GROUPS <= kernels.MOST_GROUPS
     kernel("fill")[1, 32, stream](buffers.counter, np.uint32(0))
     if symbols <= lead:
         return
     scheme = index.scheme
-    out = buffers.out[:symbols]
-    planes = [plane[: plane_words(symbols)] for plane in buffers.planes]
+    planes, out = buffers.views(symbols)
     grid = -(-symbols // threads)
-    kernel("fill")[max(1, min(grid, 4096)), threads, stream](out, NOTHING)
+    kernel("fill")[grid, threads, stream](out, NOTHING)
     name = f"scan{scheme.distance}" + ("_paired" if scheme.paired else "")
-    numbers = (symbols, lead, scheme.k, scheme.spacing, scheme.width, len(scheme.gaps))
-    kernel(name)[grid, threads, stream](
+    groups = min(max(symbols // (32 * FULL_WARPS), 1), MOST_GROUPS)
+    numbers = (symbols, lead, groups, scheme.k, scheme.spacing, scheme.width, len(scheme.gaps))
+    kernel(name)[-(-grid // groups), threads, stream](
         *planes, *map(np.uint32, numbers), index.buckets, index.entries, index.ranks, out
     )
     kernel("compact")[grid, threads, stream](out, buffers.counter, buffers.hits)

@@ -55,15 +55,15 @@ def timed(index, buffers):
     """Seconds of all kernels, and of the scan alone; the registers of that."""
     chosen = index.scheme
     name = f"scan{chosen.distance}" + ("_paired" if chosen.paired else "")
-    numbers = (SIZE, 0, chosen.k, chosen.spacing, chosen.width, len(chosen.gaps))
-    planes = [plane[: near.plane_words(SIZE)] for plane in buffers.planes]
+    groups = near.MOST_GROUPS
+    numbers = (SIZE, 0, groups, chosen.k, chosen.spacing, chosen.width, len(chosen.gaps))
+    planes, out = buffers.views(SIZE)
     kernel, threads = near.kernel(name), near.kernels.THREADS
 
     def scan():
-        kernel[-(-SIZE // threads), threads](
-            *planes, *map(np.uint32, numbers), index.buckets, index.entries, index.ranks,
-            buffers.out,
-        )  # fmt: skip
+        kernel[-(-SIZE // (threads * groups)), threads](
+            *planes, *map(np.uint32, numbers), index.buckets, index.entries, index.ranks, out
+        )
 
     whole = median_seconds(lambda: near.launch(index, buffers, SIZE, 0))
     return whole, median_seconds(scan), list(kernel.get_regs_per_thread().values())

@@ -111,19 +111,34 @@ def unpack_found(ends: NDArray[np.int64], words: NDArray[np.uint32], patterns: P
     )
 
 
+def joined(parts: list[Nearest]) -> Nearest:
+    """One behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Nearest(
+        np.concatenate([part.end for part in parts]),
+        np.concatenate([part.length for part in parts]),
+        np.concatenate([part.distance for part in parts]),
+        np.concatenate([part.strand for part in parts]),
+        np.concatenate([part.code for part in parts]),
+    )
+
+
 def least(parts: list[Nearest]) -> Nearest:
     """The answer to several sets of patterns that were asked for the same ends."""
     if len(parts) == 1:
         return parts[0]
-    columns = [
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("end", "length", "distance", "strand", "code")
-    ]
-    end, length, distance, strand, code = columns
-    order = np.lexsort((length, code, strand, distance, end))
-    end = end[order]
+    found = joined(parts)
+    order = np.lexsort((found.length, found.code, found.strand, found.distance, found.end))
+    end = found.end[order]
     order = order[np.append(True, end[1:] != end[:-1])] if end.size else order
-    return Nearest(*(column[order] for column in columns))
+    return Nearest(
+        found.end[order],
+        found.length[order],
+        found.distance[order],
+        found.strand[order],
+        found.code[order],
+    )
 
 
 @njit(cache=True, nogil=True)

@@ -10,19 +10,19 @@ a bucket is one load:
 
     buckets   uint64   63-32 end of the bucket | 31-0 its first entry
 
-A thread has a place t in the text and asks its questions one after another, in step with its warp.
-What their buckets hold goes to a queue of the warp in shared memory, a ring of 64 (entry, lane):
-each turn the lanes that have entries left put one in behind each other (ballot, population count),
-and once 32 wait every lane takes one. So all lanes verify, however uneven the buckets are; the
-thesis's queue (its Fig. 35), with entries in place of trie-nodes.
+A warp has 32 places at a time, a lane each, and several such groups one after another; their text
+lies in shared memory. All lanes ask a question at once. What their buckets hold goes to a queue of
+the warp, a ring of 128 (entry, place): each turn the lanes that have entries left put up to two in
+behind each other (ballots, population counts), and once 32 wait every lane takes one. So all lanes
+verify, however uneven the buckets are and however few candidates a group has; the thesis's queue
+(its Fig. 35), with entries in place of trie-nodes.
 
 Verifying aligns the longer side of the piece (trie/levenshtein_reach.py), and if that can be, the
-other, with the text windows of the lane that asked, which lie in shared memory. What passes is
-looked at in full, with gap codes and the read's bounds, and lowers the words of its ends
-(trie/levenshtein.py) by an atomic minimum: no order matters.
+other. What passes is looked at in full, with gap codes and the read's bounds, and lowers the words
+of its ends (trie/levenshtein.py) by an atomic minimum: no order matters.
 
-Operations for D edits: about 60 a place, 25 a question and 12 a turn of its fullest bucket in the
-warp; 2 (8 (D + 1)^2 + 5 (2D + 1)) + 40 a candidate. Bytes: 8 a question and 8 a candidate, from
+Operations for D edits: about 35 a place, 30 a question and 17 a turn of its fullest bucket in the
+warp; 8 (D + 1)^2 + 5 (2D + 1) + 40 a candidate. Bytes: 8 a question and 8 a candidate, from
 whatever cache holds the tables; the word of an end is cleared and read once (8 bytes).
 """
 
@@ -35,7 +35,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.assembly import instruction
-from gpu.intrinsics import ALL_LANES, cuda, device_function, load_word, population
+from gpu.intrinsics import ALL_LANES, cuda, device_function, load_word
 from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, PATTERN_SHIFT
 from trie.levenshtein_pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
 from trie.levenshtein_reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
@@ -46,7 +46,10 @@ THREADS = 128
 MARGIN = 64
 """Bits before the first symbol of a plane."""
 
-_QUEUE = 64
+MOST_GROUPS = 28
+"""Groups of 32 places a warp may have: their text and what surrounds it is a word a lane."""
+
+_QUEUE = 128
 
 funnel = instruction(
     "shf.r.wrap.b32 $0, $1, $2, $3;",
@@ -70,6 +73,11 @@ leading = instruction(
     "clz.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(32 - int(word).bit_length())
 )
 """The zeros above the highest set bit; 32 for 0."""
+
+ones = instruction(
+    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())
+)
+"""The set bits of a word."""
 
 REACH = reach(device_function)
 SIDES = sides(device_function, REACH)
@@ -141,72 +149,109 @@ def tell_ends(  # type: ignore[no-untyped-def]
 
 
 def scan(distance: int, paired: bool) -> Callable[..., None]:
-    """The kernel that lowers the words of every end; ``[grid, block]``, 32 | block = THREADS.
+    """The kernel that lowers the words of every end; ``[grid, block]``, block = THREADS, 32 |
+    block.
 
-    Arguments: low, high, gaps, firsts uint32[] (planes, three words more than the symbols fill),
-    symbols and lead uint32 (ends behind symbol ``lead`` only), k, spacing, width, tables uint32
-    (the scheme), buckets uint64[], entries uint64[], ranks uint32[], out uint32[symbols] (all ones
-    before; out[e - 1] is the word of end e). grid * block >= symbols; ``paired``: the scheme is.
+    Arguments: low, high, gaps, firsts uint32[] (planes), symbols and lead uint32 (ends behind
+    symbol ``lead`` only), groups uint32 (<= MOST_GROUPS: a warp has so many times 32 places), k,
+    spacing, width, tables uint32 (the scheme), buckets uint64[], entries uint64[], ranks uint32[],
+    out uint32[symbols] (all ones before; out[e - 1] is the word of end e). grid * block * groups >=
+    symbols; ``paired``: the scheme is.
     """
     cost_of = REACH.costs[distance]
     most = np.uint32(distance)
     threads = THREADS
     assert threads % 32 == 0
-    queued_words = threads // 32 * _QUEUE
+    ring_words = threads // 32 * _QUEUE
 
     def kernel(  # type: ignore[no-untyped-def]
-        low, high, gaps, firsts, symbols, lead, k, spacing, width, tables, buckets, entries, ranks,
-        out,
+        low, high, gaps, firsts, symbols, lead, groups, k, spacing, width, tables, buckets, entries,
+        ranks, out,
     ):  # fmt: skip
-        texts = cuda.shared.array((4, threads), np.uint32)
-        queue = cuda.shared.array((2, queued_words), np.uint32)
+        low_text = cuda.shared.array(threads, np.uint32)
+        high_text = cuda.shared.array(threads, np.uint32)
+        queue_entry = cuda.shared.array(ring_words, np.uint32)
+        queue_place = cuda.shared.array(ring_words, np.uint32)
+        one = np.uint32(1)
         thread = np.uint32(cuda.threadIdx.x)
         lane = np.uint32(thread & np.uint32(31))
-        warp_first = np.uint32(thread - lane)
-        ring = np.uint32(warp_first * np.uint32(_QUEUE // 32))
-        place = np.uint32(cuda.grid(1))
-        one = np.uint32(1)
+        text = np.uint32(thread - lane)
+        ring = np.uint32(text * np.uint32(_QUEUE // 32))
         below = np.uint32(np.uint32(one << lane) - one)
-        bit = np.uint32(place + np.uint32(MARGIN))
-        word = np.uint32(bit >> np.uint32(5))
-        if np.uint32(word + np.uint32(3)) > np.uint32(low.size):
-            word = np.uint32(2)  # behind the chunk; the ballots below need every lane
-        low0 = load_word(low, np.uint32(word - one))
-        low1 = load_word(low, word)
-        low2 = load_word(low, np.uint32(word + one))
-        low3 = load_word(low, np.uint32(word + np.uint32(2)))
-        high0 = load_word(high, np.uint32(word - one))
-        high1 = load_word(high, word)
-        high2 = load_word(high, np.uint32(word + one))
-        high3 = load_word(high, np.uint32(word + np.uint32(2)))
-        texts[2, thread] = backwards(funnel(low0, low1, bit))
-        texts[3, thread] = backwards(funnel(high0, high1, bit))
-        low1 = funnel(low1, low2, bit)
-        low2 = funnel(low2, low3, bit)
-        high1 = funnel(high1, high2, bit)
-        high2 = funnel(high2, high3, bit)
-        texts[0, thread] = funnel(low1, low2, width)
-        texts[1, thread] = funnel(high1, high2, width)
+        # the warp's first place, and the word of the planes before it
+        origin = np.uint32(np.uint32(np.uint32(cuda.grid(1)) - lane) * groups)
+        word = np.uint32(np.uint32(origin + np.uint32(MARGIN - 32)) >> np.uint32(5))
+        word = np.uint32(word + lane)
+        if word < np.uint32(low.size):
+            low_text[thread] = load_word(low, word)
+            high_text[thread] = load_word(high, word)
+        else:
+            low_text[thread] = np.uint32(0)
+            high_text[thread] = np.uint32(0)
+        cuda.syncwarp()
         mask = np.uint32(np.uint32(one << width) - one)
-        key = np.uint32(np.uint32(low1 & mask) | np.uint32(np.uint32(high1 & mask) << width))
-        later_low = np.uint64(np.uint64(np.uint64(low2) << np.uint64(32)) | np.uint64(low1))
-        later_high = np.uint64(np.uint64(np.uint64(high2) << np.uint64(32)) | np.uint64(high1))
-        inside = np.uint32(place + width) <= symbols
         around = np.uint32(k - width)
-        table = np.uint32(0)
+        group = np.uint32(0)
+        key = np.uint32(0)
+        later_low = np.uint64(0)
+        later_high = np.uint64(0)
+        table = tables
         shift = np.int32(0)
         begin = np.uint32(0)
         end = np.uint32(0)
         queued = np.uint32(0)
         head = np.uint32(0)
+        place = lane
         while True:
-            waiting = begin < end
-            turn = np.uint32(cuda.ballot_sync(ALL_LANES, waiting))
-            if turn == np.uint32(0):
+            if queued < np.uint32(32):
+                turn = np.uint32(cuda.ballot_sync(ALL_LANES, begin < end))
+                if turn != np.uint32(0):
+                    # two of every lane that has them, the firsts before the seconds
+                    again = np.uint32(cuda.ballot_sync(ALL_LANES, np.uint32(begin + one) < end))
+                    at = np.uint32(head + queued)
+                    at = np.uint32(at + ones(np.uint32(turn & below)))
+                    queued = np.uint32(queued + ones(turn))
+                    if begin < end:
+                        at = np.uint32(ring + np.uint32(at & np.uint32(_QUEUE - 1)))
+                        queue_entry[at] = begin
+                        queue_place[at] = place
+                        begin = np.uint32(begin + one)
+                    if again != np.uint32(0):
+                        at = np.uint32(head + queued)
+                        at = np.uint32(at + ones(np.uint32(again & below)))
+                        queued = np.uint32(queued + ones(again))
+                        if np.uint32(np.uint32(again >> lane) & one) != np.uint32(0):
+                            at = np.uint32(ring + np.uint32(at & np.uint32(_QUEUE - 1)))
+                            queue_entry[at] = begin
+                            queue_place[at] = place
+                            begin = np.uint32(begin + one)
+                    continue
+                if table >= tables and group < groups:
+                    # the next 32 places
+                    place = np.uint32(np.uint32(group << np.uint32(5)) + lane)
+                    at = np.uint32(text + group)
+                    first = low_text[np.uint32(at + one)]
+                    second = low_text[np.uint32(at + np.uint32(2))]
+                    high_first = high_text[np.uint32(at + one)]
+                    high_second = high_text[np.uint32(at + np.uint32(2))]
+                    near = funnel(first, second, lane)
+                    high_near = funnel(high_first, high_second, lane)
+                    key = np.uint32(near & mask)
+                    key = np.uint32(key | np.uint32(np.uint32(high_near & mask) << width))
+                    if paired:
+                        far = funnel(second, low_text[np.uint32(at + np.uint32(3))], lane)
+                        later_low = np.uint64(np.uint64(far) << np.uint64(32)) | np.uint64(near)
+                        far = funnel(high_second, high_text[np.uint32(at + np.uint32(3))], lane)
+                        later_high = np.uint64(np.uint64(far) << np.uint64(32)) | np.uint64(
+                            high_near
+                        )
+                    table = np.uint32(0)
+                    shift = np.int32(0)
+                    group = np.uint32(group + one)
                 if table < tables:
                     bucket = np.uint64(key)
                     if paired:
-                        apart = np.uint32(np.uint32(np.int32(table) + np.int32(1)) * spacing)
+                        apart = np.uint32(np.uint32(table + one) * spacing)
                         apart = np.uint32(np.int32(apart) + shift)
                         other = np.uint32(np.uint32(later_low >> np.uint64(apart)) & mask)
                         more = np.uint32(np.uint32(later_high >> np.uint64(apart)) & mask)
@@ -221,32 +266,21 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                             shift = np.int32(-np.int32(table))
                     else:
                         table = tables
-                    if inside:
+                    if np.uint32(np.uint32(origin + place) + width) <= symbols:
                         both = np.uint64(load_word(buckets, bucket))
                         begin = np.uint32(both)
                         end = np.uint32(np.uint64(both >> np.uint64(32)))
                     continue
                 if queued == np.uint32(0):
                     break
-            else:
-                if waiting:
-                    at = np.uint32(head + queued)
-                    at = np.uint32(at + np.uint32(population(np.uint64(turn & below))))
-                    at = np.uint32(ring + np.uint32(at & np.uint32(_QUEUE - 1)))
-                    queue[0, at] = begin
-                    queue[1, at] = lane
-                    begin = np.uint32(begin + one)
-                queued = np.uint32(queued + np.uint32(population(np.uint64(turn))))
-                if queued < np.uint32(32):
-                    continue
             cuda.syncwarp()
             if lane < queued:
                 at = np.uint32(ring + np.uint32(np.uint32(head + lane) & np.uint32(_QUEUE - 1)))
-                index = queue[0, at]
-                owner = np.uint32(warp_first + queue[1, at])
+                index = queue_entry[at]
+                found = queue_place[at]
                 entry = np.uint64(load_word(entries, index))
-                anchor = np.uint32(np.uint64(entry >> np.uint64(PIECE_SHIFT)))
-                behind = np.uint32(around - np.uint32(anchor * spacing))
+                behind = np.uint32(np.uint32(np.uint64(entry >> np.uint64(PIECE_SHIFT))) * spacing)
+                behind = np.uint32(around - behind)
                 ahead = np.uint32(around - behind)
                 plo = np.uint32(entry & np.uint64(PLANE_MASK))
                 phi = np.uint32(np.uint64(entry >> np.uint64(HIGH_SHIFT)) & np.uint64(PLANE_MASK))
@@ -254,12 +288,22 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                 backs = ahead > behind
                 total = np.uint32(0)
                 for _ in range(2):
-                    side = np.uint32(2) if backs else np.uint32(0)
-                    length = ahead if backs else behind
-                    skip = behind if backs else np.uint32(0)
+                    length = behind
+                    skip = np.uint32(0)
+                    bit = np.uint32(np.uint32(found + width) + np.uint32(32))
+                    if backs:
+                        length = ahead
+                        skip = behind
+                        bit = found
+                    at = np.uint32(text + np.uint32(bit >> np.uint32(5)))
+                    more = np.uint32(at + one)
+                    tlo = funnel(low_text[at], low_text[more], bit)
+                    thi = funnel(high_text[at], high_text[more], bit)
+                    if backs:
+                        tlo = backwards(tlo)
+                        thi = backwards(thi)
                     cost = cost_of(
-                        np.uint32(plo >> skip), np.uint32(phi >> skip),
-                        texts[side, owner], texts[np.uint32(side + one), owner],
+                        np.uint32(plo >> skip), np.uint32(phi >> skip), tlo, thi,
                         np.uint32(np.uint32(0xFFFFFFFF) << length), np.uint32(one << length),
                     )  # fmt: skip
                     total = np.uint32(total + cost)
@@ -267,11 +311,10 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                         break
                     backs = not backs
                 if total <= most:
-                    at_place = np.int64(np.uint32(np.uint32(place - lane) + queue[1, at]))
                     tell_ends(
                         np.int64(k), distance, np.int64(width), entry, np.int64(behind),
-                        load_word(ranks, index), low, high, gaps, firsts, at_place, np.int64(lead),
-                        np.int64(symbols), out,
+                        load_word(ranks, index), low, high, gaps, firsts,
+                        np.int64(np.uint32(origin + found)), np.int64(lead), np.int64(symbols), out,
                     )  # fmt: skip
             cuda.syncwarp()
             head = np.uint32(np.uint32(head + np.uint32(32)) & np.uint32(_QUEUE - 1))
@@ -297,10 +340,10 @@ def compact(out, counter, hits):  # type: ignore[no-untyped-def]
     lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(31))
     first = np.uint32(0)
     if lane == np.uint32(0):
-        first = np.uint32(cuda.atomic.add(counter, 0, population(np.uint64(together))))
+        first = np.uint32(cuda.atomic.add(counter, 0, ones(together)))
     first = np.uint32(cuda.shfl_sync(ALL_LANES, np.int32(first), 0))
     below = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
-    index = np.uint32(first + np.uint32(population(np.uint64(together & below))))
+    index = np.uint32(first + ones(np.uint32(together & below)))
     if found and index < np.uint32(hits.size):
         hits[index] = np.uint64(np.uint64(np.uint64(at) << np.uint64(32)) | np.uint64(word))
 
@@ -315,7 +358,7 @@ def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
     """Every kernel by name: the plain function and its argument types."""
     planes = ("uint32[::1]",) * 4
     signature = (
-        *planes, *("uint32",) * 6, "uint64[::1]", "uint64[::1]", "uint32[::1]", "uint32[::1]",
+        *planes, *("uint32",) * 7, "uint64[::1]", "uint64[::1]", "uint32[::1]", "uint32[::1]",
     )  # fmt: skip
     table: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
         "compact": (compact, ("uint32[::1]", "uint32[::1]", "uint64[::1]")),

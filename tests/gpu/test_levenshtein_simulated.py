@@ -6,11 +6,12 @@ import placement
 import pytest
 
 PARTS = 2
+MODULES = ("test_levenshtein_kernels.py", "test_levenshtein_stream.py")
 
 
 @pytest.fixture(scope="module")
 def simulated():
-    with placement.simulators(PARTS, "test_levenshtein_kernels.py") as processes:
+    with placement.simulators(PARTS, *MODULES) as processes:
         yield processes
 
 

@@ -2,25 +2,36 @@
 
 A set that is smaller than a quarter of its neighbour waits beside it, as in a log-structured merge
 tree: a k-mer is indexed anew at most log4(n) times, and a batch is matched against as many sets.
+On CUDA the sets' tables stay on the card (gpu/levenshtein_stream.py); the method ``lanes`` runs on
+the CPU.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.errors import UsageError
+from streamer.devices import KERNELS
+from streamer.errors import StreamerError, UsageError
 from streamer.matching.approximate.result import Step
 from streamer.matching.approximate.solver import Options
 from streamer.reads import ReadBatch
 from trie import levenshtein_lanes, levenshtein_scan
-from trie.levenshtein import MAX_PATTERNS, Nearest, Patterns, least, unpack
+from trie.levenshtein import (
+    MAX_PATTERNS,
+    Nearest,
+    Patterns,
+    joined,
+    least,
+    unpack,
+    unpack_found,
+)
 from trie.levenshtein_pieces import PieceIndex, build
 
 GROWTH = 4
-METHODS = ("auto", "pieces", "lanes")
 
 
 @dataclass(slots=True)
@@ -33,20 +44,28 @@ class _Set:
 
 
 class LevenshteinSolver:
-    """See ``solver.Solver``. UsageError for a method that there is not."""
+    """See ``solver.Solver``. UsageError for a method that there is not.
+
+    If a card fails, ``on_fallback`` is told and the CPU goes on; without it that is a
+    StreamerError.
+    """
 
     def __init__(
         self, codes: NDArray[np.uint64], k: int, distance: int, both: bool, options: Options
     ) -> None:
-        if options.method not in METHODS:
-            message = f"the kernel '{options.method}' is not for levenshtein: {', '.join(METHODS)}"
+        names = KERNELS["levenshtein"]
+        if options.method not in names:
+            message = f"the kernel '{options.method}' is not for levenshtein: {', '.join(names)}"
             raise UsageError(message)
         self._k = k
         self._distance = distance
         self._both = both
         self._options = options
+        self._engine: Any = None
         self._most = MAX_PATTERNS // (2 if both else 1)
         self._sets = [_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most)]
+        if options.device == "cuda" and options.method != "lanes":
+            self._start_engine()
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known."""
@@ -63,16 +82,24 @@ class LevenshteinSolver:
 
     def match(self, batch: ReadBatch, step: Step) -> Nearest:
         """The nearest k-mer of every end."""
-        parts = [self._nearest(held, batch, step) for held in self._sets]
-        if not parts:
+        for held in self._sets:
+            if held.patterns is None:
+                held.patterns = Patterns.of(held.codes, self._k, self._distance, both=self._both)
+        if not self._sets:
             empty = Patterns.of(np.zeros(0, np.uint64), self._k, self._distance, both=False)
             return unpack(np.zeros(0, np.uint32), 0, empty)
-        return least(parts)
+        if self._engine is not None:
+            from gpu.engine import CudaEngineError
 
-    def _nearest(self, held: _Set, batch: ReadBatch, step: Step) -> Nearest:
-        if held.patterns is None:
-            held.patterns = Patterns.of(held.codes, self._k, self._distance, both=self._both)
+            try:
+                return self._on_cards(batch, step)
+            except CudaEngineError as error:
+                self._fall_back(error)
+        return least([self._on_cpu(held, batch, step) for held in self._sets])
+
+    def _on_cpu(self, held: _Set, batch: ReadBatch, step: Step) -> Nearest:
         patterns, threads = held.patterns, self._options.threads
+        assert patterns is not None
         if self._options.method == "lanes":
             words = levenshtein_lanes.nearest_words(
                 patterns, batch.bases, batch.offsets,
@@ -87,8 +114,52 @@ class LevenshteinSolver:
             )  # fmt: skip
         return unpack(words, step.first, patterns)
 
+    def _on_cards(self, batch: ReadBatch, step: Step) -> Nearest:
+        from gpu.levenshtein import gpu_index
+
+        for held in self._sets:
+            if held.index is None:
+                assert held.patterns is not None
+                held.index = gpu_index(held.patterns, threads=self._options.threads)
+        indices = [held.index for held in self._sets if held.index is not None]
+        found: list[list[Nearest]] = []
+        # a chunk's answers come set by set
+        for number, ends, words in self._engine.match(
+            indices, batch.bases, batch.offsets, step.first, step.stop
+        ):
+            if number == 0:
+                found.append([])
+            patterns = self._sets[number].patterns
+            assert patterns is not None
+            found[-1].append(unpack_found(ends, words, patterns))
+        return joined([least(parts) for parts in found])
+
+    def _start_engine(self) -> None:
+        from gpu.engine import CudaEngineError
+        from gpu.levenshtein_stream import NearEngine
+
+        options = self._options
+        try:
+            self._engine = NearEngine(
+                self._k, self._distance, chunk=options.chunk, streams=options.streams,
+                cards=options.cards, memory_bytes=options.device_bytes, threads=options.threads,
+            )  # fmt: skip
+        except CudaEngineError as error:
+            self._fall_back(error)
+
+    def _fall_back(self, error: Exception) -> None:
+        self.close()
+        for held in self._sets:
+            held.index = None  # the CPU's keys are others
+        if self._options.on_fallback is None:
+            raise StreamerError(str(error)) from error
+        self._options.on_fallback(f"{error}; matching on the CPU")
+
     def close(self) -> None:
-        """Nothing is held."""
+        """Give the memory on the cards back."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
 
 def _holds(held: NDArray[np.uint64], codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
