@@ -1,0 +1,152 @@
+"""The k-difference primer problem (seed 000): the shortest substrings of alpha that beta lacks.
+
+For each start r of a record of alpha: the shortest alpha[r:r+c+1] with at least k differences
+(insertions, deletions, substitutions) from every substring of beta, where c is the length of the
+longest prefix of alpha[r:] within k - 1 differences of some substring. A gap code costs a
+difference; substrings hold no record's end.
+
+    conventional, alternative      the seed's sequential solutions, optimizations 1 and 2
+    conventional-coarse, ...       over cores (section 3); the first two also on CUDA (section 4)
+    hook-row                       one bit-parallel pass over beta for each start
+    windows                        the default: a pass for the window that several starts share
+    beta
+
+All methods return the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.choice import Choice, Device, choose
+from streamer.batch.primer.problem import MAX_K, Alpha, Codes
+from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
+from streamer.batch.sequences import Letters, as_records
+from streamer.errors import UsageError
+from trie.parallel import usable_cores
+
+METHODS: dict[str, tuple[Device, ...]] = {
+    "conventional": ("cpu", "cuda"),
+    "alternative": ("cpu", "cuda"),
+    "conventional-coarse": ("cpu",),
+    "alternative-coarse": ("cpu",),
+    "alternative-fine": ("cpu",),
+    "alternative-coarse-fine": ("cpu",),
+    "hook-row": ("cpu", "cuda"),
+    "windows": ("cpu", "cuda"),
+}
+"""The devices that have each method."""
+
+DEFAULTS: dict[Device, str] = {"cpu": "windows", "cuda": "windows"}
+
+STRANDS = ("forward", "both")
+
+Improve = Callable[[list[Codes], NDArray[np.int64]], None]
+
+
+def find(
+    alpha: Letters | Sequence[Letters],
+    beta: Letters | Sequence[Letters],
+    k: int,
+    *,
+    strands: str = "forward",
+    method: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+) -> NDArray[np.void]:
+    """The shortest substrings of alpha with at least k differences from every substring of beta.
+
+    ``alpha`` and ``beta`` are letters (bytes, str, uint8 array) or sequences of them; each record
+    of alpha is solved against all of beta, with ``strands="both"`` also against its reverse
+    complement. ``method`` and ``device`` as METHODS and ``--device``; ``threads`` None or 0 is
+    every core.
+
+    A structured array (problem.FIELDS): alpha int32, start, end, length int64, in order. Raises
+    UsageError for an option or a k out of 1..1000, InvalidBaseError for a byte that is no base.
+    """
+    check(k, strands)
+    choice = choose(METHODS, DEFAULTS, method, device)
+    records = Alpha.of([record.codes for record in as_records(alpha)])
+    beta_codes = (record.codes for record in as_records(beta))
+    return records.rows(reaches(records, beta_codes, k, choice, strands=strands, threads=threads))
+
+
+def check(k: int, strands: str) -> None:
+    """UsageError for what is out of range."""
+    if not 1 <= k <= MAX_K:
+        message = f"k is {k}, it must lie in 1..{MAX_K}"
+        raise UsageError(message)
+    if strands not in STRANDS:
+        message = f"unknown strands '{strands}'; there are {', '.join(STRANDS)}"
+        raise UsageError(message)
+
+
+def reaches(
+    alpha: Alpha,
+    beta: Iterable[Codes],
+    k: int,
+    choice: Choice,
+    *,
+    strands: str = "forward",
+    threads: int | None = None,
+    chunk: int = CHUNK_SYMBOLS,
+    on_chunk: Callable[[NDArray[np.int64]], None] | None = None,
+) -> NDArray[np.int64]:
+    """The final reaches (``problem``) for records of beta that come one by one.
+
+    Memory holds one record and one chunk of ``chunk`` symbols at a time. ``on_chunk`` is called
+    with the reaches after each chunk.
+    """
+    reach = alpha.first_reaches(k)
+    improve = improver(alpha, k, choice, threads or usable_cores())
+    for pieces in chunks(beta, alpha.longest() + k, both=strands == "both", limit=chunk):
+        improve(pieces, reach)
+        if on_chunk is not None:
+            on_chunk(reach)
+    return reach
+
+
+def improver(alpha: Alpha, k: int, choice: Choice, threads: int) -> Improve:
+    """The function that raises reaches by a chunk of beta, with the method of the choice."""
+    if choice.device == "cuda":
+        from streamer.batch.primer import on_card
+
+        return on_card.improver(alpha, k, choice.method)
+    from streamer.batch.primer import alternative, conventional, cores, hook
+
+    if choice.method in ("windows", "seeds"):
+        return _by_windows(alpha, k, threads, filtered=choice.method == "seeds")
+    if choice.method == "hook-row":
+        return lambda pieces, reach: hook.everywhere(alpha, joined(pieces), k, reach, threads)
+    solvers: dict[str, Any] = {
+        "conventional": partial(cores.coarse, conventional.solve, threads=1),
+        "alternative": partial(cores.coarse, alternative.solve, threads=1),
+        "conventional-coarse": partial(cores.coarse, conventional.solve, threads=threads),
+        "alternative-coarse": partial(cores.coarse, alternative.solve, threads=threads),
+        "alternative-fine": partial(cores.fine, threads=threads),
+        "alternative-coarse-fine": partial(cores.coarse_fine, threads=threads),
+    }
+    solver = solvers[choice.method]
+
+    def improve(pieces: list[Codes], reach: NDArray[np.int64]) -> None:
+        solver(alpha, pieces, k, reach)
+
+    return improve
+
+
+def _by_windows(alpha: Alpha, k: int, threads: int, *, filtered: bool) -> Improve:
+    from streamer.batch.primer import scan, windows
+
+    plan = windows.Plan()
+
+    def improve(pieces: list[Codes], reach: NDArray[np.int64]) -> None:
+        text = joined(pieces)
+        backend = scan.Cores(alpha, text, k, threads)
+        windows.improve(alpha, text.size, k, reach, backend, plan)
+
+    return improve

@@ -1,0 +1,129 @@
+"""The seed's solutions over cores (section 3): coarse-grained, fine-grained, and both.
+
+coarse        threads take starts in turns, schedule(static, 1) of Fig. 4a, and share ``stop``
+fine          threads take the diagonals of a column of L; a barrier a column, optimization 3
+coarse-fine   several starts at a time, each by several threads
+
+The fine-grained conventional solution is left out, as by the seed: without rows there is no
+optimization 1 (section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.primer import alternative
+from streamer.batch.primer.problem import Alpha, Codes
+from trie.parallel import run_all, split_range
+
+Reach = NDArray[np.int64]
+Solve = Callable[..., None]
+
+
+def coarse(
+    solve: Solve,
+    alpha: Alpha,
+    pieces: list[Codes],
+    k: int,
+    reach: Reach,
+    threads: int,
+    comparisons: Reach | None = None,
+) -> None:
+    """Raise the reaches by every piece, with ``solve`` of conventional or alternative.
+
+    One thread is the sequential solution (Fig. 1). ``comparisons`` int64[1] counts symbols
+    compared.
+    """
+    for record in range(alpha.offsets.size - 1):
+        begin, end = alpha.offsets[record : record + 2]
+        for piece in pieces:
+            stop = _first_done(reach[begin:end], end)
+            counts = np.zeros((threads, 1), dtype=np.int64)
+            step = [
+                partial(
+                    solve, alpha.codes[begin:end], piece, k, begin, first, threads,
+                    reach[begin:end], stop, counts[first],
+                )
+                for first in range(threads)
+            ]  # fmt: skip
+            run_all(step, threads)
+            reach[begin + stop[0] : end] = end
+            if comparisons is not None:
+                comparisons[0] += counts.sum()
+
+
+def _first_done(reach: Reach, end: int) -> Reach:
+    """int64[1]: the first start from which alpha has been matched to its end."""
+    return np.array([np.searchsorted(reach, end)], dtype=np.int64)
+
+
+def fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Reach, threads: int) -> None:
+    """The alternative solution, the cells of a column over the threads."""
+    _starts(alpha, pieces, k, reach, 1, partial(_longest_prefix, partial(run_all, threads=threads)))
+
+
+def coarse_fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Reach, threads: int) -> None:
+    """Starts in turns, and the cells of their columns over threads too.
+
+    As many starts at a time as threads, with two threads each, as the seed has more threads than
+    cores when it combines the two.
+    """
+    with ThreadPoolExecutor(2 * threads) as pool:
+
+        def run(tasks: list[Callable[[], None]]) -> None:
+            for future in [pool.submit(task) for task in tasks]:
+                future.result()
+
+        _starts(alpha, pieces, k, reach, threads, partial(_longest_prefix, run))
+
+
+def _starts(
+    alpha: Alpha, pieces: list[Codes], k: int, reach: Reach, threads: int, longest: Any
+) -> None:
+    for record in range(alpha.offsets.size - 1):
+        begin, end = (int(at) for at in alpha.offsets[record : record + 2])
+        letters = alpha.codes[begin:end]
+        for piece in pieces:
+            stop = _first_done(reach[begin:end], end)
+
+            def work(first: int, letters=letters, piece=piece, begin=begin, end=end, stop=stop):  # type: ignore[no-untyped-def]
+
+                for r in range(first, end - begin - k + 1, threads):
+                    if r >= stop[0]:
+                        break
+                    c = longest(letters[r:], piece, k)
+                    reach[begin + r] = max(reach[begin + r], begin + r + c)
+                    if begin + r + c >= end:
+                        stop[0] = min(stop[0], r)
+
+            run_all([partial(work, first) for first in range(threads)], threads)
+            reach[begin + stop[0] : end] = end
+
+
+def _longest_prefix(run: Any, alpha: Codes, beta: Codes, k: int) -> int:
+    """Fig. 4b: the columns one after another, the diagonals of each in two parts at least."""
+    columns = np.empty((2, beta.size + k + 3), dtype=np.int32)
+    columns[:] = -1
+    columns[:, : k + 1] = np.arange(k, -1, -1)
+    parts = 2
+    best = np.zeros(parts, dtype=np.int64)
+    for e in range(k):
+        best[:] = 0
+        run(
+            [
+                partial(
+                    alternative.fill_column, alpha, beta, e, k, first, last,
+                    columns[1 - e % 2], columns[e % 2], best, part,
+                )
+                for part, (first, last) in enumerate(split_range(-e, beta.size, parts))
+            ]
+        )  # fmt: skip
+        if best.max() >= alpha.size:  # optimization 2
+            return alpha.size
+    return max(int(best.max()), min(alpha.size, k - 1))

@@ -1,0 +1,167 @@
+"""From candidates to primers that can be ordered: length, GC, melting temperature, hairpins, pairs.
+
+An interval of alpha has at least k differences from all of beta exactly if its start's shortest
+solution lies in it: longer intervals only differ more. So for each start every length from the
+shortest on is a candidate. Thermodynamics (SantaLucia 1998) are primer3's, at its default
+concentrations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.sequences import reverse_complement
+from streamer.errors import StreamerError
+from trie.codes import GAP
+
+LETTERS = np.frombuffer(b"ACGTN", dtype=np.uint8)
+
+COLUMNS = (
+    "alpha", "start", "end", "length", "strand", "gc", "tm", "hairpin_tm", "dimer_tm", "sequence",
+)  # fmt: skip
+PAIR_COLUMNS = (*COLUMNS, "pair", "product", "pair_dimer_tm")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A closed range."""
+
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies in it."""
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is asked of a primer: length in bases, GC in percent, temperatures in Celsius."""
+
+    length: Range = field(default_factory=lambda: Range(18, 27))
+    gc: Range = field(default_factory=lambda: Range(30, 70))
+    tm: Range = field(default_factory=lambda: Range(55, 65))
+    hairpin_tm: float = 47.0
+    dimer_tm: float = 47.0
+    product: Range = field(default_factory=lambda: Range(100, 1000))
+    tm_difference: float = 3.0
+    pairs: int = 0
+    """Pairs to choose; 0: single primers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Primer:
+    """A primer on alpha[start:end]; strand - is the reverse complement. Temperatures in Celsius."""
+
+    start: int
+    end: int
+    strand: str
+    sequence: str
+    gc: float
+    tm: float
+    hairpin_tm: float
+    dimer_tm: float
+
+
+def primer3() -> Any:
+    """The thermodynamics of primer3; StreamerError says how to install what is missing."""
+    try:
+        from primer3.thermoanalysis import ThermoAnalysis
+    except ImportError:
+        message = "the design of primers needs primer3-py: pip install 'kmer-streamer[primer]'"
+        raise StreamerError(message) from None
+    return ThermoAnalysis()
+
+
+def intervals(
+    codes: NDArray[np.uint8], shortest: NDArray[np.int64], wishes: Wishes
+) -> Iterator[tuple[int, int]]:
+    """Every interval of the wanted length without a gap that holds its start's shortest solution.
+
+    ``shortest`` int64[m] is the end of the shortest solution at each start, m + 1 or more for none.
+    """
+    gaps = np.concatenate([[0], np.cumsum(codes >= GAP)])
+    least, most = int(wishes.length.low), int(wishes.length.high)
+    for start in range(codes.size - least + 1):
+        first = max(int(shortest[start]), start + least)
+        for end in range(first, min(start + most, codes.size) + 1):
+            if gaps[end] == gaps[start]:
+                yield start, end
+
+
+def primers(
+    codes: NDArray[np.uint8], shortest: NDArray[np.int64], wishes: Wishes, strand: str
+) -> list[Primer]:
+    """The best primer of each start (strand +) or end (strand -): nearest to the middle of ``tm``.
+
+    ``codes`` and ``shortest`` as ``intervals``. Those out of a wish are left out.
+    """
+    thermo = primer3()
+    middle = (wishes.tm.low + wishes.tm.high) / 2
+    best: dict[int, tuple[float, int, int, str, float, float]] = {}
+    strong = np.concatenate([[0], np.cumsum((codes == 1) | (codes == 2))])
+    for start, end in intervals(codes, shortest, wishes):
+        gc = 100 * float(strong[end] - strong[start]) / (end - start)
+        if not wishes.gc.holds(gc):
+            continue
+        part = codes[start:end]
+        sequence = letters(part, strand)
+        tm = float(thermo.calc_tm(sequence))
+        # starts on strand + and ends on strand -: the 5' end stays, the 3' end is chosen
+        place = start if strand == "+" else end
+        if wishes.tm.holds(tm):
+            found = (abs(tm - middle), start, end, sequence, gc, tm)
+            if place not in best or found < best[place]:
+                best[place] = found
+    chosen = []
+    for _, start, end, sequence, gc, tm in sorted(best.values(), key=lambda one: one[1:3]):
+        hairpin = float(thermo.calc_hairpin(sequence).tm)
+        dimer = float(thermo.calc_homodimer(sequence).tm)
+        if hairpin <= wishes.hairpin_tm and dimer <= wishes.dimer_tm:
+            chosen.append(Primer(start, end, strand, sequence, gc, tm, hairpin, dimer))
+    return chosen
+
+
+def pairs(
+    left: Sequence[Primer], right: Sequence[Primer], wishes: Wishes
+) -> list[tuple[Primer, Primer, float]]:
+    """The best ``wishes.pairs`` pairs with a product of the wanted size, and their dimer's Tm.
+
+    Best is nearest in melting temperature; pairs share no primer. Ties go to the first.
+    """
+    thermo = primer3()
+    ends = np.array([primer.end for primer in right], dtype=np.int64)
+    order = np.argsort(ends, kind="stable")
+    ends = ends[order]
+    possible = []
+    for i, one in enumerate(left):
+        first = np.searchsorted(ends, one.start + int(wishes.product.low))
+        last = np.searchsorted(ends, one.start + int(wishes.product.high), side="right")
+        for j in order[first:last].tolist():
+            difference = abs(one.tm - right[j].tm)
+            if right[j].start >= one.end and difference <= wishes.tm_difference:
+                possible.append((difference, i, j))
+    chosen: list[tuple[Primer, Primer, float]] = []
+    used_left: set[int] = set()
+    used_right: set[int] = set()
+    for _, i, j in sorted(possible):
+        if len(chosen) == wishes.pairs:
+            break
+        if i in used_left or j in used_right:
+            continue
+        dimer = float(thermo.calc_heterodimer(left[i].sequence, right[j].sequence).tm)
+        if dimer <= wishes.dimer_tm:
+            chosen.append((left[i], right[j], dimer))
+            used_left.add(i)
+            used_right.add(j)
+    return sorted(chosen, key=lambda pair: (pair[0].start, pair[1].end))
+
+
+def letters(codes: NDArray[np.uint8], strand: str) -> str:
+    """The letters of codes as they are, or on strand - of their reverse complement."""
+    return LETTERS[reverse_complement(codes) if strand == "-" else codes].tobytes().decode()

@@ -1,0 +1,211 @@
+"""One start near one place of a text, bit-parallel: the row that is followed only ever rises.
+
+Myers' bit-vectors (64 rows a word, row 1 in bit 0) go along the text with row 0 all zeros, so a
+match may begin anywhere. The hook row h is one above the longest prefix known to stay within k - 1
+differences. Only its value is kept, updated by its horizontal difference at every symbol; when it
+falls to k - 1, h rises and the vertical difference of the next row is added. When the text ends
+the reach is r + h - 1: one pass, no cells, no search.
+
+    vp, vn    bit i-1: D[i, j] - D[i-1, j] is +1, is -1
+    ph, mh    bit i-1: D[i, j] - D[i, j-1] is +1, is -1
+
+Operations: 17 for 64 rows and a symbol, on the words up to the hook and one more. A match that has
+grown over ``LONG`` rows is followed along its diagonals instead (``alternative``): work then grows
+with k * k, not with its length.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from streamer.batch.primer.alternative import longest_prefix
+from streamer.batch.primer.problem import Alpha, Codes
+from streamer.batch.primer.text import SEPARATOR
+from trie.parallel import run_all, split_range
+
+WORD = 64
+LONG = 512
+"""Rows from which a match is followed along diagonals, unless 4 k is more."""
+
+_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+def match_bits(codes: Codes) -> NDArray[np.uint64]:
+    """uint64[4, words]: bit i of row c says that symbol i is c; no row has the bit of a gap."""
+    words = codes.size // WORD + 2
+    bits = np.zeros((4, words * WORD), dtype=np.uint8)
+    for code in range(4):
+        bits[code, : codes.size] = codes == code
+    return np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _bit(words, row):  # type: ignore[no-untyped-def]
+    """The bit of a row (from 1 on)."""
+    at = row - 1
+    return np.int64((words[at >> 6] >> np.uint64(at & 63)) & np.uint64(1))
+
+
+@njit(cache=True, nogil=True)
+def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):  # type: ignore[no-untyped-def]
+    """The reach of matches that begin in text[from_:until], record by record of the text."""
+    best = floor
+    at = from_
+    while at < until:
+        if text[at] == SEPARATOR:
+            at += 1
+            continue
+        stop = at
+        longest = at + (end - r) + k + (until - at)
+        while stop < text.size and stop < longest and text[stop] != SEPARATOR:
+            stop += 1
+        diagonals = min(stop, until) - at + k
+        diagonals = min(diagonals, stop - at)
+        if scratch.size < diagonals + k + 3:
+            scratch = np.empty(diagonals + k + 3, dtype=np.int32)
+        counts = np.zeros(1, dtype=np.int64)
+        c = longest_prefix(codes[r:end], text[at:stop], k, diagonals, scratch, counts)
+        best = max(best, r + c)
+        if best >= end:
+            break
+        at = stop
+    return best
+
+
+@njit(cache=True, nogil=True)
+def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, k, scratch):  # type: ignore[no-untyped-def]
+    """The reach of start r by matches whose part alpha[r:core_end] ends in text[from_:until].
+
+    That part has at least k - 1 - slack differences: so many more symbols of the text than of
+    alpha can follow it at most.
+
+    Never less than ``floor`` (r <= floor <= end, the record's end); reaches at or below it are not
+    told apart. The text around the columns ``from_`` and ``until`` is looked at as far as such a
+    match can go. ``scratch`` is int32[] of any size.
+    """
+    if floor >= end:
+        return floor
+    n = text.size
+    begin = max(0, from_ - (core_end - r) - k)
+    height = max(LONG, 4 * k)
+    h = floor + 1 - r
+    words = (h - 1) // WORD + 2
+    while True:
+        if h > height:
+            last = min(n, until - (core_end - r) + k)
+            return _along_diagonals(codes, end, text, r, k, begin, last, r + h - 1, scratch)
+        peq = np.zeros((6, words), dtype=np.uint64)
+        for w in range(words):
+            at = (r >> 6) + w
+            low = np.uint64(r & 63)
+            if at < bits.shape[1]:
+                for c in range(4):
+                    peq[c, w] = bits[c, at] >> low
+                    if low != 0 and at + 1 < bits.shape[1]:
+                        peq[c, w] |= bits[c, at + 1] << (np.uint64(64) - low)
+        vp = np.full(words, _ONES, dtype=np.uint64)
+        vn = np.zeros(words, dtype=np.uint64)
+        score = np.int64(h)
+        outgrown = False
+        j = begin
+        while j < min(n, until + (r + h - core_end) + slack):
+            c = text[j]
+            j += 1
+            if c == SEPARATOR:
+                vp[:] = _ONES
+                vn[:] = np.uint64(0)
+                score = np.int64(h)
+                continue
+            hook = (h - 1) >> 6
+            shift = np.uint64((h - 1) & 63)
+            carry_p = np.uint64(0)
+            carry_n = np.uint64(0)
+            for w in range(words):
+                p = vp[w]
+                nn = vn[w]
+                eq = peq[c, w]
+                xv = eq | nn
+                eq |= carry_n
+                xh = (((eq & p) + p) ^ p) | eq
+                ph = nn | ~(xh | p)
+                mh = p & xh
+                if w == hook:
+                    score += np.int64((ph >> shift) & np.uint64(1))
+                    score -= np.int64((mh >> shift) & np.uint64(1))
+                up = ph >> np.uint64(63)
+                down = mh >> np.uint64(63)
+                ph = (ph << np.uint64(1)) | carry_p
+                mh = (mh << np.uint64(1)) | carry_n
+                carry_p = up
+                carry_n = down
+                vp[w] = mh | ~(xv | ph)
+                vn[w] = ph & xv
+            while score < k:
+                h += 1
+                if r + h > end:
+                    return end
+                if h > WORD * words:
+                    outgrown = True
+                    break
+                score += _bit(vp, h) - _bit(vn, h)
+            if outgrown:
+                break
+        if not outgrown:
+            return r + h - 1
+        words *= 2
+
+
+@njit(cache=True, nogil=True)
+def _reach_all(codes, bits, ends, text, k, starts, floors, core_ends, froms, untils, slacks, out):  # type: ignore[no-untyped-def]
+    scratch = np.empty(0, dtype=np.int32)
+    for i in range(starts.size):
+        r = starts[i]
+        out[i] = reach_near(
+            codes, bits, ends[r], r, floors[i], text, froms[i], untils[i], core_ends[i], slacks[i],
+            k, scratch,
+        )  # fmt: skip
+
+
+def reaches(
+    alpha: Alpha,
+    bits: NDArray[np.uint64],
+    text: Codes,
+    k: int,
+    tasks: tuple[NDArray[np.int64], ...],
+    threads: int,
+) -> NDArray[np.int64]:
+    """``reach_near`` for many.
+
+    Tasks are its starts, floors, core_ends, froms, untils and slacks, int64[t] each.
+    """
+    out = np.empty(tasks[0].size, dtype=np.int64)
+    reach_all: Any = _reach_all
+    parts = [
+        partial(
+            reach_all, alpha.codes, bits, alpha.ends, text, k,
+            *(column[first:last] for column in tasks), out[first:last],
+        )
+        for first, last in split_range(0, out.size, 8 * threads if out.size > 64 else threads)
+    ]  # fmt: skip
+    run_all(parts, threads)
+    return out
+
+
+def everywhere(alpha: Alpha, text: Codes, k: int, reach: NDArray[np.int64], threads: int) -> None:
+    """The whole text for every start: the plain bit-parallel solution, to measure others by."""
+    if text.size == 0:
+        return
+    bits = match_bits(alpha.codes)
+    starts = np.flatnonzero(reach < alpha.ends)
+    for block in range(0, starts.size, 1024):
+        r = starts[block : block + 1024]
+        r = r[reach[r] < alpha.ends[r]]
+        zeros = np.zeros(r.size, dtype=np.int64)
+        tasks = (r, reach[r], r, zeros, zeros + text.size, zeros + k)
+        reach[r] = reaches(alpha, bits, text, k, tasks, threads)
+        alpha.raise_later(reach)

@@ -1,0 +1,61 @@
+"""Primers that are there already: where they lie on alpha, and how many differences they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.primer.problem import Alpha, Codes
+from streamer.batch.primer.scan import least_differences
+from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
+from streamer.batch.sequences import reverse_complement
+
+
+def differences(
+    primers: list[Codes],
+    beta: Iterable[Codes],
+    threads: int,
+    *,
+    both: bool = True,
+    chunk: int = CHUNK_SYMBOLS,
+) -> NDArray[np.int64]:
+    """The least differences of each primer from any substring of beta: int64[primers].
+
+    At most its length, the distance from the empty substring; a gap costs one.
+    """
+    alpha = Alpha.of(primers)
+    least = np.diff(alpha.offsets)
+    some = np.flatnonzero(least)
+    for pieces in chunks(beta, 2 * alpha.longest() + 1, both=both, limit=chunk):
+        found = least_differences(
+            alpha, joined(pieces), alpha.offsets[some], alpha.offsets[some + 1], threads
+        )
+        least[some] = np.minimum(least[some], found)
+    return least
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a primer lies on a record of alpha: half-open, strand - for its reverse complement."""
+
+    alpha: int
+    start: int
+    end: int
+    strand: str
+
+
+def places(primer: Codes, records: list[Codes]) -> list[Place]:
+    """Every exact occurrence of a primer on the records of alpha, on either strand."""
+    found = []
+    wanted = {"+": primer.tobytes(), "-": reverse_complement(primer).tobytes()}
+    for index, record in enumerate(records):
+        text = record.tobytes()
+        for strand, letters in wanted.items():
+            at = text.find(letters) if letters else -1
+            while at >= 0:
+                found.append(Place(index, at, at + len(letters), strand))
+                at = text.find(letters, at + 1)
+    return sorted(found, key=lambda place: (place.alpha, place.start, place.strand))

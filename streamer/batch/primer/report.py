@@ -1,0 +1,203 @@
+"""What a run gives: rows, BED, FASTA, a picture, and where known primers lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.primer import design, known
+from streamer.batch.primer.problem import Alpha, Codes
+from streamer.batch.primer.track import Bar, Track, plot
+from streamer.batch.sequences import Record
+from streamer.errors import StreamerError
+from trie.parallel import usable_cores
+
+if TYPE_CHECKING:
+    import polars as pl
+
+COLUMNS = ("alpha", "start", "end", "length")
+KNOWN_COLUMNS = ("primer", "alpha", "start", "end", "strand", "differences")
+
+ROWS_AT_ONCE = 500_000
+
+
+class Report:
+    """The solutions of one run, and what is made of them."""
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        alpha: Alpha,
+        reach: NDArray[np.int64],
+        k: int,
+        wishes: design.Wishes | None,
+    ) -> None:
+        self._records = records
+        self._k = k
+        self._rows = alpha.rows(reach)
+        self._names = [record.name for record in records]
+        self._known: list[tuple[str, int, list[known.Place]]] = []
+        self._shortest = []
+        for index, record in enumerate(records):
+            shortest = np.full(record.codes.size, record.codes.size + 1, dtype=np.int64)
+            own = self._rows[self._rows["alpha"] == index]
+            shortest[own["start"]] = own["end"]
+            self._shortest.append(shortest)
+        self._wishes = wishes
+        self._primers = [] if wishes is None else self._designed(wishes)
+
+    def _designed(self, wishes: design.Wishes) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for record, shortest in zip(self._records, self._shortest, strict=True):
+            left = design.primers(record.codes, shortest, wishes, "+")
+            if not wishes.pairs:
+                rows += [_row(record.name, primer) for primer in left]
+                continue
+            right = design.primers(record.codes, shortest, wishes, "-")
+            chosen = design.pairs(left, right, wishes)
+            for number, (one, other, dimer) in enumerate(chosen, 1):
+                for primer in (one, other):
+                    pair = {
+                        "pair": number,
+                        "product": other.end - one.start,
+                        "pair_dimer_tm": round(dimer, 2),
+                    }
+                    rows.append(_row(record.name, primer) | pair)
+        return rows
+
+    def place(
+        self, primers: Sequence[Record], beta: Iterable[Codes], *, threads: int, both: bool
+    ) -> None:
+        """Find primers on alpha and count their least differences from beta."""
+        codes = [primer.codes for primer in primers]
+        counts = known.differences(codes, beta, threads or usable_cores(), both=both)
+        texts = [record.codes for record in self._records]
+        self._known = [
+            (primer.name, count, known.places(primer.codes, texts))
+            for primer, count in zip(primers, counts.tolist(), strict=True)
+        ]
+
+    def write(
+        self,
+        output: str | None,
+        format_: Literal["tsv", "jsonl"],
+        *,
+        bed: str | None = None,
+        fasta: str | None = None,
+        plot: str | None = None,
+        known_table: str | None = None,
+    ) -> None:
+        """Write the rows, and the files that are asked for."""
+        from streamer.output import RowWriter
+
+        with RowWriter(output, format_, self._columns()) as writer:
+            for table in self._tables():
+                writer.write(table)
+        if bed is not None:
+            _write(bed, self._bed_lines())
+        if fasta is not None:
+            _write(fasta, self._fasta_lines())
+        if known_table is not None:
+            with RowWriter(known_table, "tsv", KNOWN_COLUMNS) as writer:
+                writer.write(self._known_rows())
+        if plot is not None:
+            self._plot(plot)
+
+    def _columns(self) -> Sequence[str]:
+        if self._wishes is None:
+            return COLUMNS
+        return design.PAIR_COLUMNS if self._wishes.pairs else design.COLUMNS
+
+    def _tables(self) -> Iterable[pl.DataFrame]:
+        import polars as pl
+
+        names = pl.Series(self._names, dtype=pl.String)
+        if self._wishes is not None:
+            yield pl.DataFrame(
+                {column: [row[column] for row in self._primers] for column in self._columns()}
+            )
+            return
+        for first in range(0, self._rows.size, ROWS_AT_ONCE):
+            rows = self._rows[first : first + ROWS_AT_ONCE]
+            columns = {name: pl.Series(rows[name]) for name in COLUMNS[1:]}
+            yield pl.DataFrame({"alpha": names.gather(rows["alpha"])} | columns)
+
+    def _intervals(self) -> Iterable[tuple[int, int, int, str, str]]:
+        """Record, start, end, strand and name of each row."""
+        if self._wishes is None:
+            for index, start, end, _ in self._rows.tolist():
+                yield index, start, end, "+", f"{self._names[index]}_{start}_{end}"
+            return
+        numbers = {name: index for index, name in reversed(list(enumerate(self._names)))}
+        for row in self._primers:
+            side = "LEFT" if row["strand"] == "+" else "RIGHT"
+            name = f"{row['alpha']}_{row['start']}_{row['end']}_{side}"
+            if "pair" in row:
+                name = f"{row['alpha']}_{row['pair']}_{side}"
+            yield numbers[row["alpha"]], row["start"], row["end"], row["strand"], name
+
+    def _bed_lines(self) -> Iterable[str]:
+        for index, start, end, strand, name in self._intervals():
+            yield f"{self._names[index]}\t{start}\t{end}\t{name}\t{self._k}\t{strand}\n"
+
+    def _fasta_lines(self) -> Iterable[str]:
+        for index, start, end, strand, name in self._intervals():
+            yield f">{name}\n{design.letters(self._records[index].codes[start:end], strand)}\n"
+
+    def _known_rows(self) -> pl.DataFrame:
+        import polars as pl
+
+        rows: list[tuple[Any, ...]] = []
+        for name, count, found in self._known:
+            rows += [
+                (name, self._names[place.alpha], place.start, place.end, place.strand, count)
+                for place in found
+            ] or [(name, None, None, None, None, count)]
+        types = (pl.String, pl.String, pl.Int64, pl.Int64, pl.String, pl.Int64)
+        return pl.DataFrame(rows, schema=dict(zip(KNOWN_COLUMNS, types, strict=True)), orient="row")
+
+    def _plot(self, path: str) -> None:
+        tracks = []
+        intervals = list(self._intervals()) if self._wishes is not None else []
+        for index, record in enumerate(self._records):
+            lengths = np.zeros(record.codes.size, dtype=np.int64)
+            own = self._rows[self._rows["alpha"] == index]
+            lengths[own["start"]] = own["length"]
+            chosen = [
+                Bar(start, end, strand) for at, start, end, strand, _ in intervals if at == index
+            ]
+            placed = [
+                Bar(place.start, place.end, place.strand, str(count))
+                for _, count, found in self._known
+                for place in found
+                if place.alpha == index
+            ]
+            tracks.append(Track(record.name, lengths, chosen, placed))
+        plot(tracks, path, k=self._k)
+
+
+def _row(name: str, primer: design.Primer) -> dict[str, Any]:
+    return {
+        "alpha": name,
+        "start": primer.start,
+        "end": primer.end,
+        "length": primer.end - primer.start,
+        "strand": primer.strand,
+        "gc": round(primer.gc, 1),
+        "tm": round(primer.tm, 2),
+        "hairpin_tm": round(primer.hairpin_tm, 2),
+        "dimer_tm": round(primer.dimer_tm, 2),
+        "sequence": primer.sequence,
+    }
+
+
+def _write(path: str, lines: Iterable[str]) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+    except OSError as error:
+        message = f"{path}: cannot be written: {error.strerror}"
+        raise StreamerError(message) from None

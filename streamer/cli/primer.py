@@ -1,0 +1,256 @@
+"""``streamer primer``: substrings of alpha far from all of beta, and primers of them (seed 000)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamer.cli.choices import (
+    DeviceChoice,
+    DeviceOption,
+    FormatChoice,
+    FormatOption,
+    OutputOption,
+    QuietOption,
+    ThreadsOption,
+)
+from streamer.cli.files import check_files
+from streamer.errors import UsageError
+
+if TYPE_CHECKING:
+    from streamer.batch.primer.design import Range
+
+
+class PrimerStrands(StrEnum):
+    """Which strands of beta count."""
+
+    FORWARD = "forward"
+    BOTH = "both"
+
+
+class PrimerMethod(StrEnum):
+    """How it is solved; all give the same rows."""
+
+    WINDOWS = "windows"
+    HOOK_ROW = "hook-row"
+    CONVENTIONAL = "conventional"
+    ALTERNATIVE = "alternative"
+    CONVENTIONAL_COARSE = "conventional-coarse"
+    ALTERNATIVE_COARSE = "alternative-coarse"
+    ALTERNATIVE_FINE = "alternative-fine"
+    ALTERNATIVE_COARSE_FINE = "alternative-coarse-fine"
+
+
+DESIGN = "Primers"
+
+
+def primer(
+    alpha: Annotated[
+        str, typer.Argument(metavar="ALPHA", help="Sequences to find primers in; - is stdin.")
+    ],
+    beta: Annotated[
+        str, typer.Argument(metavar="BETA", help="Sequences the primers must differ from.")
+    ],
+    k: Annotated[
+        int, typer.Option("-k", min=1, max=1000, help="Least differences from any part of BETA.")
+    ],
+    strands: Annotated[
+        PrimerStrands, typer.Option("--strands", help="Strands of BETA that count.")
+    ] = PrimerStrands.FORWARD,
+    method: Annotated[
+        PrimerMethod | None,
+        typer.Option("--method", help="Default: windows. Equal rows.", show_default=False),
+    ] = None,
+    device: DeviceOption = DeviceChoice.AUTO,
+    threads: ThreadsOption = 0,
+    format_: FormatOption = FormatChoice.TSV,
+    output: OutputOption = None,
+    min_length: Annotated[
+        int | None,
+        typer.Option("--min-length", min=8, max=60, help="Of a primer.", rich_help_panel=DESIGN),
+    ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option("--max-length", min=8, max=60, help="Of a primer.", rich_help_panel=DESIGN),
+    ] = None,
+    gc: Annotated[
+        str | None,
+        typer.Option("--gc", metavar="LOW-HIGH", help="Percent.", rich_help_panel=DESIGN),
+    ] = None,
+    tm: Annotated[
+        str | None,
+        typer.Option(
+            "--tm", metavar="LOW-HIGH", help="Melting temperature, C.", rich_help_panel=DESIGN
+        ),
+    ] = None,
+    hairpin_tm: Annotated[
+        float | None,
+        typer.Option("--hairpin-tm", help="At most, C.", rich_help_panel=DESIGN),
+    ] = None,
+    dimer_tm: Annotated[
+        float | None,
+        typer.Option(
+            "--dimer-tm",
+            help="Of a primer with itself or its partner, at most, C.",
+            rich_help_panel=DESIGN,
+        ),
+    ] = None,
+    pairs: Annotated[
+        int | None,
+        typer.Option(
+            "--pairs", min=1, help="Choose so many pairs a record.", rich_help_panel=DESIGN
+        ),
+    ] = None,
+    product: Annotated[
+        str | None,
+        typer.Option(
+            "--product",
+            metavar="LOW-HIGH",
+            help="Bases between a pair's ends.",
+            rich_help_panel=DESIGN,
+        ),
+    ] = None,
+    bed: Annotated[
+        str | None,
+        typer.Option("--bed", metavar="FILE", help="The rows as BED too.", rich_help_panel=DESIGN),
+    ] = None,
+    fasta: Annotated[
+        str | None,
+        typer.Option(
+            "--fasta", metavar="FILE", help="The rows' sequences as FASTA.", rich_help_panel=DESIGN
+        ),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="A picture of each record: .png, .svg or .pdf.",
+            rich_help_panel=DESIGN,
+        ),
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option(
+            "--known",
+            metavar="FASTA",
+            help="Primers to place and count differences of.",
+            rich_help_panel=DESIGN,
+        ),
+    ] = None,
+    known_table: Annotated[
+        str | None,
+        typer.Option(
+            "--known-table", metavar="FILE", help="A row for each of them.", rich_help_panel=DESIGN
+        ),
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Find the shortest substrings of ALPHA with at least k differences from every part of BETA.
+
+    A row for each start of each record of ALPHA that has one, against all records of BETA. With any
+    wish for primers (length, GC, Tm, hairpins, pairs) the rows are primers that meet it.
+    """
+    inputs = [path for path in (alpha, beta, known) if path is not None]
+    if inputs.count("-") > 1:
+        message = "standard input (-) can be read only once"
+        raise UsageError(message)
+    if (known is None) != (known_table is None) and plot is None:
+        message = "--known FASTA goes with --known-table FILE or --plot FILE"
+        raise UsageError(message)
+    if known is not None and beta == "-":
+        message = "with --known BETA is read twice: it cannot be standard input"
+        raise UsageError(message)
+    outputs = [output, bed, fasta, plot, known_table]
+    if len({path for path in outputs if path}) < sum(path is not None for path in outputs):
+        message = "two outputs have the same name"
+        raise UsageError(message)
+    check_files(inputs, outputs)
+
+    from streamer.batch.choice import choose
+    from streamer.batch.primer import DEFAULTS, METHODS, reaches
+    from streamer.batch.primer.design import Wishes
+    from streamer.batch.primer.problem import Alpha
+    from streamer.batch.primer.report import Report
+    from streamer.batch.primer.track import check_plot
+    from streamer.batch.sequences import records
+    from streamer.cli.progress import progress
+    from streamer.compiling import compile_notice
+    from streamer.prefetch import prefetched
+    from streamer.sequence_files import size_of_files
+
+    given: dict[str, Any] = {
+        "gc": _range("--gc", gc),
+        "tm": _range("--tm", tm),
+        "product": _range("--product", product),
+        "length": _length(min_length, max_length),
+        "hairpin_tm": hairpin_tm,
+        "dimer_tm": dimer_tm,
+        "pairs": pairs,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if pairs is not None and strands is PrimerStrands.FORWARD:
+        message = "--pairs needs --strands both: a pair has a primer on either strand"
+        raise UsageError(message)
+    if product is not None and pairs is None:
+        message = "--product goes with --pairs"
+        raise UsageError(message)
+    if plot is not None:
+        check_plot(plot)
+    choice = choose(METHODS, DEFAULTS, method and method.value, device.value)
+    if device is DeviceChoice.AUTO and not quiet:
+        typer.echo(f"streamer: {choice.line()}", err=True)
+    with compile_notice(quiet=quiet):
+        named = list(records(alpha))
+        joined = Alpha.of([record.codes for record in named])
+        with progress("reading beta", size_of_files([beta]), quiet=quiet) as show:
+            source = (record.codes for record in prefetched(records(beta, show)))
+            reach = reaches(joined, source, k, choice, strands=strands.value, threads=threads)
+        report = Report(named, joined, reach, k, Wishes(**given) if given else None)
+        if known is not None:
+            report.place(
+                list(records(known)),
+                (record.codes for record in records(beta)),
+                threads=threads,
+                both=strands is PrimerStrands.BOTH,
+            )
+        report.write(
+            output, format_.value, bed=bed, fasta=fasta, plot=plot, known_table=known_table
+        )
+
+
+def _range(option: str, text: str | None) -> Range | None:
+    from streamer.batch.primer.design import Range
+
+    if text is None:
+        return None
+    low, dash, high = text.partition("-")
+    try:
+        found = Range(float(low), float(high if dash else low))
+    except ValueError:
+        found = None
+    if found is None or not 0 <= found.low <= found.high:
+        message = f"{option} {text}: give LOW-HIGH, such as 40-60"
+        raise UsageError(message)
+    return found
+
+
+def _length(least: int | None, most: int | None) -> Range | None:
+    from streamer.batch.primer.design import Range, Wishes
+
+    if least is None and most is None:
+        return None
+    usual = Wishes().length
+    low = least if least is not None else min(usual.low, most or usual.low)
+    high = most if most is not None else max(usual.high, low)
+    if low > high:
+        message = f"--min-length {low:.0f} is above --max-length {high:.0f}"
+        raise UsageError(message)
+    return Range(low, high)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("primer")(primer)
