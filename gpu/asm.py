@@ -22,8 +22,8 @@ METHODS = ("bit-parallel", "pasm", "wspasm", "wspasm-shared")
 BATCH_BYTES = 4 << 30
 """Device memory for the hits of the searches that run side by side."""
 
-WAVE = 132 * 12
-"""Groups of 32 threads that fill a large card: texts are cut so that there are about as many."""
+MULTIPROCESSORS = 132
+"""Of a large card: texts are cut so that all of its threads have an equal share."""
 
 SPANS = (64, 2048)
 """Columns of a segment, at least and at most (more where patterns are long)."""
@@ -55,6 +55,11 @@ def _plain(function: Callable[..., Any]) -> Any:
 @cache
 def _warps_kernel(groups: int, shared: bool) -> Any:
     return cuda.jit(warps.wspasm(warps.THREADS, groups, shared), **_registers(64))
+
+
+@cache
+def _text_order() -> Any:
+    return cuda.jit(order.text_order(order.WARPS), **_registers(80))
 
 
 @cache
@@ -93,6 +98,16 @@ def _grid(size: int, threads: int) -> int:
     return max(1, -(-size // threads))
 
 
+def resident_groups(rows: int) -> int:
+    """Groups of 32 threads that run at once, by the registers that a strip of so many rows takes.
+
+    As ptxas says: 72 for 16 rows, 124 for 32; blocks of THREADS.
+    """
+    registers = 40 + 21 * rows // 8
+    blocks = min(65_536 // (registers * 128), 16)
+    return MULTIPROCESSORS * 4 * blocks
+
+
 class SlicedText:
     """Text on the card in the form of the bit-sliced search.
 
@@ -103,19 +118,17 @@ class SlicedText:
     def __init__(self, codes: Any, reach: int, searches: int, space: Workspace) -> None:
         size = max(1, codes.size)
         self.lead = -(-reach // 4) * 4
-        wave = max(1, WAVE // max(1, searches))
-        wanted = max(SPANS[0], 2 * self.lead, min(_grid(size, 1024 * wave), SPANS[1]))
-        self.warps = order.WARPS if wanted > 16 * order.WARPS else max(1, order.WARPS // 4)
-        step = 32 * self.warps
-        self.span = -(-wanted // step) * step
+        wave = max(1, resident_groups(min(reach, sliced.ROWS)) // max(1, searches))
+        wanted = max(SPANS[0], self.lead, min(_grid(size, 1024 * wave), SPANS[1]))
+        self.span = -(-wanted // 32) * 32
         self.groups = _grid(size, 1024 * self.span)
         self.words = self.groups * self.span * 32
         """uint32 of a plane."""
         self.planes = space.array("planes", (3 * self.words,), np.uint32)
         gaps = space.upload("gaps", np.zeros(1, dtype=np.int32))
         blocks = self.groups * self.span // 32
-        kernel = _made(order.slice_text, self.warps)
-        kernel[(blocks, 32 // self.warps), 32 * self.warps](
+        kernel = _made(order.slice_text, order.WARPS)
+        kernel[(blocks, 32 // order.WARPS), 32 * order.WARPS](
             codes, self.span, self.planes, self.words, gaps
         )
         self.gaps = int(gaps.copy_to_host()[0])
@@ -167,9 +180,9 @@ def to_text_order(text: SlicedText, out: Any, searches: int, k: int, space: Work
     found = space.array("found", (searches, 1 + planes, text.words), np.uint32)
     launch = ((_grid(text.words, order.THREADS), searches), order.THREADS)
     _plain(order.clear_hits)[launch](found)
-    blocks = text.groups * text.span // (32 * text.warps)
-    kernel = _made(order.text_order, text.warps)
-    kernel[(blocks, searches), 32 * text.warps](out, text.span, planes, found)
+    blocks = text.groups * _grid(text.span, 32 * order.WARPS)
+    kernel = _text_order()
+    kernel[(blocks, searches), 32 * order.WARPS](out, text.span, planes, found)
     return found
 
 
@@ -251,10 +264,10 @@ def hits(
     Also how many each search has (int64, on the host). TooManyHitsError above ``limit``.
     """
     searches, _, words = found.shape
-    blocks = _grid(words, order.THREADS * order.WORDS)
-    counts = space.upload("counts", np.zeros((searches, blocks), dtype=np.int64))
+    blocks = _grid(words, order.THREADS * order.STEPS)
+    counts = space.array("counts", (searches, blocks), np.int64)
     launch = ((blocks, searches), order.THREADS)
-    _plain(order.count)[launch](found, low, high, counts)
+    _made(order.count, order.THREADS)[launch](found, low, high, counts)
     places = space.array("places", (searches * blocks + 1,), np.int64)
     _made(order.places, order.THREADS)[1, order.THREADS](counts.reshape(searches * blocks), places)
     if searches == 1:

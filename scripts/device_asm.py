@@ -1,18 +1,18 @@
 """Approximate pattern search on a CUDA device: checked against the CPU, then timed.
 
-python scripts/device_asm.py [--check] [--time] [--symbols N] [--tune]
+python scripts/device_asm.py [--check [--lengths M ...]] [--time] [--symbols N]
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
 
 import gpu.asm as card
 from gpu.intrinsics import cuda
-from gpu.kernels.asm import sliced
 from streamer.batch import asm
 from streamer.batch.asm.patterns import masks_of
 
@@ -28,27 +28,25 @@ def random_masks(rng, length):
     return masks_of(LETTERS[rng.integers(0, 4, length)].tobytes())
 
 
-def check():
+def check(lengths):
     """Every method against the CPU's bit-parallel one, which is held against brute force."""
     rng = np.random.default_rng(SEED)
     compared = 0
-    for size in (1, 100, 70_001, 3_000_000):
+    for size in (1, 70_001, 3_000_000):
         text = np.frombuffer(b"ACGT" * 20 + b"N", dtype=np.uint8)[rng.integers(0, 81, size)]
-        for length in (1, 8, 32, 33, 65, 300):
+        for length in lengths:
             at = int(rng.integers(0, max(1, size - length)))
-            pattern = text[at : at + length].copy()
-            pattern = np.concatenate([pattern, np.full(length - pattern.size, 65, np.uint8)])
+            pattern = np.resize(text[at : at + length], length)
             pattern[length // 2] = 65
-            for k in sorted({0, 2, 6, length - 1}):
-                if k >= length or (length - 1 == k > 6 and size > 100_000):
+            if length % 2 == 0:
+                pattern[pattern == 78] = 67
+            for k in {2, 0 if size < 100_000 else 2, length - 1 if size < 100_000 else 2}:
+                if k >= length:
                     continue
-                wanted = asm.search(text, [pattern, pattern[::-1]], k, device="cpu", threads=16)
+                patterns = [pattern, pattern[::-1]]
+                wanted = asm.search(text, patterns, k, device="cpu", threads=16)
                 for method in card.METHODS:
-                    if method != "bit-parallel" and (length > 65 or size > 100_000) and k != 2:
-                        continue
-                    got = asm.search(
-                        text, [pattern, pattern[::-1]], k, device="cuda", method=method
-                    )
+                    got = asm.search(text, patterns, k, device="cuda", method=method)
                     if not np.array_equal(got, wanted):
                         log("WRONG", method, size, length, k, got.size, wanted.size)
                         raise SystemExit(1)
@@ -94,37 +92,33 @@ def text_on_card(symbols):
     return text
 
 
-def time_sliced(codes, cases):
+def time_sliced(codes, length, k):
+    """One pattern on text in the card's memory, every step and all of them."""
     space = card.Workspace()
     n = codes.size
+    pattern = random_masks(np.random.default_rng(SEED + length), length)
+    sliced_ms, text = milliseconds(lambda: card.SlicedText(codes, length + k, 1, space), 3)
+    scan_ms, out = milliseconds(lambda: card.scan_sliced(text, [pattern], k, space))
+    order_ms, found = milliseconds(lambda: card.to_text_order(text, out, 1, k, space))
+    hits_ms, (ends, _, _) = milliseconds(lambda: card.hits(found, 0, n, k, 1 << 40, space))
+
+    def whole():
+        out = card.scan_sliced(text, [pattern], k, space)
+        found = card.to_text_order(text, out, 1, k, space)
+        card.hits(found, 0, n, k, 1 << 40, space)
+        cuda.synchronize()
+
+    least = 1e9
+    for _ in range(9):
+        begin = time.perf_counter()
+        whole()
+        least = min(least, time.perf_counter() - begin)
+    g = n / 1e6
+    rates = " | ".join(f"{g / ms:.0f}" for ms in (sliced_ms, scan_ms, order_ms, hits_ms))
     log(
-        "| m | k | hits | slice | scan | text order | hits out | all after slice, wall | G symbols/s |"
+        f"| {length} | {k} | {ends.size / n:.5f} | {rates} | {1e3 * least:.2f} | "
+        f"**{g / (1e3 * least):.0f}** | {text.groups} x {text.span}"
     )
-    for length, k in cases:
-        rng = np.random.default_rng(SEED + length)
-        pattern = random_masks(rng, length)
-        sliced_ms, text = milliseconds(lambda: card.SlicedText(codes, length + k, 1, space), 3)
-        scan_ms, out = milliseconds(lambda: card.scan_sliced(text, [pattern], k, space))
-        order_ms, found = milliseconds(lambda: card.to_text_order(text, out, 1, k, space))
-        hits_ms, (ends, _, _) = milliseconds(lambda: card.hits(found, 0, n, k, 1 << 40, space))
-
-        def whole():
-            out = card.scan_sliced(text, [pattern], k, space)
-            found = card.to_text_order(text, out, 1, k, space)
-            card.hits(found, 0, n, k, 1 << 40, space)
-            cuda.synchronize()
-
-        least = 1e9
-        for _ in range(7):
-            begin = time.perf_counter()
-            whole()
-            least = min(least, time.perf_counter() - begin)
-        g = n / 1e6
-        log(
-            f"| {length} | {k} | {ends.size / n:.5f} | {g / sliced_ms:.0f} | {g / scan_ms:.0f} | "
-            f"{g / order_ms:.0f} | {g / hits_ms:.0f} | {1e3 * least:.2f} ms | "
-            f"**{g / (1e3 * least):.0f}** | span {text.span} groups {text.groups}"
-        )
 
 
 def time_many(codes, count, length, k):
@@ -145,84 +139,62 @@ def time_many(codes, count, length, k):
     )
 
 
+def run_method(method, part, pattern, k, space):
+    """One method from codes on the card to hits on the card."""
+    if method == "bit-parallel":
+        text = card.SlicedText(part, pattern.size + k, 1, space)
+        out = card.scan_sliced(text, [pattern], k, space)
+        done = card.to_text_order(text, out, 1, k, space)
+    else:
+        letters = np.unique(pattern)
+        numbers = np.searchsorted(letters, pattern).astype(np.int32)
+        last = card.last_positions(part, letters, space)
+        done = space.array("found", (1, 1 + k.bit_length(), -(-part.size // 32)), np.uint32)
+        found = done.reshape(*done.shape[1:])
+        if method == "pasm":
+            card.pasm(part, pattern, last, numbers, k, found, space)
+        else:
+            shared = method == "wspasm-shared"
+            card.wspasm(part, pattern, last, numbers, k, found, shared, space)
+    return card.hits(done, 0, part.size, k, 1 << 40, space)
+
+
 def time_paper(codes):
-    """The seed's Table 1 sizes with every method, data on the card."""
+    """The seed's Table 1 and figures 6-7 with every method, data on the card, Gbit/s."""
     space = card.Workspace()
-    k, length = 6, 16
-    pattern = random_masks(np.random.default_rng(SEED), length)
-    letters = np.unique(pattern)
-    numbers = np.searchsorted(letters, pattern).astype(np.int32)
-    log("| MB | " + " | ".join(card.METHODS) + " | (Gbit/s)")
-    for megabytes in (3.14, 4.87, 7.74, 12.88, 17.56, 22.87):
+    log("| MB | m | " + " | ".join(card.METHODS) + " |")
+    sizes = [(mb, 16) for mb in (3.14, 4.87, 7.74, 12.88, 17.56, 22.87)]
+    sizes += [(22.87, length) for length in (8, 32, 64)]
+    for megabytes, length in sizes:
         part = codes[: int(megabytes * 1e6)]
-        shape = (1 + k.bit_length(), -(-part.size // 32))
-        cells = [f"{megabytes}"]
-        for method in card.METHODS:
-            found = cuda.device_array(shape, np.uint32)
-
-            def run():
-                if method == "bit-parallel":
-                    text = card.SlicedText(part, length + k, 1, space)
-                    out = card.scan_sliced(text, [pattern], k, space)
-                    done = card.to_text_order(text, out, 1, k, space)
-                else:
-                    last = card.last_positions(part, letters, space)
-                    done = found.reshape(1, *shape)
-                    if method == "pasm":
-                        card.pasm(part, pattern, last, numbers, k, found, space)
-                    else:
-                        shared = method == "wspasm-shared"
-                        card.wspasm(part, pattern, last, numbers, k, found, shared, space)
-                return card.hits(done, 0, part.size, k, 1 << 40, space)
-
-            ms, _ = milliseconds(run, 5)
-            cells.append(f"{8 * part.size / ms / 1e6:.3g}")
-        log("| " + " | ".join(cells) + " |")
-
-
-def tune(codes):
-    """Registers of the scan, for the record."""
-    space = card.Workspace()
-    for length, k in ((16, 6), (32, 6)):
         pattern = random_masks(np.random.default_rng(SEED), length)
-        text = card.SlicedText(codes, length + k, 1, space)
-        for threads in (64, 128, 256):
-            for registers in (0, 128, 104, 80):
-                strip = card.strips_of(length, True)[0][1]
-                options = {"max_registers": registers} if registers else {}
-                sliced.THREADS = threads
-                kernel = cuda.jit(sliced.scan(strip, threads), **options)
-                card._scan.cache_clear()
-                card._scan = lambda strip, kernel=kernel: kernel
-                card._scan.cache_clear = lambda: None
-                ms, _ = milliseconds(lambda: card.scan_sliced(text, [pattern], k, space), 5)
-                log(
-                    f"m={length} threads={threads} registers={registers or 'free'} {codes.size / ms / 1e6:.0f} G/s"
-                )
+        cells = []
+        for method in card.METHODS:
+            ms, _ = milliseconds(partial(run_method, method, part, pattern, 6, space), 5)
+            cells.append(f"{8 * part.size / ms / 1e6:.3g}")
+        log(f"| {megabytes} | {length} | " + " | ".join(cells) + " |")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--time", action="store_true")
-    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--lengths", type=int, nargs="*", default=[1, 8, 32, 33, 65, 300])
     parser.add_argument("--symbols", type=int, default=1 << 31)
     options = parser.parse_args()
     begin = time.perf_counter()
     log(cuda.get_current_device().name, "numpy", np.__version__)
     if options.check:
-        check()
+        check(options.lengths)
         log(f"checked: {time.perf_counter() - begin:.0f} s")
-    if options.time or options.tune:
-        codes = text_on_card(options.symbols)
     if options.time:
-        time_sliced(codes, ((8, 1), (16, 6), (24, 3), (32, 6), (64, 6)))
+        codes = text_on_card(options.symbols)
+        log("| m | k | hits | slice | scan | text order | hits out | all after slice, ms | G/s |")
+        for length, k in ((16, 6), (16, 2), (24, 3), (32, 6), (8, 1), (64, 6)):
+            time_sliced(codes, length, k)
         time_many(codes[: 1 << 24], 96, 24, 3)
         time_paper(codes)
         log(f"timed: {time.perf_counter() - begin:.0f} s")
-    if options.tune:
-        tune(codes)
-        log(f"tuned: {time.perf_counter() - begin:.0f} s")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def lockstep_warps():
             import gpu.asm
 
             patch.setattr(order, "WARPS", 1)
-            patch.setattr(order, "WORDS", 2)
+            patch.setattr(order, "STEPS", 2)
             patch.setattr(gpu.asm, "SPANS", (32, 32))
             patch.setattr(sliced, "ROWS", 8)
         yield

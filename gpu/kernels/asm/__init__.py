@@ -33,7 +33,7 @@ def sources() -> dict[str, Source]:
         "text_order": (order.text_order(order.WARPS), order.signature_text_order()),
         "clear_hits": (order.clear_hits, order.signature_clear_hits()),
         "places": (order.places(order.THREADS), order.signature_places()),
-        "count": (order.count, order.signature_count()),
+        "count": (order.count(order.THREADS), order.signature_count()),
         "emit": (order.emit(order.THREADS), order.signature_emit()),
     }
     for strip in STRIPS:

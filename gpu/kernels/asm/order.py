@@ -29,10 +29,10 @@ WARPS = 8
 """Warps of a block of ``slice_text`` and ``text_order``: 256 columns at once."""
 
 THREADS = 256
-"""Threads a block of ``count`` and ``emit``; a power of two, at least 32."""
+"""Threads a block of ``count``, ``places`` and ``emit``; a power of two, at least 32."""
 
-WORDS = 8
-"""Words a thread of ``count`` and ``emit``."""
+STEPS = 8
+"""Words a thread of ``count`` and ``emit`` takes, THREADS apart."""
 
 
 def signature_slice() -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def _turning() -> str:
         for i in range(32)
         if not i & shift
     ]
-    return "\n            ".join(lines)
+    return "\n                ".join(lines)
 
 
 _TEXT_ORDER = """
@@ -132,19 +132,22 @@ def kernel(sliced, span, low_planes, found):
     warp = cuda.threadIdx.x >> 5
     lane = cuda.threadIdx.x & 31
     mine = np.uint32(lane * 32 * {pitch} + warp)
-    blocks = span // (32 * {warps})
+    row = span // 32
+    blocks = (row + {warps} - 1) // {warps}
     group = np.int64(cuda.blockIdx.x) // blocks
-    block = np.int64(cuda.blockIdx.x) - group * blocks
+    first = (np.int64(cuda.blockIdx.x) - group * blocks) * {warps}
+    inside = first + warp < row
     search = cuda.blockIdx.y
     size = found.shape[2]
     start = np.int64(search) * (1 + low_planes) * size
-    start += (group * span + (block * {warps} + warp) * 32) * 32 + lane
+    start += (group * span + (first + warp) * 32) * 32 + lane
     go_on = True
     plane = 0
     while go_on and plane <= low_planes:
         some = np.uint32(0)
         at = np.uint64(start + plane * size)
-        {load}
+        if inside:
+            {load}
         if plane == 0:
             some = np.uint32(cuda.ballot_sync(ALL_LANES, some != np.uint32(0)))
             if lane == 0:
@@ -157,15 +160,17 @@ def kernel(sliced, span, low_planes, found):
         else:
             cuda.syncthreads()
         if go_on:
-            {turn}
-            {stage}
+            if inside:
+                {turn}
+                {stage}
             cuda.syncthreads()
             for i in range({rows}):
                 here = i * {threads} + cuda.threadIdx.x
                 word = here % {warps}
                 segment = here // {warps}
-                out = (group * 1024 + segment) * (span // 32) + block * {warps} + word
-                found[search, plane, out] = staged[segment * {pitch} + word]
+                if first + word < row:
+                    out = np.uint64((group * 1024 + segment) * row + first + word)
+                    found[search, plane, out] = staged[segment * {pitch} + word]
         plane += 1
 """
 
@@ -176,12 +181,13 @@ def signature_text_order() -> tuple[str, ...]:
 
 
 def text_order(warps: int) -> Callable[..., None]:
-    """Sliced hits to the text's order; ``[(groups * span / (32 * warps), searches), 32 * warps]``.
+    """Sliced hits to the text's order; ``[(blocks, searches), 32 * warps]``.
 
     Arguments: sliced uint32[searches * (1 + low_planes) * groups * span * 32], span int64 (a
-    multiple of 32 * warps), low_planes int32, found uint32[searches, 1 + low_planes,
+    multiple of 32), low_planes int32, found uint32[searches, 1 + low_planes,
     groups * span * 32], whose plane 0 holds zeros before. Blocks without hits write nothing. A
-    thread turns 32 words by 80 exchanges; shared memory makes rows of ``warps`` words of them.
+    thread turns 32 words by 80 exchanges, a block 32 * warps columns of a group; shared memory
+    makes rows of ``warps`` words of them.
     """
     pitch = warps + 1
     text = _TEXT_ORDER.format(
@@ -190,13 +196,13 @@ def text_order(warps: int) -> Callable[..., None]:
         pitch=pitch,
         threads=32 * warps,
         rows=32,
-        load="\n        ".join(
-            f"w{i} = load_word(sliced, np.uint64(at + np.uint64({32 * i})))\n        "
+        load="\n            ".join(
+            f"w{i} = load_word(sliced, np.uint64(at + np.uint64({32 * i})))\n            "
             f"some = np.uint32(some | w{i})"
             for i in range(32)
         ),
         turn=_turning(),
-        stage="\n            ".join(
+        stage="\n                ".join(
             f"staged[np.uint32(mine + np.uint32({i * pitch}))] = w{i}" for i in range(32)
         ),
     )
@@ -233,23 +239,35 @@ def word_of_ends(found, search, word, low, high):  # type: ignore[no-untyped-def
     return bits
 
 
-def count(found, low, high, counts):  # type: ignore[no-untyped-def]
-    """Hits with low < end <= high in each block; ``[(blocks, searches), THREADS]``.
+def count(threads: int) -> Callable[..., None]:
+    """Hits with low < end <= high in each block; ``[(blocks, searches), threads]``.
 
-    A block has THREADS * WORDS words.
-    found uint32[searches, planes, words]. counts int64[searches, blocks], zeros before.
+    A block has threads * STEPS words. Arguments: found uint32[searches, planes, words], low, high
+    int64, counts int64[searches, blocks].
     """
-    search = cuda.blockIdx.y
-    first = np.int64(cuda.grid(1)) * WORDS
-    total = np.uint32(0)
-    for i in range(WORDS):
-        bits = word_of_ends(found, search, first + i, low, high)
-        total = np.uint32(total + population(np.uint64(bits)))
-    for step in range(5):
-        other = cuda.shfl_xor_sync(ALL_LANES, as_signed(total), 1 << step)
-        total = np.uint32(total + np.uint32(other))
-    if cuda.threadIdx.x & 31 == 0 and total != np.uint32(0):
-        cuda.atomic.add(counts, (search, cuda.blockIdx.x), np.int64(total))
+    warps = threads // 32
+
+    def kernel(found, low, high, counts):  # type: ignore[no-untyped-def]
+        sums = cuda.shared.array(warps, np.uint32)
+        search = cuda.blockIdx.y
+        first = np.int64(cuda.blockIdx.x) * (threads * STEPS) + cuda.threadIdx.x
+        total = np.uint32(0)
+        for i in range(STEPS):
+            bits = word_of_ends(found, search, first + i * threads, low, high)
+            total = np.uint32(total + population(np.uint64(bits)))
+        for step in range(5):
+            other = cuda.shfl_xor_sync(ALL_LANES, as_signed(total), 1 << step)
+            total = np.uint32(total + np.uint32(other))
+        if cuda.threadIdx.x & 31 == 0:
+            sums[cuda.threadIdx.x >> 5] = total
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            total = np.uint32(0)
+            for i in range(warps):
+                total = np.uint32(total + sums[i])
+            counts[search, cuda.blockIdx.x] = np.int64(total)
+
+    return kernel
 
 
 def signature_emit() -> tuple[str, ...]:
@@ -264,49 +282,63 @@ def emit(threads: int) -> Callable[..., None]:
     """Write the hits that ``count`` counted, search by search, ends ascending; same launch.
 
     Arguments: found, low, high, k, low_planes int32, places int64[searches * blocks + 1] (where a
-    block's hits go), ends uint32[], distances uint16[].
+    block's hits go), ends uint32[], distances uint16[]. The hits of threads words at a time are put
+    in order in shared memory, distance << 16 | place, so that they are written in rows.
     """
     warps = threads // 32
+    room = 32 * threads
 
     def kernel(found, low, high, k, low_planes, places, ends, distances):  # type: ignore[no-untyped-def]
-        before = cuda.shared.array(warps, np.uint32)
+        staged = cuda.shared.array(room, np.uint32)
+        sums = cuda.shared.array(warps, np.uint32)
         search = cuda.blockIdx.y
-        lane = cuda.threadIdx.x & 31
-        warp = cuda.threadIdx.x >> 5
-        first = np.int64(cuda.grid(1)) * WORDS
-        mine = np.uint32(0)
-        for i in range(WORDS):
-            bits = word_of_ends(found, search, first + i, low, high)
-            mine = np.uint32(mine + population(np.uint64(bits)))
-        upto = mine
-        for step in range(5):
-            other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(upto), 1 << step))
-            if lane >= 1 << step:
-                upto = np.uint32(upto + other)
-        if lane == 31:
-            before[warp] = upto
-        cuda.syncthreads()
-        if mine != np.uint32(0):
-            at = places[np.int64(search) * cuda.gridDim.x + cuda.blockIdx.x] + np.int64(
-                np.uint32(upto - mine)
-            )
-            for other_warp in range(warp):
-                at += np.int64(before[other_warp])
-            nothing = np.int32(np.int32(k + 1) - np.int32(1 << low_planes))
-            for i in range(WORDS):
-                word = first + i
-                bits = word_of_ends(found, search, word, low, high)
-                while bits != np.uint32(0):
-                    lowest = np.uint32(bits & np.uint32(~np.uint32(bits - np.uint32(1))))
-                    bit = population(np.uint64(np.uint32(lowest - np.uint32(1))))
-                    bits = np.uint32(bits ^ lowest)
-                    distance = np.int32(0)
-                    for plane in range(low_planes):
-                        if np.uint32(found[search, 1 + plane, word] & lowest) != np.uint32(0):
-                            distance = np.int32(distance + np.int32(1 << plane))
-                    ends[at] = np.uint32(word * 32 + np.int64(bit) + 1)
-                    distances[at] = np.uint16(distance + nothing)
-                    at += 1
+        thread = cuda.threadIdx.x
+        lane = thread & 31
+        warp = thread >> 5
+        block = np.int64(search) * cuda.gridDim.x + cuda.blockIdx.x
+        at = places[block]
+        if at == places[block + 1]:
+            return
+        nothing = np.int32(np.int32(k + 1) - np.int32(1 << low_planes))
+        for i in range(STEPS):
+            start = np.int64(cuda.blockIdx.x * STEPS + i) * threads
+            word = start + thread
+            bits = word_of_ends(found, search, word, low, high)
+            mine = population(np.uint64(bits))
+            upto = mine
+            for step in range(5):
+                other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(upto), 1 << step))
+                if lane >= 1 << step:
+                    upto = np.uint32(upto + other)
+            if lane == 31:
+                sums[warp] = upto
+            cuda.syncthreads()
+            total = np.uint32(0)
+            place = np.uint32(upto - mine)
+            for j in range(warps):
+                if j < warp:
+                    place = np.uint32(place + sums[j])
+                total = np.uint32(total + sums[j])
+            while bits != np.uint32(0):
+                lowest = np.uint32(bits & np.uint32(~np.uint32(bits - np.uint32(1))))
+                bit = population(np.uint64(np.uint32(lowest - np.uint32(1))))
+                bits = np.uint32(bits ^ lowest)
+                distance = nothing
+                for plane in range(low_planes):
+                    if np.uint32(found[search, 1 + plane, word] & lowest) != np.uint32(0):
+                        distance = np.int32(distance + np.int32(1 << plane))
+                staged[place] = np.uint32(
+                    np.uint32(np.uint32(distance) << np.uint32(16))
+                    | np.uint32(np.uint32(32 * thread) + bit)
+                )
+                place = np.uint32(place + np.uint32(1))
+            cuda.syncthreads()
+            for j in range(thread, np.int64(total), threads):
+                both = staged[j]
+                ends[at + j] = np.uint32(32 * start + 1 + np.int64(both & np.uint32(0xFFFF)))
+                distances[at + j] = np.uint16(both >> np.uint32(16))
+            at += np.int64(total)
+            cuda.syncthreads()
 
     return kernel
 

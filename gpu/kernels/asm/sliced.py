@@ -60,13 +60,16 @@ def score_planes(rows: int) -> int:
 
 
 def _row_text() -> str:
-    lines = ["{ .reg .u32 z, n;"]
+    """$0 $1 and $10 $11: vp, vm out and in, then hp, hm of each column; $20 address, $21 step."""
+    lines = ["{ .reg .u32 z, e, at;", "mov.b32 at, $20;"]
     for column in range(COLUMNS):
         hp, hm = f"${2 + 2 * column}", f"${3 + 2 * column}"
         vp_in, vm_in = ("$10", "$11") if column == 0 else ("$0", "$1")
-        hp_in, hm_in, equal = f"${12 + 3 * column}", f"${13 + 3 * column}", f"${14 + 3 * column}"
+        hp_in, hm_in = f"${12 + 2 * column}", f"${13 + 2 * column}"
         lines += [
-            f"lop3.b32 z, {equal}, {vm_in}, {hm_in}, 0xFE;",
+            "ld.shared.u32 e, [at];",
+            "add.u32 at, at, $21;" if column + 1 < COLUMNS else "",
+            f"lop3.b32 z, e, {vm_in}, {hm_in}, 0xFE;",
             f"lop3.b32 {hp}, {vm_in}, z, {vp_in}, 0xF1;",
             f"and.b32 {hm}, z, {vp_in};",
             f"lop3.b32 $0, {hm_in}, z, {hp_in}, 0xF1;",
@@ -77,15 +80,20 @@ def _row_text() -> str:
 
 if SIMULATED:
 
+    def address_of(shared):  # type: ignore[no-untyped-def]
+        """Where an array lies in shared memory, uint32."""
+        return np.uint32(0)
+
     def row(equal, at, apart, vp, vm, *deltas):  # type: ignore[no-untyped-def]
         """(vp, vm, (hp, hm) a column) -> the same, one row of D on: see the head of this module.
 
-        equal[at], equal[at + apart], ... tell where the row's letter is in each column.
+        The words at ``at``, ``at + apart``, ... in shared memory (bytes) tell where the row's
+        letter is in each column.
         """
         out = []
         for column in range(COLUMNS):
             hp, hm = deltas[2 * column], deltas[2 * column + 1]
-            z = equal[int(at) + column * apart] | vm | hm
+            z = equal[(int(at) + column * apart) // 4] | vm | hm
             out += [vm | ~(z | vp), z & vp]
             vp, vm = hm | ~(z | hp), z & hp
         return (vp, vm, *out)
@@ -95,20 +103,39 @@ else:
     from numba.core import types
     from numba.cuda.extending import intrinsic
 
+    @intrinsic
+    def address_of(typingctx: Any, shared: Any) -> Any:
+        """Where an array lies in shared memory, uint32."""
+        signature = types.uint32(shared)
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            wide = ir.IntType(64)
+            convert = ir.InlineAsm(
+                ir.FunctionType(ir.IntType(32), [wide]),
+                "{ .reg .u64 x; cvta.to.shared.u64 x, $1; cvt.u32.u64 $0, x; }",
+                "=r,l",
+                side_effect=False,
+            )
+            return builder.call(convert, [builder.ptrtoint(data, wide)])
+
+        return signature, codegen
+
     def _row_code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        word, wide = ir.IntType(32), ir.IntType(64)
-        at = builder.zext(args[1], wide)
-        apart = context.cast(builder, args[2], signature.args[2], types.int64)
-        operands = list(args[3:5])
-        for column in range(COLUMNS):
-            operands += args[5 + 2 * column : 7 + 2 * column]
-            place = builder.add(at, builder.mul(apart, wide(column)))
-            operands.append(builder.load(builder.gep(data, [place])))
+        word = ir.IntType(32)
+        operands = [
+            *args[3:],
+            args[1],
+            context.cast(builder, args[2], signature.args[2], types.uint32),
+        ]
         returns = ir.LiteralStructType([word] * (2 + 2 * COLUMNS))
-        constraints = ["=&r"] * (2 + 2 * COLUMNS) + ["r"] * len(operands)
+        constraints = ["=&r"] * (2 + 2 * COLUMNS) + ["r"] * (len(operands) - 1) + ["n"]
         text = ir.InlineAsm(
-            ir.FunctionType(returns, [word] * len(operands)), _row_text(), ",".join(constraints)
+            ir.FunctionType(returns, [word] * len(operands)),
+            _row_text(),
+            # it reads what was stored before
+            ",".join([*constraints, "~{memory}"]),
+            side_effect=True,
         )
         answer = builder.call(text, operands)
         parts = [builder.extract_value(answer, i) for i in range(2 + 2 * COLUMNS)]
@@ -121,7 +148,8 @@ else:
     ) -> Any:  # fmt: skip
         """(vp, vm, (hp, hm) a column) -> the same, one row of D on: see the head of this module.
 
-        equal[at], equal[at + apart], ... tell where the row's letter is in each column.
+        The words at ``at``, ``at + apart``, ... in shared memory (bytes) tell where the row's
+        letter is in each column.
         """
         words: Any = types.UniTuple(types.uint32, 2 + 2 * COLUMNS)  # type: ignore[no-untyped-call, unused-ignore]
         taken = [types.uint32] * (2 + 2 * COLUMNS)
@@ -155,6 +183,7 @@ def kernel(
     search = np.int64(cuda.blockIdx.y)
     for i in range(cuda.threadIdx.x, {rows}, {threads}):
         letters[i] = np.uint32(np.uint32(patterns[search, first + i]) * np.uint32({pitch}))
+    mine = np.uint32(address_of(equal) + np.uint32(thread * np.uint32(4)))
     cuda.syncthreads()
     ones = np.uint32(0xFFFFFFFF)
     zero = np.uint32(0)
@@ -252,7 +281,7 @@ def _cells(strip: Strip, threads: int) -> list[str]:
     handed = ", ".join(f"hp{c}, hm{c}" for c in range(COLUMNS))
     return [
         f"vp{i}, vm{i}, {handed} = row("
-        f"equal, np.uint32(letters[{i}] + thread), {threads}, vp{i}, vm{i}, {handed})"
+        f"equal, np.uint32(letters[{i}] + mine), {4 * threads}, vp{i}, vm{i}, {handed})"
         for i in range(strip.rows)
     ]
 
@@ -315,7 +344,7 @@ def scan(strip: Strip, threads: int) -> Callable[..., None]:
         equal_size=strip.letters * COLUMNS * threads,
         rows=strip.rows,
         threads=threads,
-        pitch=COLUMNS * threads,
+        pitch=4 * COLUMNS * threads,
         columns=COLUMNS,
         reset=_lines(4, reset),
         text=_lines(8, _text()),
@@ -326,7 +355,8 @@ def scan(strip: Strip, threads: int) -> Callable[..., None]:
         score=_lines(8, _score(strip)),
     )
     scope = {
-        "cuda": cuda, "np": np, "row": row, "add": add, "load_word": load_word, "shifted": shifted,
+        "cuda": cuda, "np": np, "row": row, "add": add, "address_of": address_of,
+        "load_word": load_word, "shifted": shifted,
     }  # fmt: skip
     exec(text, scope)
     made: Callable[..., None] = scope["kernel"]  # type: ignore[assignment]
