@@ -105,12 +105,10 @@ def _median(queue: Callable[[], None], repeat: int) -> float:
     return float(np.median(times))
 
 
-def figure_37(
-    ks: Sequence[int] = KS, distance: int = DISTANCE, total: int = STREAM_37, *, cuda: bool
-) -> list[Row]:
+def figure_37(distance: int = DISTANCE, total: int = STREAM_37, *, cuda: bool) -> list[Row]:
     """The naive and the efficient kernel by k; beside them the bit-sliced ones and the CPU."""
     rows = []
-    for k in ks:
+    for k in KS:
         tree, batch = thesis_input(k, total)
         row: Row = {"k": k, "D": distance, "trie-nodes": tree.node_count}
         if cuda:
@@ -123,15 +121,13 @@ def figure_37(
     return rows
 
 
-def figure_38(
-    ks: Sequence[int] = KS, distance: int = DISTANCE, total: int = STREAM_38
-) -> list[Row]:
+def figure_38(distance: int = DISTANCE, total: int = STREAM_38) -> list[Row]:
     """The efficient and the queue kernel by k, and the warps of each on a multiprocessor."""
     from gpu.kernels.ltb.queue import QUEUE
     from gpu.ltb import occupancy, threads_of
 
     rows = []
-    for k in ks:
+    for k in KS:
         tree, batch = thesis_input(k, total)
         taken = on_cuda(tree, batch, distance, ("ltb-efficient", "ltb-queue"))
         row: Row = {"k": k, "D": distance, "trie-nodes": tree.node_count}
