@@ -6,6 +6,7 @@ scripts/device_engine.py [check] [data FOLDER] [frozen] [thesis] [grow] [kernels
 
 Without arguments: check, frozen, thesis, grow. ``small`` checks a few small inputs only, for
 compute-sanitizer --tool memcheck|racecheck python scripts/device_engine.py small
+``profile`` runs each kernel of the engine a few times: ncu python scripts/device_engine.py profile
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 import traceback
 import warnings
 from contextlib import closing
+from unittest import mock
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,15 +114,20 @@ def check_data(folder):
         batches = list(read_batches([str(path)]))
         k = 21 if sum(batch.bases.size for batch in batches) > 10_000 else 11
         short = ReadBatch(["start"], np.array([0, 50_000]), batches[0].bases[:50_000])
+        half = ReadBatch(["half"], np.array([0, 25_000]), short.bases[:25_000])
         options = {"depths": False, "both": False}
-        for strands in STRANDS:
+        for strands in STRANDS if path.name.startswith("mt_") else STRANDS[1:2]:
             some = Dictionary.from_batches(batches[:1], k, strands)
             compare(path.name, batches, some, mode="frozen", kernels=("auto", "shuffle"), **options)
             empty = Dictionary.empty(k, strands)
             compare(path.name, batches, empty, mode="grow", kernels=("auto", "shuffle"), **options)
             if short.bases.size == 50_000:
-                few = Dictionary.from_batches([short], 9, strands)
-                compare(path.name, [short], few, mode="frozen", kernels=("naive",), **options)
+                options |= {"kernels": ("naive",), "chunk": 5_000}
+                few = Dictionary.from_batches([half], 9, strands)
+                compare(path.name, [short], few, mode="frozen", **options)
+                # several snapshots while it grows
+                with mock.patch("streamer.matching.spans.SHORT_SPAN", 10_000):
+                    compare(path.name, [short], few, mode="grow", **options)
         log(f"{path.name}: all equal, {time.perf_counter() - begin:.1f} s")
 
 
@@ -175,11 +182,16 @@ def main(arguments):
             elif job == "grow":
                 table(bench.growing(200_000_000))
                 table(bench.growing_rows(200_000_000))
+            elif job == "ks":
+                table(bench.frozen(10_000_000, 1 << 28, (6, 9, 12, 21), (1 << 24,), (2,)))
+            elif job == "profile":
+                bench.growing_rows(1 << 26, 21, 1 << 24)
+                bench.frozen(10_000_000, 1 << 26, (15,), (1 << 24,), (2,))
             elif job == "daemon":
                 from streamer.bench.daemon import daemon
 
-                for producers in (4, 8):
-                    table(daemon(device="cuda", producers=producers, bases=1 << 32))
+                sizes = (1 << 20, 1 << 22)
+                table(daemon(device="cuda", bases=1 << 32, batch_bytes=sizes, transports=("tcp",)))
             elif job == "timeline":
                 trace(jobs.pop(0))
             else:

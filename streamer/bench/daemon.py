@@ -7,15 +7,18 @@ the first batch sent to the last ``read`` message at the subscriber, which takes
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from streamer.client import Producer, Subscriber
@@ -44,85 +47,91 @@ def daemon(
     Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases.
     """
     for transport in transports:
-        for size in batch_bytes:
-            with tempfile.TemporaryDirectory() as folder:
-                count = max(1, bases // (producers * size))
-                yield _measured(Path(folder), transport, device, k, producers, size, count, topics)
+        with tempfile.TemporaryDirectory() as folder:
+            genome = np.random.default_rng(1).integers(0, 4, GENOME, dtype=np.uint8)
+            with _serving(Path(folder), transport, device, k, genome) as (endpoints, busy):
+                for size in batch_bytes:
+                    count = max(1, bases // (producers * size))
+                    before = busy()
+                    row = {"transport": transport, "producers": producers, "batch bytes": size}
+                    row |= _measured(endpoints, genome, producers, size, count, topics)
+                    # what bounds it: the seconds that each thread of the daemon had work
+                    yield row | {
+                        f"{name} busy s": seconds - before[name] for name, seconds in busy().items()
+                    }
 
 
 def _measured(
-    folder: Path,
-    transport: str,
-    device: str,
-    k: int,
+    endpoints: dict[str, str],
+    genome: NDArray[np.uint8],
     producers: int,
     size: int,
     count: int,
     topics: Sequence[str],
 ) -> Row:
-    genome = np.random.default_rng(1).integers(0, 4, GENOME, dtype=np.uint8)
-    letters = np.frombuffer(b"ACGT", dtype=np.uint8)[genome]
-    (folder / "genome.fa").write_bytes(b">genome\n" + letters.tobytes() + b"\n")
-    with _serving(folder, transport, device, k) as endpoints:
-        context = multiprocessing.get_context("spawn")
-        go = context.Barrier(producers + 2)
-        said: Any = context.Queue()
-        reads = producers * max(1, size // READ)  # of one batch each
-        arguments = (endpoints["feed"], tuple(topics), reads, reads * count, go, said)
-        children = [context.Process(target=_subscribe, args=arguments, daemon=True)]
-        children += [
-            context.Process(
-                target=_produce, args=(endpoints["ingest"], genome, size, count, n, go), daemon=True
-            )
-            for n in range(producers)
-        ]
-        try:
-            for child in children:
-                child.start()
-            go.wait(_TIMEOUT)
-            begin = time.perf_counter()
-            seen, missed = said.get(timeout=_TIMEOUT)
-            took = time.perf_counter() - begin
-        finally:
-            for child in children:
-                child.join(5.0)
-                child.kill()
-    return {
-        "transport": transport,
-        "producers": producers,
-        "batch bytes": size,
-        "topics": " ".join(topics),
-        "GB": seen / 1e9,
-        "s": took,
-        "bases/s": seen / took,
-        "messages missed": missed,
-    }
+    context = multiprocessing.get_context("spawn")
+    go = context.Barrier(producers + 2)
+    said: Any = context.Queue()
+    reads = producers * max(1, size // READ)  # of one batch each
+    arguments = (endpoints["feed"], tuple(topics), reads, reads * count, go, said)
+    children = [context.Process(target=_subscribe, args=arguments, daemon=True)]
+    children += [
+        context.Process(
+            target=_produce, args=(endpoints["ingest"], genome, size, count, n, go), daemon=True
+        )
+        for n in range(producers)
+    ]
+    try:
+        for child in children:
+            child.start()
+        go.wait(_TIMEOUT)
+        begin = time.perf_counter()
+        seen, missed = said.get(timeout=_TIMEOUT)
+        took = time.perf_counter() - begin
+    finally:
+        for child in children:
+            child.join(5.0)
+            child.kill()
+    return {"GB": seen / 1e9, "s": took, "bases/s": seen / took, "messages missed": missed}
+
+
+Busy = Callable[[], dict[str, float]]
 
 
 @contextmanager
-def _serving(folder: Path, transport: str, device: str, k: int) -> Iterator[dict[str, str]]:
-    """A daemon in a process of its own; its endpoints."""
+def _serving(
+    folder: Path, transport: str, device: str, k: int, genome: NDArray[np.uint8]
+) -> Iterator[tuple[dict[str, str], Busy]]:
+    """A daemon in a process of its own: its endpoints, and who tells how busy its threads were."""
+    letters = np.frombuffer(b"ACGT", dtype=np.uint8)[genome]
+    (folder / "genome.fa").write_bytes(b">genome\n" + letters.tobytes() + b"\n")
     context = multiprocessing.get_context("spawn")
-    told: Any = context.Queue()
-    stop = context.Event()
-    child = context.Process(target=_serve, args=(folder, transport, device, k, told, stop))
+    here, there = context.Pipe()
+    child = context.Process(target=_serve, args=(folder, transport, device, k, there))
     child.start()
+
+    def busy() -> dict[str, float]:
+        here.send("busy?")
+        told: dict[str, float] = here.recv()
+        return told
+
     try:
-        yield told.get(timeout=_TIMEOUT)
-    finally:
-        stop.set()
+        if not here.poll(_TIMEOUT):
+            message = "the daemon did not start"
+            raise TimeoutError(message)
+        yield here.recv(), busy
+        here.send("end")
         child.join(30.0)
+    finally:
         child.kill()
 
 
-def _serve(folder: Path, transport: str, device: str, k: int, told: Any, stop: Any) -> None:
-    import structlog
-
+def _serve(folder: Path, transport: str, device: str, k: int, pipe: Any) -> None:
     from streamer.config import load
     from streamer.daemon.board import RUNNING
     from streamer.daemon.service import Service
 
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(open("/dev/null", "w")))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     overrides = [
         f"dictionary.k={k}",
         f"dictionary.sources=['{folder / 'genome.fa'}']",
@@ -135,14 +144,18 @@ def _serve(folder: Path, transport: str, device: str, k: int, told: Any, stop: A
         overrides.append(f"{name}.endpoint='{place}'")
     service = Service(load(None, overrides))
     endpoints = service.start()
-    import threading
-
     ended = threading.Thread(target=service.wait, daemon=True)
     ended.start()
     while service.board.state != RUNNING and ended.is_alive():
         time.sleep(0.05)
-    told.put(endpoints)
-    stop.wait()
+    pipe.send(endpoints)
+    while pipe.recv() != "end":
+        clocks = {
+            thread.name: time.pthread_getcpuclockid(thread.ident)
+            for thread in threading.enumerate()
+            if thread.name in ("ingest", "engine", "feed") and thread.ident is not None
+        }
+        pipe.send({name: time.clock_gettime(clock) for name, clock in sorted(clocks.items())})
     service.drain("the measurement is over")
     ended.join(30.0)
 
