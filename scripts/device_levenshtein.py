@@ -126,10 +126,12 @@ def engine(rng, bases, offsets):
         matching = NearEngine(k, distance, chunk=1 << 23, threads=16)
         for _ in range(3):
             began = time.perf_counter()
-            found = sum(words.size for _, _, words in matching.match([index], bases, offsets, 0,
-            SIZE)) seconds = time.perf_counter() - began
-        print(f"engine {number} k {k} D {distance}: {SIZE / seconds / 1e9:.2f} G/s, {found} hits",
-        flush=True) matching.close()
+            parts = matching.match([index], bases, offsets, 0, SIZE)
+            found = sum(words.size for _, _, words in parts)
+            seconds = time.perf_counter() - began
+        rate = SIZE / seconds / 1e9
+        print(f"engine {number} k {k} D {distance}: {rate:.2f} G/s, {found} hits", flush=True)
+        matching.close()
 
 
 def growth(rng, bases, offsets):
