@@ -68,7 +68,7 @@ def instruction(
         return codegen
 
     # an intrinsic must name its arguments
-    names = ", ".join("abcdefghijklmnopqrstuvwxyz"[: len(arguments)])
+    names = ", ".join(f"x{i}" for i in range(len(arguments)))
     scope: dict[str, Any] = {"returned": returned, "make": make}
     exec(f"def typed(typingctx, {names}):\n    return returned({names}), make()\n", scope)
     return intrinsic(scope["typed"])

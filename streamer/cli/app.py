@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from streamer import __version__
-from streamer.cli import asm, bench, daemon, devices, hamming, match, primer, selftest, watch
+from streamer.cli import asm, bench, daemon, devices, hamming, lcs, match, primer, selftest, watch
 from streamer.errors import EXIT_INTERRUPTED, ConfigError, StreamerError
 
 app = typer.Typer(
@@ -45,7 +45,7 @@ def _options(
         os.environ["STREAMER_DEBUG"] = "1"
 
 
-for module in (match, asm, hamming, primer, daemon, watch, devices, selftest, bench):
+for module in (match, asm, hamming, primer, lcs, daemon, watch, devices, selftest, bench):
     module.register(app)
 
 

@@ -6,13 +6,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 SHOW_AFTER_SECONDS = 2.0
 
 
 @contextmanager
-def progress(label: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A function that takes the bytes done so far (of ``total``) and shows them.
+def progress(
+    label: str, total: int | None, *, quiet: bool, unit: Literal["bytes", "share"] = "bytes"
+) -> Iterator[Callable[[int], None]]:
+    """A function that takes what is done so far (of ``total``) and shows it, as bytes or a share.
 
     Nothing is shown unless standard error is a terminal and two seconds have passed.
     """
@@ -24,6 +27,7 @@ def progress(label: str, total: int | None, *, quiet: bool) -> Iterator[Callable
         BarColumn,
         DownloadColumn,
         Progress,
+        TaskProgressColumn,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
@@ -32,8 +36,11 @@ def progress(label: str, total: int | None, *, quiet: bool) -> Iterator[Callable
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        *(
+            (DownloadColumn(), TransferSpeedColumn())
+            if unit == "bytes"
+            else (TaskProgressColumn(),)
+        ),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

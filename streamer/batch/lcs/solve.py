@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from streamer.batch.choice import Choice
 from streamer.batch.lcs import diff, direct, dp
 from streamer.batch.lcs.bit_parallel import BitParallelSweep
+from streamer.batch.lcs.block_step import DP_COLUMNS, DP_ROWS, BlockStepProcessor
 from streamer.batch.lcs.division import MARKS, Leaves, Tables, Tried, divide, lots
 from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.passes import Numbers, Processor, count_bits, whole
-from streamer.batch.lcs.symbols import Codes, Flags, Pair, pair_of
+from streamer.batch.lcs.symbols import TEXT_SYMBOLS, Codes, Flags, Pair, pair_of
 from streamer.batch.lcs.systolic import SystolicSweep
 from streamer.batch.lcs.waves import Waves
 from streamer.errors import StreamerError
@@ -22,9 +23,6 @@ from trie.parallel import run_all
 
 LEAF_CELLS = 1 << 20
 """Tables that are solved directly: their bit-vectors, a bit a cell, stay in the L2 cache."""
-
-DP_ROWS, DP_COLUMNS = 96, 256
-"""Below these the seed turns to dynamic programming (3.5)."""
 
 # cells a second, and seconds a cell of the differences' table: only the choice of a method hangs on
 # them
@@ -171,9 +169,14 @@ def processor_of(
     """What runs the passes of a method on a device."""
     if choice.method == "bit-parallel":
         return Waves(pair, BitParallelSweep, threads, on_cells)
-    if choice.device == "cpu":
+    # a symbol of its own stands for the columns that there are not
+    if choice.device == "cpu" or pair.symbols >= TEXT_SYMBOLS:
         return Waves(pair, SystolicSweep, threads, on_cells)
-    raise NotImplementedError
+    if choice.method == "block-step":
+        return BlockStepProcessor(pair)
+    from gpu.lcs import Card
+
+    return Card(pair.a, pair.b, pair.symbols, pair.planes)
 
 
 def _seeds_leaf(tables: Tables) -> NDArray[np.bool_]:

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Check the longest common subsequence on a CUDA device against the CPU, then time it.
+
+scripts/device_lcs.py                  check, then time
+scripts/device_lcs.py --small          check a few small inputs only (for compute-sanitizer)
+scripts/device_lcs.py --shapes         time the systolic kernel in several shapes
+scripts/device_lcs.py --large          20 M x 10 M too
+ncu --clock-control none -k systolic -c 1 python scripts/device_lcs.py --profile
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT)]
+
+import numpy as np  # noqa: E402
+from numba import cuda  # noqa: E402
+
+import gpu.lcs  # noqa: E402
+from gpu.kernels.lcs.systolic import Shape  # noqa: E402
+from streamer.batch import lcs  # noqa: E402
+from streamer.batch.lcs.passes import whole  # noqa: E402
+from streamer.batch.lcs.symbols import pair_of  # noqa: E402
+from trie.codes import encode  # noqa: E402
+
+# small inputs leave most of a card idle, which is no news here
+warnings.filterwarnings("ignore", message=".*under-utilization.*")
+
+BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
+
+
+def log(*words):
+    print(*words, flush=True)
+
+
+def bases(rng, count):
+    return BASES[rng.integers(0, 4, count, dtype=np.uint8)]
+
+
+def seconds(run, repeats=3):
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = run()
+        best = min(best, time.perf_counter() - start)
+    return best, result
+
+
+def check_one(a, b, methods, **options):
+    want = lcs.length(a, b, method="systolic", device="cpu", **options)
+    for method in methods:
+        found = lcs.length(a, b, method=method, device="cuda", **options)
+        assert found == want, (method, a.size, b.size, found, want)
+        matching = lcs.match(a, b, method=method, device="cuda", **options)
+        assert len(matching) == want, (method, a.size, b.size, len(matching), want)
+        assert (a[matching.in_a] == b[matching.in_b]).all(), (method, a.size, b.size)
+    return want
+
+
+def check(small):
+    rng = np.random.default_rng(1)
+    sizes = [(3_000, 2_500), (5_000, 1_100)] if small else [
+        (m, n) for m in (3_000, 4_096, 4_097, 50_000, 300_001) for n in (1_500, 8_192, 100_003)
+    ]  # fmt: skip
+    for m, n in sizes:
+        check_one(bases(rng, m), bases(rng, n), ("systolic", "adaptive"))
+    for m, n in sizes[:2]:
+        check_one(bases(rng, m), bases(rng, n), ("block-step",))
+        text = [rng.integers(0, 90, x).astype(np.uint8) for x in (m, n)]
+        check_one(*text, ("systolic",), text=True)
+        text = [rng.integers(0, 20, x).astype(np.uint8) for x in (m, n)]
+        check_one(*text, ("systolic",), text=True)
+    log("checked", len(sizes) + 6, "pairs of sequences, all methods")
+
+
+def kernel_rate(a, b, shape, warps=None):
+    pair = pair_of(encode(a), encode(b), 4)
+    shown = gpu.lcs.WARPS_PER_MULTIPROCESSOR
+    gpu.lcs.WARPS_PER_MULTIPROCESSOR = warps or shown
+    card = gpu.lcs.Card(pair.a, pair.b, 4, 2, shape)
+    gpu.lcs.WARPS_PER_MULTIPROCESSOR = shown
+    passes, splits = whole(pair, both=True)
+    card.reserve(int((passes.at + passes.stride)[-1]))
+    times = []
+    for _ in range(4):
+        begin, end = cuda.event(), cuda.event()
+        begin.record()
+        card.sweep(passes)
+        end.record()
+        end.synchronize()
+        times.append(cuda.event_elapsed_time(begin, end) / 1e3)
+    start = time.perf_counter()
+    _, length = card.split(splits)
+    cut = time.perf_counter() - start
+    best = sorted(times[1:])[1]
+    cells = pair.a.size * pair.b.size
+    log(f"{pair.a.size:>10,} x {pair.b.size:>10,}  {shape}  warps {warps or shown}  "
+        f"{best:.4f} s  {cells / best / 1e12:.1f} T cells/s  cut {1e3 * cut:.2f} ms  "
+        f"length {length[0]}")  # fmt: skip
+
+
+def shapes():
+    rng = np.random.default_rng(2)
+    a, b = bases(rng, 5_000_000), bases(rng, 5_000_000)
+    for shape in (Shape(4, 4, 4), Shape(8, 4, 4), Shape(4, 4, 1), Shape(2, 4, 4)):
+        kernel_rate(a, b, shape)
+    for warps in (16, 20, 24):
+        kernel_rate(a, b, Shape(4, 4, 4), warps)
+    kernel_rate(a[:1_000_000], b[:1_000_000], Shape(4, 4, 4))
+    kernel_rate(a[:4_000_000], b[:4_000_000], Shape(4, 4, 4))
+
+
+def whole_answers(sizes):
+    rng = np.random.default_rng(3)
+    for m, n in sizes:
+        a, b = bases(rng, m), bases(rng, n)
+        repeats = 3 if m * n < 5e13 else 1
+        if repeats > 1:
+            lcs.length(a[:20_000], b[:20_000], method="systolic", device="cuda")
+            lcs.match(a[:20_000], b[:20_000], method="systolic", device="cuda")
+        for method in ("systolic", "adaptive"):
+            options = {"method": method, "device": "cuda"}
+            took, length = seconds(partial(lcs.length, a, b, **options), repeats)
+            rate = m * n / took / 1e12
+            log(f"{m:>10,} x {n:>10,}  length    {method:<9} {took:.3f} s  {rate:.1f} T cells/s")
+            took, found = seconds(partial(lcs.match, a, b, **options), repeats)
+            assert len(found) == length
+            assert (a[found.in_a] == b[found.in_b]).all()
+            log(f"{m:>10,} x {n:>10,}  sequence  {method:<9} {took:.3f} s")
+
+
+def main():
+    options = argparse.ArgumentParser()
+    for name in ("--small", "--shapes", "--large", "--skip-check", "--profile"):
+        options.add_argument(name, action="store_true")
+    chosen = options.parse_args()
+    log(cuda.get_current_device().name)
+    if chosen.profile:
+        rng = np.random.default_rng(2)
+        kernel_rate(bases(rng, 2_500_000), bases(rng, 1_500_000), Shape(4, 4, 1))
+        return
+    if not chosen.skip_check:
+        check(chosen.small)
+    if chosen.small:
+        return
+    if chosen.shapes:
+        shapes()
+    whole_answers(
+        [(100_000, 100_000), (1_000_000, 1_000_000), (5_000_000, 5_000_000)]
+        + ([(20_000_000, 10_000_000)] if chosen.large else [])
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""A dot plot of the blocks that two sequences have in common, as PNG or SVG."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.lcs.matching import Matching
+from streamer.errors import StreamerError, UsageError
+
+SUFFIXES = (".png", ".svg")
+MOST_LINES = 20_000
+"""Blocks up to which each is drawn as a line; beyond, pairs are counted in squares of PIXELS a
+side."""
+
+PIXELS = 1_000
+
+
+def check_plot(path: str) -> None:
+    """UsageError for a name that says no format; StreamerError where matplotlib is missing."""
+    if os.path.splitext(path)[1].lower() not in SUFFIXES:
+        message = f"{path}: a plot is written as {' or '.join(SUFFIXES)}; name it so"
+        raise UsageError(message)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        message = "plots need matplotlib: pip install 'kmer-streamer[plot]'"
+        raise StreamerError(message) from None
+
+
+def plot(path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.void]) -> None:
+    """Draw ``blocks`` (of ``Matching.blocks``) with the first sequence from left to right."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 8), layout="constrained")
+    axes = figure.add_subplot()
+    width, height = max(found.in_a.size, 1), max(found.in_b.size, 1)
+    if blocks.size <= MOST_LINES:
+        _lines(axes, blocks, max(width, height))
+    else:
+        counts = density(blocks, width, height)
+        axes.imshow(
+            np.ma.masked_equal(counts, 0), origin="lower", extent=(0, width, 0, height),
+            cmap="viridis_r", interpolation="nearest", aspect="auto",
+        )  # fmt: skip
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)
+    axes.set_xlabel(f"{names[0]} ({found.in_a.size:,})")
+    axes.set_ylabel(f"{names[1]} ({found.in_b.size:,})")
+    axes.set_title(
+        f"longest common subsequence: {len(found):,}\n"
+        f"identity {found.identity():.2%} of the longer, {found.column_identity():.2%} of columns"
+    )
+    figure.savefig(path, dpi=150)
+
+
+def _lines(axes: Any, blocks: NDArray[np.void], longest: int) -> None:
+    from matplotlib.collections import LineCollection
+
+    # a single pair must still be seen
+    least = longest / PIXELS
+    length = np.maximum(blocks["length"], least)
+    ends = np.stack(
+        [
+            np.stack([blocks["a_start"], blocks["b_start"]], axis=1),
+            np.stack([blocks["a_start"] + length, blocks["b_start"] + length], axis=1),
+        ],
+        axis=1,
+    )
+    lines: Any = LineCollection
+    axes.add_collection(lines(ends, linewidths=1.0, colors="#20508c"))
+
+
+def density(blocks: NDArray[np.void], width: int, height: int) -> NDArray[np.int64]:
+    """int64[PIXELS, PIXELS]: pairs in each square, the second sequence from row to row."""
+    counts = np.zeros((PIXELS, PIXELS), dtype=np.int64)
+    # a block is cut where it comes to the next square, so that long ones need no pair by pair
+    piece = max(1, min(width, height) // PIXELS)
+    pieces = -(-blocks["length"] // piece)
+    which = np.repeat(np.arange(blocks.size), pieces)
+    offset = (np.arange(which.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * piece
+    weight = np.minimum(piece, blocks["length"][which] - offset)
+    x = (blocks["a_start"][which] + offset) * PIXELS // width
+    y = (blocks["b_start"][which] + offset) * PIXELS // height
+    np.add.at(counts, (y, x), weight)
+    return counts

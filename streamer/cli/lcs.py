@@ -1,0 +1,306 @@
+"""``streamer lcs``: the longest common subsequence of two sequences (seed 004)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamer.cli.choices import (
+    DeviceChoice,
+    DeviceOption,
+    FormatChoice,
+    FormatOption,
+    OutputOption,
+    QuietOption,
+    ThreadsOption,
+)
+from streamer.cli.files import check_files
+from streamer.errors import DataError, StreamerError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from streamer.batch.lcs import Matching
+    from streamer.batch.sequences import Record
+
+COLUMNS = ("a", "b", "length_a", "length_b", "lcs")
+IDENTITY_COLUMNS = ("identity", "column_identity")
+LINE = 80
+"""Letters in a line of FASTA."""
+
+NO_QUALITY = 255
+"""Mapping quality of PAF that says none."""
+
+
+class LcsMethod(StrEnum):
+    """How it is found."""
+
+    ADAPTIVE = "adaptive"
+    SYSTOLIC = "systolic"
+    DIFF = "diff"
+    BIT_PARALLEL = "bit-parallel"
+    BLOCK_STEP = "block-step"
+    HIRSCHBERG = "hirschberg"
+    DP = "dp"
+
+
+def lcs(
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="FASTA, FASTQ or unaligned BAM with one record; - is standard input.",
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one, likewise.")],
+    sequence: Annotated[
+        str | None,
+        typer.Option("--sequence", metavar="FILE", help="Write one such subsequence as FASTA."),
+    ] = None,
+    length_only: Annotated[
+        bool, typer.Option("--length-only", help="Only the length, as without --sequence.")
+    ] = False,
+    blocks: Annotated[
+        str | None,
+        typer.Option(
+            "--blocks", metavar="FILE", help="Write the runs that follow each other in both as PAF."
+        ),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the blocks as a dot plot, PNG or SVG."),
+    ] = None,
+    identity: Annotated[
+        bool,
+        typer.Option(
+            "--identity",
+            help="Two columns more: lcs by the longer length, and by the columns of the alignment.",
+        ),
+    ] = False,
+    min_block: Annotated[
+        int, typer.Option("--min-block", min=1, help="Shortest run for --blocks and --plot.")
+    ] = 1,
+    text: Annotated[
+        bool, typer.Option("--text", help="Compare the bytes of any two files as they are.")
+    ] = False,
+    method: Annotated[
+        LcsMethod | None,
+        typer.Option(
+            "--method",
+            help="Default: adaptive. block-step needs CUDA, adaptive and systolic can use it.",
+            show_default=False,
+        ),
+    ] = None,
+    device: DeviceOption = DeviceChoice.AUTO,
+    threads: ThreadsOption = 0,
+    format_: FormatOption = FormatChoice.TSV,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Find the longest common subsequence of two sequences, exactly, in linear memory.
+
+    One row: the names, the lengths, the length in common. Ambiguity letters match nothing.
+    """
+    files = {"--sequence": sequence, "--blocks": blocks, "--plot": plot}
+    asked = [name for name, file in files.items() if file] + ["--identity"] * identity
+    if length_only and asked:
+        message = f"--length-only finds no subsequence, which {asked[0]} needs"
+        raise UsageError(message)
+    if a == b == "-":
+        message = "standard input (-) can be read only once"
+        raise UsageError(message)
+    check_files([a, b], [output, sequence, blocks, plot])
+    _all_different([output, sequence, blocks, plot])
+    if plot is not None:
+        from streamer.batch.lcs.picture import check_plot
+
+        check_plot(plot)
+
+    from streamer.batch.lcs import choose_method
+    from streamer.compiling import compile_notice
+    from streamer.output import RowWriter
+    from trie.parallel import usable_cores
+
+    choice = choose_method(method and method.value, device.value)
+    one, other = (_text(path) if text else _record(path) for path in (a, b))
+    with compile_notice(quiet=quiet):
+        if device is DeviceChoice.AUTO and not quiet:
+            typer.echo(f"streamer: {choice.line()}", err=True)
+        from streamer.batch.lcs.solve import length_of, matching_of
+        from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
+
+        symbols = TEXT_SYMBOLS if text else DNA_SYMBOLS
+        columns = [*COLUMNS, *(IDENTITY_COLUMNS if identity else ())]
+        with RowWriter(output, format_.value, columns) as writer:
+            cells = one.codes.size * other.codes.size
+            found: Matching | None = None
+            with _progress(cells if not asked else cells * 3 // 2, quiet) as on_cells:
+                if asked:
+                    found = matching_of(
+                        one.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells
+                    )
+                    length = len(found)
+                else:
+                    length = length_of(
+                        one.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells
+                    )
+            _write_row(writer, columns, one, other, length, found)
+        if found is not None:
+            _write_files(one, other, found, sequence, blocks, plot, min_block, text=text)
+
+
+def _all_different(outputs: list[str | None]) -> None:
+    """UsageError if two results would go into one file."""
+    import os
+
+    given = [os.path.realpath(path) for path in outputs if path]
+    for path in given:
+        if given.count(path) > 1:
+            message = f"{path}: is to be written twice"
+            raise UsageError(message)
+
+
+def _record(path: str) -> Record:
+    """The only record of a file; DataError if there is none, or another one."""
+    from streamer.batch.sequences import records
+    from streamer.sequence_files import shown_name
+
+    found = None
+    for record in records(path):
+        if found is not None:
+            problem = "a second record; one is compared, put it into a file of its own"
+            raise DataError(problem, file=shown_name(path), record=2, name=record.name)
+        found = record
+    if found is None:
+        problem = "holds no record; one is needed"
+        raise DataError(problem, file=shown_name(path))
+    return found
+
+
+def _text(path: str) -> Record:
+    """A whole file as it is, named by its path."""
+    import sys
+
+    import numpy as np
+
+    from streamer.batch.sequences import Record
+
+    if path == "-":
+        return Record(path, np.frombuffer(sys.stdin.buffer.read(), dtype=np.uint8))
+    with open(path, "rb") as file:
+        return Record(path, np.frombuffer(file.read(), dtype=np.uint8))
+
+
+class _progress:
+    """Cells of tables done, told from any thread, on a progress bar."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        from streamer.cli.progress import progress
+
+        self._bar = progress("comparing", total, quiet=quiet, unit="share")
+        self._lock = threading.Lock()
+        self._done = 0
+
+    def __enter__(self) -> Callable[[int], None]:
+        show = self._bar.__enter__()
+
+        def told(cells: int) -> None:
+            with self._lock:
+                self._done += cells
+                show(self._done)
+
+        return told
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.__exit__(*error)  # type: ignore[arg-type]
+
+
+def _write_row(
+    writer: object,
+    columns: list[str],
+    one: Record,
+    other: Record,
+    length: int,
+    found: Matching | None,
+) -> None:
+    import polars as pl
+
+    from streamer.output import RowWriter
+
+    assert isinstance(writer, RowWriter)
+    values = [one.name, other.name, one.codes.size, other.codes.size, length]
+    if found is not None and len(columns) > len(values):
+        values += [round(found.identity(), 6), round(found.column_identity(), 6)]
+    writer.write(pl.DataFrame({name: [value] for name, value in zip(columns, values, strict=True)}))
+
+
+def _write_files(
+    one: Record,
+    other: Record,
+    found: Matching,
+    sequence: str | None,
+    blocks: str | None,
+    plot: str | None,
+    min_block: int,
+    *,
+    text: bool,
+) -> None:
+    from streamer.batch.lcs import subsequence
+
+    try:
+        if sequence is not None:
+            letters = subsequence(one.codes, found, text=text)
+            with open(sequence, "wb") as file:
+                if text:
+                    file.write(letters)
+                else:
+                    file.write(f">lcs {one.name} {other.name} length={len(letters)}\n".encode())
+                    for first in range(0, len(letters), LINE):
+                        file.write(letters[first : first + LINE] + b"\n")
+        if blocks is not None or plot is not None:
+            runs = found.blocks()
+            runs = runs[runs["length"] >= min_block]
+        if blocks is not None:
+            _write_paf(blocks, one, other, runs)
+    except OSError as error:
+        message = f"{error.filename or sequence or blocks}: cannot write: {error.strerror}"
+        raise StreamerError(message) from error
+    if plot is not None:
+        from streamer.batch.lcs import picture
+
+        picture.plot(plot, found, (one.name, other.name), runs)
+
+
+def _write_paf(path: str, one: Record, other: Record, runs: NDArray[np.void]) -> None:
+    """A row of PAF for each run, A as the query; the CIGAR tag says that all of it is equal."""
+    import polars as pl
+
+    starts = {name: pl.Series(runs[name]) for name in ("a_start", "b_start", "length")}
+    length = starts["length"]
+    table = pl.DataFrame({"a_start": starts["a_start"]}).select(
+        pl.lit(one.name).alias("query"),
+        pl.lit(one.codes.size).alias("query_length"),
+        pl.col("a_start").alias("query_start"),
+        (starts["a_start"] + length).alias("query_end"),
+        pl.lit("+").alias("strand"),
+        pl.lit(other.name).alias("target"),
+        pl.lit(other.codes.size).alias("target_length"),
+        starts["b_start"].alias("target_start"),
+        (starts["b_start"] + length).alias("target_end"),
+        length.alias("matches"),
+        length.alias("columns"),
+        pl.lit(NO_QUALITY).alias("quality"),
+        pl.concat_str(pl.lit("cg:Z:"), length, pl.lit("=")).alias("cigar"),
+    )
+    with open(path, "wb") as file:
+        table.write_csv(file, include_header=False, separator="\t", quote_style="never")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("lcs")(lcs)
