@@ -125,6 +125,10 @@ class LtbBuffers:
             self._active = cuda.device_array(words, np.uint32)
         return self._active
 
+    def drop_active(self) -> None:
+        """Give the memory of the active bitmaps back."""
+        self._active = None
+
 
 def pack_symbols(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
     """The symbols of a chunk as the kernels read them, uint8[n]: code, and bit 3 a read's first.

@@ -22,11 +22,9 @@ from numpy.typing import NDArray
 from gpu.engine.budget import Budget
 from gpu.engine.errors import driver_errors_told
 from gpu.intrinsics import SIMULATED, cuda
-from gpu.kernels.ltb import FIRST_OF_READ
-from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch
+from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch, pack_symbols
 from trie.ltb import check_distance, overlap_of
 from trie.tree_bitmap import TreeBitmap
-from trie.windows import check_batch
 
 MAX_CHUNK = 1 << 25
 """Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the card, 0.3 pinned."""
@@ -83,6 +81,8 @@ class _Card:
             if self._source is not None:
                 self.budget.give(_tree_bytes(self._source))
             self.tree = self._source = None
+            for slot in self.slots:
+                slot.buffers.drop_active()
             self.budget.take(f"a dictionary of {tree.node_count} trie-nodes", _tree_bytes(tree))
             stream = self.slots[0].stream
             self.tree, self._source = DeviceLtb(tree, stream), tree
@@ -134,12 +134,9 @@ class LtbEngine:
         self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """Match and mismatch bitmaps of a batch of any size, as ``trie.ltb.approximate``."""
-        bases, offsets = check_batch(bases, offsets)
-        symbols = bases.copy()
-        starts = offsets[:-1]
-        symbols[starts[starts < bases.size]] |= np.uint8(FIRST_OF_READ)
-        matches = np.empty(bases.size, dtype=np.uint32)
-        mismatches = np.empty(bases.size, dtype=np.uint32)
+        symbols = pack_symbols(bases, offsets)
+        matches = np.empty(symbols.size, dtype=np.uint32)
+        mismatches = np.empty(symbols.size, dtype=np.uint32)
         with driver_errors_told():
             active = []
             for card in self._cards:
