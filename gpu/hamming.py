@@ -24,9 +24,6 @@ from trie.codes import GAP
 from trie.packed_counters import look_up_memory, shift_add_words
 from trie.parallel import run_all, split_range, usable_cores
 
-NO_SYMBOL = GAP + 1
-"""What patterns have in place of gap codes where kernels compare: it equals nothing."""
-
 _ID_MASK = (1 << 28) - 1
 
 CHUNKS = (1 << 10, 1 << 26)
@@ -39,7 +36,7 @@ TABLE_ENTRIES = 1 << 27
 """Entries of a result table at most: 512 MiB."""
 
 FIRST_CAPACITY = 1 << 22
-PIECE = 1 << 24
+PIECE = 1 << 25
 """Symbols that are sent at once."""
 
 LEAST_COPY = 1 << 18
@@ -81,8 +78,8 @@ class Text:
         self._stream = cuda.stream()
 
     def put(self, codes: NDArray[np.uint8]) -> tuple[Any, Any]:
-        """The codes as uint8, and as uint32 with up to three bytes of anything behind them."""
-        words = -(-codes.size // 4)
+        """The codes as uint8, and as uint32 with a word or two of anything behind them."""
+        words = -(-codes.size // 4) + 1
         if self._buffer is None or self._buffer.size < 4 * words:
             self._buffer = None  # before the new one is taken
             self._buffer = cuda.device_array(4 * words, np.uint8)
@@ -119,9 +116,7 @@ class BitSlicedRun:
         self.count, self.length = patterns.shape
         self.shape = bit_sliced.shape_for(self.length, k)
         self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_HITS // self.count))
-        self.patterns = cuda.to_device(
-            np.where(patterns < GAP, patterns, NO_SYMBOL).astype(np.uint8)
-        )
+        self.patterns = cuda.to_device(planes.packed(patterns))
         self.steps = cuda.to_device(bit_sliced.steps_of(patterns, self.shape))
         self.begins = cuda.to_device(bit_sliced.begins_of(patterns, k, self.shape))
         self.symbols_of_steps = -(-self.length // bit_sliced.STEP) * bit_sliced.STEP
@@ -161,7 +156,7 @@ class BitSlicedRun:
         """Queue the distances of the first ``hits`` hit words."""
         grid = min(BLOCKS, -(-hits // planes.THREADS))
         hamming.kernel("distance")[grid, planes.THREADS, stream](
-            codes, self.patterns, np.uint32(hits), self.found
+            codes, self.patterns, np.uint32(self.length), np.uint32(hits), self.found
         )
 
     def words(
@@ -170,7 +165,7 @@ class BitSlicedRun:
         """As ``CardEngine.words``; ids: in place in a hit word."""
         windows = stop - first
         symbols = windows + self.length - 1
-        one_by_one, by_four = self._text.put(codes[first : first + symbols])
+        _, by_four = self._text.put(codes[first : first + symbols])
         text = self.slice(by_four, symbols, windows)
         self.scan(text, windows)
         hits = int(self.counter.copy_to_host()[0])
@@ -180,7 +175,7 @@ class BitSlicedRun:
             self.scan(text, windows)
         if not hits:
             return []
-        self.distances(one_by_one, hits)
+        self.distances(by_four, hits)
         if self._host is None or self._host.size < hits:
             self._host = cuda.pinned_array(self.found.size, np.uint64)
         found = self.found[:hits].copy_to_host(self._host[:hits])
@@ -190,9 +185,9 @@ class BitSlicedRun:
 def in_order(
     words: NDArray[np.uint64], ids: NDArray[np.uint64], windows: int
 ) -> list[NDArray[np.uint64]]:
-    """Hit words with ids for the patterns' indices, in ascending parts.
+    """Hit words with ids for the patterns' indices, ascending.
 
-    Each part is a share of the windows, small enough to be sorted in a core's cache.
+    They are put into bins, shares of the windows small enough to be sorted in a core's cache.
     """
     cores = usable_cores()
     shares = max(1, min(windows, words.size >> 13))
@@ -214,10 +209,21 @@ def in_order(
         ],
         cores,
     )
-    edges = [0, *(stops[-1].tolist() if len(ranges) else [])]
-    parts = [out[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
-    run_all([partial(np.ndarray.sort, part) for part in parts], cores)
-    return parts
+    edges = np.concatenate([[0], stops[-1]]) if len(ranges) else np.zeros(1, np.int64)
+    run_all(
+        [
+            partial(_sort_bins, out, edges[a : b + 1].tolist())
+            for a, b in split_range(0, bins, cores)
+        ],
+        cores,
+    )
+    return [out]
+
+
+def _sort_bins(words: NDArray[np.uint64], edges: list[int]) -> None:
+    """Sort between one edge and the next; NumPy sorts without the GIL."""
+    for a, b in zip(edges[:-1], edges[1:], strict=True):
+        words[a:b].sort()
 
 
 @njit(cache=True, nogil=True)
@@ -246,7 +252,7 @@ class TableRun:
         self.count, self.length = patterns.shape
         self.k = np.uint32(k)
         self.chunk = max(1 << 10, min(CHUNKS[1], TABLE_ENTRIES // self.count))
-        self.plain = np.where(patterns < GAP, patterns, NO_SYMBOL).astype(np.uint8)
+        self.plain = np.where(patterns < GAP, patterns, planes.NO_SYMBOL).astype(np.uint8)
         self._text = Text()
         self._table: Any = None
         if method == "naive":

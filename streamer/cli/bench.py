@@ -155,11 +155,52 @@ def daemon(
     )
 
 
+def hamming(
+    symbols: Annotated[
+        int, typer.Option("--symbols", min=10_000, help="Characters of Table 1's text.")
+    ] = 10_280_000,
+    sets: Annotated[int, typer.Option("--sets", min=1, help="Sets of patterns of Table 1.")] = 10,
+    device: Annotated[
+        DeviceChoice, typer.Option("--device", help="cuda: the kernels, on a CUDA device.")
+    ] = DeviceChoice.CPU,
+) -> None:
+    """Search with k mismatches: seed 002's Tables 1-3, and hyperscan on the CPU.
+
+    --symbols below the paper's 10,280,000 makes the texts of all tables smaller.
+    """
+    from streamer.bench import hamming as search
+    from streamer.bench.table import machine_line, print_table
+    from streamer.compiling import compile_notice
+
+    on_card = device is DeviceChoice.CUDA
+    typer.echo(machine_line())
+    if on_card:
+        from streamer.devices import choose_device
+
+        choose_device("cuda", quiet=True)
+        from streamer.bench.cuda import device_line
+
+        typer.echo(device_line())
+    rate = search.card_rate if on_card else search.cpu_rate
+    methods = search.methods_of("cuda" if on_card else "cpu")
+    sizes = [max(1000, size * symbols // 10_280_000) for size in search.SIZES]
+    with compile_notice(quiet=False):
+        print_table("Table 1, characters a second", search.table_1(rate, methods, symbols, sets))
+        print_table("Table 2, 8 patterns of 9", search.table_2(rate, methods, sizes))
+        rows = search.table_3(rate, methods, sizes)
+        print_table("Table 3, 8 patterns of 12", rows)
+        naive, _ = search.naive_rate(sizes[-1])
+        print_table("Ratios of Table 3", search.ratios(rows, on_card, naive))
+        if not on_card:
+            print_table("Against hyperscan, one thread", search.peers(symbols))
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     benchmarks = typer.Typer(no_args_is_help=True)
     benchmarks.callback(help="How fast it is here, beside its peers in the same run.")(_group)
     benchmarks.command("exact")(exact)
+    benchmarks.command("hamming")(hamming)
     benchmarks.command("daemon")(daemon)
     benchmarks.command("ltb")(ltb)
     app.add_typer(benchmarks, name="bench")

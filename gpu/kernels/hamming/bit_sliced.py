@@ -19,8 +19,8 @@ is a hit. Eight patterns of 12: 8 x 3 x 8 = 192 operations and 96 loads for 32 w
 
 Hits are few, and in other words in every lane. So the words of a batch of patterns go to shared
 memory, a bit for each that is not zero stays in a register, and then each lane goes through its
-own: once to count, so that the warp can reserve room with one atomic addition, and once to write. A
-hit is a uint64 in global memory, in no order:
+own: once to count, so that the warp can reserve room with one atomic addition, and once to write, a
+hit of each lane at a time, side by side. A hit is a uint64 in global memory, in no order:
 
     63              36 35                       8 7      0
     [ start in chunk ] [ index of the pattern   ] [ zero ]
@@ -112,12 +112,11 @@ def _plane(value, plane):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _warp_prefix(value, lane):  # type: ignore[no-untyped-def]
-    """The sum of the uint32 values of the lanes up to this one."""
+def _warp_sum(value):  # type: ignore[no-untyped-def]
+    """The sum of the uint32 values of all lanes."""
     for step in (1, 2, 4, 8, 16):
-        before = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(value), step))
-        if lane >= np.uint32(step):
-            value = np.uint32(value + before)
+        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(value), step))
+        value = np.uint32(value + other)
     return value
 
 
@@ -138,7 +137,8 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
     """The kernel of one shape."""
     planes, threads, words = shape.planes, shape.threads, shape.words
     span = shape.span
-    row = span + shape.halo
+    halo = shape.halo
+    row = span + halo
     batch = BATCH
     all_rows = ROWS * row
     all_masks = batch * words * threads
@@ -158,25 +158,26 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
         masks = cuda.shared.array(all_masks, np.uint32)
         own = np.uint32(cuda.threadIdx.x)
         tile = np.uint32(cuda.blockIdx.x)
-        at = own
-        while at < np.uint32(row):
+        here = np.uint32(np.uint32(tile * np.uint32(span)) + own)
+        for i in range(words):
             for base in range(BASES):
-                to = np.uint32(np.uint32(base * row) + at)
-                if at < np.uint32(span):
-                    rows[to] = text[base, np.uint32(np.uint32(tile * np.uint32(span)) + at)]
-                else:
-                    here = np.uint32(
-                        np.uint32(tile * np.uint32(span)) + np.uint32(at - np.uint32(span))
-                    )
-                    after = text[base, np.uint32(here + np.uint32(span))]
-                    this = text[base, here]
-                    rows[to] = np.uint32(
-                        np.uint32(this >> np.uint32(1)) | np.uint32(after << np.uint32(31))
-                    )
-            rows[np.uint32(np.uint32(BASES * row) + at)] = np.uint32(0)
+                word = text[base, np.uint32(here + np.uint32(i * threads))]
+                rows[np.uint32(own + np.uint32(base * row + i * threads))] = word
+            rows[np.uint32(own + np.uint32(BASES * row + i * threads))] = np.uint32(0)
+        at = own
+        while at < np.uint32(halo):
+            here = np.uint32(np.uint32(tile * np.uint32(span)) + at)
+            for base in range(BASES):
+                this = text[base, here]
+                after = text[base, np.uint32(here + np.uint32(span))]
+                rows[np.uint32(at + np.uint32(base * row + span))] = np.uint32(
+                    np.uint32(this >> np.uint32(1)) | np.uint32(after << np.uint32(31))
+                )
+            rows[np.uint32(at + np.uint32(BASES * row + span))] = np.uint32(0)
             at = np.uint32(at + np.uint32(threads))
         cuda.syncthreads()
         lane = np.uint32(own & np.uint32(31))
+        lower = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
         lowest = np.uint32(np.uint32(cuda.blockIdx.y) * share)
         stop = min(np.uint32(lowest + share), count)
         origin = np.uint32(np.uint32(tile * np.uint32(span)) * np.uint32(32))
@@ -244,27 +245,32 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
                 left = np.uint32(left & np.uint32(left - np.uint32(1)))
                 hits = masks[np.uint32(np.uint32(bit * np.uint32(threads)) + own)]
                 tally = np.uint32(tally + np.uint32(cuda.popc(hits)))
-            upto = _warp_prefix(tally, lane)
+            tally = _warp_sum(tally)
             to = np.uint32(0)
-            if lane == np.uint32(31) and upto != np.uint32(0):
-                to = cuda.atomic.add(counter, 0, upto)
-            to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), 31))
-            to = np.uint32(to + np.uint32(upto - tally))
-            while some != np.uint32(0):
-                bit = _lowest(some)
-                some = np.uint32(some & np.uint32(some - np.uint32(1)))
-                hits = masks[np.uint32(np.uint32(bit * np.uint32(threads)) + own)]
-                word = np.uint32(np.uint32(bit % np.uint32(words)) * np.uint32(threads))
-                first = np.uint32(np.uint32(origin + own) + word)
-                p = np.uint32(np.uint32(pattern + np.uint32(bit // np.uint32(words))))
-                index = np.uint64(np.uint64(p) << np.uint64(8))
-                while hits != np.uint32(0):
-                    segment = _lowest(hits)
+            if lane == np.uint32(0) and tally != np.uint32(0):
+                to = cuda.atomic.add(counter, 0, tally)
+            to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), 0))
+            hits = np.uint32(0)
+            first = np.uint32(0)
+            index = np.uint64(0)
+            stop_at = np.uint32(to + tally)
+            while to < stop_at:
+                if hits == np.uint32(0) and some != np.uint32(0):
+                    bit = _lowest(some)
+                    some = np.uint32(some & np.uint32(some - np.uint32(1)))
+                    hits = masks[np.uint32(np.uint32(bit * np.uint32(threads)) + own)]
+                    word = np.uint32(np.uint32(bit % np.uint32(words)) * np.uint32(threads))
+                    first = np.uint32(np.uint32(origin + own) + word)
+                    p = np.uint32(pattern + np.uint32(bit // np.uint32(words)))
+                    index = np.uint64(np.uint64(p) << np.uint64(8))
+                writing = np.uint32(cuda.ballot_sync(ALL_LANES, hits != np.uint32(0)))
+                if hits != np.uint32(0):
+                    start = np.uint32(first + np.uint32(_lowest(hits) * np.uint32(span)))
                     hits = np.uint32(hits & np.uint32(hits - np.uint32(1)))
-                    start = np.uint32(first + np.uint32(segment * np.uint32(span)))
-                    if to < np.uint32(found.size):
-                        found[to] = np.uint64(np.uint64(np.uint64(start) << np.uint64(36)) | index)
-                    to = np.uint32(to + np.uint32(1))
+                    at = np.uint32(to + np.uint32(cuda.popc(np.uint32(writing & lower))))
+                    if at < np.uint32(found.size):
+                        found[at] = np.uint64(np.uint64(np.uint64(start) << np.uint64(36)) | index)
+                to = np.uint32(to + np.uint32(cuda.popc(writing)))
             pattern = np.uint32(pattern + within)
 
     return kernel

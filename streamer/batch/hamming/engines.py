@@ -80,7 +80,7 @@ class CpuEngine:
         buffers: list[NDArray[np.uint64]],
     ) -> list[NDArray[np.uint64]]:
         found: list[NDArray[np.uint64]] = []
-        needed = min((stop - first) * self._patterns, max(stop - first, LEAST_WORDS))
+        needed = min((stop - first) * self._patterns + 1, max(stop - first, LEAST_WORDS))
         while first < stop:
             if len(buffers) == len(found):
                 buffers.append(np.empty(needed, dtype=np.uint64))

@@ -25,6 +25,9 @@ from trie.vectors import WORDS
 FEW = 24
 """Patterns with hits in one block, up to which their words are looked at side by side."""
 
+DENSE = 10
+"""One window in so many matches: then no window is worth a branch."""
+
 
 VECTORS = 4
 """Vectors of a block."""
@@ -74,9 +77,11 @@ def emit(counters, ids, count, some, planes, begin, start, words, written):  # t
         at = (p * (planes + np.uint64(1)) + planes) * np.uint64(ROW)
         for w in range(np.uint64(ROW)):
             total += np.int64(popcount(counters[at + w]))
-    if written + total > words.size:
-        return -total
-    if patterns <= FEW:
+    if written + total >= words.size:  # one more is written where there is no branch
+        return -(total + 1)
+    if patterns <= FEW and total * DENSE > patterns * np.uint64(BLOCK):
+        _every_window(counters, ids, patterns, planes, begin, np.uint64(start), words, written)
+    elif patterns <= FEW:
         _side_by_side(
             counters,
             ids,
@@ -150,6 +155,23 @@ def _one_by_one(  # type: ignore[no-untyped-def]
                 words[to] = _hit(counters, at, bit, planes, begin, ids[p], window)
                 to += np.uint64(1)
             at += size
+
+
+@njit(cache=True, nogil=True)
+def _every_window(  # type: ignore[no-untyped-def]
+    counters, ids, patterns, planes, begin, start, words, to
+):  # fmt: skip
+    """Every window and pattern is written; what is no hit is written over by the next."""
+    size = (planes + np.uint64(1)) * np.uint64(ROW)
+    for place in range(np.uint64(ROW)):
+        word = planes * np.uint64(ROW) + _word_at(place)
+        for bit in range(np.uint64(64)):
+            window = start + np.uint64(64) * place + bit
+            at = word
+            for p in range(patterns):
+                words[to] = _hit(counters, at, bit, planes, begin, ids[p], window)
+                to += np.int64((counters[at] >> bit) & np.uint64(1))
+                at += size
 
 
 @njit(cache=True, nogil=True)
