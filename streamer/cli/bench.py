@@ -130,6 +130,41 @@ def ltb(
         print_table("Other dictionaries, bit-sliced", rows)
 
 
+def levenshtein(
+    device: Annotated[
+        DeviceChoice, typer.Option("--device", help="cuda: the kernels, on a CUDA device.")
+    ] = DeviceChoice.CPU,
+    bases: Annotated[
+        int, typer.Option("--bases", min=1_000, help="Of the text; on CUDA 16 times as many.")
+    ] = 4_000_000,
+    kmers: Annotated[
+        int, typer.Option("--kmers", min=100, help="In the dictionary that grows.")
+    ] = 1_000_000,
+) -> None:
+    """The full Levenshtein distance to dictionaries, sassy in the same run, and growing.
+
+    Random k-mers and text, one strand, k-mers and starts of the hits included.
+    """
+    from streamer.bench import levenshtein as near
+    from streamer.bench.table import machine_line, print_table
+    from streamer.compiling import compile_notice
+
+    typer.echo(machine_line())
+    with compile_notice(quiet=False):
+        if device is DeviceChoice.CUDA:
+            from streamer.devices import choose_device
+
+            choose_device("cuda", quiet=True)
+            from streamer.bench.cuda import device_line
+
+            typer.echo(device_line())
+            print_table("Dictionaries, data on the card", near.on_card(16 * bases))
+            return
+        print_table("Against sassy, one thread", near.against_sassy(bases))
+        print_table("Dictionaries, one thread", near.dictionaries(bases))
+        print_table("Growing", near.growth(kmers))
+
+
 def daemon(
     device: Annotated[
         DeviceChoice, typer.Option("--device", help="Where the daemon matches.")
@@ -203,6 +238,7 @@ def register(app: typer.Typer) -> None:
     benchmarks.command("hamming")(hamming)
     benchmarks.command("daemon")(daemon)
     benchmarks.command("ltb")(ltb)
+    benchmarks.command("levenshtein")(levenshtein)
     app.add_typer(benchmarks, name="bench")
 
 

@@ -67,6 +67,10 @@ class LevenshteinSolver:
         if options.device == "cuda" and options.method != "lanes":
             self._start_engine()
 
+    def sizes(self) -> list[int]:
+        """The stored k-mers of each set."""
+        return [held.codes.size for held in self._sets]
+
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known."""
         codes = np.unique(codes)
