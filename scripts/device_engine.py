@@ -115,7 +115,7 @@ def check(ks=(1, 2, 3, 7, 12, 13, 15, 16, 21, 30, 31), total=120_000):
 def check_data(folder):
     from streamer.sequence_files import read_batches
 
-    for path in sorted(Path(folder).glob("*.gz")):
+    for path in sorted(Path(folder).glob("*.f[aq].gz")):
         begin = time.perf_counter()
         batches = list(read_batches([str(path)]))
         k = 21 if sum(batch.bases.size for batch in batches) > 10_000 else 11
@@ -194,7 +194,7 @@ def main(arguments):
             elif job == "daemon":
                 from streamer.bench.daemon import daemon
 
-                sizes = (1 << 20, 1 << 22)
+                sizes = (1 << 20, 1 << 20, 1 << 22)  # the first also warms the machine's memory
                 table(daemon(device="cuda", bases=1 << 32, batch_bytes=sizes, transports=("tcp",)))
             elif job == "timeline":
                 trace(jobs.pop(0))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import InvalidBaseError, encode, shown_byte
+from trie.parallel import run_all
 
 
 class BadReadError(ValueError):
@@ -47,10 +50,14 @@ class ReadBatch:
         names: Sequence[str],
         offsets: NDArray[np.int64],
         letters: bytes | memoryview | NDArray[np.uint8],
+        room: NDArray[np.uint8] | None = None,
     ) -> ReadBatch:
-        """Encode the joined letters of the reads; BadReadError names the first bad read."""
+        """Encode the joined letters of the reads; BadReadError names the first bad read.
+
+        room: memory (uint8) for the codes, used if they fit.
+        """
         try:
-            bases = encode(letters)
+            bases = encode(letters, room)
         except InvalidBaseError as error:
             index = int(np.searchsorted(offsets, error.position, side="right")) - 1
             raise BadReadError(index, error.position - int(offsets[index]), error.byte) from None
@@ -64,16 +71,17 @@ class ReadBatch:
         )
 
 
-def joined_batches(batches: Sequence[ReadBatch], room: NDArray[np.uint8]) -> ReadBatch:
-    """The reads of all batches as one batch, in ``room`` (uint8) if they fit."""
-    starts = np.cumsum([0, *(batch.bases.size for batch in batches)])
-    total = int(starts[-1])
-    bases = np.concatenate(
-        [batch.bases for batch in batches],
-        out=room[:total] if total <= room.size else np.empty(total, dtype=np.uint8),
-    )
+def joined_batches(
+    batches: Sequence[ReadBatch], room: NDArray[np.uint8], threads: int = 1
+) -> ReadBatch:
+    """The reads of all batches as one batch without names, in ``room`` (uint8) if they fit."""
+    starts = np.cumsum([0, *(batch.bases.size for batch in batches)]).tolist()
+    total = starts[-1]
+    bases = room[:total] if total <= room.size else np.empty(total, dtype=np.uint8)
+    parts = [bases[a:b] for a, b in pairwise(starts)]
+    run_all([partial(np.copyto, p, b.bases) for p, b in zip(parts, batches, strict=True)], threads)
     offsets = [b.offsets[:-1] + start for b, start in zip(batches, starts, strict=False)]
-    names = [name for batch in batches for name in batch.names]
+    names = [""] * sum(len(batch) for batch in batches)
     return ReadBatch(names, np.append(np.concatenate(offsets), total), bases)
 
 

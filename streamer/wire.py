@@ -173,8 +173,13 @@ def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:
     return [msgpack.packb(names), raw(offsets_of(sequences)), b"".join(sequences)]
 
 
-def decode_batch(header: Header, frames: Sequence[Buffer]) -> tuple[ReadBatch, bytes]:
-    """The reads of a batch message, and its names as a msgpack array. WireError for any fault."""
+def decode_batch(
+    header: Header, frames: Sequence[Buffer], room: NDArray[np.uint8] | None = None
+) -> tuple[ReadBatch, bytes]:
+    """The reads of a batch message, and its names as a msgpack array. WireError for any fault.
+
+    room: memory (uint8) for the base codes, used if they fit.
+    """
     given = integer(header, "checksum")
     if given != (found := checksum(frames)):
         problem = f"checksum {given:#010x} in the header, {found:#010x} over the frames"
@@ -192,7 +197,7 @@ def decode_batch(header: Header, frames: Sequence[Buffer]) -> tuple[ReadBatch, b
         problem = f"read {index + 1}: its name holds control characters"
         raise WireError(Reason.MALFORMED, problem, index=index)
     try:
-        batch = ReadBatch.from_letters(names, offsets, letters)
+        batch = ReadBatch.from_letters(names, offsets, letters, room)
     except BadReadError as error:
         name = names[error.index]
         problem = f"read {error.index + 1} ({name}), position {error.position + 1}: {error}"

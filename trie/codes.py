@@ -105,13 +105,18 @@ def as_letters(
     return np.frombuffer(sequence, dtype=np.uint8)
 
 
-def encode(sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Base codes (uint8, same length) of the letters of a sequence.
+def encode(
+    sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8],
+    out: NDArray[np.uint8] | None = None,
+) -> NDArray[np.uint8]:
+    """Base codes (uint8, same length) of the letters of a sequence, in ``out`` if they fit.
 
     Raises InvalidBaseError at the first byte that is no base and no ambiguity letter.
     """
     letters = as_letters(sequence)
-    codes = np.empty(letters.size, dtype=np.uint8)
+    if out is None or out.size < letters.size:
+        out = np.empty(letters.size, dtype=np.uint8)
+    codes = out[: letters.size]
     words = codes[: codes.size // 8 * 8].view(np.uint64)
     if _encode(letters, LETTER_TO_CODE, codes, words) > 7:
         position = int(np.argmax(codes == INVALID))

@@ -16,8 +16,9 @@ from streamer.daemon.publish import Publication
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
 from streamer.wire import BATCH_TOPICS, PROTOCOL, TOPICS, Buffer, Header, encode_feed, encode_notice
 
-# a plain number: pyzmq combines the flags of every frame, which takes long for an enumeration
+# plain numbers: pyzmq's enumerations take long to combine, once a frame
 _NOBLOCK = int(zmq.NOBLOCK)
+_MORE = _NOBLOCK | int(zmq.SNDMORE)
 # subscribers send nothing but the names of topics
 _MAX_SUBSCRIPTION = 1024
 # the size of a message that the first high-water mark is reckoned with
@@ -178,6 +179,8 @@ class Feed(InboxWorker):
 
     def _send(self, socket: zmq.Socket[bytes], frames: list[Buffer]) -> None:
         # a socket of many subscribers never blocks: what one of them has no room for, it misses
-        socket.send_multipart(frames, _NOBLOCK, copy=False)
+        for frame in frames[:-1]:
+            socket.send(frame, _MORE, copy=False)
+        socket.send(frames[-1], _NOBLOCK, copy=False)
         if self._high_water.count(sum(map(len, frames))):
             socket.setsockopt(zmq.SNDHWM, self._high_water.messages)

@@ -204,7 +204,7 @@ class Matcher:
         """As ``match`` of one after the other; against a fixed dictionary all of them at once."""
         if len(batches) == 1 or self._growing or self._approximate is not None:
             return [self.match(batch) for batch in batches]
-        together = joined_batches(batches, self._room)
+        together = joined_batches(batches, self._room, self._threads)
         if together.bases.size > self._room.size:
             self._room = together.bases
         result = self.match(together)
