@@ -22,7 +22,6 @@ Numbers = NDArray[np.int64]
 TALL_FROM = 12_000_000
 """Rows from which strips of 8 words a lane fill the card too, and need fewer operations a cell."""
 
-PADDING = None
 WARPS_PER_MULTIPROCESSOR = 32
 """More than fit find nothing left to take and end."""
 
@@ -87,8 +86,7 @@ class Card:
             self._b, cuda.to_device(stretches), self._symbols, columns.view(np.uint32), given
         )
         grid = min(self._blocks, -(-len(tickets) // self.shape.warps))
-        padding = PADDING if PADDING is not None else 0
-        _kernel("systolic", self.shape)[grid, 32 * self.shape.warps, 0, padding](
+        _kernel("systolic", self.shape)[grid, 32 * self.shape.warps](
             self._planes, self._symbols, columns, cuda.to_device(fields), cuda.to_device(tickets),
             cuda.to_device(np.zeros(1, dtype=np.uint32)), given, self._pool,
         )  # fmt: skip

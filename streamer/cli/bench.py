@@ -230,6 +230,124 @@ def hamming(
             print_table("Against hyperscan, one thread", search.peers(symbols))
 
 
+def lcs(
+    device: Annotated[
+        DeviceChoice,
+        typer.Option("--device", help="cuda: the seed's figures at full size, on a CUDA device."),
+    ] = DeviceChoice.CPU,
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            "--scale",
+            min=0.0001,
+            max=1,
+            help="The seed's lengths (5-20 M x 1-10 M) times this; 0.01 on the CPU, 1 on CUDA.",
+            show_default=False,
+        ),
+    ] = None,
+    size: Annotated[
+        int, typer.Option("--size", min=1_000, help="Longest sequences for rapidfuzz's table.")
+    ] = 100_000,
+) -> None:
+    """The longest common subsequence: seed 004's Fig. 4-7 and Table 1, and rapidfuzz.
+
+    Random bases. The methods in one run: length alone, subsequence, similar genomes.
+    """
+    from streamer.bench import lcs as common
+    from streamer.bench.table import machine_line, print_table
+    from streamer.compiling import compile_notice
+    from streamer.devices import choose_device
+    from trie.parallel import usable_cores
+
+    on = choose_device(device.value, quiet=False)
+    part = scale or (1.0 if on == "cuda" else 0.01)
+    threads = usable_cores()
+    typer.echo(machine_line())
+    with compile_notice(quiet=False):
+        sizes = sorted({size // 100, size // 10, size} - {0})
+        print_table("Length alone, n x n", common.lengths(sizes, threads))
+        print_table("One subsequence, n x n", common.sequences((size // 10, size // 2), threads))
+        print_table("Similar genomes, one thread", common.similar(50 * size))
+        rows = common.figures(part, on, threads)
+        print_table(f"Fig. 4-7, lengths x {part:g}: seconds of the full LCS", rows)
+        print_table(f"Table 1, lengths x {part:g}", common.table_1(part, on, threads))
+
+
+class PrimerSection(StrEnum):
+    """A part of the primer benchmark."""
+
+    METHODS = "methods"
+    SCALING = "scaling"
+    FILTER = "filter"
+    PREFETCH = "prefetch"
+    BLOCKS = "blocks"
+    GROWING = "growing"
+
+
+def primer(
+    section: Annotated[
+        list[PrimerSection] | None,
+        typer.Option("--section", help="Only this part; may be given again. Default: all."),
+    ] = None,
+    device: Annotated[
+        DeviceChoice,
+        typer.Option("--device", help="cuda: the seed's kernels and the default on a card."),
+    ] = DeviceChoice.CPU,
+    starts: Annotated[
+        int, typer.Option("--starts", min=1, help="Starts that slow methods are measured on.")
+    ] = 0,
+    size: Annotated[
+        tuple[int, int, int] | None,
+        typer.Option("--size", metavar="ALPHA BETA K", help="Lengths and k.", show_default=False),
+    ] = None,
+) -> None:
+    """The primer problem: Tables 1-5, Figures 5, 7, 9 and 10 of the seed again, ratios beside its.
+
+    Slow methods are measured on some starts. Tables go to standard output.
+    """
+    from streamer.bench import primer as parts
+    from streamer.bench.table import machine_line, print_table
+    from streamer.compiling import compile_notice
+
+    at = size or parts.SIZE
+    card = device is DeviceChoice.CUDA
+    if card:
+        from streamer.devices import choose_device
+
+        choose_device("cuda", quiet=True)
+        number = starts or 528
+        runs: dict[PrimerSection, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
+            PrimerSection.METHODS: (
+                "Methods (Table 3, Fig. 7)", lambda: parts.on_card(at, number)
+            ),
+            PrimerSection.PREFETCH: (
+                "Speculative prefetch (Table 4)",
+                lambda: parts.prefetch(size or parts.TABLE_4, number),
+            ),
+            PrimerSection.BLOCKS: (
+                "Threads a block (Fig. 9)", lambda: parts.block_sizes(size or parts.TABLE_5, number)
+            ),
+        }  # fmt: skip
+    else:
+        number = starts or 16
+        runs = {
+            PrimerSection.METHODS: (
+                "Methods (Tables 1, 2)", lambda: parts.on_cores(at, number)
+            ),
+            PrimerSection.SCALING: ("By threads (Fig. 5)", lambda: parts.scaling(at, number)),
+            PrimerSection.FILTER: ("Filter for small k", parts.filtered),
+        }  # fmt: skip
+    sizes = (size,) if size else (parts.SIZE, parts.TABLE_5, parts.TABLE_4)
+    runs[PrimerSection.GROWING] = (
+        "Sizes (Fig. 10, Table 5)", lambda: parts.growing(device.value, sizes)
+    )  # fmt: skip
+    typer.echo(machine_line())
+    with compile_notice(quiet=False):
+        for part, (title, run) in runs.items():
+            if section is None or part in section:
+                print_table(title, run())
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     benchmarks = typer.Typer(no_args_is_help=True)
@@ -238,6 +356,8 @@ def register(app: typer.Typer) -> None:
     benchmarks.command("hamming")(hamming)
     benchmarks.command("daemon")(daemon)
     benchmarks.command("ltb")(ltb)
+    benchmarks.command("lcs")(lcs)
+    benchmarks.command("primer")(primer)
     benchmarks.command("levenshtein")(levenshtein)
     app.add_typer(benchmarks, name="bench")
 

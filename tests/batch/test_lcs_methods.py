@@ -22,6 +22,7 @@ def small_tables(monkeypatch):
     from streamer.batch.lcs import division, solve, waves
 
     monkeypatch.setattr(solve, "LEAF_CELLS", 2_000)
+    monkeypatch.setattr(solve, "BOTH_FROM", 10_000)
     monkeypatch.setattr(division, "SHORTEST_MARK", 2)
     monkeypatch.setattr(waves, "CUT_FROM", 40_000)
 

@@ -113,7 +113,7 @@ def test_cuts(rows):
 
 
 PAIRS = placement.share(
-    list(oracle.pairs(50, (90, 400, 1_100), 8))
+    list(oracle.pairs(50, (90, 310, 1_100), 6))
     if SIMULATED
     else list(oracle.pairs(50, (*oracle.LENGTHS, *oracle.LONG, 9_000), 64))
 )
@@ -130,8 +130,8 @@ def test_whole_answers(method, monkeypatch):
     monkeypatch.setattr(division, "SHORTEST_MARK", 8)
     if SIMULATED:
         monkeypatch.setattr(lcs, "choose", lambda *_: choice.Choice(method, "cuda"))
-    for number, (a, b) in enumerate(PAIRS):
-        if SIMULATED and method != "block-step" and number % 2:
+    for a, b in PAIRS:
+        if SIMULATED and (len(a) > 500 or len(b) > 500) == (method == "block-step"):
             continue
         want = oracle.length(oracle.plain(a), oracle.plain(b))
         case = (method, a[:100], b[:100])
@@ -148,7 +148,7 @@ def test_a_step_is_the_bit_vectors_of_listing_4():
     """Carries that run through all words of a lane, in and out."""
     if not SIMULATED:
         pytest.skip("a step alone runs in the simulator; on a card it is part of every pass")
-    from gpu.kernels.lcs.words import matches_of, step
+    from gpu.kernels.lcs.words import step
 
     rng = np.random.default_rng(60)
     for words in (1, 2, 4, 8):
@@ -157,8 +157,7 @@ def test_a_step_is_the_bit_vectors_of_listing_4():
         for symbols in (0x00000000, 0x02010001, 0x01020102):
             v = tuple(rng.integers(0, 2**32, words, dtype=np.uint32))
             carries = np.uint32(rng.integers(0, 2**32, dtype=np.uint32))
-            matches = matches_of(words)(table, symbols, 4 * min(words, 4))
-            got = step(words)(carries, matches, v)
+            got = step(words)(table, symbols, 4 * min(words, 4), carries, v)
             whole = sum(int(x) << (32 * i) for i, x in enumerate(v))
             out = 0
             for column in range(4):

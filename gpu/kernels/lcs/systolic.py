@@ -33,21 +33,10 @@ import numpy as np
 from numba.core import types
 
 from gpu.intrinsics import ALL_LANES, as_signed, cuda, device_function, load_pair
-from gpu.kernels.lcs.words import (
-    address_of,
-    group_words,
-    matches_of,
-    read_cell,
-    rows_of,
-    step,
-    write_cell,
-)
+from gpu.kernels.lcs.words import address_of, group_words, read_cell, rows_of, step, write_cell
 
 STRETCHES = 4
 """The most stretches of columns in a pass."""
-
-SLACK = 1
-"""Cells by which a strip lets the one above it be ahead when it begins a stretch."""
 
 # fields of a pass
 ROW, ROWS, CELL, AT, STRIDE, BACKWARD = range(6)
@@ -97,7 +86,6 @@ def systolic(shape: Shape) -> Callable[..., None]:
     group = group_words(words)
     table_words = shape.table_words
     four_columns = step(words)
-    load = matches_of(words)
     ones = (np.uint32(0xFFFFFFFF),) * words
     size = warps * table_words
     strip_words = np.int64(32 * words)
@@ -134,23 +122,16 @@ def systolic(shape: Shape) -> Callable[..., None]:
 
     @device_function
     def advance(  # type: ignore[no-untyped-def]
-        table, lane, address, new, entering, held, matches, leaving, gathered, v
+        table, lane, address, new, entering, held, leaving, gathered, v
     ):
-        """One step of the warp; the match words of the next one are asked for before.
-
-        held: the symbols of this step's columns, matches: their match words. new: lane 0's symbols
-        of the next step. Back come both for the next step, the carries out of this one and of the
-        last 8, the words.
-        """
+        """One step of the warp: (symbols, carries out, the last 8 steps' carries out, words)."""
         above = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(shifted(leaving, 28)), 1))
         held = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(held), 1))
         if lane == 0:
             above = entering
             held = new
-        ahead = load(table, held, address)
-        after = four_columns(above, matches, v)
-        gathered = np.uint32(shifted(gathered, 4) | after[0])
-        return held, ahead, after[0], gathered, after[1:]
+        after = four_columns(table, held, address, above, v)
+        return held, after[0], np.uint32(shifted(gathered, 4) | after[0]), after[1:]
 
     def systolic(  # type: ignore[no-untyped-def]
         planes, symbols, columns, passes, tickets, taken, cells, pool
@@ -179,20 +160,12 @@ def systolic(shape: Shape) -> Callable[..., None]:
                 count = passes[which, STRETCH + stretch]
                 if count == 0:
                     continue
+                held = np.uint32(nothing)
                 leaving = np.uint32(0)
                 gathered = np.uint32(0)
-                # a start so far behind that what comes next has mostly come when it is asked for
-                slack = cell + min(np.int64(SLACK), count - 1)
-                given = read_cell(cells, slack)
-                while cuda.any_sync(ALL_LANES, np.int64(given >> np.uint64(32)) != strip):
-                    given = read_cell(cells, slack)
                 given = read_cell(cells, cell)
                 now_a, now_b = load_pair(columns, 2 * cell)
                 now_c, now_d = load_pair(columns, 2 * cell + 1)
-                held = np.uint32(nothing)
-                if lane == 0:
-                    held = low(now_a)
-                matches = load(table, held, address)
                 # four more, in which lane 0 finds nothing, until the last lane has done
                 for at in range(count + 4):
                     entering = np.uint32(0)
@@ -206,33 +179,33 @@ def systolic(shape: Shape) -> Callable[..., None]:
                         next_a, next_b = load_pair(columns, 2 * (cell + at + 1))
                         next_c, next_d = load_pair(columns, 2 * (cell + at + 1) + 1)
                     # no loop: nothing is to be chosen while it runs
-                    held, matches, leaving, gathered, v = advance(
-                        table, lane, address, high(now_a), entering, held, matches,
-                        leaving, gathered, v,
+                    held, leaving, gathered, v = advance(
+                        table, lane, address, low(now_a), entering, held, leaving,
+                        gathered, v,
                     )  # fmt: skip
-                    held, matches, leaving, gathered, v = advance(
-                        table, lane, address, low(now_b), shifted(entering, 4), held, matches,
-                        leaving, gathered, v,
+                    held, leaving, gathered, v = advance(
+                        table, lane, address, high(now_a), shifted(entering, 4), held, leaving,
+                        gathered, v,
                     )  # fmt: skip
-                    held, matches, leaving, gathered, v = advance(
-                        table, lane, address, high(now_b), shifted(entering, 8), held, matches,
-                        leaving, gathered, v,
+                    held, leaving, gathered, v = advance(
+                        table, lane, address, low(now_b), shifted(entering, 8), held, leaving,
+                        gathered, v,
                     )  # fmt: skip
-                    held, matches, leaving, gathered, v = advance(
-                        table, lane, address, low(now_c), shifted(entering, 12), held, matches,
-                        leaving, gathered, v,
+                    held, leaving, gathered, v = advance(
+                        table, lane, address, high(now_b), shifted(entering, 12), held, leaving,
+                        gathered, v,
                     )  # fmt: skip
-                    held, matches, leaving, gathered, v = advance(
-                        table, lane, address, high(now_c), shifted(entering, 16), held, matches,
-                        leaving, gathered, v,
+                    held, leaving, gathered, v = advance(
+                        table, lane, address, low(now_c), shifted(entering, 16), held, leaving,
+                        gathered, v,
                     )  # fmt: skip
-                    held, matches, leaving, gathered, v = advance(
-                        table, lane, address, low(now_d), shifted(entering, 20), held, matches,
-                        leaving, gathered, v,
+                    held, leaving, gathered, v = advance(
+                        table, lane, address, high(now_c), shifted(entering, 20), held, leaving,
+                        gathered, v,
                     )  # fmt: skip
-                    held, matches, leaving, gathered, v = advance(
-                        table, lane, address, high(now_d), shifted(entering, 24), held, matches,
-                        leaving, gathered, v,
+                    held, leaving, gathered, v = advance(
+                        table, lane, address, low(now_d), shifted(entering, 24), held, leaving,
+                        gathered, v,
                     )  # fmt: skip
                     # lane 31 is 31 steps behind: now it has done 8 of a cell
                     if lane == 31 and at >= 4:
@@ -241,12 +214,11 @@ def systolic(shape: Shape) -> Callable[..., None]:
                             cell + at - 4,
                             (np.uint64(strip + 1) << np.uint64(32)) | np.uint64(gathered),
                         )
-                    held, matches, leaving, gathered, v = advance(
-                        table, lane, address, low(next_a), shifted(entering, 28), held, matches,
-                        leaving, gathered, v,
+                    held, leaving, gathered, v = advance(
+                        table, lane, address, high(now_d), shifted(entering, 28), held, leaving,
+                        gathered, v,
                     )  # fmt: skip
-                    now_b, now_c, now_d = next_b, next_c, next_d
-                    now_a = next_a
+                    now_a, now_b, now_c, now_d = next_a, next_b, next_c, next_d
                 cell += count
                 stride = passes[which, STRIDE]
                 out = passes[which, AT] + stretch * stride

@@ -38,94 +38,56 @@ def group_words(words: int) -> int:
     return min(words, 4)
 
 
-def load_assembly(words: int) -> str:
-    """The PTX of ``matches_of``: the match words of four columns; then symbols, address."""
+def step_assembly(words: int) -> str:
+    """The PTX of ``step``: $0 carries out, then the words; symbols, address, carries in, the
+    words."""
     group = group_words(words)
-    count = COLUMNS * words
-    symbols, address = f"${count}", f"${count + 1}"
-    lines = [".reg .b32 t;"]
+    new = [f"${1 + i}" for i in range(words)]
+    symbols, address, carries = (f"${words + 1 + i}" for i in range(3))
+    old = [f"${words + 4 + i}" for i in range(words)]
+    matches = [f"m{i}" for i in range(words)]
+    lines = [f".reg .b32 x, t, {', '.join(f'u{i}, s{i}, m{i}' for i in range(words))};"]
+    lines += [f"mov.b32 x, {carries};", "mov.b32 $0, 0;"]
     for column in range(COLUMNS):
+        v = old if column == 0 else new
         lines += [
             f"prmt.b32 t, {symbols}, 0, {0x4440 + column:#x};",
             f"mad.lo.u32 t, t, {128 * words}, {address};",
         ]
         for first in range(0, words, group):
-            named = ", ".join(f"${column * words + first + i}" for i in range(group))
-            target = named if group == 1 else f"{{{named}}}"
+            named = ", ".join(matches[first : first + group])
             vector = {1: "", 2: ".v2", 4: ".v4"}[group]
+            target = named if group == 1 else f"{{{named}}}"
             lines.append(f"ld.shared{vector}.u32 {target}, [t+{128 * first}];")
-    return "{ " + " ".join(lines) + " }"
-
-
-def step_assembly(words: int) -> str:
-    """The PTX of ``step``: $0 carries out, then the words; carries in, match words, the words."""
-    new = [f"${1 + i}" for i in range(words)]
-    carries = f"${words + 1}"
-    matches = [f"${words + 2 + i}" for i in range(COLUMNS * words)]
-    old = [f"${words + 2 + COLUMNS * words + i}" for i in range(words)]
-    lines = [f".reg .b32 x, {', '.join(f'u{i}, s{i}' for i in range(words))};"]
-    lines += [f"mov.b32 x, {carries};", "mov.b32 $0, 0;"]
-    for column in range(COLUMNS):
-        v = old if column == 0 else new
-        m = matches[column * words : (column + 1) * words]
-        lines += [f"and.b32 u{i}, {v[i]}, {m[i]};" for i in range(words)]
+        lines += [f"and.b32 u{i}, {v[i]}, m{i};" for i in range(words)]
         lines.append("add.cc.u32 x, x, x;")
         lines += [f"addc.cc.u32 s{i}, {v[i]}, u{i};" for i in range(words)]
         lines.append("addc.u32 $0, $0, $0;")
-        lines += [f"lop3.b32 {new[i]}, s{i}, {v[i]}, {m[i]}, 0xF4;" for i in range(words)]
+        lines += [f"lop3.b32 {new[i]}, s{i}, {v[i]}, m{i}, 0xF4;" for i in range(words)]
     return "{ " + " ".join(lines) + " }"
-
-
-@cache
-def matches_of(words: int) -> Any:
-    """matches_of(table, symbols, address): the match words of four columns, a tuple of 4 W uint32.
-
-    table: the match words in shared memory (only the simulator looks at it); address:
-    ``address_of`` the lane's words of symbol 0.
-    """
-    if SIMULATED:
-
-        def simulated(table: Any, symbols: Any, address: Any) -> Any:
-            at = [
-                int(address) // 4 + 32 * words * (int(symbols) >> (8 * column) & 255)
-                for column in range(COLUMNS)
-            ]
-            return tuple(table[x + 32 * (i // 4 * 4) + i % 4] for x in at for i in range(words))
-
-        return simulated
-    # volatile: it reads shared memory, which the compiler does not see
-    assembled = instruction(
-        load_assembly(words),
-        ("u32",) * (COLUMNS * words),
-        ("u32", "u32"),
-        lambda *_: None,
-        volatile=True,
-    )
-
-    @device_function
-    def matches_of(table, symbols, address):  # type: ignore[no-untyped-def]
-        return assembled(symbols, address)
-
-    return matches_of
 
 
 @cache
 def step(words: int) -> Any:
-    """step(carries, matches, v) -> (carries out, v...): four columns of W words.
+    """step(table, symbols, address, carries, v) -> (carries out, v...): four columns of W words.
 
-    carries: bit 31 enters at the first column, ..., bit 28 at the fourth; those that leave come
-    back in bits 3 to 0. matches: as ``matches_of`` gives them. v: a tuple of W uint32, 0 where the
-    length grows.
+    table: the match words in shared memory (only the simulator looks at it). address:
+    ``address_of`` the lane's words of symbol 0. carries: bit 31 enters at the first column, ...,
+    bit 28 at the fourth; those that leave come back in bits 3 to 0. v: a tuple of W uint32, 0 where
+    the length grows.
     """
     if SIMULATED:
 
-        def simulated(carries: Any, matches: Any, v: Any) -> Any:
+        def simulated(table: Any, symbols: Any, address: Any, carries: Any, v: Any) -> Any:
             ones = (1 << (32 * words)) - 1
             whole = sum(int(word) << (32 * i) for i, word in enumerate(v))
             out = 0
             for column in range(COLUMNS):
-                of_column = matches[column * words : (column + 1) * words]
-                m = sum(int(word) << (32 * i) for i, word in enumerate(of_column))
+                symbol = int(symbols) >> (8 * column) & 255
+                at = int(address) // 4 + 32 * words * symbol
+                m = sum(
+                    int(table[at + 32 * (i // 4 * 4) + i % 4]) << (32 * i) for i in range(words)
+                )
                 total = whole + (whole & m) + (int(carries) >> (31 - column) & 1)
                 out = out << 1 | total >> (32 * words)
                 whole = (total | (whole & ~m)) & ones
@@ -135,16 +97,18 @@ def step(words: int) -> Any:
             )
 
         return simulated
+    # volatile: it reads shared memory, which the compiler does not see
     assembled = instruction(
         step_assembly(words),
         ("u32",) * (words + 1),
-        ("u32",) * (1 + (COLUMNS + 1) * words),
+        ("u32",) * (words + 3),
         lambda *_: None,
+        volatile=True,
     )
 
     @device_function
-    def step(carries, matches, v):  # type: ignore[no-untyped-def]
-        return assembled(carries, *(matches + v))
+    def step(table, symbols, address, carries, v):  # type: ignore[no-untyped-def]
+        return assembled(symbols, address, carries, *v)
 
     return step
 

@@ -24,6 +24,9 @@ from trie.parallel import run_all
 LEAF_CELLS = 1 << 20
 """Tables that are solved directly: their bit-vectors, a bit a cell, stay in the L2 cache."""
 
+BOTH_FROM = 1 << 27
+"""Cells from which two threads begin at both corners: below, starting them costs more."""
+
 # cells a second, and seconds a cell of the differences' table: only the choice of a method hangs on
 # them
 CPU_CELLS = 3e11
@@ -62,7 +65,7 @@ def length_of(
         if found != diff.GIVEN_UP:
             return ends + (m + n - found) // 2
     processor = processor_of(pair, choice, threads, on_cells)
-    both = (choice.device == "cuda" or threads > 1) and n > 1
+    both = n > 1 and (choice.device == "cuda" or (threads > 1 and m * n >= BOTH_FROM))
     passes, splits = whole(pair, both=both)
     processor.reserve(int((passes.at + passes.stride)[-1]))
     processor.sweep(passes)
