@@ -27,6 +27,9 @@ from streamer.reads import ReadBatch
 
 Row = dict[str, Any]
 
+Busy = Callable[[], dict[str, float]]
+"""Tells the seconds that each thread of the daemon has been busy."""
+
 GENOME = 1_000_000
 READ = 1_000
 _TIMEOUT = 120.0
@@ -52,17 +55,13 @@ def daemon(
             with _serving(Path(folder), transport, device, k, genome) as (endpoints, busy):
                 for size in batch_bytes:
                     count = max(1, bases // (producers * size))
-                    before = busy()
                     row = {"transport": transport, "producers": producers, "batch bytes": size}
-                    row |= _measured(endpoints, genome, producers, size, count, topics)
-                    # what bounds it: the seconds that each thread of the daemon had work
-                    yield row | {
-                        f"{name} busy s": seconds - before[name] for name, seconds in busy().items()
-                    }
+                    yield row | _measured(endpoints, busy, genome, producers, size, count, topics)
 
 
 def _measured(
     endpoints: dict[str, str],
+    busy: Busy,
     genome: NDArray[np.uint8],
     producers: int,
     size: int,
@@ -85,17 +84,18 @@ def _measured(
         for child in children:
             child.start()
         go.wait(_TIMEOUT)
+        before = busy()
         begin = time.perf_counter()
         seen, missed = said.get(timeout=_TIMEOUT)
         took = time.perf_counter() - begin
+        after = busy()
     finally:
         for child in children:
             child.join(5.0)
             child.kill()
-    return {"GB": seen / 1e9, "s": took, "bases/s": seen / took, "messages missed": missed}
-
-
-Busy = Callable[[], dict[str, float]]
+    row = {"GB": seen / 1e9, "s": took, "bases/s": seen / took, "messages missed": missed}
+    # what bounds it: the seconds that each thread of the daemon had work
+    return row | {f"{name} busy s": after[name] - before[name] for name in after}
 
 
 @contextmanager
