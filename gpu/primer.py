@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.intrinsics import cuda
-from gpu.kernels.primer import alternative, conventional, pack, reach, scan
+from gpu.kernels.primer import alternative, conventional, pack, reach, scan, seeds
 
 Columns = NDArray[np.int64]
 Codes = NDArray[np.uint8]
@@ -44,8 +44,8 @@ def _kernel(name: str, *shape: Any) -> Any:
         return cuda.jit(scan.kernel(shape[0], name == "nearest"))
     if name == "reach":
         return cuda.jit(reach.kernel(shape[0]))
-    if name == "pack":
-        return cuda.jit(pack.pack)
+    if name in ("pack", "seeds"):
+        return cuda.jit(pack.pack if name == "pack" else seeds.seeds)
     if name == "conventional":
         return cuda.jit(conventional.kernel(*shape))
     return cuda.jit(alternative.kernel(*shape))
@@ -74,6 +74,8 @@ class Text:
 
     extension_cost = 4.0
     width = 2048
+    rest = 1 << 14
+    wave = 1 << 18
     segments = 1 << 18
     """Lanes that it takes to be busy."""
 
@@ -142,6 +144,28 @@ class Text:
         column = (1 << 28) - 1
         until: Columns = np.minimum(TILE * ((last & column) + 1), self._size)
         return first >> 28, TILE * (first & column), until, slack
+
+    def seeded(
+        self, firsts: Columns, rows: int, q: int, begins: NDArray[np.uint32], entries: Any
+    ) -> tuple[Columns, Columns, Columns, Columns]:
+        """Hits of windows of ``rows`` symbols at ``firsts`` through a table of pieces of q symbols.
+
+        The table as ``gpu.kernels.primer.seeds``; the result as ``hits``.
+        """
+        table = cuda.to_device(begins), cuda.to_device(entries)
+        starts = cuda.to_device(firsts)
+        grid = -(-self._size // seeds.THREADS)
+        while True:
+            out = cuda.device_array(self._room, np.uint64)
+            counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
+            _kernel("seeds")[grid, seeds.THREADS](
+                self._words, np.int64(self._size), self._planes, starts, np.int32(rows),
+                np.int32(q), np.int32(self._k), *table, out, counter,
+            )  # fmt: skip
+            found = int(counter.copy_to_host()[0])
+            if found <= self._room:
+                return self._runs(out[:found].copy_to_host() if found else np.empty(0, np.uint64))
+            self._room = found
 
     def best(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns]:
         """As ``streamer.batch.primer.scan.best``: from, until."""

@@ -51,7 +51,7 @@ def check():
         texts = [b[:4000], b[4000:]]
         for strands in primer.STRANDS:
             expected = primer.reaches(records, texts, k, Choice("hook-row", "cpu"), strands=strands)
-            for method in ("windows", "hook-row", "conventional", "alternative"):
+            for method in ("windows", "seeds", "hook-row", "conventional", "alternative"):
                 if m > 2000 and method == "conventional":
                     continue
                 choice = Choice(method, "cuda")
@@ -134,6 +134,51 @@ def seed_methods(m, n, k, starts, repeats=2):
     return some, lengths
 
 
+def genomes(folder, ks=(4, 5, 6)):
+    """SARS-CoV-2 against E. coli and the human mitochondrion, both strands: filter, default, brute."""
+    from streamer.batch.sequences import records
+
+    alpha = Alpha.of([r.codes for r in records(f"{folder}/sarscov2_MN908947.3.fa.gz")])
+    names = ("ecoli_K12_MG1655", "mt_human")
+    beta = [r.codes for name in names for r in records(f"{folder}/{name}.fa.gz")]
+    for k in ks:
+        found = {}
+        for method in ("windows", "seeds", "hook-row") if k == 6 else ("windows", "seeds"):
+            run = partial(primer.reaches, alpha, beta, k, Choice(method, "cuda"), strands="both")
+            found[method] = run()
+            begin = time.perf_counter()
+            run()
+            log(f"genomes k={k} {method}: {time.perf_counter() - begin:.3f} s")
+        for method, reach in found.items():
+            np.testing.assert_array_equal(reach, found["windows"], err_msg=method)
+    log("genomes: methods equal")
+
+
+def host(millions, k=6, m=29_903):
+    """A virus against a random host genome in 24 chromosomes, both strands."""
+    a, _ = randoms(m, 1)
+    alpha = Alpha.of([a])
+    rng = np.random.default_rng(5)
+    beta = [rng.integers(0, 4, millions * 1_000_000 // 24, dtype=np.uint8) for _ in range(24)]
+    some = [record[: 1 << 22] for record in beta[:2]]
+    reach = {}
+    for method in ("seeds", "windows"):
+        run = partial(primer.reaches, alpha, some, k, Choice(method, "cuda"), strands="both")
+        run()
+        begin = time.perf_counter()
+        reach[method] = run()
+        log(f"host 17 M columns k={k} {method}: {time.perf_counter() - begin:.3f} s")
+    np.testing.assert_array_equal(reach["seeds"], reach["windows"])
+    begin = time.perf_counter()
+    times = []
+    primer.reaches(
+        alpha, beta, k, Choice("seeds", "cuda"), strands="both", chunk=1 << 27,
+        on_chunk=lambda _: times.append(round(time.perf_counter() - begin, 2)),
+    )  # fmt: skip
+    log(f"host {m} x {millions} M k={k} both strands, seeds: {time.perf_counter() - begin:.2f} s")
+    log("    chunks", times[:4], times[-2:])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--no-check", action="store_true")
@@ -141,6 +186,7 @@ def main():
     parser.add_argument("--seed-methods", action="store_true")
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--host", type=int, default=0, help="symbols of a host genome, in millions")
+    parser.add_argument("--genomes", help="folder of the genomes of the tests")
     options = parser.parse_args()
     log(cuda.get_current_device().name)
     if not options.no_check:
@@ -154,6 +200,10 @@ def main():
         some, lengths = seed_methods(43_606, 241_494, 100, 1056)
         np.testing.assert_array_equal(reach[some], some + lengths)
         log("1056 starts of the alternative solution equal the default's")
+    if options.genomes:
+        genomes(options.genomes)
+    if options.host:
+        host(options.host)
     if options.large:
         time_windows(107_280, 2_220_391, 256, 1)
         where_time_goes(107_280, 2_220_391, 256)

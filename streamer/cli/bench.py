@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from streamer.cli.choices import DeviceChoice
+from streamer.errors import UsageError
 
 
 class Section(StrEnum):
@@ -294,11 +295,11 @@ def primer(
         typer.Option("--device", help="cuda: the seed's kernels and the default on a card."),
     ] = DeviceChoice.CPU,
     starts: Annotated[
-        int, typer.Option("--starts", min=1, help="Starts that slow methods are measured on.")
+        int, typer.Option("--starts", min=0, help="Starts for slow methods; 0: a good number.")
     ] = 0,
     size: Annotated[
-        tuple[int, int, int] | None,
-        typer.Option("--size", metavar="ALPHA BETA K", help="Lengths and k.", show_default=False),
+        str | None,
+        typer.Option("--size", metavar="ALPHA,BETA,K", help="Lengths and k, such as 4000,20000,9."),
     ] = None,
 ) -> None:
     """The primer problem: Tables 1-5, Figures 5, 7, 9 and 10 of the seed again, ratios beside its.
@@ -309,7 +310,8 @@ def primer(
     from streamer.bench.table import machine_line, print_table
     from streamer.compiling import compile_notice
 
-    at = size or parts.SIZE
+    given = _size(size) if size else None
+    at = given or parts.SIZE
     card = device is DeviceChoice.CUDA
     if card:
         from streamer.devices import choose_device
@@ -322,10 +324,11 @@ def primer(
             ),
             PrimerSection.PREFETCH: (
                 "Speculative prefetch (Table 4)",
-                lambda: parts.prefetch(size or parts.TABLE_4, number),
+                lambda: parts.prefetch(given or parts.TABLE_4, number),
             ),
             PrimerSection.BLOCKS: (
-                "Threads a block (Fig. 9)", lambda: parts.block_sizes(size or parts.TABLE_5, number)
+                "Threads a block (Fig. 9)",
+                lambda: parts.block_sizes(given or parts.TABLE_5, number),
             ),
         }  # fmt: skip
     else:
@@ -337,7 +340,7 @@ def primer(
             PrimerSection.SCALING: ("By threads (Fig. 5)", lambda: parts.scaling(at, number)),
             PrimerSection.FILTER: ("Filter for small k", parts.filtered),
         }  # fmt: skip
-    sizes = (size,) if size else (parts.SIZE, parts.TABLE_5, parts.TABLE_4)
+    sizes = (given,) if given else (parts.SIZE, parts.TABLE_5, parts.TABLE_4)
     runs[PrimerSection.GROWING] = (
         "Sizes (Fig. 10, Table 5)", lambda: parts.growing(device.value, sizes)
     )  # fmt: skip
@@ -346,6 +349,14 @@ def primer(
         for part, (title, run) in runs.items():
             if section is None or part in section:
                 print_table(title, run())
+
+
+def _size(text: str) -> tuple[int, int, int]:
+    numbers = text.split(",")
+    if len(numbers) != 3 or not all(number.isdecimal() and int(number) for number in numbers):
+        message = f"--size {text}: give ALPHA,BETA,K, such as 4000,20000,9"
+        raise UsageError(message)
+    return int(numbers[0]), int(numbers[1]), int(numbers[2])
 
 
 def register(app: typer.Typer) -> None:

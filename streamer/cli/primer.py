@@ -34,6 +34,7 @@ class PrimerMethod(StrEnum):
     """How it is solved; all give the same rows."""
 
     WINDOWS = "windows"
+    SEEDS = "seeds"
     HOOK_ROW = "hook-row"
     CONVENTIONAL = "conventional"
     ALTERNATIVE = "alternative"

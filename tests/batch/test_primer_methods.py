@@ -62,7 +62,7 @@ def test_the_example_of_the_seed():
         assert found.dtype.names == ("alpha", "start", "end", "length")
 
 
-@pytest.mark.parametrize("method", ["windows", "hook-row", "alternative-coarse"])
+@pytest.mark.parametrize("method", ["windows", "hook-row", "alternative-coarse", "seeds"])
 @pytest.mark.parametrize("k", [1, 3, 12, 40])
 def test_longer_sequences(method, k):
     rng = np.random.default_rng(k)
@@ -81,7 +81,7 @@ def test_longer_sequences(method, k):
 
 
 @pytest.mark.parametrize("chunk", [1, 200, 1000])
-@pytest.mark.parametrize("method", ["windows", "alternative"])
+@pytest.mark.parametrize("method", ["windows", "seeds", "alternative"])
 def test_chunks_do_not_change_results(chunk, method):
     rng = np.random.default_rng(chunk)
     alphas = [rng.integers(0, 5, size, dtype=np.uint8) for size in (60, 0, 90)]
@@ -108,7 +108,7 @@ def test_a_match_that_grows_over_any_word():
     records = Alpha.of([alpha])
     for k in (2, 5, 9):
         expected = primer.reaches(records, [beta], k, Choice("alternative-coarse", "cpu"))
-        for method in ("windows", "hook-row"):
+        for method in ("windows", "hook-row", "seeds"):
             found = primer.reaches(records, [beta], k, Choice(method, "cpu"))
             np.testing.assert_array_equal(found, expected, err_msg=f"{method} k={k}")
 

@@ -25,11 +25,14 @@ pytestmark = [
 def lockstep_warps():
     """Blocks of a size that the simulator can carry."""
     from gpu import primer
+    from streamer.batch.primer import seeds
 
     with placement.small_blocks(32) as patch:
         if SIMULATED:
             patch.setattr(primer, "BLOCK_THREADS", 8)
             patch.setattr(primer, "OVERLAP_SHARE", 1)
+            # seeds from the first columns on
+            patch.setattr(seeds, "BEGINNING", 24)
         yield
 
 
@@ -52,8 +55,8 @@ def cases():
     ]
 
 
-CASES = [(method, case) for case in cases() for method in ("windows", "hook-row")]
-SEEDS = [(method, case) for case in cases()[:5] for method in ("conventional", "alternative")]
+CASES = [(method, case) for case in cases() for method in ("windows", "seeds", "hook-row")]
+SEEDS = [("alternative", cases()[i]) for i in (0, 2, 4)]
 
 
 @pytest.mark.parametrize(("method", "case"), placement.share(CASES + SEEDS))
@@ -69,6 +72,23 @@ def test_every_method_gives_what_brute_force_gives(method, case):
     choice = Choice(method, "cuda")
     reach = reaches(alpha, [encode(beta) for beta in betas], k, choice, strands=strands)
     assert alpha.rows(reach).tolist() == oracle.primers(alphas, betas, k, strands)
+
+
+def test_tiles_of_the_conventional_solution():
+    """More tiles than one, ended by optimization 1 or by the end of alpha."""
+    from gpu.primer import longest_prefixes
+    from trie.codes import encode
+
+    rng = random.Random(4)
+    alpha, beta = letters(rng, 13, "ACGTN"), letters(rng, 9, "ACGTN")
+    for k, starts in ((2, [0]), (4, [1]), (20, [9])):
+        lengths, counts = longest_prefixes(
+            "conventional", encode(alpha), encode(beta), k, np.array(starts), threads=4
+        )
+        expected = [oracle.longest(alpha[start:], [beta], k) for start in starts]
+        assert lengths.tolist() == expected, (alpha, beta, k)
+        assert counts[0] % len(beta) == 0
+        assert counts[0] > 0
 
 
 @pytest.mark.parametrize("factor", [0, 1, 3])

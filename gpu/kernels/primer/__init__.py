@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpu.kernels.primer import alternative, conventional, pack, reach, scan
+from gpu.kernels.primer import alternative, conventional, pack, reach, scan, seeds
 
 Source = tuple[Callable[..., None], tuple[str, ...]]
 
@@ -24,6 +24,7 @@ def sources(words: int = 7, threads: int = 64, k: int = 100) -> dict[str, Source
         "alternative_counted": (alternative.kernel(threads, k, 1, True), alternative.SIGNATURE),
         "scan": (scan.kernel(words, False), scan.SIGNATURE),
         "nearest": (scan.kernel(words, True), scan.SIGNATURE),
+        "seeds": (seeds.seeds, seeds.SIGNATURE),
         "pack": (pack.pack, pack.SIGNATURE),
         "reach": (reach.kernel(words), reach.SIGNATURE),
     }

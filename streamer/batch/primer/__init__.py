@@ -9,6 +9,7 @@ difference; substrings hold no record's end.
     conventional-coarse, ...       over cores (section 3); the first two also on CUDA (section 4)
     hook-row                       one bit-parallel pass over beta for each start
     windows                        the default: a pass for the window that several starts share
+    seeds                          windows found through their pieces: small k, large beta
     beta
 
 All methods return the same rows.
@@ -39,6 +40,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
     "alternative-coarse-fine": ("cpu",),
     "hook-row": ("cpu", "cuda"),
     "windows": ("cpu", "cuda"),
+    "seeds": ("cpu", "cuda"),
 }
 """The devices that have each method."""
 
@@ -140,13 +142,20 @@ def improver(alpha: Alpha, k: int, choice: Choice, threads: int) -> Improve:
 
 
 def _by_windows(alpha: Alpha, k: int, threads: int, *, filtered: bool) -> Improve:
-    from streamer.batch.primer import scan, windows
+    from streamer.batch.primer import scan, seeds, windows
 
     plan = windows.Plan()
+    kept = seeds.Kept(plan=plan)
+
+    def backend_of(text: Codes) -> scan.Cores:
+        return scan.Cores(alpha, text, k, threads)
 
     def improve(pieces: list[Codes], reach: NDArray[np.int64]) -> None:
         text = joined(pieces)
-        backend = scan.Cores(alpha, text, k, threads)
-        windows.improve(alpha, text.size, k, reach, backend, plan)
+        if filtered:
+            finder_of = partial(seeds.OnCores, text, threads)
+            seeds.improve(alpha, text, k, reach, kept, backend_of, finder_of)
+        else:
+            windows.improve(alpha, text.size, k, reach, backend_of(text), plan)
 
     return improve

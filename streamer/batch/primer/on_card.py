@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.primer import hook, windows
+from streamer.batch.primer import hook, seeds, windows
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.text import joined
 from trie.parallel import usable_cores
@@ -25,12 +25,21 @@ class CardText:
 
         self._card = Text(on_card, text, k)
         self.width = self._card.width
+        self.rest = self._card.rest
+        self.wave = self._card.wave
         self.extension_cost = self._card.extension_cost
         self.hits = self._card.hits
         self.best = self._card.best
         self._alpha = alpha
         self._text = text
         self._k = k
+
+    def find(
+        self, codes: Codes, firsts: Columns, table: seeds.Table, k: int
+    ) -> tuple[Columns, Columns, Columns, Columns]:
+        """As ``seeds.Finder.find``."""
+        shape, begins = table.shape, table.begins.astype(np.uint32)
+        return self._card.seeded(firsts, shape.window, shape.symbols, begins, table.entries)
 
     def reaches(self, tasks: tuple[Columns, ...]) -> Columns:
         """As ``hook.reaches``."""
@@ -53,12 +62,19 @@ def improver(alpha: Alpha, k: int, method: str) -> Improve:
         return lambda pieces, reach: _by_the_seed(method, alpha, pieces, k, reach)
     on_card = CardAlpha(alpha.codes, alpha.ends)
     plan = windows.Plan()
+    kept = seeds.Kept(plan=plan)
 
     def improve(pieces: list[Codes], reach: Columns) -> None:
         text = joined(pieces)
         backend = CardText(alpha, on_card, text, k)
         if method == "hook-row":
             _everywhere(alpha, text.size, k, reach, backend)
+        elif method == "seeds":
+            seeds.improve(
+                alpha, text, k, reach, kept,
+                lambda part: backend if part is text else CardText(alpha, on_card, part, k),
+                lambda: backend,
+            )  # fmt: skip
         else:
             windows.improve(alpha, text.size, k, reach, backend, plan)
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from streamer.batch.sequences import reverse_complement
+from trie.codes import GAP
 
 Codes = NDArray[np.uint8]
 
@@ -36,7 +37,7 @@ def chunks(
     size = 0
     for record in records:
         for piece in _pieces(record, overlap, longest // 2 if both else longest):
-            for oriented in (piece, reverse_complement(piece)) if both else (piece,):
+            for oriented in (piece, turned(piece)) if both else (piece,):
                 if held and size + oriented.size + 1 > longest:
                     yield held
                     held, size = [], 0
@@ -53,6 +54,21 @@ def _pieces(record: Codes, overlap: int, longest: int) -> Iterator[Codes]:
         if first + longest >= record.size:
             return
         first += longest - overlap
+
+
+def turned(codes: Codes) -> Codes:
+    """The reverse complement; a gap stays one."""
+    out = np.empty(codes.size, dtype=np.uint8)
+    _turn(np.ascontiguousarray(codes), out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _turn(codes, out):  # type: ignore[no-untyped-def]
+    last = codes.size - 1
+    for i in range(codes.size):
+        code = codes[last - i]
+        out[i] = code if code == GAP else np.uint8(3) - code
 
 
 def joined(pieces: list[Codes]) -> Codes:

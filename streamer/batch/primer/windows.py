@@ -69,6 +69,12 @@ class Backend(Protocol):
     width: int
     """Windows that it takes to be busy."""
 
+    rest: int
+    """Starts so few that a last round looks at all their blocks together."""
+
+    wave: int
+    """Extensions that take hardly longer than one."""
+
     def hits(self, firsts: Columns, ends: Columns) -> Hits:
         """As ``scan.hits``."""
 
@@ -96,7 +102,7 @@ def improve(alpha: Alpha, size: int, k: int, reach: Columns, backend: Backend, p
     """Raise the reaches by what a text of ``size`` columns holds."""
     if size == 0:
         return
-    at, stop = _stretches(alpha, reach, backend.width)
+    at, stop = stretches(alpha, reach, backend.width)
     if plan.window == 0 and at.size:
         _sample(alpha, size, k, reach, backend, plan, at)
     place = np.zeros((4, at.size), dtype=np.int64)
@@ -106,8 +112,8 @@ def improve(alpha: Alpha, size: int, k: int, reach: Columns, backend: Backend, p
         _follow(reach, alpha.ends, backend, at[: backend.width], place[:, : backend.width])
         open_ = reach[at] < alpha.ends[at]
         at, stop, place = at[open_], stop[open_], place[:, open_]
-        if at.size == 0:
-            return
+        if int((stop - at).sum()) <= backend.rest:
+            break
         first, last = at[: backend.width], stop[: backend.width] - 1
         beyond = reach[first] + 1
         anchor = np.maximum(first, beyond - plan.window)
@@ -130,6 +136,48 @@ def improve(alpha: Alpha, size: int, k: int, reach: Columns, backend: Backend, p
         work = (spent * backend.extension_cost + scanned / 64) / (BALANCE * scanned)
         change = round(np.log(work) / RATE)
         plan.window = max(1, min(plan.window + max(-4, min(4, change)), 3 * k + 64))
+    first, anchor, end = blocks(at, stop, reach, alpha.ends, plan.window)
+    if first.size:
+        look_at(alpha, k, reach, backend, plan, first, anchor, end, backend.hits(anchor, end))
+
+
+def look_at(
+    alpha: Alpha, k: int, reach: Columns, backend: Backend, plan: Plan, first: Columns,
+    anchor: Columns, end: Columns, hits: Hits,
+) -> None:  # fmt: skip
+    """Settle the blocks first..anchor by the hits of their windows alpha[anchor:end]."""
+    window, from_, until, slack = hits
+    plan.count("windows", first.size)
+    plan.count("hits", window.size)
+    _settle(
+        alpha, k, reach, backend, plan, first[window], anchor[window], end[window], from_, until,
+        slack,
+    )  # fmt: skip
+
+
+def blocks(
+    at: Columns, stop: Columns, reach: Columns, ends: Columns, window: int
+) -> tuple[Columns, Columns, Columns]:
+    """All blocks of stretches at..stop - 1, by the bounds there are: first, anchor, end."""
+    out = np.empty((3, int(np.maximum(stop - at, 0).sum())), dtype=np.int64)
+    count = _blocks(at, stop, reach, ends, window, out)
+    return out[0, :count], out[1, :count], out[2, :count]
+
+
+@njit(cache=True, nogil=True)
+def _blocks(at, stop, reach, ends, window, out):  # type: ignore[no-untyped-def]
+    count = 0
+    for i in range(at.size):
+        r = at[i]
+        while r < stop[i] and reach[r] < ends[r]:
+            beyond = reach[r] + 1
+            anchor = min(max(r, beyond - window), min(stop[i], r + MOST_STARTS) - 1)
+            out[0, count] = r
+            out[1, count] = anchor
+            out[2, count] = min(beyond, anchor + window)
+            count += 1
+            r = anchor + 1
+    return count
 
 
 def _follow(reach: Columns, ends: Columns, backend: Backend, at: Columns, place: Columns) -> None:
@@ -142,7 +190,7 @@ def _follow(reach: Columns, ends: Columns, backend: Backend, at: Columns, place:
         _raise(reach, ends, start, start)
 
 
-def _stretches(alpha: Alpha, reach: Columns, width: int) -> tuple[Columns, Columns]:
+def stretches(alpha: Alpha, reach: Columns, width: int) -> tuple[Columns, Columns]:
     """Stretches of starts within a record that may have solutions: first start and end of each.
 
     From a start on whose reach is the end of its
@@ -185,15 +233,23 @@ def _settle(
         np.maximum.at(reach, start, found)
         return found
 
-    blocks = np.unique(np.stack([first, anchor]), axis=1)
+    begins, where = np.unique(first, return_index=True)
+    lasts = anchor[where]
     near, low, high = np.arange(first.size), first, anchor
     at_anchor = at_high = extend(high, reach[low])
     for _ in range(2):
-        _raise(reach, alpha.ends, *blocks)
+        _raise(reach, alpha.ends, begins, lasts)
         # those that this place can help: their reach is below that of the start above them
         high = np.minimum(high, np.searchsorted(reach, at_high) - 1)
         alive = high >= low
         near, low, high = near[alive], low[alive], high[alive]
+        sizes = high - low + 1
+        if sizes.sum() <= backend.wave:
+            near = np.repeat(near, sizes)
+            start = np.arange(near.size) + np.repeat(low - np.cumsum(sizes) + sizes, sizes)
+            extend(start, reach[start])
+            _raise(reach, alpha.ends, begins, lasts)
+            return spent, at_anchor
         at_high = extend(high, reach[low])
     at_low = extend(low, reach[low])
     while True:
@@ -212,7 +268,7 @@ def _settle(
         low, high = both
         at_low = np.concatenate([at_low, at_middle])
         at_high = np.concatenate([at_middle, at_high])
-    _raise(reach, alpha.ends, *blocks)
+    _raise(reach, alpha.ends, begins, lasts)
     return spent, at_anchor
 
 

@@ -1,0 +1,301 @@
+"""Measurements of the primer problem: the seed's tables again, beside the fast methods.
+
+Every function returns plain rows and prints nothing. Sequences are random; the seed's are
+homologous genes, but its methods' work hardly depends on the symbols. Where a method would take
+hours, ``starts`` starts are measured and the time for all is theirs times |alpha| / starts. Ratios
+are to the best sequential method of the seed (alternative, optimization 2) in the same rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamer.batch.choice import Choice
+from streamer.batch.primer import alternative, conventional, cores, reaches
+from streamer.batch.primer.problem import Alpha, Codes
+from trie.parallel import usable_cores
+
+Row = dict[str, Any]
+
+SIZE = (43_606, 241_494, 100)
+TABLE_5 = (107_280, 1_088_386, 100)
+TABLE_4 = (107_280, 2_220_391, 256)
+
+PAPER_SECONDS = {
+    "conventional": 12_216.1,
+    "alternative": 8_230.9,
+    "conventional-coarse": 2_067.2,
+    "alternative-coarse": 1_481.1,
+    "alternative-fine": 1_544.1,
+    "alternative-coarse-fine": 2_114.8,
+}
+"""Tables 1 and 2, with optimizations 1, 2 and 3; Intel Xeon, 4 cores, 8 threads."""
+
+PAPER_COMPARISONS = {"conventional": 243e10, "alternative": 137e10}
+
+PAPER_CARD = {"conventional": (98.5e8, 274e10), "alternative": (118.0e8, 137e10)}
+"""Table 3: comparisons a second, comparisons; Quadro M4000."""
+
+
+def sequences(m: int, n: int, seed: int = 1) -> tuple[Codes, Codes]:
+    """Random alpha and beta."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 4, m, dtype=np.uint8), rng.integers(0, 4, n, dtype=np.uint8)
+
+
+def _seconds(run: Callable[[], object], repeats: int = 1) -> float:
+    least = float("inf")
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        run()
+        least = min(least, time.perf_counter() - begin)
+    return least
+
+
+def _sample(alpha: Codes, beta: Codes, k: int, starts: int) -> tuple[Alpha, int]:
+    """So much of alpha that about ``starts`` starts are looked at before its end is reached."""
+    whole = Alpha.of([alpha[: min(alpha.size, starts + 4 * k + 100)]])
+    reach = reaches(whole, [beta], k, Choice("windows", "cpu"))
+    length = int(reach[min(starts, reach.size) - 1])
+    looked_at = int((reach < length).sum()) + 1
+    return Alpha.of([alpha[:length]]), looked_at
+
+
+def on_cores(
+    size: tuple[int, int, int] = SIZE,
+    starts: int = 16,
+    threads: Sequence[int] | None = None,
+    methods: Sequence[str] = tuple(PAPER_SECONDS),
+) -> list[Row]:
+    """Tables 1 and 2: the seed's methods on some starts, the default on all, and ratios."""
+    m, n, k = size
+    alpha, beta = sequences(m, n)
+    some, number = _sample(alpha, beta, k, starts)
+    all_cores = usable_cores()
+    rows: list[Row] = []
+    best = PAPER_SECONDS["alternative"]
+    for method in methods:
+        used = all_cores if "-" in method else 1
+        whole = Alpha.of([alpha[:200]])
+        reaches(whole, [beta[:500]], min(k, 20), Choice(method, "cpu"), threads=used)
+        seconds = _seconds(
+            lambda method=method, used=used: reaches(  # type: ignore[misc]
+                some, [beta], k, Choice(method, "cpu"), threads=used
+            )
+        )
+        rows.append(
+            {
+                "method": method,
+                "threads": used,
+                "seconds for all": seconds * m / number,
+                "comparisons": _comparisons(method, some, beta, k) * m / number,
+                "paper's seconds": PAPER_SECONDS[method],
+                "paper's comparisons": PAPER_COMPARISONS.get(method),
+                "paper's x alternative": best / PAPER_SECONDS[method],
+            }
+        )
+    everything = Alpha.of([alpha])
+    for method in ("hook-row", "windows"):
+        for used in threads or sorted({1, all_cores}):
+            over, share = (some, m / number) if method == "hook-row" else (everything, 1.0)
+            seconds = _seconds(
+                lambda method=method, used=used, over=over: reaches(  # type: ignore[misc]
+                    over, [beta], k, Choice(method, "cpu"), threads=used
+                )
+            )
+            rows.append(
+                {"method": method, "threads": used, "seconds for all": seconds * share}
+                | dict.fromkeys(
+                    ("comparisons", "paper's seconds", "paper's comparisons",
+                     "paper's x alternative")
+                )
+            )  # fmt: skip
+    sequential = next(row["seconds for all"] for row in rows if row["method"] == "alternative")
+    for row in rows:
+        row["x alternative"] = sequential / row["seconds for all"]
+    return rows
+
+
+def _comparisons(method: str, some: Alpha, beta: Codes, k: int) -> float:
+    """Symbols compared, of the methods that Table 1 counts; nan for the others."""
+    solvers = {"conventional": conventional.solve, "alternative": alternative.solve}
+    if method not in solvers:
+        return float("nan")
+    counts = np.zeros(1, dtype=np.int64)
+    cores.coarse(solvers[method], some, [beta], k, some.first_reaches(k), 1, counts)
+    return float(counts[0])
+
+
+def scaling(
+    size: tuple[int, int, int] = SIZE, starts: int = 16, threads: Sequence[int] | None = None
+) -> list[Row]:
+    """Fig. 5: the seed's best method over cores, and the default, by threads."""
+    m, n, k = size
+    alpha, beta = sequences(m, n)
+    some, number = _sample(alpha, beta, k, starts)
+    rows = []
+    for used in threads or sorted({1, 2, usable_cores()} & set(range(1, usable_cores() + 1))):
+        row: Row = {"threads": used}
+        for method, over, share in (
+            ("alternative-coarse", some, m / number),
+            ("windows", Alpha.of([alpha]), 1.0),
+        ):
+            run = partial(reaches, over, [beta], k, Choice(method, "cpu"), threads=used)
+            row[f"{method}, s"] = share * _seconds(run)
+        rows.append(row)
+    for row in rows:
+        for method in ("alternative-coarse", "windows"):
+            row[f"{method}, speedup"] = rows[0][f"{method}, s"] / row[f"{method}, s"]
+    return rows
+
+
+def filtered(
+    sizes: Sequence[tuple[int, int, int]] = (
+        (29_903, 8_000_000, 1), (29_903, 8_000_000, 2), (29_903, 8_000_000, 3),
+    ),
+) -> list[Row]:  # fmt: skip
+    """The lossless filter against the default: small k, one thread, forward strand."""
+    rows = []
+    for m, n, k in sizes:
+        alpha, beta = sequences(m, n)
+        whole = Alpha.of([alpha])
+        row: Row = {"alpha": m, "beta": n, "k": k}
+        found = []
+        for method in ("windows", "seeds"):
+            begin = time.perf_counter()
+            found.append(reaches(whole, [beta], k, Choice(method, "cpu"), threads=1))
+            row[f"{method}, s"] = time.perf_counter() - begin
+        row["equal"] = str(bool((found[0] == found[1]).all()))
+        row["ratio"] = row["windows, s"] / row["seeds, s"]
+        rows.append(row)
+    return rows
+
+
+def on_card(size: tuple[int, int, int] = SIZE, starts: int = 1056) -> list[Row]:
+    """Table 3 and Fig. 7 on a CUDA device: the seed's kernels on some starts."""
+    from gpu.primer import longest_prefixes
+
+    m, n, k = size
+    alpha, beta = sequences(m, n)
+    some = np.linspace(0, m - 4 * k, starts).astype(np.int64)
+    rows: list[Row] = []
+    for method, factor, name in (
+        ("conventional", 3, "conventional 1+3+4+5"),
+        ("alternative", 0, "alternative 3+4"),
+        ("alternative", 3, "alternative 3+4+5+6"),
+    ):
+        run = partial(longest_prefixes, method, alpha, beta, k, some, factor=factor)
+        _, counts = run()
+        seconds = _seconds(run, 2)
+        rate, paper = int(counts[0]) / seconds, PAPER_CARD[method]
+        rows.append(
+            {
+                "method": name,
+                "seconds for all": seconds * m / starts,
+                "comparisons": int(counts[0]) * m / starts,
+                "comparisons/s": rate,
+                "paper's comparisons": paper[1] if factor else None,
+                "paper's comparisons/s": paper[0] if factor else 76.0e8,
+            }
+        )
+    whole = Alpha.of([alpha])
+    default = partial(reaches, whole, [beta], k, Choice("windows", "cuda"))
+    default()
+    rows.append(
+        {"method": "windows", "seconds for all": _seconds(default, 3)}
+        | dict.fromkeys(
+            ("comparisons", "comparisons/s", "paper's comparisons", "paper's comparisons/s")
+        )
+    )
+    slowest = rows[-2]["seconds for all"]
+    for row in rows:
+        row["x alternative"] = slowest / row["seconds for all"]
+    return rows
+
+
+PAPER_MISSES = {1: (8_193.3, 0.49, 0.001), 2: (7_453.7, 0.015, 0.0), 3: (7_401.4, 0.0, 0.0)}
+
+
+def prefetch(size: tuple[int, int, int] = TABLE_4, starts: int = 528) -> list[Row]:
+    """Table 4: miss rates of the speculative prefetch by its factor c, 256 threads a block."""
+    from gpu.kernels.primer.alternative import prefetched
+    from gpu.primer import longest_prefixes
+
+    m, n, k = size
+    alpha, beta = sequences(m, n)
+    some = np.linspace(0, m - 4 * k, starts).astype(np.int64)
+    rows = []
+    for factor in (1, 2, 3):
+        run = partial(longest_prefixes, "alternative", alpha, beta, k, some, factor=factor)
+        run()
+        seconds = _seconds(run)
+        _, counts = longest_prefixes(
+            "alternative", alpha, beta, k, some, factor=factor, counted=True
+        )
+        ahead = prefetched(factor, k, 256)
+        rows.append(
+            {
+                "c": factor,
+                "seconds for all": seconds * m / starts,
+                "prefetch alpha": ahead,
+                "prefetch beta": ahead + 256,
+                "alpha missed": counts[2] / counts[1],
+                "beta missed": counts[4] / counts[3],
+                "paper's seconds": PAPER_MISSES[factor][0],
+                "paper's alpha missed": PAPER_MISSES[factor][1],
+                "paper's beta missed": PAPER_MISSES[factor][2],
+            }
+        )
+    return rows
+
+
+def block_sizes(
+    size: tuple[int, int, int] = TABLE_5, starts: int = 528, ks: Sequence[int] = (50, 100)
+) -> list[Row]:
+    """Fig. 9: threads a block of the alternative solution."""
+    from gpu.primer import longest_prefixes
+
+    m, n, _ = size
+    alpha, beta = sequences(m, n)
+    some = np.linspace(0, m - 600, starts).astype(np.int64)
+    rows = []
+    for threads in (64, 128, 256, 512):
+        row: Row = {"threads a block": threads}
+        for k in ks:
+            run = partial(longest_prefixes, "alternative", alpha, beta, k, some, threads=threads)
+            run()
+            row[f"k = {k}, s for all"] = _seconds(run) * m / starts
+        rows.append(row)
+    return rows
+
+
+def growing(
+    device: str, sizes: Sequence[tuple[int, int, int]] = (SIZE, TABLE_5, TABLE_4)
+) -> list[Row]:
+    """Fig. 10 and Table 5: the default on the seed's sizes, and what its methods would compare."""
+    rows = []
+    paper = {TABLE_5: 118.5e8, TABLE_4: None, SIZE: 118.0e8}
+    for m, n, k in sizes:
+        alpha, beta = sequences(m, n)
+        whole = Alpha.of([alpha])
+        choice = Choice("windows", "cuda" if device == "cuda" else "cpu")
+        if device == "cuda":
+            reaches(whole, [beta], k, choice)
+        seconds = _seconds(partial(reaches, whole, [beta], k, choice))
+        # column e of L has a cell, and a third of a comparison more, for each symbol of beta
+        rows.append(
+            {
+                "alpha": m,
+                "beta": n,
+                "k": k,
+                "seconds": seconds,
+                "comparisons/s, if as alternative": 4 / 3 * m * n * k / seconds,
+                "paper's best comparisons/s": paper.get((m, n, k)),
+            }
+        )
+    return rows
