@@ -152,24 +152,31 @@ def strips_of(letters: int, plain: bool) -> list[tuple[int, sliced.Strip]]:
     ]
 
 
-def scan_sliced(text: SlicedText, patterns: Sequence[Masks], k: int, space: Workspace) -> Any:
-    """Search a text for patterns of one length, all plain bases or none.
+class SlicedPatterns:
+    """Patterns of one length, all plain bases or none, on the card."""
+
+    def __init__(self, patterns: Sequence[Masks], space: Workspace) -> None:
+        letters, sets, plain = _letters(patterns)
+        self.count, self.length = letters.shape
+        self.strips = strips_of(self.length, plain)
+        self.letters = space.upload("letters", letters)
+        self.sets = space.upload("sets", sets)
+
+
+def scan_sliced(text: SlicedText, patterns: SlicedPatterns, k: int, space: Workspace) -> Any:
+    """Search a text for the patterns.
 
     uint32[searches * (1 + planes) * words]: sliced hits, and the low planes of D - k - 1 there.
     """
-    letters, sets, plain = _letters(patterns)
     planes = k.bit_length()
-    count, length = letters.shape
+    count, strips = patterns.count, patterns.strips
     out = space.array("sliced", (count * (1 + planes) * text.words,), np.uint32)
-    strips = strips_of(length, plain)
     between = (text.lead + text.span) * text.groups * 32 if len(strips) > 1 else 1
     deltas = space.array("deltas", (count, 2, between), np.uint32)
-    letters_there = space.upload("letters", letters)
-    sets_there = space.upload("sets", sets)
     for first, strip in strips:
         _scan(strip)[(_grid(text.groups * 32, sliced.THREADS), count), sliced.THREADS](
-            text.planes, text.gaps, text.groups, text.span, text.lead, letters_there, first,
-            sets_there, deltas, length - k - 1, planes, out,
+            text.planes, text.gaps, text.groups, text.span, text.lead, patterns.letters,
+            first, patterns.sets, deltas, patterns.length - k - 1, planes, out,
         )  # fmt: skip
     return out
 
@@ -182,7 +189,9 @@ def to_text_order(text: SlicedText, out: Any, searches: int, k: int, space: Work
     _plain(order.clear_hits)[launch](found)
     blocks = text.groups * _grid(text.span, 32 * order.WARPS)
     kernel = _text_order()
-    kernel[(blocks, searches), 32 * order.WARPS](out, text.span, planes, found)
+    kernel[(blocks, searches), 32 * order.WARPS](
+        out, text.span, planes, text.words, found.reshape(found.size)
+    )
     return found
 
 
@@ -206,7 +215,7 @@ def last_positions(codes: Any, letters: NDArray[np.uint8], space: Workspace) -> 
     last = space.array("last", (letters.size, codes.size + 1), np.int32)
     launch = ((_grid(pieces, rows.THREADS), letters.size), rows.THREADS)
     _plain(rows.last_in_piece)[launch](codes, there, carry)
-    _plain(rows.carry_over)[1, max(32, letters.size)](carry)
+    _made(rows.carry_over, rows.THREADS)[letters.size, rows.THREADS](carry)
     _plain(rows.last_positions)[launch](codes, there, carry, last)
     return last
 
@@ -338,7 +347,7 @@ class Searcher:
         for numbers in by_length.values():
             for first in range(0, len(numbers), most):
                 batch = numbers[first : first + most]
-                patterns = [self._patterns[i] for i in batch]
+                patterns = SlicedPatterns([self._patterns[i] for i in batch], self._space)
                 sliced_hits = scan_sliced(text, patterns, self._k, self._space)
                 found = to_text_order(text, sliced_hits, len(batch), self._k, self._space)
                 limit = self._take(found, lead, codes.size, limit, batch, parts)

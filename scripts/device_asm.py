@@ -51,6 +51,7 @@ def check(lengths):
                         log("WRONG", method, size, length, k, got.size, wanted.size)
                         raise SystemExit(1)
                     compared += 1
+            log(f"n={size} m={length}: {compared} comparisons, all equal")
     text = LETTERS[rng.integers(0, 4, 300_000)]
     patterns = [LETTERS[rng.integers(0, 4, int(n))] for n in rng.integers(6, 40, 100)]
     for report in ("all", "best"):
@@ -98,12 +99,13 @@ def time_sliced(codes, length, k):
     n = codes.size
     pattern = random_masks(np.random.default_rng(SEED + length), length)
     sliced_ms, text = milliseconds(lambda: card.SlicedText(codes, length + k, 1, space), 3)
-    scan_ms, out = milliseconds(lambda: card.scan_sliced(text, [pattern], k, space))
+    there = card.SlicedPatterns([pattern], space)
+    scan_ms, out = milliseconds(lambda: card.scan_sliced(text, there, k, space))
     order_ms, found = milliseconds(lambda: card.to_text_order(text, out, 1, k, space))
     hits_ms, (ends, _, _) = milliseconds(lambda: card.hits(found, 0, n, k, 1 << 40, space))
 
     def whole():
-        out = card.scan_sliced(text, [pattern], k, space)
+        out = card.scan_sliced(text, there, k, space)
         found = card.to_text_order(text, out, 1, k, space)
         card.hits(found, 0, n, k, 1 << 40, space)
         cuda.synchronize()
@@ -124,7 +126,7 @@ def time_sliced(codes, length, k):
 def time_many(codes, count, length, k):
     space = card.Workspace()
     rng = np.random.default_rng(SEED)
-    patterns = [random_masks(rng, length) for _ in range(count)]
+    patterns = card.SlicedPatterns([random_masks(rng, length) for _ in range(count)], space)
     text = card.SlicedText(codes, length + k, count, space)
 
     def whole():
@@ -143,7 +145,7 @@ def run_method(method, part, pattern, k, space):
     """One method from codes on the card to hits on the card."""
     if method == "bit-parallel":
         text = card.SlicedText(part, pattern.size + k, 1, space)
-        out = card.scan_sliced(text, [pattern], k, space)
+        out = card.scan_sliced(text, card.SlicedPatterns([pattern], space), k, space)
         done = card.to_text_order(text, out, 1, k, space)
     else:
         letters = np.unique(pattern)
@@ -180,7 +182,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--lengths", type=int, nargs="*", default=[1, 8, 32, 33, 65, 300])
-    parser.add_argument("--symbols", type=int, default=1 << 31)
+    parser.add_argument("--symbols", type=int, default=(1 << 32) - (1 << 22))
     options = parser.parse_args()
     begin = time.perf_counter()
     log(cuda.get_current_device().name, "numpy", np.__version__)

@@ -21,7 +21,7 @@ def sources() -> dict[str, Source]:
     """The plain functions and the names of their argument types."""
     table: dict[str, Source] = {
         "last_in_piece": (rows.last_in_piece, rows.signature_last_in_piece()),
-        "carry_over": (rows.carry_over, rows.signature_carry_over()),
+        "carry_over": (rows.carry_over(rows.THREADS), rows.signature_carry_over()),
         "last_positions": (rows.last_positions, rows.signature_last_positions()),
         "first_row": (rows.first_row, rows.signature_first_row()),
         "pasm_row": (rows.pasm_row, rows.signature_pasm_row()),

@@ -126,7 +126,7 @@ def _turning() -> str:
 
 
 _TEXT_ORDER = """
-def kernel(sliced, span, low_planes, found):
+def kernel(sliced, span, low_planes, size, found):
     staged = cuda.shared.array({size}, np.uint32)
     flags = cuda.shared.array({warps}, np.uint32)
     warp = cuda.threadIdx.x >> 5
@@ -138,7 +138,6 @@ def kernel(sliced, span, low_planes, found):
     first = (np.int64(cuda.blockIdx.x) - group * blocks) * {warps}
     inside = first + warp < row
     search = cuda.blockIdx.y
-    size = found.shape[2]
     start = np.int64(search) * (1 + low_planes) * size
     start += (group * span + (first + warp) * 32) * 32 + lane
     go_on = True
@@ -164,38 +163,39 @@ def kernel(sliced, span, low_planes, found):
                 {turn}
                 {stage}
             cuda.syncthreads()
-            for i in range({rows}):
-                here = i * {threads} + cuda.threadIdx.x
-                word = here % {warps}
-                segment = here // {warps}
-                if first + word < row:
-                    out = np.uint64((group * 1024 + segment) * row + first + word)
-                    found[search, plane, out] = staged[segment * {pitch} + word]
+            word = cuda.threadIdx.x % {warps}
+            segment = cuda.threadIdx.x // {warps}
+            if first + word < row:
+                out = (np.int64(search) * (1 + low_planes) + plane) * size
+                out = np.uint64(out + (group * 1024 + segment) * row + first + word)
+                here = np.uint32(segment * {pitch} + word)
+                for _ in range(32):
+                    found[out] = staged[here]
+                    out = np.uint64(out + np.uint64(32 * row))
+                    here = np.uint32(here + np.uint32(32 * {pitch}))
         plane += 1
 """
 
 
 def signature_text_order() -> tuple[str, ...]:
     """Argument types of ``text_order``."""
-    return ("uint32[::1]", "int64", "int32", "uint32[:,:,::1]")
+    return ("uint32[::1]", "int64", "int32", "int64", "uint32[::1]")
 
 
 def text_order(warps: int) -> Callable[..., None]:
     """Sliced hits to the text's order; ``[(blocks, searches), 32 * warps]``.
 
     Arguments: sliced uint32[searches * (1 + low_planes) * groups * span * 32], span int64 (a
-    multiple of 32), low_planes int32, found uint32[searches, 1 + low_planes,
-    groups * span * 32], whose plane 0 holds zeros before. Blocks without hits write nothing. A
-    thread turns 32 words by 80 exchanges, a block 32 * warps columns of a group; shared memory
-    makes rows of ``warps`` words of them.
+    multiple of 32), low_planes int32, size int64 = groups * span * 32, found
+    uint32[searches * (1 + low_planes) * size], whose plane 0 holds zeros before. Blocks without
+    hits write nothing. A thread turns 32 words by 80 exchanges, a block 32 * warps columns of a
+    group; shared memory makes rows of ``warps`` words of them.
     """
     pitch = warps + 1
     text = _TEXT_ORDER.format(
         size=1024 * pitch,
         warps=warps,
         pitch=pitch,
-        threads=32 * warps,
-        rows=32,
         load="\n            ".join(
             f"w{i} = load_word(sliced, np.uint64(at + np.uint64({32 * i})))\n            "
             f"some = np.uint32(some | w{i})"
@@ -282,8 +282,8 @@ def emit(threads: int) -> Callable[..., None]:
     """Write the hits that ``count`` counted, search by search, ends ascending; same launch.
 
     Arguments: found, low, high, k, low_planes int32, places int64[searches * blocks + 1] (where a
-    block's hits go), ends uint32[], distances uint16[]. The hits of threads words at a time are put
-    in order in shared memory, distance << 16 | place, so that they are written in rows.
+    block's hits go), ends uint32[], distances uint16[]. The hits of threads words at a time are
+    listed in shared memory, so that each thread then has as many as the others.
     """
     warps = threads // 32
     room = 32 * threads
@@ -323,20 +323,20 @@ def emit(threads: int) -> Callable[..., None]:
                 lowest = np.uint32(bits & np.uint32(~np.uint32(bits - np.uint32(1))))
                 bit = population(np.uint64(np.uint32(lowest - np.uint32(1))))
                 bits = np.uint32(bits ^ lowest)
-                distance = nothing
-                for plane in range(low_planes):
-                    if np.uint32(found[search, 1 + plane, word] & lowest) != np.uint32(0):
-                        distance = np.int32(distance + np.int32(1 << plane))
-                staged[place] = np.uint32(
-                    np.uint32(np.uint32(distance) << np.uint32(16))
-                    | np.uint32(np.uint32(32 * thread) + bit)
-                )
+                staged[place] = np.uint32(np.uint32(32 * thread) + bit)
                 place = np.uint32(place + np.uint32(1))
             cuda.syncthreads()
             for j in range(thread, np.int64(total), threads):
-                both = staged[j]
-                ends[at + j] = np.uint32(32 * start + 1 + np.int64(both & np.uint32(0xFFFF)))
-                distances[at + j] = np.uint16(both >> np.uint32(16))
+                end = np.int64(staged[j])
+                word = np.uint64(np.uint64(start) + np.uint64(end >> 5))
+                distance = nothing
+                for plane in range(1, 1 + low_planes):
+                    digit = np.uint32(found[search, plane, word] >> np.uint32(end & 31))
+                    distance = np.int32(
+                        distance + np.int32(np.uint32(digit & np.uint32(1)) << np.uint32(plane - 1))
+                    )
+                ends[at + j] = np.uint32(32 * start + 1 + end)
+                distances[at + j] = np.uint16(distance)
             at += np.int64(total)
             cuda.syncthreads()
 

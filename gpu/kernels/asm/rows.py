@@ -4,13 +4,15 @@
     above   int32[n + 1]            row i - 1 of D       row   int32[n + 1]   row i (equation 3)
 
 X is made in three steps, a thread a piece of PIECE symbols and letter: the last position in the
-piece, the same over all pieces before (one thread a letter), and the row itself.
+piece, the same over all pieces before (a block a letter), and the row itself.
 
 Operations a row and symbol: 4 loads (X, D above, above left, and D[i-1, X-1] anywhere), 1 store,
 about 15 integer operations; memory 16 to 20 bytes, which bounds it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -49,16 +51,38 @@ def signature_carry_over() -> tuple[str, ...]:
     return ("int32[:,::1]",)
 
 
-def carry_over(carry):  # type: ignore[no-untyped-def]
-    """carry[l, p]: the last position of all pieces before p. A thread a letter."""
-    letter = cuda.grid(1)
-    if letter < carry.shape[0]:
+def carry_over(threads: int) -> Callable[..., None]:
+    """carry[l, p]: the last position of all pieces before p; ``[letters, threads]``.
+
+    Positions ascend, so the last is the largest. A thread takes a stretch of pieces.
+    """
+
+    def kernel(carry):  # type: ignore[no-untyped-def]
+        lasts = cuda.shared.array(threads, np.int32)
+        thread = cuda.threadIdx.x
+        letter = cuda.blockIdx.x
+        stretch = (carry.shape[1] + threads - 1) // threads
+        first = min(thread * stretch, carry.shape[1])
+        stop = min(first + stretch, carry.shape[1])
         last = np.int32(0)
-        for piece in range(carry.shape[1]):
+        for piece in range(first, stop):
+            last = max(last, carry[letter, piece])
+        lasts[thread] = last
+        cuda.syncthreads()
+        if thread == 0:
+            last = np.int32(0)
+            for i in range(threads):
+                here = lasts[i]
+                lasts[i] = last
+                last = max(last, here)
+        cuda.syncthreads()
+        last = lasts[thread]
+        for piece in range(first, stop):
             here = carry[letter, piece]
             carry[letter, piece] = last
-            if here:
-                last = here
+            last = max(last, here)
+
+    return kernel
 
 
 def signature_last_positions() -> tuple[str, ...]:
