@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import lcs_oracle as oracle
 import numpy as np
 import pytest
@@ -168,3 +172,33 @@ def test_memory_is_linear(small_tables):
         sizes.append(processor.pool.nbytes)
     assert sizes[0] < 20 * 4_000
     assert sizes[1] < 2.5 * sizes[0]
+
+
+def test_vectors_of_machines_without_avx_512():
+    """Four lanes and no three-input logic: numba is told so when it is imported."""
+    script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import lcs_oracle as oracle
+from streamer.batch import lcs
+from streamer.batch.lcs import division, lanes, solve
+
+assert lanes.LANES == 4
+solve.LEAF_CELLS, division.SHORTEST_MARK = 2_000, 2
+for a, b in oracle.pairs(80, (33, 65, 1_100, 2_900, 4_097), 16):
+    a, b = oracle.plain(a), oracle.plain(b)
+    want = oracle.length(a, b)
+    options = {"method": "systolic", "device": "cpu", "threads": 1}
+    assert lcs.length(a, b, **options) == want, (a[:99], b[:99])
+    some = lcs.sequence(a, b, **options)
+    assert len(some) == want, (a[:99], b[:99])
+    assert oracle.is_subsequence(some, a) and oracle.is_subsequence(some, b), (a[:99], b[:99])
+"""
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    here = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, "-c", script, here],
+        env=environment, cwd=os.path.dirname(os.path.dirname(here)),
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

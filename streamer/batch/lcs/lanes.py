@@ -19,7 +19,8 @@ every bit)
 C_0's top bit is 1 and P_0's is 0, so that U has no top bit. With two planes these are 6 operations
 for 63 rows x lanes: three of three inputs (``vpternlogq``), two subtractions, a shift. At W = 8
 and 8 lanes H, the carry and half of the planes fill the 32 registers of AVX-512; the rest is read
-from L1.
+from L1. Without three-input logic they are 9: the masks are complemented then (INVERTED), so that U
+needs no NOT, which LLVM would trade for an addition.
 
 What it replaces, a word at a time: ``v = (v + (v & m) + carry) | (v & ~m)`` (Listing 4).
 """
@@ -55,6 +56,9 @@ def _has_three_input_logic() -> bool:
 
 TERNARY = _has_three_input_logic()
 LANES = 8 if TERNARY else 4
+INVERTED = not TERNARY
+"""Whether ``sweep`` takes the complements of the masks C_p."""
+
 _VECTOR = ir.VectorType(_I64, LANES)
 
 
@@ -83,14 +87,15 @@ def _logic(builder: Any, a: Any, b: Any, c: Any, function: Callable[[int, int, i
 
 def _matching(builder: Any, h: Any, planes: list[Any], symbol: list[Any]) -> Any:
     """U: the rows whose symbol is the column's and whose H is 0."""
-    unlike = h
     if TERNARY:
+        unlike = h
         for plane, mask in zip(planes[:-1], symbol[:-1], strict=True):
             unlike = _logic(builder, unlike, plane, mask, lambda x, p, c: x | (p ^ c))
         return _logic(builder, unlike, planes[-1], symbol[-1], lambda x, p, c: 1 ^ (x | (p ^ c)))
+    like = builder.xor(h, _splat(-1))
     for plane, mask in zip(planes, symbol, strict=True):
-        unlike = builder.or_(unlike, builder.xor(plane, mask))
-    return builder.xor(unlike, _splat(-1))
+        like = builder.and_(like, builder.xor(plane, mask))
+    return like
 
 
 def _column(

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.lanes import LANES, ROWS, sweep
+from streamer.batch.lcs.lanes import INVERTED, LANES, ROWS, sweep
 from streamer.batch.lcs.symbols import Pair
 
 WORDS = (8, 4, 2)
@@ -133,17 +133,18 @@ def _pack(a, first, step, rows, words, bits, planes):  # type: ignore[no-untyped
 @njit(cache=True, nogil=True)
 def _masks(b, first, step, columns, bits, symbols):  # type: ignore[no-untyped-def]
     """The masks C_p of the columns ``b[first], b[first + step], ...``, last column first."""
+    flip = ~np.uint64(0) if INVERTED else np.uint64(0)
     stride = columns + 2 * LANES - 2
     top = np.uint64(1) << np.uint64(ROWS)
     for p in range(bits):
         for i in range(LANES - 1):
-            symbols[p * stride + i] = top
-            symbols[p * stride + stride - 1 - i] = top
+            symbols[p * stride + i] = top ^ flip
+            symbols[p * stride + stride - 1 - i] = top ^ flip
         guard = top if p == 0 else np.uint64(0)
         base = p * stride + columns + LANES - 2
         for c in range(columns):
             bit = np.uint64((b[first + step * c] >> np.uint8(p)) & np.uint8(1))
-            symbols[base - c] = (np.uint64(0) - bit) | guard
+            symbols[base - c] = ((np.uint64(0) - bit) | guard) ^ flip
 
 
 @njit(cache=True, nogil=True)
@@ -164,10 +165,13 @@ def _blocks(state, planes, symbols, carries, words, bits):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def _unpack(state, words, row, rows, pool, at):  # type: ignore[no-untyped-def]
-    """The rows' bits from ``row`` (a multiple of 32) on into the pool, 32 to a word."""
-    pending = np.uint64(0)
-    held = 0
+    """The rows' bits from ``row`` on into the pool, 32 to a word; what stands below ``row`` is
+    kept."""
     out = at + (row >> 5)
+    held = row & 31
+    pending = np.uint64(0)
+    if held:
+        pending = np.uint64(pool[out]) & ((np.uint64(1) << np.uint64(held)) - np.uint64(1))
     for block in range(state.shape[0]):
         for which in range(LANES):
             for word in range(words):
