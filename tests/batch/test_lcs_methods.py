@@ -202,3 +202,44 @@ for a, b in oracle.pairs(80, (33, 65, 1_100, 2_900, 4_097), 16):
         capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+class CountsMemory:
+    """A processor that computes nothing: tables are cut in the middle, and the pool is counted."""
+
+    words = 0
+
+    def reserve(self, words):
+        self.words = max(self.words, words)
+
+    def sweep(self, passes):
+        kept = (passes.marks > 0).sum(axis=1)
+        assert (passes.at + kept * passes.stride <= self.words).all()
+        assert (passes.stride * 32 >= passes.rows).all()
+
+    def split(self, splits):
+        return splits.rows // 2, splits.rows
+
+
+@pytest.mark.parametrize("scale", [1, 10])
+def test_memory_of_20_m_by_10_m(scale):
+    """The results of all levels together: less than 8 bytes for each row, at the seed's largest
+    size."""
+    from types import SimpleNamespace
+
+    from streamer.batch.lcs.division import divide
+
+    rows, columns = 20_000_000 // scale, 10_000_000 // scale
+    pair = SimpleNamespace(a=SimpleNamespace(size=rows), b=SimpleNamespace(size=columns))
+    solved = []
+    counted = CountsMemory()
+    divide(
+        pair,
+        counted,
+        lambda row, row_end, column, column_end: solved.append(
+            int(((row_end - row) * (column_end - column)).sum())
+        ),
+        is_leaf=lambda tables: tables.cells() <= 1 << 20,
+    )
+    assert 4 * counted.words < 8 * rows
+    assert sum(solved) < 2_000 * rows
