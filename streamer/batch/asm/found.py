@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -44,6 +45,13 @@ class Found:
         return Found(self.ends[places], self.distances[places], self.searches[places])
 
 
+def repeated(value: np.generic, size: int) -> NDArray[Any]:
+    """One value as a read-only array of that size (np.broadcast_to takes ten times as long)."""
+    array: NDArray[Any] = np.ndarray((size,), value.dtype, np.array([value]), 0, (0,))
+    array.flags.writeable = False
+    return array
+
+
 def joined(parts: Sequence[Found]) -> Found:
     """One after another."""
     if len(parts) == 1:
@@ -58,7 +66,7 @@ def joined(parts: Sequence[Found]) -> Found:
 def _joined_searches(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
     """Where there is one search only, its number stands for all hits."""
     if parts and all(part.strides == (0,) and part[0] == parts[0][0] for part in parts):
-        return np.broadcast_to(parts[0][0], (sum(part.size for part in parts),))
+        return repeated(parts[0][0], sum(part.size for part in parts))
     return np.concatenate([np.empty(0, np.int32), *parts])
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.asm.alignment import align
 from streamer.batch.asm.blocks import Block
-from streamer.batch.asm.found import Found
+from streamer.batch.asm.found import Found, repeated
 from streamer.batch.asm.patterns import Searches
 from streamer.batch.hits import NO_START, Hits
 
@@ -28,14 +28,14 @@ def _pieces(block: Block, found: Found) -> tuple[Found, NDArray[np.int64]]:
         np.add.at(change, high, -1)
         inside = found.at(np.cumsum(change[:-1]).astype(bool))
     if block.starts.size == 1:
-        return inside, np.broadcast_to(np.int64(0), (len(inside),))
+        return inside, repeated(np.int64(0), len(inside))
     return inside, np.repeat(np.arange(counts.size), counts)
 
 
 def _picked(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
     """values[places]; one value for all stays one value."""
     if places.size and places.strides == (0,):
-        return np.broadcast_to(values[places[0]], places.shape)
+        return repeated(values[places[0]], places.size)
     return values[places]
 
 
@@ -44,7 +44,7 @@ def every_end(block: Block, found: Found, searches: Searches) -> Hits:
     found, piece = _pieces(block, found)
     return Hits(
         text=_picked(block.records.astype(np.int32), piece),
-        start=np.broadcast_to(np.int64(NO_START), (len(found),)),
+        start=repeated(np.int64(NO_START), len(found)),
         end=found.ends + _picked(block.offsets - block.starts, piece),
         distance=found.distances,
         strand=_picked(searches.strand, found.searches),
