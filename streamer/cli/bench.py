@@ -191,6 +191,38 @@ def daemon(
     )
 
 
+def asm(
+    device: Annotated[
+        DeviceChoice, typer.Option("--device", help="cuda: the kernels too, on a CUDA device.")
+    ] = DeviceChoice.CPU,
+    scale: Annotated[
+        float, typer.Option("--scale", min=0.001, max=1, help="Shrinks the texts.")
+    ] = 1.0,
+) -> None:
+    """Approximate pattern search: seed 001's Table 1 and Fig. 6-7, and sassy, edlib, hyperscan.
+
+    One thread of the CPU, random DNA. Positions and distances of all hits are part of the times.
+    """
+    from streamer.bench import asm as search
+    from streamer.bench.table import machine_line, print_table
+    from streamer.compiling import compile_notice
+
+    on_card = device is DeviceChoice.CUDA
+    typer.echo(machine_line())
+    if on_card:
+        from streamer.devices import choose_device
+
+        choose_device("cuda", quiet=True)
+        from streamer.bench.cuda import device_line
+
+        typer.echo(device_line())
+    with compile_notice(quiet=False):
+        print_table("Table 1", search.table_1(cuda=on_card, scale=scale))
+        print_table("Figures 6 and 7", search.figures_6_7(cuda=on_card, scale=scale))
+        print_table("Against peers, one pattern", search.peers(int(16_000_000 * scale)))
+        print_table("Against peers, 96 patterns", search.many(int(4_000_000 * scale)))
+
+
 def hamming(
     symbols: Annotated[
         int, typer.Option("--symbols", min=10_000, help="Characters of Table 1's text.")
@@ -364,6 +396,7 @@ def register(app: typer.Typer) -> None:
     benchmarks = typer.Typer(no_args_is_help=True)
     benchmarks.callback(help="How fast it is here, beside its peers in the same run.")(_group)
     benchmarks.command("exact")(exact)
+    benchmarks.command("asm")(asm)
     benchmarks.command("hamming")(hamming)
     benchmarks.command("daemon")(daemon)
     benchmarks.command("ltb")(ltb)

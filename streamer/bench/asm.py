@@ -1,0 +1,254 @@
+"""Measurements of approximate pattern search: the seed's table and figures, and the peers.
+
+Every function returns plain rows and prints nothing. Texts are random ACGT from a fixed seed (the
+packets of seed 001 are not to be had); rates are of the best of several runs after one that
+compiles. Positions and distances of all hits, as arrays, are part of every timing of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.asm import METHODS, find
+from streamer.batch.asm.patterns import masks_of, searches
+from streamer.batch.choice import Choice, Device
+from streamer.reads import ReadBatch
+
+Row = dict[str, Any]
+
+SEED = 20
+K = 6
+TABLE_1 = {
+    3.14: (0.025, 1.59, 1.83, 1.94),
+    4.87: (0.026, 1.58, 1.84, 1.95),
+    7.74: (0.025, 1.52, 1.87, 1.99),
+    12.88: (0.026, 1.61, 1.87, 1.98),
+    17.56: (0.026, 1.59, 1.84, 1.97),
+    22.87: (0.026, 1.57, 1.84, 1.99),
+}
+"""Gb/s of the seed's Table 1 by input size: ASM_CPU, PASM, WsPASM, WsPASM shared (GTX 660)."""
+
+PAPERS = ("sequential", "pasm", "wspasm", "wspasm-shared")
+FIGURE_LENGTHS = (8, 16, 32, 64)
+
+PEER_CASES = ((16, 2), (16, 5), (16, 6), (20, 4), (24, 3), (32, 3), (32, 6), (48, 6), (64, 6))
+
+_LETTERS = np.frombuffer(b"ACGT", dtype=np.uint8)
+
+
+def random_codes(size: int, seed: int = SEED) -> NDArray[np.uint8]:
+    """Random base codes."""
+    return np.random.default_rng(seed).integers(0, 4, size, dtype=np.uint8)
+
+
+def _pattern(length: int, number: int = 0) -> bytes:
+    return _LETTERS[random_codes(length, SEED + 1 + length + 1000 * number)].tobytes()
+
+
+def _search(
+    codes: NDArray[np.uint8],
+    patterns: Sequence[bytes],
+    k: int,
+    method: str,
+    device: Device,
+    threads: int,
+) -> int:
+    """How many hits there are; their columns are made and dropped."""
+    wanted = searches([masks_of(pattern) for pattern in patterns], k, "forward")
+    batch = ReadBatch(["text"], np.array([0, codes.size]), codes)
+    choice = Choice(method, device)
+    return sum(len(hits) for hits in find([batch], wanted, choice, threads=threads))
+
+
+def least_seconds(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
+    """The least CPU time of this thread, and the result."""
+    result = run()
+    least = float("inf")
+    for _ in range(repeats):
+        begin = time.thread_time()
+        result = run()
+        least = min(least, time.thread_time() - begin)
+    return least, result
+
+
+def _wall(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
+    result = run()
+    least = float("inf")
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        result = run()
+        least = min(least, time.perf_counter() - begin)
+    return least, result
+
+
+def _places(cuda: bool) -> list[tuple[str, Device]]:
+    places: list[tuple[str, Device]] = []
+    for method, devices in METHODS.items():
+        places += [(method, device) for device in devices if device == "cpu" or cuda]
+    return places
+
+
+def table_1(*, cuda: bool = False, scale: float = 1.0, repeats: int = 3) -> list[Row]:
+    """The seed's Table 1: one pattern of 16, k = 6, one thread of the CPU; from codes in memory.
+
+    With ``cuda`` from the host's memory to the host's. ``scale`` shrinks the texts.
+    """
+    rows = []
+    for megabytes, paper in TABLE_1.items():
+        codes = random_codes(int(megabytes * 1e6 * scale))
+        base = None
+        for method, device in _places(cuda):
+            seconds, hits = _wall(
+                partial(_search, codes, [_pattern(16)], K, method, device, 1), repeats
+            )
+            base = base or seconds
+            theirs = paper[PAPERS.index(method)] if method in PAPERS else None
+            rows.append(
+                {
+                    "MB": megabytes * scale,
+                    "hits": hits,
+                    "method": method,
+                    "device": device,
+                    "Gbit/s": 8 * codes.size / seconds / 1e9,
+                    "x sequential": base / seconds,
+                    "paper Gb/s": theirs,
+                    "paper x": theirs / paper[0] if theirs else None,
+                }
+            )
+    return rows
+
+
+def figures_6_7(*, cuda: bool = False, scale: float = 1.0, repeats: int = 2) -> list[Row]:
+    """Figures 6 and 7: seconds by pattern length, k = 6, the largest text of Table 1."""
+    codes = random_codes(int(22.87e6 * scale))
+    rows = []
+    for length in FIGURE_LENGTHS:
+        base = None
+        for method, device in _places(cuda):
+            seconds, _ = _wall(
+                partial(_search, codes, [_pattern(length)], K, method, device, 1), repeats
+            )
+            base = base or seconds
+            rows.append(
+                {
+                    "m": length,
+                    "method": method,
+                    "device": device,
+                    "seconds": seconds,
+                    "x sequential": base / seconds,
+                }
+            )
+    return rows
+
+
+def peers(
+    size: int = 16_000_000, repeats: int = 3, cases: Sequence[tuple[int, int]] = PEER_CASES
+) -> list[Row]:
+    """One pattern, one thread, forward, all hits: GB/s of CPU time beside sassy, edlib, hyperscan.
+
+    sassy ``search_all`` makes an object of every hit. edlib (mode HW) tells the best distance only
+    and is given a twentieth of the text. hyperscan reports ends without distances and refuses what
+    it cannot do.
+    """
+    codes = random_codes(size)
+    rows = []
+    for length, k in cases:
+        seconds, hits = least_seconds(
+            partial(_search, codes, [_pattern(length)], k, "bit-parallel", "cpu", 1), repeats
+        )
+        rows.append(_peer_row(length, k, 1, hits / size, size / seconds, codes, repeats))
+    return rows
+
+
+def many(
+    size: int = 4_000_000, count: int = 96, length: int = 24, k: int = 3, repeats: int = 3
+) -> list[Row]:
+    """Many patterns over one text, one thread, forward: text symbols a second."""
+    codes = random_codes(size)
+    patterns = [_pattern(length, i) for i in range(count)]
+    seconds, hits = least_seconds(
+        lambda: _search(codes, patterns, k, "bit-parallel", "cpu", 1), repeats
+    )
+    return [_peer_row(length, k, count, hits / size, size / seconds, codes, repeats)]
+
+
+def _peer_row(
+    length: int,
+    k: int,
+    count: int,
+    density: float,
+    ours: float,
+    codes: NDArray[np.uint8],
+    repeats: int,
+) -> Row:
+    patterns = [_pattern(length, i) for i in range(count)]
+    # a peer that makes an object a hit is given less where they are many
+    part = codes[: codes.size // (8 if density > 1e-3 or count > 1 else 1)]
+    text = _LETTERS[part].tobytes()
+    row: Row = {"m": length, "k": k, "patterns": count, "hits": density, "GB/s": ours / 1e9}
+    theirs = {
+        "sassy": _sassy(patterns, text, k, repeats),
+        "edlib": _edlib(patterns, text[: len(text) // 20], k, repeats),
+        "hyperscan": _hyperscan(patterns, text, k, repeats),
+    }
+    for name, rate in theirs.items():
+        row[name] = rate / 1e9 if rate else None
+        row[f"x {name}"] = ours / rate if rate else None
+    return row
+
+
+def _sassy(patterns: Sequence[bytes], text: bytes, k: int, repeats: int) -> float | None:
+    try:
+        import sassy
+    except ImportError:
+        return None
+    searcher = sassy.Searcher("dna", rc=False)
+    seconds, _ = least_seconds(
+        lambda: [len(searcher.search_all(pattern, text, k)) for pattern in patterns], repeats
+    )
+    return len(text) / seconds
+
+
+def _edlib(patterns: Sequence[bytes], text: bytes, k: int, repeats: int) -> float | None:
+    try:
+        import edlib
+    except ImportError:
+        return None
+    seconds, _ = least_seconds(
+        lambda: [edlib.align(p, text, mode="HW", task="distance", k=k) for p in patterns], repeats
+    )
+    return len(text) / seconds
+
+
+def _hyperscan(patterns: Sequence[bytes], text: bytes, k: int, repeats: int) -> float | None:
+    try:
+        hyperscan: Any = importlib.import_module("hyperscan")
+    except ImportError:
+        return None
+    edits = hyperscan.ExpressionExt(flags=hyperscan.HS_EXT_FLAG_EDIT_DISTANCE, edit_distance=k)
+    database = hyperscan.Database()
+    try:
+        database.compile(
+            expressions=list(patterns),
+            ids=list(range(len(patterns))),
+            elements=len(patterns),
+            flags=[0] * len(patterns),
+            ext=[edits] * len(patterns),
+        )
+    except hyperscan.error:
+        return None
+    ends: list[int] = []
+
+    def scan() -> None:
+        ends.clear()
+        database.scan(text, match_event_handler=lambda i, start, end, flags, _: ends.append(end))
+
+    seconds, _ = least_seconds(scan, repeats)
+    return len(text) / seconds
