@@ -60,8 +60,9 @@ def length_of(
     if method == "diff":
         return ends + (m + n - diff.meet(pair.a, pair.b, m + n)[0]) // 2
     if method == "adaptive" and m * n > LEAF_CELLS:
-        limit = int(_worthwhile(np.array(m), np.array(n), choice, threads))
-        found = diff.meet(pair.a, pair.b, limit)[0]
+        bounds = np.array([[0], [m], [0], [n]])
+        limit = _worthwhile(bounds, choice, threads, alone=True)
+        found = diff.meet(pair.a, pair.b, int(limit[0]))[0]
         if found != diff.GIVEN_UP:
             return ends + (m + n - found) // 2
     processor = processor_of(pair, choice, threads, on_cells)
@@ -127,12 +128,12 @@ def _fill(
     else:
         tried = None
         if method == "adaptive":
-            tried = partial(
-                diff.solve_similar, pair.a, pair.b, in_a, in_b, threads,
-                lambda t: _worthwhile(t[1] - t[0], t[3] - t[2], choice, threads),
-            )  # fmt: skip
-            if m * n > LEAF_CELLS and tried(*whole_table).all():
+            similar = partial(diff.solve_similar, pair.a, pair.b, in_a, in_b, threads)
+            whole_limit = partial(_worthwhile, choice=choice, threads=threads, alone=True)
+            if m * n > LEAF_CELLS and similar(whole_limit, *whole_table).all():
                 return
+            # a part costs no more than its share of a level that is run anyway
+            tried = partial(similar, partial(_worthwhile, choice=choice, threads=threads))
         processor = processor_of(pair, choice, threads, on_cells)
         systolic_fill(pair, in_a, in_b, processor, threads, tried)
 
@@ -198,12 +199,15 @@ def _row_length(pair: Pair, *, divided: bool) -> int:
     return int(first[n])
 
 
-def _worthwhile(rows: Numbers, columns: Numbers, choice: Choice, threads: int) -> Numbers:
-    """Steps from each corner up to which the differences' method costs less than the
-    bit-vectors."""
-    cells = rows.astype(np.float64) * columns
+def _worthwhile(bounds: Numbers, choice: Choice, threads: int, alone: bool = False) -> Numbers:
+    """Steps from each corner up to which the differences' method costs less than the bit-vectors.
+
+    bounds: int64[4, tables]. ``alone``: where it finds the answer, no kernel is started at all.
+    """
+    row, row_end, column, column_end = bounds
+    cells = (row_end - row).astype(np.float64) * (column_end - column)
     if choice.device == "cuda":
-        seconds = CUDA_START + cells / CUDA_CELLS
+        seconds = cells / CUDA_CELLS + (CUDA_START if alone else 0)
     else:
         seconds = cells / (CPU_CELLS * threads)
     # s^2 / 2 cells from each corner; no more than half of what the other method would take
