@@ -55,6 +55,7 @@ class CardEngine:
     def __init__(
         self, method: str, patterns: NDArray[np.uint8], ids: NDArray[np.uint32], k: int
     ) -> None:
+        self.method = method
         self._ids = ids.astype(np.uint64) << np.uint64(8)
         self._run: BitSlicedRun | TableRun
         if method == "bit-sliced":

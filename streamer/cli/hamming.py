@@ -31,6 +31,7 @@ class HammingMethod(StrEnum):
     """How it is searched."""
 
     BIT_SLICED = "bit-sliced"
+    PIGEONHOLE = "pigeonhole"
     NAIVE = "naive"
     SHIFT_ADD = "shift-add"
     PMASM = "pmasm"
@@ -67,7 +68,7 @@ def hamming(
         HammingMethod | None,
         typer.Option(
             "--method",
-            help="Default: bit-sliced. pmasm runs on the CPU, pmasm-* need CUDA. Equal rows.",
+            help="Default: bit-sliced, or pigeonhole for many patterns. pmasm-* need CUDA.",
             show_default=False,
         ),
     ] = None,
@@ -106,8 +107,9 @@ def hamming(
     choice = choose_method(method and method.value, device.value)
     with compile_notice(quiet=quiet):
         search = Search(
-            searched, k, strands=strands.value, choice=choice, threads=threads, source=source
-        )
+            searched, k, strands=strands.value, choice=choice, free=method is None,
+            threads=threads, source=source,
+        )  # fmt: skip
         if device is DeviceChoice.AUTO and not quiet:
             typer.echo(f"streamer: {choice.line()}", err=True)
         names = pl.Series([one.name for one in searched], dtype=pl.String)

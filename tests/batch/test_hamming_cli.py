@@ -48,7 +48,7 @@ def test_rows_are_those_of_the_definition(streamer, job, strands):
     assert len(out.splitlines()) > 5
 
 
-@pytest.mark.parametrize("method", ["bit-sliced", "naive", "shift-add", "pmasm"])
+@pytest.mark.parametrize("method", ["bit-sliced", "pigeonhole", "naive", "shift-add", "pmasm"])
 def test_methods_and_threads(streamer, job, method):
     texts, patterns, text, fasta = job
     code, out, err = streamer(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamer.batch import hamming
+from streamer.batch.choice import Choice
 from streamer.batch.hamming import bit_sliced, engines, ordered
 from streamer.batch.hamming.patterns import Oriented
 from streamer.errors import DataError, StreamerError, UsageError
@@ -92,8 +93,30 @@ def test_thousands_of_patterns():
     patterns = [drawn(rng, 9) for _ in range(2500)]
     wanted = oracle.search_large([text], patterns, 2)
     assert len(wanted) > 2000
-    for method in CPU_METHODS:
+    for method in (None, *CPU_METHODS):
         assert rows(text, patterns, 2, method=method) == wanted, method
+
+
+def test_many_patterns_go_to_the_index_unless_a_method_is_asked_for():
+    def engine(count, length, k, *, free=True):
+        codes = np.zeros((count, length), np.uint8)
+        patterns = Oriented(codes, np.arange(count, dtype=np.uint32), k)
+        return engines.make(Choice("bit-sliced", "cpu"), patterns, 1, free=free)
+
+    assert engine(8, 12, 4).method == "bit-sliced"
+    assert engine(200, 24, 3).method == "pigeonhole"
+    assert engine(200, 24, 3, free=False).method == "bit-sliced"
+    assert engine(1000, 12, 6).method == "bit-sliced"
+
+
+@pytest.mark.parametrize(("length", "k"), [(1, 0), (12, 0), (20, 1), (24, 5), (33, 3), (70, 2)])
+def test_patterns_that_several_pieces_find_have_one_row(length, k):
+    rng = random.Random(length)
+    text = drawn(rng, 1400, "ACGT") + drawn(rng, 100, "ACGTN")
+    patterns = [changed(rng, text[at : at + length], k) for at in range(0, 1400, 7)]
+    wanted = oracle.search_large([text], patterns, k)
+    assert rows(text, patterns, k, method="pigeonhole") == wanted
+    assert len(wanted) > 50
 
 
 @pytest.mark.parametrize("method", CPU_METHODS)

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice
-from streamer.batch.hamming import bit_sliced, naive, pmasm, shift_add
+from streamer.batch.hamming import bit_sliced, naive, pigeonhole, pmasm, shift_add
 from streamer.batch.hamming.patterns import Oriented
 from trie.parallel import run_all, split_range
 
 ON_CPU: dict[str, ModuleType] = {
     "bit-sliced": bit_sliced,
+    "pigeonhole": pigeonhole,
     "naive": naive,
     "shift-add": shift_add,
     "pmasm": pmasm,
@@ -39,6 +40,7 @@ CHUNKS = (1 << 14, 1 << 23)
 class Engine(Protocol):
     """Searches chunks."""
 
+    method: str
     chunk: int
     """Windows of a chunk, so that memory stays bounded if every window matches."""
 
@@ -53,6 +55,7 @@ class CpuEngine:
     """A CPU method on several threads, each with a part of the chunk."""
 
     def __init__(self, method: str, patterns: Oriented, threads: int) -> None:
+        self.method = method
         module = ON_CPU[method]
         self._prepared = module.prepare(patterns)
         self._scan: Callable[..., tuple[int, int, int]] = module.scan
@@ -94,10 +97,11 @@ class CpuEngine:
         return found
 
 
-def make(choice: Choice, patterns: Oriented, threads: int) -> Engine:
-    """The engine of a method on its device; StreamerError if the card cannot be used."""
+def make(choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> Engine:
+    """The engine of a method on its device; ``free``: of the default or of a faster one."""
     if choice.device == "cpu":
-        return CpuEngine(choice.method, patterns, threads)
+        faster = free and pigeonhole.pays(patterns)
+        return CpuEngine("pigeonhole" if faster else choice.method, patterns, threads)
     from gpu.hamming import CardEngine
 
     engine: Engine = CardEngine(choice.method, patterns.codes, patterns.ids, patterns.k)
