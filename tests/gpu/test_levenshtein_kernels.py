@@ -27,6 +27,14 @@ def small_blocks():
         yield
 
 
+@pytest.fixture(params=[1, 1 << 14], ids=["many groups a warp", "one"])
+def full_warps(request, monkeypatch):
+    """How many warps fill the card: with few, each has many places one after another."""
+    from gpu import levenshtein
+
+    monkeypatch.setattr(levenshtein, "FULL_WARPS", request.param)
+
+
 def made_up(seed, k, distance, total, number):
     """Patterns, and reads with edited copies of them, gap codes, repeats and short reads."""
     rng = np.random.default_rng(seed)
@@ -80,6 +88,7 @@ def cases():
     return placement.share(found)
 
 
+@pytest.mark.usefixtures("full_warps")
 @pytest.mark.parametrize(("seed", "k", "distance", "scheme"), cases(), ids=str)
 def test_every_scheme_equals_the_cpu(seed, k, distance, scheme):
     from gpu.levenshtein import gpu_scheme, nearest_words
@@ -108,6 +117,7 @@ def test_a_word_an_end_where_everything_is_near():
     np.testing.assert_array_equal(nearest_words(patterns, bases, offsets), want)
 
 
+@pytest.mark.usefixtures("full_warps")
 @pytest.mark.parametrize("total", [0, 1, 31, 32, 33, 64])
 def test_short_chunks(total):
     from gpu.levenshtein import nearest_words
