@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,31 +24,50 @@ _caller = threading.local()
 def in_background() -> None:
     """From now on this thread's work is run by threads that the others do not wait for.
 
-    Tasks are taken in the order in which they come: short ones would wait behind long ones.
+    Helpers are taken in the order in which they are asked for: short work would wait for long.
     """
     _caller.prefix = "background"
 
 
-@lru_cache(maxsize=4)
-def _pool(threads: int, prefix: str) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix=prefix)
+@cache
+def _pool(prefix: str) -> ThreadPoolExecutor:
+    # threads are made when they are first needed
+    return ThreadPoolExecutor(max(usable_cores(), 8), thread_name_prefix=prefix)
 
 
 def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """The results of all tasks, in order, run on at most ``threads`` threads.
+    """The results of all tasks, in order, run on at most ``threads`` threads, of which this is one.
 
     The first exception of a task is raised after every task has ended, so that no kernel still
     writes into an array that the caller gives up.
     """
     if threads <= 1 or len(tasks) <= 1:
         return [task() for task in tasks]
-    pool = _pool(threads, getattr(_caller, "prefix", "kernel"))
-    futures = [pool.submit(task) for task in tasks]
-    errors = [future.exception() for future in futures]
-    for error in errors:
-        if error is not None:
-            raise error
-    return [future.result() for future in futures]
+    waiting = deque(range(len(tasks)))
+    results: dict[int, T] = {}
+    errors: dict[int, BaseException] = {}
+
+    def work() -> None:
+        while True:
+            try:
+                index = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                results[index] = tasks[index]()
+            except BaseException as error:
+                errors[index] = error
+
+    pool = _pool(getattr(_caller, "prefix", "kernel"))
+    helpers = [pool.submit(work) for _ in range(min(threads, len(tasks)) - 1)]
+    try:
+        work()
+    finally:
+        # those that have not begun are not needed any more
+        wait([helper for helper in helpers if not helper.cancel()])
+    if errors:
+        raise errors[min(errors)]
+    return [results[index] for index in range(len(tasks))]
 
 
 def split_range(start: int, stop: int, parts: int, *, align: int = 1) -> list[tuple[int, int]]:

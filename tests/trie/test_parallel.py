@@ -1,0 +1,82 @@
+"""Tasks on several threads: all of them, in order, never more at once than asked for."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from trie.parallel import in_background, run_all, split_range
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 20])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
+def test_results_come_in_order(threads: int, count: int) -> None:
+    assert run_all([lambda i=i: i * i for i in range(count)], threads) == [  # type: ignore[misc]
+        i * i for i in range(count)
+    ]
+
+
+def test_no_more_threads_than_asked_for() -> None:
+    lock, running, most = threading.Lock(), 0, 0
+    meet = threading.Barrier(3, timeout=30)
+
+    def task() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        meet.wait()  # three must run at once, else this times out
+        with lock:
+            running -= 1
+
+    run_all([task] * 9, 3)
+    assert most == 3
+
+
+def test_the_first_error_is_raised_once_every_task_has_ended() -> None:
+    ended = []
+
+    def task(number: int) -> None:
+        if number in (3, 5):
+            message = f"task {number}"
+            raise ValueError(message)
+        ended.append(number)
+
+    with pytest.raises(ValueError, match="task 3"):
+        run_all([lambda i=i: task(i) for i in range(10)], 4)  # type: ignore[misc]
+    assert sorted(ended) == [0, 1, 2, 4, 6, 7, 8, 9]
+
+
+def test_tasks_may_run_tasks() -> None:
+    inner = [lambda i=i: i for i in range(5)]  # type: ignore[misc]
+    assert run_all([lambda: run_all(inner, 8)] * 50, 8) == [[0, 1, 2, 3, 4]] * 50
+
+
+def test_nobody_waits_for_work_in_the_background() -> None:
+    hold, begun = threading.Event(), threading.Semaphore(0)
+
+    def long() -> None:
+        begun.release()
+        assert hold.wait(30)
+
+    def background() -> None:
+        in_background()
+        run_all([long] * 64, 8)
+
+    thread = threading.Thread(target=background)
+    thread.start()
+    try:
+        assert begun.acquire(timeout=30)
+        names = run_all([lambda: threading.current_thread().name] * 64, 8)
+        assert not any(name.startswith("background") for name in names)
+    finally:
+        hold.set()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_ranges_cover_everything() -> None:
+    assert split_range(0, 10, 3) == [(0, 3), (3, 6), (6, 10)]
+    assert split_range(0, 100, 4, align=32) == [(0, 32), (32, 64), (64, 100)]
+    assert split_range(5, 5, 4) == []
