@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from streamer.matching import BatchResult, Matcher
+from streamer.matching.approximate import Approximate, Options
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
-from trie.codes import decode_kmer
+from trie.codes import decode_kmer, with_reverse_complements
 
 K = 15
 EXPECTED = {"cpu": 20e6, "cuda": 250e6}
@@ -89,6 +90,48 @@ def _right(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
             yield Outcome(device, f"{mode}, {kernel}", found.events.tolist() == want)
 
 
+def _defined_near(text: list[int], patterns: list[list[int]], limit: int) -> list[int]:
+    """The least distance at every end from 1 on, over all patterns, by Sellers' recurrence."""
+    best = [limit + 1] * len(text)
+    for pattern in patterns:
+        column = list(range(len(pattern) + 1))
+        for at, symbol in enumerate(text):
+            diagonal, column[0] = column[0], 0
+            for i, wanted in enumerate(pattern, 1):
+                cost = min(diagonal + (wanted != symbol), column[i] + 1, column[i - 1] + 1)
+                diagonal, column[i] = column[i], cost
+            best[at] = min(best[at], column[-1])
+    return best
+
+
+def _near(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
+    """Levenshtein distances, of pieces that are looked up one by one and in pairs."""
+    rng = np.random.default_rng(4)
+    for distance in (1, 3):
+        bases = rng.integers(0, 4, 700).astype(np.uint8)
+        target = ReadBatch(["t"], np.array([0, 60], dtype=np.int64), bases[100:160].copy())
+        bases[110:150:13] ^= 1
+        bases[400:460] = 3 - bases[100:160][::-1]
+        bases[425] = 4
+        stored = Dictionary.from_batches([target], K, "forward")
+        codes = with_reverse_complements(stored.codes, K)
+        patterns = [["ACGT".index(c) for c in decode_kmer(int(code), K)] for code in codes]
+        want = _defined_near(bases.tolist(), patterns, distance)
+        batch = ReadBatch(["a"], np.array([0, bases.size], dtype=np.int64), bases)
+        for kernel in kernels:
+            options = Options(method=kernel, device=device, chunk=100)
+            approximate = Approximate(
+                stored, semantics="levenshtein", distance=distance, both=True, options=options
+            )
+            with closing(approximate):
+                found = approximate.match(batch)
+            got = [distance + 1] * bases.size
+            for end, value in zip(found.end.tolist(), found.distance.tolist(), strict=True):
+                got[end - 1] = value
+            told = [min(value, distance + 1) for value in want]
+            yield Outcome(device, f"distance {distance}, {kernel}", got == told)
+
+
 def _speed(device: Any, total: int, expected: float) -> Iterator[Outcome]:
     batch = _reads(total, 2)
     known = Dictionary.from_batches([batch], K, "canonical")
@@ -107,10 +150,12 @@ def _speed(device: Any, total: int, expected: float) -> Iterator[Outcome]:
 def on_cpu() -> Iterator[Outcome]:
     """The kernels of the CPU."""
     yield from _right("cpu", ("index", "walk"))
+    yield from _near("cpu", ("pieces", "lanes"))
     yield from _speed("cpu", 2_000_000, EXPECTED["cpu"])
 
 
 def on_cuda() -> Iterator[Outcome]:
     """The kernels of the CUDA devices."""
     yield from _right("cuda", ("auto", "buckets", "walk", "shuffle", "naive"))
+    yield from _near("cuda", ("pieces",))
     yield from _speed("cuda", 64_000_000, EXPECTED["cuda"])
