@@ -219,7 +219,8 @@ def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
     assert found[2] == found[0]
 
 
-def test_a_failed_card_is_taken_over_by_the_cpu(monkeypatch):
+@pytest.mark.parametrize("step", ["send", "land"])
+def test_a_failed_card_is_taken_over_by_the_cpu(step, monkeypatch):
     """In the middle of a growing stream, with nothing lost; or it is one line."""
     from gpu.engine import DeviceLostError
     from gpu.engine.flight import Flight
@@ -227,18 +228,18 @@ def test_a_failed_card_is_taken_over_by_the_cpu(monkeypatch):
 
     reads = make_reads(9, 120, 3, reads=4)
     want = oracle.match(reads, 9, mode="grow")
-    land, landed = Flight.land, []
+    done, flights = getattr(Flight, step), []
 
     def fail(flight):
-        landed.append(flight)
-        if len(landed) == 4:
+        flights.append(flight)
+        if len(flights) == 4:
             message = "the CUDA device failed: gone"
             raise DeviceLostError(message)
-        return land(flight)
+        return done(flight)
 
     for told in ([], None):
-        landed.clear()
-        monkeypatch.setattr(Flight, "land", fail)
+        flights.clear()
+        monkeypatch.setattr(Flight, step, fail)
         known = Dictionary.empty(9, "canonical")
         matcher = Matcher(
             known, mode="grow", chunk=30, device="cuda", cards=(0,), track_tree=True,
