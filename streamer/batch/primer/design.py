@@ -132,7 +132,8 @@ def pairs(
 ) -> list[tuple[Primer, Primer, float]]:
     """The best ``wishes.pairs`` pairs with a product of the wanted size, and their dimer's Tm.
 
-    Best is nearest in melting temperature; pairs share no primer. Ties go to the first.
+    Best is nearest in melting temperature; no two left primers overlap, and no two right ones.
+    Ties go to the first.
     """
     thermo = primer3()
     ends = np.array([primer.end for primer in right], dtype=np.int64)
@@ -147,19 +148,19 @@ def pairs(
             if right[j].start >= one.end and difference <= wishes.tm_difference:
                 possible.append((difference, i, j))
     chosen: list[tuple[Primer, Primer, float]] = []
-    used_left: set[int] = set()
-    used_right: set[int] = set()
     for _, i, j in sorted(possible):
         if len(chosen) == wishes.pairs:
             break
-        if i in used_left or j in used_right:
+        if any(_overlap(left[i], one) or _overlap(right[j], other) for one, other, _ in chosen):
             continue
         dimer = float(thermo.calc_heterodimer(left[i].sequence, right[j].sequence).tm)
         if dimer <= wishes.dimer_tm:
             chosen.append((left[i], right[j], dimer))
-            used_left.add(i)
-            used_right.add(j)
     return sorted(chosen, key=lambda pair: (pair[0].start, pair[1].end))
+
+
+def _overlap(one: Primer, other: Primer) -> bool:
+    return one.start < other.end and other.start < one.end
 
 
 def letters(codes: NDArray[np.uint8], strand: str) -> str:
