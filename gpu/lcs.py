@@ -7,6 +7,7 @@ The two sequences go to the card once, results stay there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -42,7 +43,7 @@ class Card:
     """Two sequences on the card in use, and the pool of results of the passes over them.
 
     a (rows), b (columns): uint8, C-contiguous, symbols below ``symbols``, of which ``bits`` bits
-    count.
+    count. ``on_cells`` is told the cells of passes once they have been run.
     """
 
     def __init__(
@@ -52,9 +53,12 @@ class Card:
         symbols: int,
         bits: int,
         shape: Shape | None = None,
+        on_cells: Callable[[int], None] | None = None,
     ) -> None:
         self.shape = shape or shape_for(symbols, a.size)
         self._symbols = np.uint32(symbols)
+        self._on_cells = on_cells
+        self._cells = 0
         self._b = cuda.to_device(b)
         self._planes = cuda.device_array((bits, -(-a.size // 32)), np.uint32)
         rows = cuda.to_device(a)
@@ -78,6 +82,7 @@ class Card:
         """Run passes (arrays as ``streamer.batch.lcs.passes.Passes``); the pool then holds the
         results."""
         fields, stretches, cells = laid_out(passes)
+        self._cells += int((passes.rows * passes.columns).sum())
         tickets = tickets_of(passes.rows, self.shape.strip_rows)
         given = cuda.device_array(cells, np.uint64)
         columns = cuda.device_array(4 * cells, np.uint64)
@@ -102,6 +107,10 @@ class Card:
         assert threads <= cut.MOST_THREADS
         _kernel("cut", SHAPES[0])[len(tables), threads](self._pool, cuda.to_device(tables), found)
         rows, lengths = found.copy_to_host().T.copy()
+        if self._on_cells is not None:
+            # the copy has waited for the passes
+            self._on_cells(self._cells)
+        self._cells = 0
         return rows, lengths
 
     @property

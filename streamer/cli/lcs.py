@@ -115,7 +115,7 @@ def lcs(
         message = "standard input (-) can be read only once"
         raise UsageError(message)
     check_files([a, b], [output, sequence, blocks, plot])
-    _all_different([output, sequence, blocks, plot])
+    _check_outputs([output, sequence, blocks, plot])
     if plot is not None:
         from streamer.batch.lcs.picture import check_plot
 
@@ -154,12 +154,15 @@ def lcs(
             _write_files(one, other, found, sequence, blocks, plot, min_block, text=text)
 
 
-def _all_different(outputs: list[str | None]) -> None:
-    """UsageError if two results would go into one file."""
+def _check_outputs(outputs: list[str | None]) -> None:
+    """Told before the work begins: two results in one file, or one in a folder that is missing."""
     import os
 
     given = [os.path.realpath(path) for path in outputs if path]
     for path in given:
+        if not os.path.isdir(os.path.dirname(path)) or os.path.isdir(path):
+            message = f"{path}: cannot be written: No such file or directory"
+            raise StreamerError(message)
         if given.count(path) > 1:
             message = f"{path}: is to be written twice"
             raise UsageError(message)

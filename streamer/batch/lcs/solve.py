@@ -180,7 +180,7 @@ def processor_of(
         return BlockStepProcessor(pair)
     from gpu.lcs import Card
 
-    return Card(pair.a, pair.b, pair.symbols, pair.planes)
+    return Card(pair.a, pair.b, pair.symbols, pair.planes, on_cells=on_cells)
 
 
 def _seeds_leaf(tables: Tables) -> NDArray[np.bool_]:

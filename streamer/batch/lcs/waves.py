@@ -30,6 +30,11 @@ CUT_FROM = 1 << 28
 """Cells from which a pass is cut for several threads."""
 
 
+SHOWN_CELLS = 1 << 33
+MOST_SHOWN = 100
+"""A pass on one thread tells how far it is after so many cells, at most so many times."""
+
+
 class Sweep(Protocol):
     """A pass in the making: ``SystolicSweep`` or ``BitParallelSweep``."""
 
@@ -89,7 +94,9 @@ class Waves:
 
     def _alone(self, passes: Passes, i: int) -> None:
         sweep = self._make(passes, i, 1)
-        for first, stop, at in _stretches(passes, i, 1):
+        # cut only to tell how far it is, and to be interrupted
+        shown = int(passes.rows[i] * passes.columns[i]) // SHOWN_CELLS
+        for first, stop, at in _stretches(passes, i, max(1, min(shown, MOST_SHOWN))):
             sweep.run(0, first, stop)
             if at is not None:
                 sweep.export(0, self._pool, at)
