@@ -54,6 +54,7 @@ def length_of(
     m, n = pair.a.size, pair.b.size
     if m == 0 or n == 0:
         return ends
+    choice = _for_size(choice, m, n)
     method = choice.method
     if method in ("dp", "hirschberg"):
         return ends + _row_length(pair, divided=method == "hirschberg")
@@ -105,8 +106,9 @@ def _fill(
     on_cells: OnCells | None,
 ) -> None:
     """Set the flags of one longest common subsequence of what is left of the pair."""
-    method = choice.method
     m, n = pair.a.size, pair.b.size
+    choice = _for_size(choice, m, n)
+    method = choice.method
     whole_table = tuple(np.array([x], dtype=np.int64) for x in (0, m, 0, n))
 
     if method == "dp":
@@ -181,6 +183,13 @@ def processor_of(
     from gpu.lcs import Card
 
     return Card(pair.a, pair.b, pair.symbols, pair.planes, on_cells=on_cells)
+
+
+def _for_size(choice: Choice, m: int, n: int) -> Choice:
+    """Where the method is ours to choose, what is small is not worth sending to a card."""
+    if choice.method == "adaptive" and m * n <= LEAF_CELLS:
+        return Choice("adaptive", "cpu")
+    return choice
 
 
 def _seeds_leaf(tables: Tables) -> NDArray[np.bool_]:
