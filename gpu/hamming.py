@@ -29,8 +29,8 @@ _ID_MASK = (1 << 28) - 1
 CHUNKS = (1 << 10, 1 << 26)
 """The least and the most windows of a chunk."""
 
-MOST_HITS = 1 << 29
-"""Hit words of a chunk at most (4 GiB), where it has more than the least windows."""
+MOST_HITS = 1 << 28
+"""Hit words of a chunk at most (2 GiB), where it has more than the least windows."""
 
 TABLE_ENTRIES = 1 << 27
 """Entries of a result table at most: 512 MiB."""

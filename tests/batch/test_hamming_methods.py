@@ -128,6 +128,7 @@ def test_small_chunks_and_full_buffers_change_nothing(method, monkeypatch):
     assert wanted == oracle.search_large(texts, patterns, 3)
     monkeypatch.setattr(engines, "CHUNKS", (1, 777))
     monkeypatch.setattr(engines, "LEAST_WORDS", 1)
+    monkeypatch.setattr(hamming, "ROWS_AT_ONCE", 1000)
     monkeypatch.setattr(engines, "LEAST_PART", 64)
     assert rows(texts, patterns, 3, method=method, threads=3) == wanted
 

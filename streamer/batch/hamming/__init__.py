@@ -36,6 +36,9 @@ METHODS: dict[str, tuple[Device, ...]] = {
 }
 """Which device has which method."""
 
+ROWS_AT_ONCE = 1 << 22
+"""Rows of one ``Hits`` that ``find`` gives, at most."""
+
 DEFAULTS: dict[Device, str] = {"cpu": "bit-sliced", "cuda": "bit-sliced"}
 
 
@@ -75,7 +78,7 @@ class Search:
     def find(
         self, codes: NDArray[np.uint8], offsets: NDArray[np.int64], *, first_text: int = 0
     ) -> Iterator[Hits]:
-        """The hits in a batch of texts, in order, a chunk of the batch at a time.
+        """The hits in a batch of texts, in order, a few million rows at a time.
 
         codes: uint8[total] base codes of the texts one after the other. offsets: int64[texts + 1].
         first_text: the number of the batch's first text.
@@ -87,8 +90,19 @@ class Search:
         while first < stop:
             end = min(first + self._engine.chunk, stop)
             words = self._engine.words(codes, first, end)
-            yield columns(words, first, offsets, first_text, self._length, self._threads)
+            for parts in _shares(words):
+                yield columns(parts, first, offsets, first_text, self._length, self._threads)
             first = end
+
+
+def _shares(words: list[NDArray[np.uint64]]) -> Iterator[list[NDArray[np.uint64]]]:
+    """The hit words of a chunk, cut where there are more than ROWS_AT_ONCE."""
+    if sum(part.size for part in words) <= ROWS_AT_ONCE:
+        yield words
+        return
+    for part in words:
+        for first in range(0, part.size, ROWS_AT_ONCE):
+            yield [part[first : first + ROWS_AT_ONCE]]
 
 
 def search(

@@ -24,13 +24,13 @@ ON_CPU: dict[str, ModuleType] = {
 }
 """Each has ``prepare(patterns)``, and ``scan`` over what that gives."""
 
-LEAST_PART = 1 << 14
+LEAST_PART = 1 << 12
 """Windows for which a thread is worth while."""
 
 LEAST_WORDS = 1 << 16
 """Hit words of the smallest buffer."""
 
-MOST_WORDS = 1 << 26
+MOST_WORDS = 1 << 25
 """Hit words of a chunk, at most, where it has more than a few windows."""
 
 CHUNKS = (1 << 14, 1 << 23)

@@ -48,7 +48,7 @@ WINDOW, COMPARE, OPERATION = 1.0, 3.0, 0.0011
 """Nanoseconds: to pack a window, to compare it; bit-sliced, a symbol of a pattern a window."""
 
 _CACHES = ((1 << 15, 0.8, 3.0), (1 << 20, 1.2, 8.0), (1 << 60, 4.0, 20.0))
-"""Bytes, and the nanoseconds of a look-up, and of a list's beginning, in a table up to that size."""
+"""Bytes; nanoseconds of a look-up, and of a list's beginning, in a table up to that size."""
 
 
 @dataclass(frozen=True, slots=True)
