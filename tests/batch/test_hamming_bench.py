@@ -1,0 +1,27 @@
+"""``streamer bench hamming`` on small texts: every method is measured, and finds the same."""
+
+from __future__ import annotations
+
+from streamer.bench import hamming as bench
+
+
+def test_tables_have_every_method_and_equal_matches():
+    methods = bench.methods_of("cpu")
+    assert set(methods) >= {"bit-sliced", "naive", "shift-add", "pmasm"}
+    rows = bench.table_1(bench.cpu_rate, methods, 3000, sets=2)
+    assert len(rows) == len(bench.SETS) * len(methods)
+    assert all(row["min"] <= row["mean"] <= row["max"] for row in rows)
+    rows = bench.table_3(bench.cpu_rate, methods, [2000, 5000])
+    for size in (2000, 5000):
+        assert len({row["matches"] for row in rows if row["text"] == size}) == 1
+    shown = bench.ratios(rows, False, bench.naive_rate(5000)[0])
+    assert [row["method"] for row in shown] == [f"{method} (CPU)" for method in methods]
+    assert {row["paper"] for row in shown if row["method"] == "pmasm (CPU)"} == {6.0}
+
+
+def test_the_command_prints_its_tables(streamer):
+    code, out, err = streamer("bench", "hamming", "--symbols", 10_000, "--sets", 1)
+    assert code == 0, err
+    for title in ("Table 1", "Table 2", "Table 3", "Ratios", "hyperscan"):
+        assert title in out
+    assert out.count("| bit-sliced") >= len(bench.SETS) + 2 * len(bench.SIZES)
