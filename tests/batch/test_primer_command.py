@@ -190,19 +190,21 @@ def test_known_primers_keep_what_the_oracle_says(streamer, virus, tmp_path):
     assert (tmp_path / "x.png").stat().st_size > 1000
 
 
-def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion():
+def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
     """The real job at k = 4, the filter against the default, starts against the oracle."""
     paths = [data_files(f"{name}*.fa.gz") for name in ("sarscov2_MN9", "ecoli_K12", "mt_human")]
     if not all(paths):
         pytest.skip("the genomes are not at hand")
     from streamer.batch import primer
     from streamer.batch.choice import Choice
+    from streamer.batch.primer import seeds
     from streamer.batch.primer.problem import Alpha
     from trie.codes import encode
 
     virus, coli, mitochondrion = (read_plainly(path[0])[0][1] for path in paths)
     part = virus[21_500:22_100]
     alpha = Alpha.of([encode(part)])
+    monkeypatch.setattr(seeds, "BEGINNING", 1 << 14)
     # a part of the bacterium, and the other genome whole
     beta = [coli[:120_000], mitochondrion]
     codes = [encode(text) for text in beta]

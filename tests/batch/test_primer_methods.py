@@ -10,7 +10,7 @@ import pytest
 
 from streamer.batch import primer
 from streamer.batch.choice import Choice
-from streamer.batch.primer import windows
+from streamer.batch.primer import seeds, windows
 from streamer.batch.primer.problem import Alpha
 from streamer.errors import UsageError
 from trie.codes import InvalidBaseError, encode
@@ -39,6 +39,12 @@ def random_case(rng):
     longest = max(map(len, alphas), default=5)
     k = rng.choice([1, 1, 2, 2, 3, 4, 5, 8, 13, max(1, longest - 1), longest + 1])
     return alphas, betas, k, rng.choice(primer.STRANDS)
+
+
+@pytest.fixture(autouse=True)
+def _filter_from_the_first_columns_on(monkeypatch):
+    """The filter looks at texts of any size, not only at what is behind the first 256 K columns."""
+    monkeypatch.setattr(seeds, "BEGINNING", 40)
 
 
 @pytest.mark.parametrize("seed", range(8))

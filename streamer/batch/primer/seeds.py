@@ -246,8 +246,8 @@ def runs(keys: NDArray[np.uint64], size: int) -> tuple[Columns, Columns, Columns
     return first >> 28, TILE * (first & column), until, slack
 
 
-BEGINNING = 1 << 22
-"""Columns that ``windows`` looks at first, so that all starts have good bounds."""
+BEGINNING = 1 << 18
+"""Columns that ``windows`` looks at first, a sixteenth at least: all starts then have bounds."""
 
 AGAIN = 2.0
 """A table is made anew when so many times the texts have gone by; its windows hold as before."""
@@ -278,10 +278,11 @@ def improve(
 ) -> None:  # fmt: skip
     """Raise the reaches by a text; what has no shape, or short prefixes, goes to ``windows``."""
     if kept.texts == 0:
-        part = text if text.size <= BEGINNING else text[:BEGINNING]
+        first_part = max(BEGINNING, text.size >> 4)
+        part = text if text.size <= first_part else text[:first_part]
         windows.improve(alpha, part.size, k, reach, backend_of(part), kept.plan)
     kept.texts += 1
-    if kept.texts == 1 and text.size <= BEGINNING:
+    if kept.texts == 1 and text.size <= max(BEGINNING, text.size >> 4):
         return
     starts = np.flatnonzero(reach < alpha.ends)
     if kept.table is None or kept.texts >= AGAIN * kept.made:
