@@ -205,6 +205,7 @@ def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
     part = virus[21_500:22_100]
     alpha = Alpha.of([encode(part)])
     monkeypatch.setattr(seeds, "BEGINNING", 1 << 14)
+    monkeypatch.setattr(seeds, "WORTH", 1e9)
     # a part of the bacterium, and the other genome whole
     beta = [coli[:120_000], mitochondrion]
     codes = [encode(text) for text in beta]

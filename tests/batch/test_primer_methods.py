@@ -45,6 +45,7 @@ def random_case(rng):
 def _filter_from_the_first_columns_on(monkeypatch):
     """The filter looks at texts of any size, not only at what is behind the first 256 K columns."""
     monkeypatch.setattr(seeds, "BEGINNING", 40)
+    monkeypatch.setattr(seeds, "WORTH", 1e9)
 
 
 @pytest.mark.parametrize("seed", range(8))

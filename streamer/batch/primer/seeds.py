@@ -48,6 +48,9 @@ MOST_SYMBOLS = 12
 
 SEGMENT = 1 << 18
 
+WORTH = 1 / 500
+"""Candidates a position, for each start, above which a scan costs less."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -69,7 +72,7 @@ class Shape:
 
 
 def shape_for(k: int, lengths: Columns) -> Shape | None:
-    """The shape with the fewest candidates for prefixes of these lengths; None if there is none.
+    """The shape with the fewest candidates for prefixes of these lengths; None if none is worth it.
 
     Starts share a window as in ``windows``: of n prefixes that are c long, n / (c + 2 - window).
     """
@@ -84,8 +87,9 @@ def shape_for(k: int, lengths: Columns) -> Shape | None:
             shared = np.maximum(lengths + 2 - shape.window, 1)
             # starts whose prefix is shorter than the window are left to a scan
             missed = (lengths + 1 < shape.window).sum()
-            cost = shape.candidates(float((1 / shared).sum())) + 0.5 * missed
-            if cost < least:
+            candidates = shape.candidates(float((1 / shared).sum()))
+            cost = candidates + 0.5 * missed
+            if candidates <= WORTH * lengths.size and cost < least:
                 best, least = shape, cost
     return best
 
