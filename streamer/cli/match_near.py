@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import typer
 
 from streamer import reports
 from streamer.cli.progress import progress
+from streamer.errors import DataError
 from streamer.matching import Matcher
 from streamer.matching.approximate import Approximate, ApproximateResult, Options, Semantics
 from streamer.output import Format, ReportTables, RowWriter
 from streamer.prefetch import prefetched
-from streamer.reads import ReadBatch
+from streamer.reads import ReadBatch, joined_batches
 from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
 from streamer.targets import Dictionary, Strands
 from trie.parallel import usable_cores
@@ -51,17 +53,37 @@ def match_near(job: NearJob) -> None:
     automaton = job.semantics == "ltb"
     columns: tuple[str, ...] = reports.LTB_COLUMNS if automaton else reports.NEAR_COLUMNS
     tables = ReportTables(job.stored.targets, job.stored.k)
-    # one batch holds all seeds, so that the first read too is matched against every one of them
-    batch_bases = max(job.chunk, BATCH_BASES, job.seed)
+    batch_bases = max(job.chunk, BATCH_BASES)
     with ExitStack() as stack:
         match = _matcher(job, stack)
         writer = stack.enter_context(RowWriter(job.output, job.format_, columns))
         show = stack.enter_context(progress("matching", size_of_files(job.reads), quiet=job.quiet))
         batches = read_batches(job.reads, batch_bases=batch_bases, on_bytes=show)
-        for batch in prefetched(batches):
+        for batch in prefetched(_seeds_together(batches, job.seed)):
             result = match(batch)
             rows = reports.ltb(result) if automaton else reports.near(result, best=job.best)
             writer.write(tables.table(rows, batch.names))
+
+
+def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBatch]:
+    """The batches, of which the first holds all seeds: its reads are matched against every one."""
+    rest = iter(batches)
+    first: list[ReadBatch] = []
+    fault = None
+    bases = 0
+    try:
+        while bases < seed and (batch := next(rest, None)) is not None:
+            first.append(batch)
+            bases += batch.bases.size
+    except DataError as error:  # after the reads in front of it
+        fault = error
+    if first:
+        joined = joined_batches(first, np.zeros(0, dtype=np.uint8))
+        names = [name for batch in first for name in batch.names]
+        yield ReadBatch(names, joined.offsets, joined.bases)
+    if fault is not None:
+        raise fault
+    yield from rest
 
 
 def _matcher(job: NearJob, stack: ExitStack) -> Callable[[ReadBatch], ApproximateResult]:

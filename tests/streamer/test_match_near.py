@@ -128,6 +128,26 @@ def test_a_seeded_dictionary_is_that_of_its_windows(tmp_path, streamer):
         assert rows_of(streamer(*run, "--seed", 100, "--mode", "grow")[1]) == frozen
 
 
+@pytest.mark.parametrize("semantics", ["levenshtein", "ltb"])
+def test_seeds_lie_in_several_files(semantics, tmp_path, streamer):
+    """Every read is matched against every seed, whichever file holds it."""
+    rng = random.Random(8)
+    genome = "".join(rng.choices("ACGT", k=100))
+    reads = [("a", edited(rng, genome[60:], 2)), ("b", edited(rng, genome[:30], 1)), ("c", genome)]
+    one = write_fasta(tmp_path / "one.fa", reads)
+    several = [write_fasta(tmp_path / f"{read[0]}.fa", [read]) for read in reads]
+    run = ("-k", 15, "--distance", 2, "--semantics", semantics, "--seed", 150, "--quiet")
+    for mode in ("frozen", "grow"):
+        options = (*run, "--mode", mode, "--device", "cpu")
+        assert streamer("match", *several, *options) == streamer("match", one, *options)
+    # a fault stands behind the rows of the reads before it
+    several[1] = write_fasta(tmp_path / "bad.fa", [("b", "AC!T")])
+    first = streamer("match", several[0], *run)[1]
+    code, out, err = streamer("match", *several, *run)
+    assert (code, out) == (1, first)
+    assert f"{several[1]}: record 1 (b), position 3" in err
+
+
 def test_what_has_grown_is_found_in_later_spans(tmp_path, streamer):
     rng = random.Random(9)
     genome = "".join(rng.choices("ACGT", k=70_000))
