@@ -94,7 +94,12 @@ class Dictionary:
             "forward" if as_stored else strands,
         )
         for path in saved:
-            dictionary = dictionary.with_codes(_saved_codes(path, k, strands))
+            codes = _saved_codes(path, k, strands)
+            if as_stored and strands == "both":
+                # what a record holds in either orientation keeps that record
+                reverse = with_reverse_complements(codes, k)[codes.size :]
+                codes = codes[~np.isin(reverse, dictionary.codes)]
+            dictionary = dictionary.with_codes(codes)
         if not dictionary.codes.size:
             names = ", ".join(map(shown_name, paths))
             message = (

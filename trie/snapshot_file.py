@@ -9,6 +9,7 @@ precedes them. ``numpy.load`` opens the file as it opens any other .npz.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -43,9 +44,23 @@ class SnapshotDamagedError(ValueError):
         )
 
 
-def save(tree: TreeBitmap, path: str | os.PathLike[str], *, strands: str = "forward") -> None:
-    """Write a snapshot so that ``path`` holds either what it held before or all of the new one."""
+def check_place(path: str | os.PathLike[str]) -> None:
+    """OSError if ``path`` cannot become a snapshot: no folder, or a device or pipe is there."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    if path.exists() and not path.is_file():
+        problem = "is no regular file and would be replaced: give another name"
+        raise OSError(errno.EINVAL, problem, str(path))
+
+
+def save(tree: TreeBitmap, path: str | os.PathLike[str], *, strands: str = "forward") -> None:
+    """Write a snapshot so that ``path`` holds either what it held before or all of the new one.
+
+    OSError as ``check_place``, or if it cannot be written.
+    """
+    path = Path(path)
+    check_place(path)
     if strands not in STRANDS:
         message = f"strands {strands!r} is none of {', '.join(STRANDS)}"
         raise ValueError(message)

@@ -22,3 +22,15 @@ def check_files(inputs: list[str], outputs: list[str | None]) -> None:
             ):
                 message = f"{output}: is read, so it cannot be written too"
                 raise UsageError(message)
+
+
+def check_save(path: str, output: str | None) -> None:
+    """The dictionary can be saved there; told before the reads are matched."""
+    import os
+
+    from trie.snapshot_file import check_place
+
+    if output is not None and os.path.realpath(path) == os.path.realpath(output):
+        message = f"{path}: --save and --output are one file"
+        raise UsageError(message)
+    check_place(path)

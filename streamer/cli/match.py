@@ -18,7 +18,7 @@ from streamer.cli.choices import (
     StrandsChoice,
     ThreadsOption,
 )
-from streamer.cli.files import check_files
+from streamer.cli.files import check_files, check_save
 from streamer.devices import KERNELS
 from streamer.errors import UsageError
 
@@ -164,14 +164,17 @@ def match(
     near = _within(k, report, strands, distance, semantics)
     what = (semantics or Semantics.LEVENSHTEIN).value if near else "exact"
     if kernel.value not in KERNELS[what]:
+        names = ", ".join(KERNELS[what])
         what = f"--semantics {what}" if near else "exact matching"
-        message = f"--kernel {kernel.value} is not for {what}"
+        message = f"--kernel {kernel.value} is not for {what}: {names}"
         raise UsageError(message)
     if [*reads, *(dictionary or [])].count("-") > 1:
         message = "standard input (-) can be read only once"
         raise UsageError(message)
     chosen_mode = mode or (Mode.GROW if dictionary is None else Mode.FROZEN)
     check_files([*reads, *(dictionary or [])], [output, save])
+    if save is not None:
+        check_save(save, output)
 
     from streamer.compiling import compile_notice
     from streamer.devices import choose_device

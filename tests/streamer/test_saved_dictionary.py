@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import numpy as np
@@ -78,3 +79,34 @@ def test_what_does_not_fit_is_refused(reads, tmp_path, streamer):
     code, _, err = streamer("match", reads, "-k", 9, "--seed", 0, "--save", tmp_path / "no" / "x")
     assert code == 1
     assert "No such file" in err
+
+
+def test_with_a_distance_records_keep_their_kmers(tmp_path, streamer):
+    """A saved k-mer that a record holds the other way round is that record's."""
+    saved = tmp_path / "known.npz"
+    target = write_fasta(tmp_path / "target.fa", [("t", "TTGGCAACCATTGACC")])
+    turned = write_fasta(tmp_path / "turned.fa", [("r", "GGTCAATGGTTGCCAA")])
+    run = ("match", turned, "-k", 9, "--distance", 1, "-q", "-d", target)
+    code, rows, _ = streamer(*run, "--save", saved)
+    assert code == 0
+    assert len(rows.splitlines()) > 8
+    assert streamer(*run, "-d", saved) == (0, rows, "")
+
+
+def test_where_nothing_can_be_saved_is_told_before_the_work(reads, tmp_path, streamer):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    rows = tmp_path / "rows.tsv"
+    for path, problem, status in (
+        (tmp_path / "no" / "x", "No such file or directory", 1),
+        (pipe, "is no regular file", 1),
+        (tmp_path, "is no regular file", 1),
+        (rows, "--save and --output are one file", 2),
+    ):
+        run = ("match", reads, "-k", 9, "--seed", 0, "--save", path, "-o", rows, "-q")
+        code, _, err = streamer(*run)
+        assert code == status
+        assert f"{path}: " in err
+        assert problem in err
+        assert not rows.exists()
+    assert pipe.is_fifo()
