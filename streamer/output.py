@@ -27,14 +27,15 @@ EVENT_NAMES = pl.Series(["none", "match", "mismatch"])
 class RowWriter:
     """Writes tables with the given columns, one after another, to a file or standard output.
 
-    TSV: one header line, ``#`` directly before its first name; ``.`` is null.
+    path: None or ``-`` is standard output. TSV: one header line, ``#`` directly before its first
+    name; ``.`` is null.
     """
 
     def __init__(self, path: str | None, format_: Format, columns: Sequence[str]) -> None:
         self._format = format_
-        self._file: BinaryIO = sys.stdout.buffer if path is None else open(path, "wb")
-        self._owned = path is not None
-        self._name = path or "standard output"
+        self._owned = path not in (None, "-")
+        self._name = str(path) if self._owned else "standard output"
+        self._file: BinaryIO = open(self._name, "wb") if self._owned else sys.stdout.buffer
         if format_ == "tsv":
             self._put(("#" + "\t".join(columns) + "\n").encode())
 

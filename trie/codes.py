@@ -99,6 +99,9 @@ def as_letters(
 ) -> NDArray[np.uint8]:
     """The letters of a sequence as a uint8 array, without a copy where there is none needed."""
     if isinstance(sequence, np.ndarray):
+        if sequence.ndim != 1:
+            message = f"a sequence has one dimension, not the shape {sequence.shape}"
+            raise ValueError(message)
         return np.ascontiguousarray(sequence, dtype=np.uint8)
     if isinstance(sequence, str):
         sequence = sequence.encode("latin-1", "replace")

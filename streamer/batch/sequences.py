@@ -36,10 +36,14 @@ def records(path: str, on_bytes: Callable[[int], None] | None = None) -> Iterato
 def as_records(sequences: Letters | Sequence[Letters]) -> list[Record]:
     """One sequence of letters, or several, as records named by their number.
 
+    An array of two dimensions is a sequence a row.
+
     InvalidBaseError (a ValueError) at a byte that is no base and no ambiguity letter.
     """
     several: Iterable[Letters]
-    if isinstance(sequences, bytes | bytearray | memoryview | str | np.ndarray):
+    if isinstance(sequences, bytes | bytearray | memoryview | str) or (
+        isinstance(sequences, np.ndarray) and sequences.ndim < 2
+    ):
         several = [sequences]  # type: ignore[list-item]
     else:
         several = sequences

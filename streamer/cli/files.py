@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from streamer.errors import UsageError
+from collections.abc import Mapping
+
+from streamer.errors import StreamerError, UsageError
 
 
 def check_files(inputs: list[str], outputs: list[str | None]) -> None:
@@ -22,6 +24,42 @@ def check_files(inputs: list[str], outputs: list[str | None]) -> None:
             ):
                 message = f"{output}: is read, so it cannot be written too"
                 raise UsageError(message)
+
+
+def check_outputs(output: str | None, files: Mapping[str, str | None]) -> None:
+    """Told before the work begins: two results in one place, or in one that cannot be written.
+
+    ``output`` is where the rows go, ``files`` the other outputs by their options.
+    """
+    import os
+
+    for option, file in files.items():
+        if file == "-":
+            message = f"{option} -: rows go to standard output; name a file"
+            raise UsageError(message)
+    given = [path for path in (output, *files.values()) if path and path != "-"]
+    real = [os.path.realpath(path) for path in given]
+    for path, place in zip(given, real, strict=True):
+        if real.count(place) > 1:
+            message = f"{path}: is to be written twice"
+            raise UsageError(message)
+        problem = _not_writable(place)
+        if problem:
+            message = f"{path}: cannot write: {os.strerror(problem)}"
+            raise StreamerError(message)
+
+
+def _not_writable(path: str) -> int:
+    """The error number that opening the file would give, as far as can be told without; or 0."""
+    import errno
+    import os
+
+    if os.path.isdir(path):
+        return errno.EISDIR
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        return errno.ENOENT
+    return 0 if os.access(path if os.path.exists(path) else folder, os.W_OK) else errno.EACCES
 
 
 def check_save(path: str, output: str | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ from streamer.cli.choices import (
     QuietOption,
     ThreadsOption,
 )
-from streamer.cli.files import check_files
+from streamer.cli.files import check_files, check_outputs
 from streamer.errors import DataError, StreamerError, UsageError
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def lcs(
         message = "standard input (-) can be read only once"
         raise UsageError(message)
     check_files([a, b], [output, sequence, blocks, plot])
-    _check_outputs([output, sequence, blocks, plot])
+    check_outputs(output, files)
     if plot is not None:
         from streamer.batch.lcs.picture import check_plot
 
@@ -131,15 +132,15 @@ def lcs(
     with compile_notice(quiet=quiet):
         if device is DeviceChoice.AUTO and not quiet:
             typer.echo(f"streamer: {choice.line()}", err=True)
-        from streamer.batch.lcs.solve import length_of, matching_of
+        from streamer.batch.lcs.solve import cells_of, length_of, matching_of
         from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
 
         symbols = TEXT_SYMBOLS if text else DNA_SYMBOLS
         columns = [*COLUMNS, *(IDENTITY_COLUMNS if identity else ())]
         with RowWriter(output, format_.value, columns) as writer:
-            cells = one.codes.size * other.codes.size
             found: Matching | None = None
-            with _progress(cells if not asked else cells * 3 // 2, quiet) as on_cells:
+            cells = cells_of(one.codes.size, other.codes.size, choice, matching=bool(asked))
+            with _progress(cells, quiet) as on_cells:
                 if asked:
                     found = matching_of(
                         one.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells
@@ -152,20 +153,6 @@ def lcs(
             _write_row(writer, columns, one, other, length, found)
         if found is not None:
             _write_files(one, other, found, sequence, blocks, plot, min_block, text=text)
-
-
-def _check_outputs(outputs: list[str | None]) -> None:
-    """Told before the work begins: two results in one file, or one in a folder that is missing."""
-    import os
-
-    given = [os.path.realpath(path) for path in outputs if path]
-    for path in given:
-        if not os.path.isdir(os.path.dirname(path)) or os.path.isdir(path):
-            message = f"{path}: cannot be written: No such file or directory"
-            raise StreamerError(message)
-        if given.count(path) > 1:
-            message = f"{path}: is to be written twice"
-            raise UsageError(message)
 
 
 def _record(path: str) -> Record:
@@ -255,28 +242,37 @@ def _write_files(
 ) -> None:
     from streamer.batch.lcs import subsequence
 
-    try:
-        if sequence is not None:
-            letters = subsequence(one.codes, found, text=text)
-            with open(sequence, "wb") as file:
-                if text:
-                    file.write(letters)
-                else:
-                    file.write(f">lcs {one.name} {other.name} length={len(letters)}\n".encode())
-                    for first in range(0, len(letters), LINE):
-                        file.write(letters[first : first + LINE] + b"\n")
-        if blocks is not None or plot is not None:
-            runs = found.blocks()
-            runs = runs[runs["length"] >= min_block]
-        if blocks is not None:
+    if sequence is not None:
+        letters = subsequence(one.codes, found, text=text)
+        with _naming(sequence), open(sequence, "wb") as file:
+            if text:
+                file.write(letters)
+            else:
+                file.write(f">lcs {one.name} {other.name} length={len(letters)}\n".encode())
+                for first in range(0, len(letters), LINE):
+                    file.write(letters[first : first + LINE] + b"\n")
+    if blocks is None and plot is None:
+        return
+    runs = found.blocks()
+    runs = runs[runs["length"] >= min_block]
+    if blocks is not None:
+        with _naming(blocks):
             _write_paf(blocks, one, other, runs)
-    except OSError as error:
-        message = f"{error.filename or sequence or blocks}: cannot write: {error.strerror}"
-        raise StreamerError(message) from error
     if plot is not None:
         from streamer.batch.lcs import picture
 
-        picture.plot(plot, found, (one.name, other.name), runs)
+        with _naming(plot):
+            picture.plot(plot, found, (one.name, other.name), runs)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Whatever goes wrong in writing a file is said with its name."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{path}: cannot write: {error.strerror or error}"
+        raise StreamerError(message) from error
 
 
 def _write_paf(path: str, one: Record, other: Record, runs: NDArray[np.void]) -> None:

@@ -69,6 +69,15 @@ def test_patterns_on_the_command_line_are_their_own_names(streamer, job):
     assert out.splitlines()[1:] == lines_of(texts, [(one, one) for one in given], 2, "both")
 
 
+def test_a_dash_is_standard_output(streamer, job, tmp_path, monkeypatch):
+    texts, patterns, text, fasta = job
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = streamer("hamming", text, "--patterns", fasta, "-k", 2, "-o", "-", "--quiet")
+    assert code == 0
+    assert out.splitlines()[1:] == lines_of(texts, patterns, 2, "both")
+    assert not (tmp_path / "-").exists()
+
+
 def test_jsonl_into_a_file(streamer, job, tmp_path):
     texts, patterns, text, fasta = job
     code, out, _ = streamer(

@@ -163,6 +163,14 @@ def test_letters_may_be_bytes_or_arrays_in_any_case():
     assert rows(b"acgttgca", [b"guu"], 1) == wanted
     assert rows(letters, np.frombuffer(b"GTT", dtype=np.uint8), 1) == wanted
     assert rows([], ["GTT"], 1) == []
+    assert rows(b"acgttgca", [b"guu"], np.int64(1)) == wanted
+
+
+def test_a_table_of_letters_is_a_pattern_a_row():
+    letters = np.frombuffer(b"GTTCAN", dtype=np.uint8)
+    assert rows("ACGTTGCA", letters.reshape(2, 3), 1) == rows("ACGTTGCA", ["GTT", "CAN"], 1)
+    with pytest.raises(ValueError, match=r"one dimension, not the shape \(2, 3\)"):
+        rows("ACGTTGCA", [letters.reshape(2, 3)], 1)
 
 
 @pytest.mark.parametrize(

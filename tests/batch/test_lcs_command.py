@@ -152,12 +152,23 @@ def test_what_is_refused(streamer, two, tmp_path):
         ((*two, "--plot", tmp_path / "x.pdf"), 2, "is written as .png or .svg"),
         ((*two, "--sequence", two[0]), 2, "is read, so it cannot be written too"),
         ((*two, "--sequence", tmp_path / "x", "--blocks", tmp_path / "x"), 2, "written twice"),
+        ((*two, "--blocks", tmp_path / "x", "-o", f"{tmp_path}/./x"), 2, "written twice"),
         ((*two, "--sequence", tmp_path / "no" / "x", "--device", "cpu"), 1, "No such file"),
+        ((*two, "--blocks", tmp_path, "--device", "cpu"), 1, f"{tmp_path}: cannot write: Is a dir"),
+        ((*two, "--sequence", "-"), 2, "--sequence -: rows go to standard output"),
         ((*two, "--min-block", 0), 2, "min-block"),
     ]:  # fmt: skip
         found, out, err = streamer("lcs", *arguments)
         assert (found, message in err) == (code, True), (arguments, found, err)
         assert code == 1 or out == "", arguments
+
+
+def test_a_full_disk_is_said_of_the_file_it_is_about(streamer, two, tmp_path):
+    common = tmp_path / "common.fa"
+    code, _, err = streamer("lcs", *two, "--sequence", common, "--blocks", "/dev/full", "-q")
+    assert code == 1
+    assert err.startswith("streamer: error: /dev/full: cannot write: No space left on device")
+    assert only_record(common)[0].startswith("lcs one two")
 
 
 def genome(name):

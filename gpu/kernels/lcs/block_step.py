@@ -1,9 +1,11 @@
 """The seed's kernel (section 3.3, Listing 4): one step of 1,024 columns by blocks of 1,024 rows.
 
-    block 2     2 3 4 5      rows 2048 ..     A number is the launch in which a block does a step of
-    block 1     1 2 3 4      rows 1024 ..     STEP columns: every anti-diagonal is one launch, in
-    which block 0     0 1 2 3      rows 0 ..        blocks that have nothing to do end at once (Fig.
-    2).
+    block 2     2 3 4 5      rows 2048 ..
+    block 1     1 2 3 4      rows 1024 ..
+    block 0     0 1 2 3      rows 0 ..
+
+A number is the launch in which a block does a step of STEP columns: every anti-diagonal is one
+launch, in which blocks that have nothing to do end at once (Fig. 2).
 
 A block is one warp, a thread one word of 32 rows. In each column the warp adds two numbers of 1,024
 bits by conditional sums (3.4, after Sklansky): every word's sum and carry for a carry-in of 0 and

@@ -1,7 +1,8 @@
 """What the systolic kernel reads: rows as bit planes, columns in the order of their passes.
 
-    planes    uint32[bits, words]   bit r % 32 of word r // 32: that bit of row r's symbol, made
-    once columns   uint32, 8 for a cell of 32 columns; a byte a column, the first lowest
+    planes    uint32[bits, words]   bit r % 32 of word r // 32: that bit of row r's symbol; made
+                                    once
+    columns   uint32, 8 for a cell of 32 columns; a byte a column, the first lowest
 
 The columns of a level of the division are laid out anew for each of its passes, forwards or
 backwards and filled up to whole cells: a byte a column, so that the kernel has no ends to look

@@ -1,7 +1,7 @@
 """Passes of the longest common subsequence by systolic warps in a persistent grid.
 
-    strip 0   1024 W rows   lane 0 ... lane 31, W words of 32 rows each     | all columns of the
-    pass strip 1   the next                                                     | from left to right
+    strip 0   1024 W rows   lane 0 ... lane 31, W words of 32 rows each   | all columns of the pass
+    strip 1   the next                                                    | from left to right
 
 A lane does four columns a step, ``step`` in words.py; lane l is at columns 4 (s - l) .. in step s.
 The symbols of the columns and the carries out of its last word move to the next lane by a shuffle

@@ -8,9 +8,12 @@
 The operations of ``step`` for each column and lane, W words of 32 rows:
 
     address    prmt, mad            the column's symbol is a byte; its match words lie in shared
-    memory matches    ld.shared            one for 4 words, without bank conflicts: 16 bytes a lane,
-    side by side carry in   add.cc x, x, x       the topmost bit of x falls into the carry flag, the
-    next moves up a word     and, addc.cc, lop3   u = v & m; s = v + u + carry; v = s | (v & ~m)
+                                    memory
+    matches    ld.shared            one for 4 words, without bank conflicts: 16 bytes a lane, side
+                                    by side
+    carry in   add.cc x, x, x       the topmost bit of x falls into the carry flag, the next moves
+                                    up
+    a word     and, addc.cc, lop3   u = v & m; s = v + u + carry; v = s | (v & ~m)
     carry out  addc o, o, o         o moves up, the carry flag comes in
 
 So 3 W + 3 operations of the integer units for 32 W cells, a multiplication that the others do, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,6 +57,7 @@ def orient(patterns: Sequence[Record], k: int, strands: str, *, source: str) -> 
     none, one is empty, longer than MAX_LENGTH, not longer than k or of another length than the
     first.
     """
+    k = operator.index(k)  # a NumPy number is one too
     check_options(k, strands)
     if not patterns:
         problem = "no patterns"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.lcs import dp
 from streamer.batch.lcs.bit_parallel import BitParallelSweep
-from streamer.batch.lcs.passes import Numbers, Passes, Splits, best_cut
+from streamer.batch.lcs.passes import Numbers, Passes, Splits, best_cut, grown
 from streamer.batch.lcs.symbols import Pair
 
 CARD_FROM = 2_048
@@ -32,10 +32,7 @@ class BlockStepProcessor:
 
     def reserve(self, words: int) -> None:
         """Make the pool hold so many words; what it holds is kept."""
-        if words > self._pool.size:
-            pool = np.zeros(max(words, 2 * self._pool.size), dtype=np.uint32)
-            pool[: self._pool.size] = self._pool
-            self._pool = pool
+        self._pool = grown(self._pool, words)
 
     def sweep(self, passes: Passes) -> None:
         """Run the passes; the pool then holds their results."""

@@ -7,11 +7,21 @@ lengths are int32. A cell costs a comparison, a maximum and two loads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+from streamer.batch.lcs.symbols import Codes, Flags
 
 MOST_CELLS = 1 << 30
 """Cells of the largest table that is kept whole, 4 bytes each."""
+
+SHOWN_CELLS = 1 << 29
+"""Cells done by one call, about half a second: then it is told, and can be interrupted."""
+
+OnCells = Callable[[int], None]
 
 
 @njit(cache=True, nogil=True)
@@ -21,10 +31,16 @@ def lengths(a, row, rows, b, column, columns, backward, out):  # type: ignore[no
     ``backward`` is llcs' of section 3.1: rows and columns are taken from their ends, nothing is
     reversed.
     """
+    out[: columns + 1] = 0
+    _more_rows(a, row, rows, b, column, columns, backward, out)
+
+
+@njit(cache=True, nogil=True)
+def _more_rows(a, row, rows, b, column, columns, backward, out):  # type: ignore[no-untyped-def]
+    """``lengths`` goes on from the row before, which ``out`` holds."""
     step = -1 if backward else 1
     first_row = row + rows - 1 if backward else row
     first_column = column + columns - 1 if backward else column
-    out[: columns + 1] = 0
     for i in range(rows):
         symbol = a[first_row + step * i]
         diagonal = np.int32(0)
@@ -36,6 +52,48 @@ def lengths(a, row, rows, b, column, columns, backward, out):  # type: ignore[no
             at += step
             diagonal = up
             out[j] = left
+
+
+def row_of(
+    a: Codes, b: Codes, row: int, rows: int, backward: bool, columns: slice, on_cells: OnCells
+) -> NDArray[np.int32]:
+    """``lengths``, some rows a call."""
+    column, count = columns.start, columns.stop - columns.start
+    out = np.zeros(count + 1, dtype=np.int32)
+    each = max(1, SHOWN_CELLS // max(1, count))
+    for done in range(0, rows, each):
+        part = min(each, rows - done)
+        first = row + rows - done - part if backward else row + done
+        _more_rows(a, first, part, b, column, count, backward, out)
+        on_cells(part * count)
+    return out
+
+
+def middle(a: Codes, b: Codes, rows: slice, columns: slice, on_cells: OnCells) -> tuple[int, int]:
+    """Lines 14-18 of Listing 2, some rows a call; as ``_middle``."""
+    half = (rows.stop - rows.start) // 2
+    rest = rows.stop - rows.start - half
+    first = row_of(a, b, rows.start, half, False, columns, on_cells)
+    last = row_of(a, b, rows.start + half, rest, True, columns, on_cells)
+    cut, most = _best_cut(first, last, columns.stop - columns.start)
+    return int(cut), int(most)
+
+
+def divided(a: Codes, b: Codes, in_a: Flags, in_b: Flags, on_cells: OnCells) -> None:
+    """Listing 2 over the whole table, which is cut here until a part is one call's work."""
+    tables = [(slice(0, a.size), slice(0, b.size))]
+    while tables:
+        rows, columns = tables.pop()
+        height, width = rows.stop - rows.start, columns.stop - columns.start
+        if height < 2 or height * width <= SHOWN_CELLS // 2:
+            bounds = (rows.start, rows.stop, columns.start, columns.stop)
+            hirschberg(a, b, in_a, in_b, *(np.array([x], dtype=np.int64) for x in bounds))
+            on_cells(2 * height * width)
+            continue
+        cut = columns.start + middle(a, b, rows, columns, on_cells)[0]
+        half = rows.start + height // 2
+        tables.append((slice(rows.start, half), slice(columns.start, cut)))
+        tables.append((slice(half, rows.stop), slice(cut, columns.stop)))
 
 
 @njit(cache=True, nogil=True)
@@ -95,19 +153,24 @@ def _hirschberg(a, b, in_a, in_b):  # type: ignore[no-untyped-def]
                     break
             continue
         half = rows // 2
-        cut, _ = middle(a, row, rows, b, column, columns, first, last)
+        cut, _ = _middle(a, row, rows, b, column, columns, first, last)
         stack[depth] = (row, row + half, column, column + cut)
         stack[depth + 1] = (row + half, row_end, column + cut, column_end)
         depth += 2
 
 
 @njit(cache=True, nogil=True)
-def middle(a, row, rows, b, column, columns, first, last):  # type: ignore[no-untyped-def]
+def _middle(a, row, rows, b, column, columns, first, last):  # type: ignore[no-untyped-def]
     """Lines 14-18 of Listing 2: (the least column at which to cut, the length of the
     subsequence)."""
     half = rows // 2
     lengths(a, row, half, b, column, columns, False, first)
     lengths(a, row + half, rows - half, b, column, columns, True, last)
+    return _best_cut(first, last, columns)
+
+
+@njit(cache=True, nogil=True)
+def _best_cut(first, last, columns):  # type: ignore[no-untyped-def]
     cut = 0
     most = np.int32(-1)
     for j in range(columns + 1):

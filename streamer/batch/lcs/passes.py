@@ -67,6 +67,15 @@ class Splits:
     rows: Numbers
 
 
+def grown(pool: NDArray[np.uint32], words: int) -> NDArray[np.uint32]:
+    """A pool with room for so many words, that one if it has; what it holds is kept."""
+    if words <= pool.size:
+        return pool
+    larger = np.zeros(max(words, 2 * pool.size), dtype=np.uint32)
+    larger[: pool.size] = pool
+    return larger
+
+
 class Processor(Protocol):
     """What runs passes: the CPU, a word or a vector at a time, or a card."""
 

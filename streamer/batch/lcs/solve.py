@@ -37,6 +37,14 @@ DIFF_SECONDS = 4e-9
 OnCells = Callable[[int], None]
 
 
+def cells_of(m: int, n: int, choice: Choice, *, matching: bool) -> int:
+    """Cells that a method computes at the most, for a share of them to be shown."""
+    if not matching or choice.method == "dp":
+        return m * n
+    # Hirschberg's division, or that which saves half of its passes
+    return m * n * (3 if choice.method in ("adaptive", "systolic") else 4) // 2
+
+
 def length_of(
     a: Codes,
     b: Codes,
@@ -57,7 +65,7 @@ def length_of(
     choice = _for_size(choice, m, n)
     method = choice.method
     if method in ("dp", "hirschberg"):
-        return ends + _row_length(pair, divided=method == "hirschberg")
+        return ends + _row_length(pair, method == "hirschberg", on_cells or _silent)
     if method == "diff":
         return ends + (m + n - diff.meet(pair.a, pair.b, m + n)[0]) // 2
     if method == "adaptive" and m * n > LEAF_CELLS:
@@ -120,7 +128,7 @@ def _fill(
             raise StreamerError(message)
         dp.table(pair.a, pair.b, in_a, in_b)
     elif method == "hirschberg":
-        dp.hirschberg(pair.a, pair.b, in_a, in_b, *whole_table)
+        dp.divided(pair.a, pair.b, in_a, in_b, on_cells or _silent)
     elif method == "diff":
         diff.solve_similar(pair.a, pair.b, in_a, in_b, threads, lambda t: t[1] + t[3], *whole_table)
     elif method in ("bit-parallel", "block-step"):
@@ -198,14 +206,16 @@ def _seeds_leaf(tables: Tables) -> NDArray[np.bool_]:
     return (rows < DP_ROWS) | (tables.column_end - tables.column < DP_COLUMNS)
 
 
-def _row_length(pair: Pair, *, divided: bool) -> int:
+def _row_length(pair: Pair, divided: bool, on_cells: OnCells) -> int:
     """Listing 1 over all rows, or over both halves as Listing 2 begins."""
     m, n = pair.a.size, pair.b.size
-    first = np.empty(n + 1, dtype=np.int32)
     if divided:
-        return int(dp.middle(pair.a, 0, m, pair.b, 0, n, first, np.empty_like(first))[1])
-    dp.lengths(pair.a, 0, m, pair.b, 0, n, False, first)
-    return int(first[n])
+        return dp.middle(pair.a, pair.b, slice(0, m), slice(0, n), on_cells)[1]
+    return int(dp.row_of(pair.a, pair.b, 0, m, False, slice(0, n), on_cells)[n])
+
+
+def _silent(cells: int) -> None:
+    """Nobody is told."""
 
 
 def _worthwhile(bounds: Numbers, choice: Choice, threads: int, alone: bool = False) -> Numbers:

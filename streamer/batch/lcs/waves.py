@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.passes import Numbers, Passes, Splits, best_cut
+from streamer.batch.lcs.passes import Numbers, Passes, Splits, best_cut, grown
 from streamer.batch.lcs.symbols import Pair
 from trie.parallel import run_all
 
@@ -65,10 +65,7 @@ class Waves:
 
     def reserve(self, words: int) -> None:
         """Make the pool hold so many words; what it holds is kept."""
-        if words > self._pool.size:
-            pool = np.zeros(max(words, 2 * self._pool.size), dtype=np.uint32)
-            pool[: self._pool.size] = self._pool
-            self._pool = pool
+        self._pool = grown(self._pool, words)
 
     def sweep(self, passes: Passes) -> None:
         """Run the passes; the pool then holds their results."""
