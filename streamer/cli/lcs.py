@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from streamer.batch.lcs import Matching
     from streamer.batch.sequences import Record
+    from streamer.output import RowWriter
 
 COLUMNS = ("a", "b", "length_a", "length_b", "lcs")
 IDENTITY_COLUMNS = ("identity", "column_identity")
@@ -186,32 +187,26 @@ def _text(path: str) -> Record:
         return Record(path, np.frombuffer(file.read(), dtype=np.uint8))
 
 
-class _progress:
+@contextmanager
+def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Cells of tables done, told from any thread, on a progress bar."""
+    from streamer.cli.progress import progress
 
-    def __init__(self, total: int, quiet: bool) -> None:
-        from streamer.cli.progress import progress
-
-        self._bar = progress("comparing", total, quiet=quiet, unit="share")
-        self._lock = threading.Lock()
-        self._done = 0
-
-    def __enter__(self) -> Callable[[int], None]:
-        show = self._bar.__enter__()
+    lock = threading.Lock()
+    done = 0
+    with progress("comparing", total, quiet=quiet, unit="share") as show:
 
         def told(cells: int) -> None:
-            with self._lock:
-                self._done += cells
-                show(self._done)
+            nonlocal done
+            with lock:
+                done += cells
+                show(done)
 
-        return told
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.__exit__(*error)  # type: ignore[arg-type]
+        yield told
 
 
 def _write_row(
-    writer: object,
+    writer: RowWriter,
     columns: list[str],
     one: Record,
     other: Record,
@@ -220,9 +215,6 @@ def _write_row(
 ) -> None:
     import polars as pl
 
-    from streamer.output import RowWriter
-
-    assert isinstance(writer, RowWriter)
     values = [one.name, other.name, one.codes.size, other.codes.size, length]
     if found is not None and len(columns) > len(values):
         values += [round(found.identity(), 6), round(found.column_identity(), 6)]

@@ -74,8 +74,10 @@ def length_of(
         found = diff.meet(pair.a, pair.b, int(limit[0]))[0]
         if found != diff.GIVEN_UP:
             return ends + (m + n - found) // 2
+    if n == 1:
+        return ends + int((pair.a == pair.b[0]).any())
     processor = processor_of(pair, choice, threads, on_cells)
-    both = n > 1 and (choice.device == "cuda" or (threads > 1 and m * n >= BOTH_FROM))
+    both = not isinstance(processor, Waves) or (threads > 1 and m * n >= BOTH_FROM)
     passes, splits = whole(pair, both=both)
     processor.reserve(int((passes.at + passes.stride)[-1]))
     processor.sweep(passes)
@@ -183,11 +185,11 @@ def processor_of(
     """What runs the passes of a method on a device."""
     if choice.method == "bit-parallel":
         return Waves(pair, BitParallelSweep, threads, on_cells)
-    # a symbol of its own stands for the columns that there are not
-    if choice.device == "cpu" or pair.symbols >= TEXT_SYMBOLS:
-        return Waves(pair, SystolicSweep, threads, on_cells)
     if choice.method == "block-step":
         return BlockStepProcessor(pair)
+    # on a card a symbol of its own stands for the columns that there are not
+    if choice.device == "cpu" or pair.symbols >= TEXT_SYMBOLS:
+        return Waves(pair, SystolicSweep, threads, on_cells)
     from gpu.lcs import Card
 
     return Card(pair.a, pair.b, pair.symbols, pair.planes, on_cells=on_cells)
