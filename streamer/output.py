@@ -51,8 +51,11 @@ class RowWriter:
         self._put(buffer.getbuffer())
 
     def _put(self, data: bytes | memoryview) -> None:
+        rest = memoryview(data)
         try:
-            self._file.write(data)
+            # standard output may have no buffer (python -u): then a write may take a part only
+            while len(rest):
+                rest = rest[self._file.write(rest) :]
             self._file.flush()
         except BrokenPipeError:
             raise

@@ -67,15 +67,21 @@ def test_devices_names_the_processor(streamer):
     assert out.splitlines()[1].startswith("cpu\t")
 
 
-def test_a_closed_pipe_ends_it_quietly(tmp_path):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_closed_pipe_ends_it_quietly(lines, unbuffered, tmp_path):
+    """Also amid the rows, where a write without a buffer takes a part of them and says no more."""
     reads = write_fasta(tmp_path / "r.fa", [(f"r{i}", "ACGTTGCATTAC" * 9) for i in range(20_000)])
     process = subprocess.Popen(
         [*PROGRAM, "match", reads, "--seed", "0", "-k", "5", "--report", "reads", "-q"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
     )
     with process:
         assert process.stdout.readline().startswith(b"#read\t")
+        for _ in range(1, lines):
+            assert process.stdout.readline().startswith(b"r0\t")
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 1
