@@ -20,8 +20,6 @@ SHAPES = (
 A column's symbol is a byte, and one value of it stands for none.
 """
 
-MOST_SYMBOLS = SHAPES[-1].symbols
-
 
 def sources(shape: Shape) -> dict[str, Source]:
     """The plain functions and the names of their argument types; only ``systolic`` hangs on the

@@ -25,8 +25,6 @@ from trie.parallel import run_all, split_range
 
 START_SHIFT = 36
 ID_SHIFT = 8
-MAX_CHUNK = 1 << 28
-"""Windows that 28 bits can number."""
 
 _PARALLEL_FROM = 1 << 16
 
