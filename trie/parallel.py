@@ -38,8 +38,9 @@ def _pool(prefix: str) -> ThreadPoolExecutor:
 def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """The results of all tasks, in order, run on at most ``threads`` threads, of which this is one.
 
-    The first exception of a task is raised after every task has ended, so that no kernel still
-    writes into an array that the caller gives up.
+    The first exception of a task is raised after every task that has begun has ended, so that no
+    kernel still writes into an array that the caller gives up; the others do not begin. So it is
+    with an interrupt, which the caller's thread sees between two tasks.
     """
     if threads <= 1 or len(tasks) <= 1:
         return [task() for task in tasks]
@@ -57,6 +58,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
                 results[index] = tasks[index]()
             except BaseException as error:
                 errors[index] = error
+                waiting.clear()
 
     pool = _pool(getattr(_caller, "prefix", "kernel"))
     helpers = [pool.submit(work) for _ in range(min(threads, len(tasks)) - 1)]
@@ -64,6 +66,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         work()
     finally:
         # those that have not begun are not needed any more
+        waiting.clear()
         wait([helper for helper in helpers if not helper.cancel()])
     if errors:
         raise errors[min(errors)]

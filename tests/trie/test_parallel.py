@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -34,18 +35,27 @@ def test_no_more_threads_than_asked_for() -> None:
     assert most == 3
 
 
-def test_the_first_error_is_raised_once_every_task_has_ended() -> None:
+def test_the_first_error_is_raised_once_what_has_begun_has_ended() -> None:
+    began = []
     ended = []
+    both = threading.Barrier(2)
 
     def task(number: int) -> None:
-        if number in (3, 5):
+        began.append(number)
+        if number < 2:
+            both.wait(10)
+        if number == 0:
             message = f"task {number}"
             raise ValueError(message)
+        if number == 1:
+            time.sleep(0.05)
         ended.append(number)
 
-    with pytest.raises(ValueError, match="task 3"):
-        run_all([lambda i=i: task(i) for i in range(10)], 4)  # type: ignore[misc]
-    assert sorted(ended) == [0, 1, 2, 4, 6, 7, 8, 9]
+    with pytest.raises(ValueError, match="task 0"):
+        run_all([lambda i=i: task(i) for i in range(10_000)], 2)  # type: ignore[misc]
+    assert 1 in ended
+    assert {*began} == {0, *ended}
+    assert len(began) < 10_000
 
 
 def test_tasks_may_run_tasks() -> None:
