@@ -177,7 +177,7 @@ def test_shapes_of_arguments():
     assert found.dtype.names == ("text", "start", "end", "distance", "strand", "pattern")
     assert found.tolist() == [(0, -1, 5, 0, "+", 0)]
     text = np.frombuffer(b"ACGTACGT", dtype=np.uint8)
-    for given in (b"GTA", np.frombuffer(b"gta", dtype=np.uint8), [b"GTA"]):
+    for given in (b"GTA", np.frombuffer(b"gta", dtype=np.uint8), [b"GTA"], memoryview(b"GTA")):
         other = asm.search(text, given, 0, device="cpu", strands="forward")
         assert other.tolist() == found.tolist()
     best = asm.search([text, "GGTTA"], ["GTA"], 1, device="cpu", strands="forward", report="best")
@@ -185,6 +185,10 @@ def test_shapes_of_arguments():
     assert best["text"].tolist() == [0, 0, 1]
     assert best["distance"].tolist() == [0, 1, 1]
     assert best[0].tolist() == (0, 2, 5, 0, "+", 0, "3=")
+    # without a row too
+    none = asm.search("AAAA", "CCC", np.int64(0), device="cpu", report="best")
+    assert none.dtype == best.dtype
+    assert none.size == 0
     assert asm.search("", "ACG", 1, device="cpu").size == 0
     assert asm.search([], "ACG", 1, device="cpu").size == 0
     longer = asm.search("AC", "ACGTACGT", 7, device="cpu", strands="forward")

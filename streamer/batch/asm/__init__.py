@@ -15,6 +15,7 @@ bit-parallel    CPU, CUDA   the default: differences of D, bit-sliced over text 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
@@ -80,7 +81,12 @@ def search(
     UsageError for an unknown option, DataError for an empty pattern or one not longer than k,
     InvalidBaseError (a ValueError) for a letter that is not of DNA.
     """
-    several = [patterns] if isinstance(patterns, bytes | bytearray | str | np.ndarray) else patterns
+    k = operator.index(k)  # a NumPy number is one too
+    several: Iterable[Letters] = patterns  # type: ignore[assignment]
+    if isinstance(patterns, bytes | bytearray | memoryview | str) or (
+        isinstance(patterns, np.ndarray) and patterns.ndim < 2
+    ):
+        several = [patterns]  # type: ignore[list-item]
     masks = [masks_of(letters, iupac=iupac) for letters in several]
     check_patterns(masks, [str(i) for i in range(len(masks))], k)
     records = as_records(text)
@@ -123,9 +129,8 @@ def find(
             if len(hits):
                 yield hits
     if best is not None:
-        hits = best.finish()
-        if len(hits):
-            yield hits
+        # without a row too: it has the column cigar
+        yield best.finish()
 
 
 def engine_for(choice: Choice, wanted: Searches, threads: int) -> Engine:
