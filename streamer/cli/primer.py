@@ -16,7 +16,7 @@ from streamer.cli.choices import (
     QuietOption,
     ThreadsOption,
 )
-from streamer.cli.files import check_files
+from streamer.cli.files import check_files, check_outputs
 from streamer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -158,24 +158,26 @@ def primer(
     if inputs.count("-") > 1:
         message = "standard input (-) can be read only once"
         raise UsageError(message)
-    if (known is None) != (known_table is None) and plot is None:
+    if known is not None and known_table is None and plot is None:
         message = "--known FASTA goes with --known-table FILE or --plot FILE"
+        raise UsageError(message)
+    if known_table is not None and known is None:
+        message = "--known-table FILE goes with --known FASTA"
         raise UsageError(message)
     if known is not None and beta == "-":
         message = "with --known BETA is read twice: it cannot be standard input"
         raise UsageError(message)
-    outputs = [output, bed, fasta, plot, known_table]
-    if len({path for path in outputs if path}) < sum(path is not None for path in outputs):
-        message = "two outputs have the same name"
-        raise UsageError(message)
-    check_files(inputs, outputs)
+    files = {"--bed": bed, "--fasta": fasta, "--plot": plot, "--known-table": known_table}
+    check_files(inputs, [output, *files.values()])
+    check_outputs(output, files)
 
     from streamer.batch.choice import choose
     from streamer.batch.primer import DEFAULTS, METHODS, reaches
     from streamer.batch.primer.design import Wishes
+    from streamer.batch.primer.known import known_primers
     from streamer.batch.primer.problem import Alpha
     from streamer.batch.primer.report import Report
-    from streamer.batch.primer.track import check_plot
+    from streamer.batch.primer.track import check_plot, check_tracks
     from streamer.batch.sequences import records
     from streamer.cli.progress import progress
     from streamer.compiling import compile_notice
@@ -187,8 +189,8 @@ def primer(
         "tm": _range("--tm", tm),
         "product": _range("--product", product),
         "length": _length(min_length, max_length),
-        "hairpin_tm": hairpin_tm,
-        "dimer_tm": dimer_tm,
+        "hairpin_tm": _number("--hairpin-tm", hairpin_tm),
+        "dimer_tm": _number("--dimer-tm", dimer_tm),
         "pairs": pairs,
     }
     given = {name: value for name, value in given.items() if value is not None}
@@ -205,6 +207,9 @@ def primer(
         typer.echo(f"streamer: {choice.line()}", err=True)
     with compile_notice(quiet=quiet):
         named = list(records(alpha))
+        if plot is not None:
+            check_tracks(alpha, len(named))
+        placed = [] if known is None else known_primers(known)
         joined = Alpha.of([record.codes for record in named])
         with progress("reading beta", size_of_files([beta]), quiet=quiet) as show:
             source = (record.codes for record in prefetched(records(beta, show)))
@@ -212,7 +217,7 @@ def primer(
         report = Report(named, joined, reach, k, Wishes(**given) if given else None)
         if known is not None:
             report.place(
-                list(records(known)),
+                placed,
                 (record.codes for record in records(beta)),
                 threads=threads,
                 both=strands is PrimerStrands.BOTH,
@@ -236,6 +241,13 @@ def _range(option: str, text: str | None) -> Range | None:
         message = f"{option} {text}: give LOW-HIGH, such as 40-60"
         raise UsageError(message)
     return found
+
+
+def _number(option: str, value: float | None) -> float | None:
+    if value is not None and value != value:
+        message = f"{option} {value}: give a number"
+        raise UsageError(message)
+    return value
 
 
 def _length(least: int | None, most: int | None) -> Range | None:

@@ -68,20 +68,33 @@ def test_standard_input_and_strands(streamer, files, monkeypatch, tmp_path):
         (2, "above", ("{a}", "{b}", "-k", 2, "--min-length", 30, "--max-length", 20)),
         (2, "must end in", ("{a}", "{b}", "-k", 2, "--plot", "{d}/x.gif")),
         (2, "is read", ("{a}", "{b}", "-k", 2, "--bed", "{b}")),
-        (2, "same name", ("{a}", "{b}", "-k", 2, "--bed", "{d}/o", "--fasta", "{d}/o")),
+        (2, "written twice", ("{a}", "{b}", "-k", 2, "--bed", "{d}/o", "--fasta", "{d}/./o")),
+        (2, "name a file", ("{a}", "{b}", "-k", 2, "--bed", "-")),
+        (2, "give a number", ("{a}", "{b}", "-k", 2, "--hairpin-tm", "nan")),
         (2, "known-table", ("{a}", "{b}", "-k", 2, "--known", "{a}")),
+        (
+            2,
+            "--known FASTA",
+            ("{a}", "{b}", "-k", 2, "--known-table", "{d}/k", "--plot", "{d}/p.svg"),
+        ),
+        (1, "no primer", ("{a}", "{b}", "-k", 2, "--known", "{d}/long.fa", "--plot", "{d}/p.svg")),
+        (1, "101 records", ("{d}/many.fa", "{b}", "-k", 2, "--plot", "{d}/p.svg")),
         (1, "no such file", ("{a}", "{d}/none.fa", "-k", 2)),
         (1, "position 2", ("{a}", "{d}/bad.fa", "-k", 2)),
-        (1, "cannot be written", ("{a}", "{b}", "-k", 2, "--bed", "{d}/none/x.bed")),
+        (1, "cannot write", ("{a}", "{b}", "-k", 2, "--bed", "{d}/none/x.bed")),
+        (1, "cannot write", ("{a}", "{b}", "-k", 2, "--plot", "{d}/none/x.svg")),
     ],
 )
 def test_errors(streamer, files, tmp_path, code, words, arguments):
     (tmp_path / "bad.fa").write_text(">x\nA!\n")
+    write_fasta(tmp_path / "long.fa", [("x", "A" * 1001)])
+    write_fasta(tmp_path / "many.fa", [("x", "ACGT")] * 101)
     names = {"a": files[0], "b": files[1], "d": tmp_path}
     filled = [str(one).format(**names) for one in arguments]
     found, out, err = streamer("primer", *filled, "--device", "cpu", "-q")
     assert found == code, err
     assert words in err
+    assert out == ""
     assert len(err.splitlines()) == 1 or code == 2
     assert "Traceback" not in out + err
 
@@ -150,6 +163,33 @@ def test_primers_without_pairs_lie_on_their_solutions(streamer, virus):
     assert rows
     for name, start, end, *_ in rows:
         assert int(end) >= solutions[name, start]
+
+
+def test_records_of_one_name_keep_their_sequences(streamer, tmp_path):
+    pytest.importorskip("primer3")
+    rng = np.random.default_rng(2)
+    records = [("same", "".join(rng.choice(list("ACGT"), 90))) for _ in range(3)]
+    alpha = write_fasta(tmp_path / "alpha.fa", records)
+    beta = write_fasta(tmp_path / "beta.fa", [("b", "ACGT" * 30)])
+    code, out, _ = streamer(
+        "primer", alpha, beta, "-k", 4, "--tm", "40-80", "--device", "cpu", "-q",
+        "--fasta", tmp_path / "o.fa",
+    )  # fmt: skip
+    assert code == 0
+    sequences = [line.split("\t")[-1] for line in out.splitlines()[1:]]
+    written = (tmp_path / "o.fa").read_text().splitlines()[1::2]
+    assert written == sequences
+    assert all(any(one in sequence for one in sequences) for _, sequence in records)
+
+
+def test_no_known_primers(streamer, files, tmp_path):
+    empty = write_fasta(tmp_path / "empty.fa", [])
+    table = tmp_path / "known.tsv"
+    code, _, err = streamer(
+        "primer", *files, "-k", 2, "--device", "cpu", "-q", "--known", empty, "--known-table", table
+    )
+    assert (code, err) == (0, "")
+    assert table.read_text() == "#primer\talpha\tstart\tend\tstrand\tdifferences\n"
 
 
 def test_primer3_missing_is_told(streamer, virus, monkeypatch):

@@ -62,6 +62,21 @@ def test_all_methods_find_what_the_oracle_finds(seed):
             assert found.tolist() == expected, (seed, number, method, threads, case)
 
 
+@pytest.mark.parametrize("method", ["conventional-coarse", "alternative-coarse"])
+@pytest.mark.parametrize("cells", [1, 5000])
+def test_starts_dealt_out_in_shares(monkeypatch, method, cells):
+    from streamer.batch.primer import cores
+
+    monkeypatch.setattr(cores, "CELLS_AT_ONCE", cells)
+    rng = random.Random(cells)
+    for _ in range(20):
+        case = alphas, betas, k, strands = random_case(rng)
+        found = primer.find(
+            alphas, betas, k, strands=strands, method=method, device="cpu", threads=2
+        )
+        assert found.tolist() == oracle.primers(*case), case
+
+
 def test_the_example_of_the_seed():
     for method in (None, *ON_CPU):
         found = primer.find("ACTG", "AGCAAG", 2, method=method, device="cpu")

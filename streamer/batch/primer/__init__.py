@@ -17,6 +17,7 @@ All methods return the same rows.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -71,6 +72,7 @@ def find(
     A structured array (problem.FIELDS): alpha int32, start, end, length int64, in order. Raises
     UsageError for an option or a k out of 1..1000, InvalidBaseError for a byte that is no base.
     """
+    k = operator.index(k)  # a NumPy number is one too
     check(k, strands)
     choice = choose(METHODS, DEFAULTS, method, device)
     records = Alpha.of([record.codes for record in as_records(alpha)])

@@ -59,11 +59,11 @@ def longest_prefix(alpha, beta, k, diagonals, column, comparisons):  # type: ign
 
 
 @njit(cache=True, nogil=True)
-def solve(alpha, beta, k, begin, first, step, reach, stop, comparisons):  # type: ignore[no-untyped-def]
+def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):  # type: ignore[no-untyped-def]
     """As ``conventional.solve``."""
     column = np.empty(beta.size + k + 3, dtype=np.int32)
     m = alpha.size
-    for r in range(first, m - k + 1, step):
+    for r in range(first, min(last, m - k + 1), step):
         if r >= stop[0]:
             break
         c = longest_prefix(alpha[r:], beta, k, beta.size, column, comparisons)

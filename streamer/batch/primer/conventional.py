@@ -46,15 +46,15 @@ def longest_prefix(alpha, beta, k, row, comparisons):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def solve(alpha, beta, k, begin, first, step, reach, stop, comparisons):  # type: ignore[no-untyped-def]
-    """Fig. 1 for the starts first, first + step, ... of one record against one text.
+def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):  # type: ignore[no-untyped-def]
+    """Fig. 1 for the starts first, first + step, ... below last of one record against one text.
 
     ``reach`` int64[m] of the record is raised, all positions counted from ``begin``. ``stop``
     int64[1] is shared: no start behind it is looked at (Fig. 4a), for alpha ends there.
     """
     row = np.empty(beta.size + 1, dtype=np.int32)
     m = alpha.size
-    for r in range(first, m - k + 1, step):
+    for r in range(first, min(last, m - k + 1), step):
         if r >= stop[0]:
             break
         c = longest_prefix(alpha[r:], beta, k, row, comparisons)

@@ -25,6 +25,9 @@ from trie.parallel import run_all, split_range
 Reach = NDArray[np.int64]
 Solve = Callable[..., None]
 
+CELLS_AT_ONCE = 1 << 30
+"""Of a thread before the next starts are dealt out, about: so long an interrupt waits."""
+
 
 def coarse(
     solve: Solve,
@@ -45,14 +48,18 @@ def coarse(
         for piece in pieces:
             stop = _first_done(reach[begin:end], end)
             counts = np.zeros((threads, 1), dtype=np.int64)
-            step = [
-                partial(
-                    solve, alpha.codes[begin:end], piece, k, begin, first, threads,
-                    reach[begin:end], stop, counts[first],
-                )
-                for first in range(threads)
-            ]  # fmt: skip
-            run_all(step, threads)
+            share = threads * max(1, CELLS_AT_ONCE // (2 * k * (piece.size + 1)))
+            for first in range(0, end - begin, share):
+                tasks = [
+                    partial(
+                        solve, alpha.codes[begin:end], piece, k, begin, first + thread,
+                        first + share, threads, reach[begin:end], stop, counts[thread],
+                    )
+                    for thread in range(threads)
+                ]  # fmt: skip
+                run_all(tasks, threads)
+                if stop[0] < first + share:
+                    break
             reach[begin + stop[0] : end] = end
             if comparisons is not None:
                 comparisons[0] += counts.sum()
@@ -90,20 +97,16 @@ def _starts(
         begin, end = (int(at) for at in alpha.offsets[record : record + 2])
         letters = alpha.codes[begin:end]
         for piece in pieces:
-            stop = _first_done(reach[begin:end], end)
-
-            def work(first: int, letters=letters, piece=piece, begin=begin, end=end, stop=stop):  # type: ignore[no-untyped-def]
-
-                for r in range(first, end - begin - k + 1, threads):
-                    if r >= stop[0]:
-                        break
-                    c = longest(letters[r:], piece, k)
-                    reach[begin + r] = max(reach[begin + r], begin + r + c)
-                    if begin + r + c >= end:
-                        stop[0] = min(stop[0], r)
-
-            run_all([partial(work, first) for first in range(threads)], threads)
-            reach[begin + stop[0] : end] = end
+            first, stop = 0, int(_first_done(reach[begin:end], end)[0])
+            while first < min(stop, letters.size - k + 1):
+                starts = range(first, min(first + threads, stop, letters.size - k + 1))
+                tasks = [partial(longest, letters[start:], piece, k) for start in starts]
+                for start, c in zip(starts, run_all(tasks, threads), strict=True):
+                    reach[begin + start] = max(reach[begin + start], begin + start + c)
+                    if start + c >= letters.size:
+                        stop = min(stop, start)
+                first += threads
+            reach[begin + stop : end] = end
 
 
 def _longest_prefix(run: Any, alpha: Codes, beta: Codes, k: int) -> int:

@@ -185,12 +185,13 @@ def reaches(
     """
     out = np.empty(tasks[0].size, dtype=np.int64)
     reach_all: Any = _reach_all
+    count = max(8 * threads if out.size > 64 else threads, int((tasks[4] - tasks[3]).sum()) >> 28)
     parts = [
         partial(
             reach_all, alpha.codes, bits, alpha.ends, text, k,
             *(column[first:last] for column in tasks), out[first:last],
         )
-        for first, last in split_range(0, out.size, 8 * threads if out.size > 64 else threads)
+        for first, last in split_range(0, out.size, count)
     ]  # fmt: skip
     run_all(parts, threads)
     return out

@@ -11,7 +11,21 @@ from numpy.typing import NDArray
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.scan import least_differences
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
-from streamer.batch.sequences import reverse_complement
+from streamer.batch.sequences import Record, records, reverse_complement
+from streamer.errors import DataError
+
+MOST_LETTERS = 1000
+"""Of a known primer: differences are counted in 16 bits, and none is nearly as long."""
+
+
+def known_primers(path: str) -> list[Record]:
+    """The primers of a file; DataError for a sequence too long to be one."""
+    found = list(records(path))
+    for number, record in enumerate(found, 1):
+        if record.codes.size > MOST_LETTERS:
+            problem = f"{record.codes.size} letters are no primer, {MOST_LETTERS} are the most"
+            raise DataError(problem, file=path, record=number, name=record.name)
+    return found
 
 
 def differences(
@@ -29,6 +43,8 @@ def differences(
     alpha = Alpha.of(primers)
     least = np.diff(alpha.offsets)
     some = np.flatnonzero(least)
+    if some.size == 0:
+        return least
     for pieces in chunks(beta, 2 * alpha.longest() + 1, both=both, limit=chunk):
         found = least_differences(
             alpha, joined(pieces), alpha.offsets[some], alpha.offsets[some + 1], threads

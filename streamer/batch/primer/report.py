@@ -39,22 +39,25 @@ class Report:
         self._k = k
         self._rows = alpha.rows(reach)
         self._names = [record.name for record in records]
+        self._bounds = np.searchsorted(self._rows["alpha"], np.arange(len(records) + 1))
         self._known: list[tuple[str, int, list[known.Place]]] = []
-        self._shortest = []
-        for index, record in enumerate(records):
-            shortest = np.full(record.codes.size, record.codes.size + 1, dtype=np.int64)
-            own = self._rows[self._rows["alpha"] == index]
-            shortest[own["start"]] = own["end"]
-            self._shortest.append(shortest)
         self._wishes = wishes
         self._primers = [] if wishes is None else self._designed(wishes)
 
-    def _designed(self, wishes: design.Wishes) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        for record, shortest in zip(self._records, self._shortest, strict=True):
+    def _rows_of(self, index: int) -> NDArray[np.void]:
+        """The solutions of one record."""
+        return self._rows[self._bounds[index] : self._bounds[index + 1]]
+
+    def _designed(self, wishes: design.Wishes) -> list[tuple[int, dict[str, Any]]]:
+        """Record and row of each primer: names of records may be equal."""
+        rows: list[tuple[int, dict[str, Any]]] = []
+        for index, record in enumerate(self._records):
+            shortest = np.full(record.codes.size, record.codes.size + 1, dtype=np.int64)
+            own = self._rows_of(index)
+            shortest[own["start"]] = own["end"]
             left = design.primers(record.codes, shortest, wishes, "+")
             if not wishes.pairs:
-                rows += [_row(record.name, primer) for primer in left]
+                rows += [(index, _row(record.name, primer)) for primer in left]
                 continue
             right = design.primers(record.codes, shortest, wishes, "-")
             chosen = design.pairs(left, right, wishes)
@@ -65,7 +68,7 @@ class Report:
                         "product": other.end - one.start,
                         "pair_dimer_tm": round(dimer, 2),
                     }
-                    rows.append(_row(record.name, primer) | pair)
+                    rows.append((index, _row(record.name, primer) | pair))
         return rows
 
     def place(
@@ -117,7 +120,7 @@ class Report:
         names = pl.Series(self._names, dtype=pl.String)
         if self._wishes is not None:
             yield pl.DataFrame(
-                {column: [row[column] for row in self._primers] for column in self._columns()}
+                {column: [row[column] for _, row in self._primers] for column in self._columns()}
             )
             return
         for first in range(0, self._rows.size, ROWS_AT_ONCE):
@@ -131,13 +134,12 @@ class Report:
             for index, start, end, _ in self._rows.tolist():
                 yield index, start, end, "+", f"{self._names[index]}_{start}_{end}"
             return
-        numbers = {name: index for index, name in reversed(list(enumerate(self._names)))}
-        for row in self._primers:
+        for index, row in self._primers:
             side = "LEFT" if row["strand"] == "+" else "RIGHT"
             name = f"{row['alpha']}_{row['start']}_{row['end']}_{side}"
             if "pair" in row:
                 name = f"{row['alpha']}_{row['pair']}_{side}"
-            yield numbers[row["alpha"]], row["start"], row["end"], row["strand"], name
+            yield index, row["start"], row["end"], row["strand"], name
 
     def _bed_lines(self) -> Iterable[str]:
         for index, start, end, strand, name in self._intervals():
@@ -161,21 +163,18 @@ class Report:
 
     def _plot(self, path: str) -> None:
         tracks = []
-        intervals = list(self._intervals()) if self._wishes is not None else []
+        chosen: list[list[Bar]] = [[] for _ in self._records]
+        placed: list[list[Bar]] = [[] for _ in self._records]
+        for index, row in self._primers:
+            chosen[index].append(Bar(row["start"], row["end"], row["strand"]))
+        for _, count, found in self._known:
+            for place in found:
+                placed[place.alpha].append(Bar(place.start, place.end, place.strand, str(count)))
         for index, record in enumerate(self._records):
             lengths = np.zeros(record.codes.size, dtype=np.int64)
-            own = self._rows[self._rows["alpha"] == index]
+            own = self._rows_of(index)
             lengths[own["start"]] = own["length"]
-            chosen = [
-                Bar(start, end, strand) for at, start, end, strand, _ in intervals if at == index
-            ]
-            placed = [
-                Bar(place.start, place.end, place.strand, str(count))
-                for _, count, found in self._known
-                for place in found
-                if place.alpha == index
-            ]
-            tracks.append(Track(record.name, lengths, chosen, placed))
+            tracks.append(Track(record.name, lengths, chosen[index], placed[index]))
         plot(tracks, path, k=self._k)
 
 

@@ -12,8 +12,8 @@ begin on:
 A table gives for each of the 4**q codes the pieces that it may stand for; a pass over the text
 looks every position up and verifies the windows of the pieces (``verify``, one word of rows). A
 gap of the text costs the piece's one error, whatever letter it is taken for, so it is looked up as
-A; so is what follows a record. A gap of alpha is the error of its piece; with two a piece matches
-nothing.
+any, and so is what stands behind a record. A gap of alpha is the error of its piece; with two a
+piece matches nothing.
 
 Operations: a look-up a symbol, and 25 for each column of a candidate: of 29,903 starts in random
 DNA of 3.1 G bases, k = 6, 2.5 candidates of 40 columns at each position.

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.errors import StreamerError, UsageError
+from streamer.errors import DataError, StreamerError, UsageError
 
 FORMATS = (".png", ".svg", ".pdf")
+
+MOST_TRACKS = 100
+"""Records in one picture; matplotlib makes none of 65,536 pixels, 170 records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,13 @@ def check_plot(path: str) -> None:
         message = f"--plot {path}: the name must end in {', '.join(FORMATS)}"
         raise UsageError(message)
     _pyplot()
+
+
+def check_tracks(path: str, records: int) -> None:
+    """DataError for more records of alpha than a picture has room for."""
+    if records > MOST_TRACKS:
+        problem = f"holds {records} records, --plot has room for {MOST_TRACKS}"
+        raise DataError(problem, file=path)
 
 
 def _pyplot() -> Any:

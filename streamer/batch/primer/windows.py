@@ -8,16 +8,13 @@ it.
 
 1. sample   the nearest place of the windows of some starts, the reaches near it
 2. rounds   alpha in stretches, side by side. In each a block of starts f..a, f the first that is
-not
-            settled, a = reach(f) + 1 - W: all windows are W symbols long
+            not settled, a = reach(f) + 1 - W: all windows are W symbols long
 3. scan     the windows of a round along the text (``scan``, or a filter, or the card)
 4. settle   the starts of blocks that were hit: reaches never fall from start to start, so a start
-below
-            one that reaches no further than is known already needs no look, and bisection does the
-            rest
+            below one that reaches no further than is known already needs no look, and bisection
+            does the rest
 5. balance  larger blocks save scans, shorter windows have more hits: W goes where the work at hits
-is
-            about two thirds of the scan's
+            is about two thirds of the scan's
 
 Every step is exact whatever the bounds are: bad ones only make it slow. Texts that follow profit
 from the reaches known so far. On random DNA (43,606 x 241,494, k = 100, median prefix 226) blocks
@@ -193,8 +190,7 @@ def _follow(reach: Columns, ends: Columns, backend: Backend, at: Columns, place:
 def stretches(alpha: Alpha, reach: Columns, width: int) -> tuple[Columns, Columns]:
     """Stretches of starts within a record that may have solutions: first start and end of each.
 
-    From a start on whose reach is the end of its
-    record there is no solution.
+    From a start on whose reach is the end of its record there is no solution.
     """
     sizes = np.diff(alpha.offsets)
     begins = alpha.offsets[:-1]
