@@ -29,6 +29,7 @@ def small_tables(monkeypatch):
     monkeypatch.setattr(solve, "BOTH_FROM", 10_000)
     monkeypatch.setattr(division, "SHORTEST_MARK", 2)
     monkeypatch.setattr(waves, "CUT_FROM", 40_000)
+    monkeypatch.setattr(waves, "LEAST_STRETCH", 20)
     monkeypatch.setattr(dp, "SHOWN_CELLS", 9_000)
 
 
@@ -141,6 +142,18 @@ def test_what_is_told_of_the_work_is_its_cells(small_tables, method):
     most = solve.cells_of(a.size, b.size, choice, matching=True)
     # tables that are solved at once are not told of, nor is the whole table of dp
     assert (0.7 * most if method != "dp" else 0) <= sum(told) <= 1.05 * most
+
+
+def test_many_threads_do_not_cut_the_work_to_dust():
+    from streamer.batch.lcs import solve
+
+    rng = np.random.default_rng(36)
+    a, b = (rng.integers(0, 4, 30_000).astype(np.uint8) for _ in range(2))
+    choice = lcs.choose_method("systolic", "cpu")
+    told: list[int] = []
+    found = solve.length_of(a, b, 4, choice, 100, told.append)
+    assert 30 < len(told) < 300
+    assert found == solve.length_of(a, b, 4, choice, 1)
 
 
 def test_blocks_and_identity():

@@ -29,6 +29,9 @@ unevenly."""
 CUT_FROM = 1 << 28
 """Cells from which a pass is cut for several threads."""
 
+LEAST_STRETCH = 1024
+"""Columns of a stretch at least, however many threads there are: a shorter one costs more to start
+than it takes."""
 
 SHOWN_CELLS = 1 << 33
 MOST_SHOWN = 100
@@ -102,13 +105,14 @@ class Waves:
     def _in_waves(self, passes: Passes, which: Numbers) -> None:
         parts = LOTS * self._threads
         sweeps = [self._make(passes, int(i), parts) for i in which]
-        cuts = [_stretches(passes, int(i), parts) for i in which]
+        stretches = np.clip(passes.columns // LEAST_STRETCH, 1, parts)
+        cuts = [_stretches(passes, int(i), int(stretches[i])) for i in which]
         waves = max((s.parts + len(c) - 1 for s, c in zip(sweeps, cuts, strict=True)), default=0)
         for wave in range(waves):
             tasks = []
-            for i, sweep, stretches in zip(which, sweeps, cuts, strict=True):
-                for part in range(max(0, wave - len(stretches) + 1), min(wave + 1, sweep.parts)):
-                    first, stop, at = stretches[wave - part]
+            for i, sweep, cut in zip(which, sweeps, cuts, strict=True):
+                for part in range(max(0, wave - len(cut) + 1), min(wave + 1, sweep.parts)):
+                    first, stop, at = cut[wave - part]
                     cells = int(passes.rows[i]) * (stop - first) // sweep.parts
                     tasks.append(partial(self._tile, sweep, part, first, stop, at, cells))
             run_all(tasks, self._threads)
