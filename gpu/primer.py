@@ -87,7 +87,8 @@ class Text:
         self._k = k
         self._size = text.size
         self._tiles = -(-text.size // TILE)
-        self._words = cuda.device_array(self._tiles * scan.TILE_WORDS + 1, np.uint32)
+        # behind the last column 13 symbols may be read (``seeds``)
+        self._words = cuda.device_array(self._tiles * scan.TILE_WORDS + 2, np.uint32)
         grid = -(-self._words.size // pack.THREADS)
         _kernel("pack")[grid, pack.THREADS](cuda.to_device(text), self._words)
         self._room = 1 << 16

@@ -4,7 +4,8 @@ conventional   matrix D, optimizations 1, 3, 4 and 5
 alternative    matrix L, optimizations 3, 4, 5 and 6
 scan           windows of alpha along the text, bit-parallel
 reach          how far single starts reach near a place of the text
-pack           the text as the last two read it
+seeds          windows found through their pieces
+pack           the text as the last three read it
 """
 
 from __future__ import annotations
