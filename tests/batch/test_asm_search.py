@@ -156,12 +156,12 @@ def test_ambiguity_letters():
 
 def test_long_patterns_skip_strips_but_no_hit():
     rng = np.random.default_rng(8)
-    text = letters(rng, 1500)
+    text = letters(rng, 1100)
     for length, k in ((100, 3), (250, 6), (500, 2), (900, 40), (1000, 0)):
-        places = (0, 64, 400, len(text) - length)
+        places = (0, 64, len(text) - length)
         patterns = [edited(rng, text[a : a + length], k)[:length] for a in places]
         patterns = [p + "A" * max(0, k + 1 - len(p)) for p in patterns]
-        assert agree([text], patterns, k, strands="forward") >= 4
+        assert agree([text], patterns, k, strands="forward") >= 3
 
 
 def test_many_patterns_of_many_lengths():

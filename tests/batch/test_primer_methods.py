@@ -48,7 +48,7 @@ def _filter_from_the_first_columns_on(monkeypatch):
     monkeypatch.setattr(seeds, "WORTH", 1e9)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_all_methods_find_what_the_oracle_finds(seed):
     rng = random.Random(seed)
     for number in range(40):
@@ -128,7 +128,7 @@ def test_a_match_that_grows_over_any_word():
         [rng.integers(0, 4, 800, dtype=np.uint8), np.delete(beta, 1000), beta[:90]]
     )
     records = Alpha.of([alpha])
-    for k in (2, 5, 9):
+    for k in (2, 9):
         expected = primer.reaches(records, [beta], k, Choice("alternative-coarse", "cpu"))
         for method in ("windows", "hook-row", "seeds"):
             found = primer.reaches(records, [beta], k, Choice(method, "cpu"))

@@ -31,4 +31,4 @@ def test_the_kernels_of_asm(name):
 
 
 def test_the_oldest_card():
-    assert ".target sm_80" in compiled(sources()["text_order"], (8, 0))
+    assert ".target sm_80" in compiled(sources()["collect"], (8, 0))

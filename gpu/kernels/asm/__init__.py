@@ -10,7 +10,6 @@ Source = tuple[Callable[..., None], tuple[str, ...]]
 
 STRIPS = (
     sliced.Strip(rows=32, first=True, planes=6, letters=4),
-    sliced.Strip(rows=8, first=True, planes=0, letters=16),
     sliced.Strip(rows=8, first=False, planes=0, letters=4),
     sliced.Strip(rows=5, first=False, planes=11, letters=16),
 )
