@@ -70,31 +70,38 @@ def primer(
     output: OutputOption = None,
     min_length: Annotated[
         int | None,
-        typer.Option("--min-length", min=8, max=60, help="Of a primer.", rich_help_panel=DESIGN),
+        typer.Option(
+            "--min-length", min=8, max=60, help="Of a primer; 18.", rich_help_panel=DESIGN
+        ),
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option("--max-length", min=8, max=60, help="Of a primer.", rich_help_panel=DESIGN),
+        typer.Option(
+            "--max-length", min=8, max=60, help="Of a primer; 27.", rich_help_panel=DESIGN
+        ),
     ] = None,
     gc: Annotated[
         str | None,
-        typer.Option("--gc", metavar="LOW-HIGH", help="Percent.", rich_help_panel=DESIGN),
+        typer.Option("--gc", metavar="LOW-HIGH", help="Percent; 30-70.", rich_help_panel=DESIGN),
     ] = None,
     tm: Annotated[
         str | None,
         typer.Option(
-            "--tm", metavar="LOW-HIGH", help="Melting temperature, C.", rich_help_panel=DESIGN
+            "--tm",
+            metavar="LOW-HIGH",
+            help="Melting temperature, C; 55-65.",
+            rich_help_panel=DESIGN,
         ),
     ] = None,
     hairpin_tm: Annotated[
         float | None,
-        typer.Option("--hairpin-tm", help="At most, C.", rich_help_panel=DESIGN),
+        typer.Option("--hairpin-tm", help="At most, C; 47.", rich_help_panel=DESIGN),
     ] = None,
     dimer_tm: Annotated[
         float | None,
         typer.Option(
             "--dimer-tm",
-            help="Of a primer with itself or its partner, at most, C.",
+            help="Of a primer with itself or its partner, at most, C; 47.",
             rich_help_panel=DESIGN,
         ),
     ] = None,
@@ -109,7 +116,7 @@ def primer(
         typer.Option(
             "--product",
             metavar="LOW-HIGH",
-            help="Bases between a pair's ends.",
+            help="Bases between a pair's outer ends; 100-1000.",
             rich_help_panel=DESIGN,
         ),
     ] = None,
@@ -151,8 +158,10 @@ def primer(
 ) -> None:
     """Find the shortest substrings of ALPHA with at least k differences from every part of BETA.
 
-    A row for each start of each record of ALPHA that has one, against all records of BETA. With any
-    wish for primers (length, GC, Tm, hairpins, pairs) the rows are primers that meet it.
+    A row for each start of each record of ALPHA that has one, against all records of BETA.
+
+    With any wish for primers (length, GC, Tm, hairpins, pairs) the rows are primers that meet it,
+    and the numbers below where nothing else is said.
     """
     inputs = [path for path in (alpha, beta, known) if path is not None]
     if inputs.count("-") > 1:
