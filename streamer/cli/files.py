@@ -13,6 +13,9 @@ def check_files(inputs: list[str], outputs: list[str | None]) -> None:
 
     from streamer.sequence_files import STDIN, check_exist
 
+    if "" in (*inputs, *outputs):
+        message = "the name of a file is empty"
+        raise UsageError(message)
     check_exist(inputs)
     for output in outputs:
         for path in inputs:
@@ -60,15 +63,3 @@ def _not_writable(path: str) -> int:
     if not os.path.isdir(folder):
         return errno.ENOENT
     return 0 if os.access(path if os.path.exists(path) else folder, os.W_OK) else errno.EACCES
-
-
-def check_save(path: str, output: str | None) -> None:
-    """The dictionary can be saved there; told before the reads are matched."""
-    import os
-
-    from trie.snapshot_file import check_place
-
-    if output is not None and os.path.realpath(path) == os.path.realpath(output):
-        message = f"{path}: --save and --output are one file"
-        raise UsageError(message)
-    check_place(path)

@@ -18,7 +18,7 @@ from streamer.cli.choices import (
     StrandsChoice,
     ThreadsOption,
 )
-from streamer.cli.files import check_files, check_save
+from streamer.cli.files import check_files, check_outputs
 from streamer.devices import KERNELS
 from streamer.errors import UsageError
 
@@ -173,8 +173,11 @@ def match(
         raise UsageError(message)
     chosen_mode = mode or (Mode.GROW if dictionary is None else Mode.FROZEN)
     check_files([*reads, *(dictionary or [])], [output, save])
+    check_outputs(output, {"--save": save})
     if save is not None:
-        check_save(save, output)
+        from trie.snapshot_file import check_place
+
+        check_place(save)
 
     from streamer.compiling import compile_notice
     from streamer.devices import choose_device
