@@ -1,4 +1,4 @@
-"""The seed's llcs_gpu() and llcs_gpu'() (Listing 4) on a card: one launch an anti-diagonal.
+"""The paper's llcs_gpu() and llcs_gpu'() (Listing 4) on a card: one launch an anti-diagonal.
 
 Strings go to the card once, before the recursion, and every array is allocated once (section 3.5).
 """

@@ -1,7 +1,7 @@
 """The k-difference primer problem on a card: one text at a time, windows and starts in bulk.
 
 ``Text`` does there what ``streamer.batch.primer.windows`` asks a backend for. ``longest_prefixes``
-are the seed's two CUDA solutions, a block a start, in batches as many as memory holds (section 4).
+are the paper's two CUDA solutions, a block a start, in batches as many as memory holds (section 4).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Codes = NDArray[np.uint8]
 TILE = 8 * scan.TILE_WORDS
 
 BLOCK_THREADS = 256
-"""Threads a block of the seed's kernels: its best (Fig. 9)."""
+"""Threads a block of the paper's kernels: its best (Fig. 9)."""
 
 PREFETCH_FACTOR = 3
 """The constant c of section 4.2 that missed nothing (Table 4)."""
@@ -207,7 +207,7 @@ def longest_prefixes(
     factor: int = PREFETCH_FACTOR,
     counted: bool = False,
 ) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """The seed's CUDA solutions: c of every start (int32), and counts (uint64[5], see the kernel).
+    """The paper's CUDA solutions: c of every start (int32), and counts (uint64[5], see the kernel).
 
     ``method`` is conventional (optimizations 1, 3, 4, 5) or alternative (3, 4, 5, 6); alpha and
     beta are one record each. ``threads`` a block (a power of two from 32 on), ``factor`` is c of

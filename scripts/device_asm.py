@@ -162,7 +162,7 @@ def run_method(method, part, pattern, k, space):
 
 
 def time_paper(codes):
-    """The seed's Table 1 and figures 6-7 with every method, data on the card, Gbit/s."""
+    """The paper's Table 1 and figures 6-7 with every method, data on the card, Gbit/s."""
     space = card.Workspace()
     log("| MB | m | " + " | ".join(card.METHODS) + " |")
     sizes = [(mb, 16) for mb in (3.14, 4.87, 7.74, 12.88, 17.56, 22.87)]

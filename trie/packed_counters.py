@@ -1,5 +1,5 @@
-"""Patterns as words of packed counters, which shift-add and PMASM add up (seed 002, sections 4 and
-5).
+"""Patterns as words of packed counters, which shift-add and PMASM add up (PMASM paper,
+sections 4 and 5).
 
 Patterns are uint8[count, length] base codes; a gap code, in a pattern or in a text, is a mismatch.
 The words of every symbol that a text may have, A, C, G, T and gap, are made once.

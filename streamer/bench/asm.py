@@ -1,7 +1,7 @@
-"""Measurements of approximate pattern search: the seed's table and figures, and the peers.
+"""Measurements of approximate pattern search: the paper's table and figures, and the peers.
 
 Every function returns plain rows and prints nothing. Texts are random ACGT from a fixed seed (the
-packets of seed 001 are not to be had); rates are of the best of several runs after one that
+packets of the WsPASM paper are not to be had); rates are of the best of several runs after one that
 compiles. Positions and distances of all hits, as arrays, are part of every timing of ours.
 """
 
@@ -33,7 +33,7 @@ TABLE_1 = {
     17.56: (0.026, 1.59, 1.84, 1.97),
     22.87: (0.026, 1.57, 1.84, 1.99),
 }
-"""Gb/s of the seed's Table 1 by input size: ASM_CPU, PASM, WsPASM, WsPASM shared (GTX 660)."""
+"""Gb/s of the paper's Table 1 by input size: ASM_CPU, PASM, WsPASM, WsPASM shared (GTX 660)."""
 
 PAPERS = ("sequential", "pasm", "wspasm", "wspasm-shared")
 FIGURE_LENGTHS = (8, 16, 32, 64)
@@ -99,7 +99,7 @@ def _places(cuda: bool) -> list[tuple[str, Device]]:
 
 
 def table_1(*, cuda: bool = False, scale: float = 1.0, repeats: int = 3) -> list[Row]:
-    """The seed's Table 1: one pattern of 16, k = 6, one thread of the CPU; from codes in memory.
+    """The paper's Table 1: one pattern of 16, k = 6, one thread of the CPU; from codes in memory.
 
     With ``cuda`` from the host's memory to the host's. ``scale`` shrinks the texts.
     """

@@ -1,4 +1,4 @@
-"""Measurements of the search with k mismatches: seed 002's Tables 1-3, and hyperscan on the CPU.
+"""Measurements of the search with k mismatches: the PMASM paper's Tables 1-3, and hyperscan.
 
 Characters of the text a second, for all patterns of a set together, forward strand, the best of
 several runs in one process. On the CPU (one thread, the thread's own time) a run ends with the

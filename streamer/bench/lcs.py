@@ -1,9 +1,9 @@
-"""Measurements of the longest common subsequence: its methods beside rapidfuzz, the seed's figures
+"""Measurements of the longest common subsequence: its methods beside rapidfuzz, the paper's figures
 again.
 
 Every function returns plain rows and prints nothing. Rates are cells of the table (m x n) a second,
 by the CPU time of the thread where one thread is measured and by the clock on the wall elsewhere;
-the best of several runs. The seed's full LCS computes twice the cells, this program's division 1.5
+the best of several runs. The paper's full LCS computes twice the cells, this program's division 1.5
 times.
 """
 
@@ -189,7 +189,7 @@ class Timed:
 def figures(
     scale: float, device: str, threads: int, methods: Sequence[str] = ("systolic", "bit-parallel")
 ) -> list[Row]:
-    """Fig. 4 to 7: seconds of the full LCS, the lengths of the seed times ``scale``."""
+    """Fig. 4 to 7: seconds of the full LCS, the lengths of the paper times ``scale``."""
     rows = []
     for size_a in FIGURE_A:
         for size_b in FIGURE_B:

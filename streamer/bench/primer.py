@@ -1,9 +1,9 @@
-"""Measurements of the primer problem: the seed's tables again, beside the fast methods.
+"""Measurements of the primer problem: the paper's tables again, beside the fast methods.
 
-Every function returns plain rows and prints nothing. Sequences are random; the seed's are
+Every function returns plain rows and prints nothing. Sequences are random; the paper's are
 homologous genes, but its methods' work hardly depends on the symbols. Where a method would take
 hours, ``starts`` starts are measured and the time for all is theirs times |alpha| / starts. Ratios
-are to the best sequential method of the seed (alternative, optimization 2) in the same rows.
+are to the best sequential method of the paper (alternative, optimization 2) in the same rows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def on_cores(
     threads: Sequence[int] | None = None,
     methods: Sequence[str] = tuple(PAPER_SECONDS),
 ) -> list[Row]:
-    """Tables 1 and 2: the seed's methods on some starts, the default on all, and ratios."""
+    """Tables 1 and 2: the paper's methods on some starts, the default on all, and ratios."""
     m, n, k = size
     alpha, beta = sequences(m, n)
     some, number = _sample(alpha, beta, k, starts)
@@ -134,7 +134,7 @@ def _comparisons(method: str, some: Alpha, beta: Codes, k: int) -> float:
 def scaling(
     size: tuple[int, int, int] = SIZE, starts: int = 16, threads: Sequence[int] | None = None
 ) -> list[Row]:
-    """Fig. 5: the seed's best method over cores, and the default, by threads."""
+    """Fig. 5: the paper's best method over cores, and the default, by threads."""
     m, n, k = size
     alpha, beta = sequences(m, n)
     some, number = _sample(alpha, beta, k, starts)
@@ -177,7 +177,7 @@ def filtered(
 
 
 def on_card(size: tuple[int, int, int] = SIZE, starts: int = 1056) -> list[Row]:
-    """Table 3 and Fig. 7 on a CUDA device: the seed's kernels on some starts."""
+    """Table 3 and Fig. 7 on a CUDA device: the paper's kernels on some starts."""
     from gpu.primer import longest_prefixes
 
     m, n, k = size
@@ -277,7 +277,7 @@ def block_sizes(
 def growing(
     device: str, sizes: Sequence[tuple[int, int, int]] = (SIZE, TABLE_5, TABLE_4)
 ) -> list[Row]:
-    """Fig. 10 and Table 5: the default on the seed's sizes, and what its methods would compare."""
+    """Fig. 10 and Table 5: the default on the paper's sizes, and what its methods would compare."""
     rows = []
     paper = {TABLE_5: 118.5e8, TABLE_4: None, SIZE: 118.0e8}
     for m, n, k in sizes:

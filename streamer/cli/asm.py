@@ -1,4 +1,4 @@
-"""``streamer asm``: patterns in texts within an edit distance (seed 001)."""
+"""``streamer asm``: patterns in texts within an edit distance (WsPASM paper)."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def asm(
         float, typer.Option("--scale", min=0.001, max=1, help="Shrinks the texts.")
     ] = 1.0,
 ) -> None:
-    """Approximate pattern search: seed 001's Table 1 and Fig. 6-7, and sassy, edlib, hyperscan.
+    """Approximate pattern search: the WsPASM paper's Table 1 and Fig. 6-7, and the peers.
 
     One thread of the CPU, random DNA. Positions and distances of all hits are part of the times.
     """
@@ -232,7 +232,7 @@ def hamming(
         DeviceChoice, typer.Option("--device", help="cuda: the kernels, on a CUDA device.")
     ] = DeviceChoice.CPU,
 ) -> None:
-    """Search with k mismatches: seed 002's Tables 1-3, and hyperscan on the CPU.
+    """Search with k mismatches: the PMASM paper's Tables 1-3, and hyperscan on the CPU.
 
     --symbols below the paper's 10,280,000 makes the texts of all tables smaller.
     """
@@ -266,7 +266,7 @@ def hamming(
 def lcs(
     device: Annotated[
         DeviceChoice,
-        typer.Option("--device", help="cuda: the seed's figures at full size, on a CUDA device."),
+        typer.Option("--device", help="cuda: the paper's figures at full size, on a CUDA device."),
     ] = DeviceChoice.CPU,
     scale: Annotated[
         float | None,
@@ -274,7 +274,7 @@ def lcs(
             "--scale",
             min=0.0001,
             max=1,
-            help="The seed's lengths (5-20 M x 1-10 M) times this; 0.01 on the CPU, 1 on CUDA.",
+            help="The paper's lengths (5-20 M x 1-10 M) times this; 0.01 on the CPU, 1 on CUDA.",
             show_default=False,
         ),
     ] = None,
@@ -282,7 +282,7 @@ def lcs(
         int, typer.Option("--size", min=1_000, help="Longest sequences for rapidfuzz's table.")
     ] = 100_000,
 ) -> None:
-    """The longest common subsequence: seed 004's Fig. 4-7 and Table 1, and rapidfuzz.
+    """The longest common subsequence: the LCS paper's Fig. 4-7 and Table 1, and rapidfuzz.
 
     Random bases. The methods in one run: length alone, subsequence, similar genomes.
     """
@@ -324,7 +324,7 @@ def primer(
     ] = None,
     device: Annotated[
         DeviceChoice,
-        typer.Option("--device", help="cuda: the seed's kernels and the default on a card."),
+        typer.Option("--device", help="cuda: the paper's kernels and the default on a card."),
     ] = DeviceChoice.CPU,
     starts: Annotated[
         int, typer.Option("--starts", min=0, help="Starts for slow methods; 0: a good number.")
@@ -334,7 +334,7 @@ def primer(
         typer.Option("--size", metavar="ALPHA,BETA,K", help="Lengths and k, such as 4000,20000,9."),
     ] = None,
 ) -> None:
-    """The primer problem: Tables 1-5, Figures 5, 7, 9 and 10 of the seed again, ratios beside its.
+    """The primer problem: Tables 1-5, Figures 5, 7, 9 and 10 of the paper again, ratios beside its.
 
     Slow methods are measured on some starts. Tables go to standard output.
     """

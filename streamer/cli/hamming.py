@@ -1,4 +1,4 @@
-"""``streamer hamming``: patterns of one length in texts, within k mismatches (seed 002)."""
+"""``streamer hamming``: patterns of one length in texts, within k mismatches (PMASM paper)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``streamer lcs``: the longest common subsequence of two sequences (seed 004)."""
+"""``streamer lcs``: the longest common subsequence of two sequences (LCS paper)."""
 
 from __future__ import annotations
 

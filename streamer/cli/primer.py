@@ -1,4 +1,4 @@
-"""``streamer primer``: substrings of alpha far from all of beta, and primers of them (seed 000)."""
+"""``streamer primer``: substrings of alpha far from all of beta, and primers (primer paper)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Approximate pattern search from its definition (seed 001, equation 1), in plain Python.
+"""Approximate pattern search from its definition (WsPASM paper, equation 1), in plain Python.
 
 Nothing of the project is used here: it is what the project is held against.
 """

@@ -257,7 +257,7 @@ class CountsMemory:
 
 @pytest.mark.parametrize("scale", [1, 10])
 def test_memory_of_20_m_by_10_m(scale):
-    """The results of all levels together: less than 8 bytes for each row, at the seed's largest
+    """The results of all levels together: less than 8 bytes for each row, at the paper's largest
     size."""
     from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""``streamer bench primer``: its rows, and that what it compares is what the seed counts."""
+"""``streamer bench primer``: its rows, and that what it compares is what the paper counts."""
 
 from __future__ import annotations
 

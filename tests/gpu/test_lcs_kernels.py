@@ -121,7 +121,7 @@ PAIRS = placement.share(
 PAIRS += [(b"AACAA", b"ACA"), (b"GAGTTTG", b"GTCG")]
 
 
-# words of the seed's additions wrap, as they are meant to
+# words of the paper's additions wrap, as they are meant to
 @pytest.mark.filterwarnings("ignore:overflow encountered in scalar add")
 @pytest.mark.parametrize("method", ["systolic", "adaptive", "block-step"])
 def test_whole_answers(method, monkeypatch):

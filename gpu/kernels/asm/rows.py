@@ -1,4 +1,4 @@
-"""PASM (seed 001, algorithm 1): the matrix X, then a row of D a launch, a thread a cell.
+"""PASM (WsPASM paper, algorithm 1): the matrix X, then a row of D a launch, a thread a cell.
 
     last    int32[letters, n + 1]   X (equation 2): the last position <= j with the letter, or 0
     above   int32[n + 1]            row i - 1 of D       row   int32[n + 1]   row i (equation 3)

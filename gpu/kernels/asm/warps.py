@@ -1,4 +1,4 @@
-"""WsPASM (seed 001, algorithm 2): a thread a column, D[i-1, j-1] by warp shuffle.
+"""WsPASM (WsPASM paper, algorithm 2): a thread a column, D[i-1, j-1] by warp shuffle.
 
 A block computes ``columns = threads * groups`` columns of D on its own, of which the first
 ``halo`` >= m + k only lead up to its ends: so no thread needs a cell of another block, and the rows

@@ -1,4 +1,4 @@
-"""Kernels of the search with k mismatches (seed 002): the paper's, and bit-sliced."""
+"""Kernels of the search with k mismatches (PMASM paper): the paper's, and bit-sliced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel ``naive`` (seed 002, Table 3): a thread a window, every symbol of every pattern.
+"""The kernel ``naive`` (PMASM paper, Table 3): a thread a window, every symbol of every pattern.
 
 r m comparisons a window; the text is read r m times, from the caches for the most part.
 """

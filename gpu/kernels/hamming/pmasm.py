@@ -1,4 +1,4 @@
-"""The kernels of PMASM (seed 002, 5.3): the counters of several patterns in one word of 32 bits.
+"""The kernels of PMASM (PMASM paper, 5.3): the counters of several patterns in one word of 32 bits.
 
 memory   uint32[groups, 5, m]   look-up memory (5.2): the fb_vector of a code at a level, a bit in
                                 field p where symbol j of pattern p is another; code 4, a gap,

@@ -1,8 +1,8 @@
-"""The kernel ``shift-add`` (seed 002, Table 3): a thread a piece of the text and all patterns.
+"""The kernel ``shift-add`` (PMASM paper, Table 3): a thread a piece of the text and all patterns.
 
 The method is that of streamer/batch/hamming/shift_add.py: a field of b bits for each prefix of the
 pattern, shifted by a field and added to at every symbol; what runs over is kept in a second word. A
-thread begins m - 1 symbols before its piece ends its first window. The seed does not say how
+thread begins m - 1 symbols before its piece ends its first window. The paper does not say how
 it shares the text out; a piece of 64 windows keeps the warm-up of short patterns below a fifth.
 
 Operations a symbol and pattern: 7 for each word of the state (m b <= 64: one word), and a load.

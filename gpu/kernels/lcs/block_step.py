@@ -1,4 +1,4 @@
-"""The seed's kernel (section 3.3, Listing 4): one step of 1,024 columns by blocks of 1,024 rows.
+"""The paper's kernel (section 3.3, Listing 4): one step of 1,024 columns by blocks of 1,024 rows.
 
     block 2     2 3 4 5      rows 2048 ..
     block 1     1 2 3 4      rows 1024 ..

@@ -1,4 +1,4 @@
-"""The k-difference primer problem on a card (seed 000), and the table of what there is to compile.
+"""The k-difference primer problem (primer paper) on a card, and what there is to compile.
 
 conventional   matrix D, optimizations 1, 3, 4 and 5
 alternative    matrix L, optimizations 3, 4, 5 and 6

@@ -1,4 +1,4 @@
-"""The seed's alternative CUDA solution (section 4): matrix L in tiles, optimizations 3, 4, 5 and 6.
+"""The paper's alternative CUDA solution (section 4): matrix L in tiles, optimizations 3 to 6.
 
 A block takes a start (coarse grain), its threads the cells of a column of L (fine grain). L is cut
 into parallelograms (Fig. 6b) of as many diagonals as threads: in column e a tile holds the

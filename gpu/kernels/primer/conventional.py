@@ -1,4 +1,4 @@
-"""The seed's conventional CUDA solution (section 4): matrix D in tiles, optimizations 1, 3, 4 and
+"""The paper's conventional CUDA solution (section 4): matrix D in tiles, optimizations 1, 3, 4 and
 5.
 
 A block takes a start, that is a matrix (coarse grain); its threads the cells of an anti-diagonal

@@ -3,8 +3,8 @@
 A block holds symbols of one record after another, with k + 1 gap codes between two: no alignment of
 at most k edits crosses them, and none begins in them that could not begin at the record's first
 symbol for the same cost. A record that does not fit goes on in the next block, which repeats the
-``reach`` symbols before the cut: a distance <= k at an end depends on no more (seed 001, equation
-1, with row 0 all zero).
+``reach`` symbols before the cut: a distance <= k at an end depends on no more (WsPASM paper,
+equation 1, with row 0 all zero).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ x is bit x // 8 of the uint64 x % 8. LLVM makes one AVX-512 register of it, two 
 SSE or NEON. All arrays are one-dimensional, C-contiguous uint64; places in them are counted in
 uint64 and are multiples of 8.
 
-One cell of the matrix D (seed 001, equation 1) in differences, for 512 segments at once:
+One cell of the matrix D (WsPASM paper, equation 1) in differences, for 512 segments at once:
 
     vp, vm   D[i, j-1] - D[i-1, j-1] is +1, -1        hp, hm   D[i-1, j] - D[i-1, j-1] is +1, -1
     z        D[i, j] = D[i-1, j-1]: the letters are equal, or vm, or hm

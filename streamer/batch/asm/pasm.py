@@ -1,4 +1,4 @@
-"""PASM on the CPU (seed 001, algorithm 1): all cells of a row of D at once, by equations 2 and 3.
+"""PASM on the CPU (WsPASM paper, algorithm 1): a row of D at once, by equations 2 and 3.
 
     X[l, j]   the last position <= j of the text that holds letter l of the alphabet, 0 if none
     D[i, j]   D[i-1, j-1] where T[j-1] = P[i-1], else 1 + the least of D[i-1, j], D[i-1, j-1] and

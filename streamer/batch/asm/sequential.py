@@ -1,4 +1,4 @@
-"""ASM_CPU of seed 001: the matrix D by equation 1, one column of it after another, cell by cell.
+"""ASM_CPU of the WsPASM paper: the matrix D by equation 1, column by column, cell by cell.
 
 Operations: m cells a symbol, each a comparison and a minimum of three; 4 m bytes of memory. The
 only parallelism is that texts may be cut: a thread takes a range of ends, ``reach`` symbols before

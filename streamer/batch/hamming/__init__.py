@@ -1,6 +1,6 @@
-"""Search with k mismatches for many patterns of one length (seed 002).
+"""Search with k mismatches for many patterns of one length (PMASM paper).
 
-Definition 2 of the seed: every start s and pattern P with Hamming distance of P and text[s : s +
+Definition 2 of the paper: every start s and pattern P with Hamming distance of P and text[s : s +
 m] at most k. A gap code is a mismatch, in the text and in a pattern. Rows are ordered by text,
 end, pattern and strand (``+`` first); on strand ``-`` the reverse complement of the pattern is
 searched for, left to right in the text as given.
@@ -9,7 +9,7 @@ searched for, left to right in the text as given.
     find          batches of base codes in, columns out chunk by chunk: memory stays bounded
 
 Every method gives the same hits. ``bit-sliced`` is the default, and on the CPU ``pigeonhole`` where
-that is likely faster, with hundreds of patterns; the others are the seed's.
+that is likely faster, with hundreds of patterns; the others are the paper's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The method ``naive``: equation (1) of seed 002, one window and one pattern after the other.
+"""The method ``naive``: equation (1) of the PMASM paper, window by window, pattern by pattern.
 
 n r m comparisons for n windows and r patterns of m symbols, and none is left out.
 """

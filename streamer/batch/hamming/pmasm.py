@@ -1,4 +1,4 @@
-"""The method ``pmasm`` on the CPU (seed 002, section 5): counters of several patterns in one word.
+"""The method ``pmasm`` on the CPU (PMASM paper, section 5): several patterns' counters in a word.
 
     look-up memory  [group, code, level]    the fb_vector of level j: field p is 1 where symbol j of
                                             the group's pattern p is not the code

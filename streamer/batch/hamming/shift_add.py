@@ -1,4 +1,4 @@
-"""The method ``shift-add`` (Baeza-Yates and Gonnet, 1992; seed 002, section 4 and Table 3).
+"""The method ``shift-add`` (Baeza-Yates and Gonnet, 1992; PMASM paper, section 4 and Table 3).
 
 The state of a pattern holds a counter of b bits for each of its m prefixes: the mismatches of
 prefix i + 1 with the symbols that end at the current one. A symbol c costs, for each word of it,

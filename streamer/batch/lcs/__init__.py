@@ -1,4 +1,4 @@
-"""The longest common subsequence of two whole genomes, or of any two texts (seed 004).
+"""The longest common subsequence of two whole genomes, or of any two texts (LCS paper).
 
     length      how long it is
     sequence    one such subsequence
@@ -34,7 +34,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
     "hirschberg": ("cpu",),
     "dp": ("cpu",),
 }
-"""By name, and where each runs. The last four are the seed's (Listings 1-4)."""
+"""By name, and where each runs. The last four are the paper's (Listings 1-4)."""
 
 Cells = Callable[[int], None]
 """Told how many cells of tables have been done, now and then, from any thread."""

@@ -23,7 +23,7 @@ class BitParallelSweep:
     """One pass over part of a table; ``parts`` lots of rows that different threads may work on.
 
     Lot p may do a stretch of columns once lot p - 1 has done it. Backward passes read the sequences
-    from their ends (the seed's llcs_bp').
+    from their ends (the paper's llcs_bp').
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The seed's CUDA method as a ``Processor``: Listing 2 on the host, llcs on the card by its size.
+"""The paper's CUDA method as a ``Processor``: Listing 2 on the host, llcs on the card by its size.
 
 Section 3.5: where the lengths add up to at least 2,048 the card computes llcs. Below, the CPU does:
 by dynamic programming for fewer than 96 rows or 256 columns, else by the bit-parallel method.
@@ -21,7 +21,7 @@ DP_ROWS, DP_COLUMNS = 96, 256
 
 
 class BlockStepProcessor:
-    """Runs passes one by one, as the seed's recursion does; results lie in the host's memory."""
+    """Runs passes one by one, as the paper's recursion does; results lie in the host's memory."""
 
     def __init__(self, pair: Pair) -> None:
         from gpu.lcs_block_step import BlockStep

@@ -1,7 +1,7 @@
 """Dynamic programming: the table of rules R1-R3, Hirschberg's row (Listing 1) and division (Listing
 2).
 
-These are the seed's methods for small inputs and what the faster ones are compared with. The
+These are the paper's methods for small inputs and what the faster ones are compared with. The
 lengths are int32. A cell costs a comparison, a maximum and two loads.
 """
 

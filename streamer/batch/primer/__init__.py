@@ -1,11 +1,11 @@
-"""The k-difference primer problem (seed 000): the shortest substrings of alpha that beta lacks.
+"""The k-difference primer problem (primer paper): the shortest substrings of alpha that beta lacks.
 
 For each start r of a record of alpha: the shortest alpha[r:r+c+1] with at least k differences
 (insertions, deletions, substitutions) from every substring of beta, where c is the length of the
 longest prefix of alpha[r:] within k - 1 differences of some substring. A gap code costs a
 difference; substrings hold no record's end.
 
-    conventional, alternative      the seed's sequential solutions, optimizations 1 and 2
+    conventional, alternative      the paper's sequential solutions, optimizations 1 and 2
     conventional-coarse, ...       over cores (section 3); the first two also on CUDA (section 4)
     hook-row                       one bit-parallel pass over beta for each start
     windows                        the default: a pass for the window that several starts share

@@ -1,4 +1,4 @@
-"""The alternative solution (seed 000, Fig. 2b): matrix L by diagonals, with optimization 2.
+"""The alternative solution (primer paper, Fig. 2b): matrix L by diagonals, with optimization 2.
 
     L[d, e]   the highest row i of D with D[i, j] = e on the diagonal j - i = d
     d         from -e (e symbols of alpha inserted before beta begins) to |beta| - 1

@@ -1,4 +1,4 @@
-"""The conventional solution (seed 000, Fig. 2a): matrix D by rows, with optimization 1.
+"""The conventional solution (primer paper, Fig. 2a): matrix D by rows, with optimization 1.
 
     D[i, j]   the least differences between alpha[r:r+i] and a substring of beta that ends at j
     row 0     zeros: the substring may begin anywhere; column 0 is the empty substring

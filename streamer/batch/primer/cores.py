@@ -1,10 +1,10 @@
-"""The seed's solutions over cores (section 3): coarse-grained, fine-grained, and both.
+"""The paper's solutions over cores (section 3): coarse-grained, fine-grained, and both.
 
 coarse        threads take starts in turns, schedule(static, 1) of Fig. 4a, and share ``stop``
 fine          threads take the diagonals of a column of L; a barrier a column, optimization 3
 coarse-fine   several starts at a time, each by several threads
 
-The fine-grained conventional solution is left out, as by the seed: without rows there is no
+The fine-grained conventional solution is left out, as by the paper: without rows there is no
 optimization 1 (section 3.1).
 """
 
@@ -78,7 +78,7 @@ def fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Reach, threads: int) 
 def coarse_fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Reach, threads: int) -> None:
     """Starts in turns, and the cells of their columns over threads too.
 
-    As many starts at a time as threads, with two threads each, as the seed has more threads than
+    As many starts at a time as threads, with two threads each, as the paper has more threads than
     cores when it combines the two.
     """
     with ThreadPoolExecutor(2 * threads) as pool:
