@@ -110,48 +110,34 @@ class Text:
             out, counter,
         )  # fmt: skip
 
-    def hits(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns, Columns, Columns]:
-        """As ``streamer.batch.primer.scan.hits``: window, from, until, slack."""
+    @staticmethod
+    def _keys(out: Any, found: int) -> NDArray[np.uint64]:
+        # a device array without elements cannot be copied
+        return out[:found].copy_to_host() if found else np.empty(0, np.uint64)
+
+    def hits(self, firsts: Columns, ends: Columns) -> NDArray[np.uint64]:
+        """Keys window << 40 | tile << 12 | slack of the tiles with hits, in no order."""
         while firsts.size <= MOST_WINDOWS:
             out = cuda.device_array(self._room, np.uint64)
             counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
             self._scan("scan", firsts, ends, out, counter)
             found = int(counter.copy_to_host()[0])
             if found <= self._room:
-                return self._runs(out[:found].copy_to_host() if found else np.empty(0, np.uint64))
+                return self._keys(out, found)
             if found > MOST_HITS and firsts.size > 1:
                 break
             self._room = max(found, 2 * self._room)
         # too many for one launch or one buffer: half of the windows at a time
         half = firsts.size // 2
         some, rest = self.hits(firsts[:half], ends[:half]), self.hits(firsts[half:], ends[half:])
-        window, from_, until, slack = (
-            np.concatenate(pair) for pair in zip(some, (rest[0] + half, *rest[1:]), strict=True)
-        )
-        return window, from_, until, slack
-
-    def _runs(self, keys: NDArray[np.uint64]) -> tuple[Columns, Columns, Columns, Columns]:
-        """Tiles that follow each other in one window's hits are one run."""
-        if keys.size == 0:
-            none = np.empty(0, dtype=np.int64)
-            return none, none, none, none
-        ordered: Columns = np.sort(keys).astype(np.int64)
-        tiles: Columns = ordered >> 12
-        # a filter may find a tile more than once
-        begins = np.flatnonzero(np.diff(tiles, prepend=-2) > 1)
-        slack: Columns = np.maximum.reduceat(ordered & 0xFFF, begins)
-        first = tiles[begins]
-        last = tiles[np.append(begins[1:], tiles.size) - 1]
-        column = (1 << 28) - 1
-        until: Columns = np.minimum(TILE * ((last & column) + 1), self._size)
-        return first >> 28, TILE * (first & column), until, slack
+        return np.concatenate([some, rest + (np.uint64(half) << np.uint64(40))])
 
     def seeded(
         self, firsts: Columns, rows: int, q: int, begins: NDArray[np.uint32], entries: Any
-    ) -> tuple[Columns, Columns, Columns, Columns]:
+    ) -> NDArray[np.uint64]:
         """Hits of windows of ``rows`` symbols at ``firsts`` through a table of pieces of q symbols.
 
-        The table as ``gpu.kernels.primer.seeds``; the result as ``hits``.
+        The table as ``gpu.kernels.primer.seeds``; the result as ``hits``, a tile maybe twice.
         """
         table = cuda.to_device(begins), cuda.to_device(entries)
         starts = cuda.to_device(firsts)
@@ -165,7 +151,7 @@ class Text:
             )  # fmt: skip
             found = int(counter.copy_to_host()[0])
             if found <= self._room:
-                return self._runs(out[:found].copy_to_host() if found else np.empty(0, np.uint64))
+                return self._keys(out, found)
             self._room = found
 
     def best(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns]:

@@ -33,21 +33,21 @@ def records(path: str, on_bytes: Callable[[int], None] | None = None) -> Iterato
             yield Record(name, batch.bases[batch.offsets[i] : batch.offsets[i + 1]])
 
 
-def as_records(sequences: Letters | Sequence[Letters]) -> list[Record]:
-    """One sequence of letters, or several, as records named by their number.
-
-    An array of two dimensions is a sequence a row.
-
-    InvalidBaseError (a ValueError) at a byte that is no base and no ambiguity letter.
-    """
-    several: Iterable[Letters]
+def several(sequences: Letters | Sequence[Letters]) -> Iterable[Letters]:
+    """One sequence of letters, or several, as several; an array of two dimensions is one a row."""
     if isinstance(sequences, bytes | bytearray | memoryview | str) or (
         isinstance(sequences, np.ndarray) and sequences.ndim < 2
     ):
-        several = [sequences]  # type: ignore[list-item]
-    else:
-        several = sequences
-    return [Record(str(i), encode(letters)) for i, letters in enumerate(several)]
+        return [sequences]  # type: ignore[list-item]
+    return sequences
+
+
+def as_records(sequences: Letters | Sequence[Letters]) -> list[Record]:
+    """What ``several`` takes, as records named by their number.
+
+    InvalidBaseError (a ValueError) at a byte that is no base and no ambiguity letter.
+    """
+    return [Record(str(i), encode(letters)) for i, letters in enumerate(several(sequences))]
 
 
 def reverse_complement(codes: Codes) -> Codes:

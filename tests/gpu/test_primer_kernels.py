@@ -122,7 +122,7 @@ def test_the_prefetch_misses_less_with_a_larger_factor(factor):
 def test_the_longest_pieces_at_the_end_of_a_text(size):
     """A look-up reads behind the text, never behind its words."""
     from gpu import primer
-    from streamer.batch.primer.seeds import OnCores, Shape, table_of
+    from streamer.batch.primer.seeds import OnCores, Shape, runs, table_of
 
     rng = np.random.default_rng(size)
     text = rng.integers(0, 4, size, dtype=np.uint8)
@@ -130,7 +130,8 @@ def test_the_longest_pieces_at_the_end_of_a_text(size):
     firsts = np.array([0, 8, 20])
     table = table_of(alpha, firsts, Shape(1, 12, 0))
     on_card = primer.Text(primer.Alpha(alpha, np.full(40, 40)), text, 1)
-    found = on_card.seeded(firsts, 12, 12, table.begins.astype(np.uint32), table.entries)
+    keys = on_card.seeded(firsts, 12, 12, table.begins.astype(np.uint32), table.entries)
+    found = runs(keys, size)
     expected = OnCores(text, 1).find(alpha, firsts, table, 1)
     assert [column.tolist() for column in found] == [column.tolist() for column in expected]
     assert found[0].tolist() == [0, 1, 2]
@@ -138,6 +139,7 @@ def test_the_longest_pieces_at_the_end_of_a_text(size):
 
 def test_more_hits_than_the_buffer_holds(monkeypatch):
     from gpu import primer
+    from streamer.batch.primer.seeds import runs
 
     monkeypatch.setattr(primer, "MOST_HITS", 5)
     monkeypatch.setattr(primer, "MOST_WINDOWS", 3)
@@ -146,7 +148,7 @@ def test_more_hits_than_the_buffer_holds(monkeypatch):
     on_card = primer.Text(primer.Alpha(alpha, np.full(40, 40)), text, 2)
     on_card._room = 2
     firsts = np.arange(0, 12, 3)
-    window, from_, until, slack = on_card.hits(firsts, firsts + 10)
+    window, from_, until, slack = runs(on_card.hits(firsts, firsts + 10), text.size)
     assert window.tolist() == [0, 1, 2, 3]
     assert from_.tolist() == [0] * 4
     assert until.tolist() == [200] * 4

@@ -28,7 +28,7 @@ from streamer.batch.asm.patterns import Searches, check_patterns, masks_of, sear
 from streamer.batch.asm.reports import BestEnds, every_end
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, concatenate
-from streamer.batch.sequences import Letters, as_records
+from streamer.batch.sequences import Letters, as_records, several
 from streamer.errors import UsageError
 from streamer.reads import ReadBatch
 from trie.codes import InvalidBaseError
@@ -82,12 +82,7 @@ def search(
     InvalidBaseError (a ValueError) for a letter that is not of DNA.
     """
     k = operator.index(k)  # a NumPy number is one too
-    several: Iterable[Letters] = patterns  # type: ignore[assignment]
-    if isinstance(patterns, bytes | bytearray | memoryview | str) or (
-        isinstance(patterns, np.ndarray) and patterns.ndim < 2
-    ):
-        several = [patterns]  # type: ignore[list-item]
-    masks = [masks_of(letters, iupac=iupac) for letters in several]
+    masks = [masks_of(letters, iupac=iupac) for letters in several(patterns)]
     check_patterns(masks, [str(i) for i in range(len(masks))], k)
     records = as_records(text)
     lengths = [record.codes.size for record in records]

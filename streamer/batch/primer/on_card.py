@@ -28,18 +28,22 @@ class CardText:
         self.rest = self._card.rest
         self.wave = self._card.wave
         self.extension_cost = self._card.extension_cost
-        self.hits = self._card.hits
         self.best = self._card.best
         self._alpha = alpha
         self._text = text
         self._k = k
+
+    def hits(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns, Columns, Columns]:
+        """As ``scan.hits``."""
+        return seeds.runs(self._card.hits(firsts, ends), self._text.size)
 
     def find(
         self, codes: Codes, firsts: Columns, table: seeds.Table, k: int
     ) -> tuple[Columns, Columns, Columns, Columns]:
         """As ``seeds.Finder.find``."""
         shape, begins = table.shape, table.begins.astype(np.uint32)
-        return self._card.seeded(firsts, shape.window, shape.symbols, begins, table.entries)
+        keys = self._card.seeded(firsts, shape.window, shape.symbols, begins, table.entries)
+        return seeds.runs(keys, self._text.size)
 
     def reaches(self, tasks: tuple[Columns, ...]) -> Columns:
         """As ``hook.reaches``."""
@@ -59,7 +63,7 @@ def improver(alpha: Alpha, k: int, method: str) -> Improve:
     from gpu.primer import Alpha as CardAlpha
 
     if method in ("conventional", "alternative"):
-        return lambda pieces, reach: _by_the_seed(method, alpha, pieces, k, reach)
+        return lambda pieces, reach: _by_the_paper(method, alpha, pieces, k, reach)
     on_card = CardAlpha(alpha.codes, alpha.ends)
     plan = windows.Plan()
     kept = seeds.Kept(plan=plan)
@@ -102,7 +106,7 @@ def _everywhere(alpha: Alpha, size: int, k: int, reach: Columns, backend: CardTe
         alpha.raise_later(reach)
 
 
-def _by_the_seed(
+def _by_the_paper(
     method: str, alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, batch: int = 4096
 ) -> None:
     from gpu.primer import longest_prefixes
