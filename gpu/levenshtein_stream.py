@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,8 @@ from numpy.typing import NDArray
 from gpu.engine.budget import Budget
 from gpu.engine.errors import driver_errors_told
 from gpu.engine.leaving import several_used
-from gpu.intrinsics import SIMULATED, cuda
+from gpu.engine.place import OnCard
+from gpu.intrinsics import cuda
 from gpu.levenshtein import DeviceIndex, NearBuffers, launch, pack_planes, plane_words
 from trie.levenshtein import NOTHING
 from trie.levenshtein_pieces import PieceIndex
@@ -85,23 +85,16 @@ class _Slot:
         return (hits >> np.uint64(32)).astype(np.int64), hits.astype(np.uint32)
 
 
-class _Card:
+class _Card(OnCard):
     """One device: its slots and the tables that it holds."""
 
     def __init__(self, number: int, size: int, streams: int, memory: int, *, alone: bool) -> None:
-        self._number = number
-        self._alone = alone
+        super().__init__(number, alone=alone)
         with self.active():
             self.budget = Budget(memory)
             self.budget.take("the buffers of a chunk", streams * NearBuffers.nbytes(size))
             self.slots = [_Slot(size) for _ in range(streams)]
         self._tables: dict[int, tuple[PieceIndex, DeviceIndex]] = {}
-
-    def active(self) -> AbstractContextManager[Any]:
-        """Make this the current device in a ``with`` block."""
-        if SIMULATED or (self._alone and self._number == 0):
-            return nullcontext()
-        return cuda.gpus[self._number]
 
     def load(self, sets: Sequence[PieceIndex]) -> list[DeviceIndex]:
         """Have the tables of these sets here, and of no others."""

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.engine.budget import Budget
 from gpu.engine.errors import driver_errors_told
-from gpu.intrinsics import SIMULATED, cuda
+from gpu.engine.leaving import several_used
+from gpu.engine.place import OnCard
+from gpu.intrinsics import cuda
 from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch, pack_symbols
 from trie.ltb import check_distance, overlap_of
 from trie.tree_bitmap import TreeBitmap
@@ -56,24 +56,17 @@ class _Slot:
         held.mismatches[:size].copy_to_host(self.mismatches[:size], stream=self.stream)
 
 
-class _Card:
+class _Card(OnCard):
     """One device: its slots and the snapshot that it holds."""
 
     def __init__(self, number: int, size: int, streams: int, memory: int, *, alone: bool) -> None:
-        self._number = number
-        self._alone = alone
+        super().__init__(number, alone=alone)
         with self.active():
             self.budget = Budget(memory)
             self.budget.take("the buffers of a chunk", streams * _SYMBOL_BYTES * size)
             self.slots = [_Slot(size) for _ in range(streams)]
         self.tree: DeviceLtb | None = None
         self._source: TreeBitmap | None = None
-
-    def active(self) -> AbstractContextManager[Any]:
-        """Make this the current device in a ``with`` block."""
-        if SIMULATED or (self._alone and self._number == 0):
-            return nullcontext()
-        return cuda.gpus[self._number]
 
     def load(self, tree: TreeBitmap, distance: int) -> int:
         """Have a snapshot here; the bytes that a slot may take for active bitmaps."""
@@ -129,6 +122,7 @@ class LtbEngine:
             self._cards = [
                 _Card(number, size, streams, memory_bytes, alone=alone) for number in cards
             ]
+            several_used(cards)
 
     def match(
         self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,19 +10,19 @@ from gpu.device_tree import DeviceTree, device_bytes, kmer_count
 from gpu.engine.budget import Budget
 from gpu.engine.errors import CardMemoryError
 from gpu.engine.kmer_set import KmerSet
+from gpu.engine.place import OnCard
 from gpu.engine.slot import Slot
-from gpu.intrinsics import SIMULATED, cuda
+from gpu.intrinsics import cuda
 from trie.tree_bitmap import TreeBitmap
 
 
-class Card:
+class Card(OnCard):
     """The card of that ``number`` with ``streams`` slots; ``alone`` if it is the only one used."""
 
     def __init__(
         self, number: int, k: int, max_symbols: int, streams: int, memory_bytes: int, *, alone: bool
     ) -> None:
-        self.number = number
-        self._alone = alone
+        super().__init__(number, alone=alone)
         self.k = k
         with self.active():
             self.budget = Budget(memory_bytes)
@@ -38,13 +35,6 @@ class Card:
         self._tree_size = 0
         # host arrays of the snapshot: they may still be on their way
         self._tree_source: TreeBitmap | None = None
-
-    def active(self) -> AbstractContextManager[Any]:
-        """Make this the current device in a ``with`` block."""
-        # a thread's current device is the first one unless said
-        if SIMULATED or (self._alone and self.number == 0):
-            return nullcontext()
-        return cuda.gpus[self.number]
 
     def prepare_growth(self) -> None:
         """Make the buffers for new k-mers before the stream comes: pinning memory takes long."""
