@@ -1,14 +1,9 @@
-"""Chunks through the Levenshtein kernels: streams side by side (thesis 3.3.12).
+"""Chunks through the Levenshtein kernels: streams side by side (gpu/overlap.py).
 
 A chunk begins k + D - 1 symbols before the first that it answers for (thesis 3.3.5), so results do
-not depend on where chunks are cut. Every stream has buffers of its own, pinned and on the card, and
-is only waited for when they are needed again:
-
-    stream A   pack | HtoD | clear, scan, list | DtoH |            hits | pack | HtoD | ...
-    stream B                 pack | HtoD | clear, scan, list | DtoH |            hits | ...
-
-Half a byte a symbol goes to the card. Back come the hits, 8 bytes each, or where more than one end
-in eight is a hit the words of all ends, 4 bytes each.
+not depend on where chunks are cut. Threads pack chunks ahead into pinned buffers; half a byte a
+symbol goes to the card. Back come the hits, 8 bytes each, or where more than one end in eight is a
+hit the words of all ends, 4 bytes each.
 
 A dictionary may be several sets of patterns (one that grows is); a chunk is asked of each in turn
 with the same text on the card.
@@ -16,9 +11,8 @@ with the same text on the card.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +21,13 @@ from gpu.engine.budget import Budget
 from gpu.engine.errors import driver_errors_told
 from gpu.engine.leaving import several_used
 from gpu.engine.place import OnCard
+from gpu.engine.timeline import Timeline
 from gpu.intrinsics import cuda
-from gpu.levenshtein import DeviceIndex, NearBuffers, launch, pack_planes, plane_words
-from trie.levenshtein import NOTHING
-from trie.levenshtein_pieces import PieceIndex
+from gpu.levenshtein import NearBuffers, launch
+from gpu.levenshtein_index import DeviceIndex
+from gpu.levenshtein_planes import PLANES, pack_planes, plane_words
+from gpu.overlap import Ahead, Flights, bar, part_of
+from trie.levenshtein import NOTHING, Patterns
 
 MAX_CHUNK = 1 << 26
 """Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the card, 0.4 pinned."""
@@ -38,51 +35,78 @@ MAX_CHUNK = 1 << 26
 FIRST_HITS = 1 << 14
 """Hits that are fetched with their number, before it is known."""
 
+MOST_AHEAD = 16
+"""Threads that pack: so many read as fast as memory gives."""
+
 Hits = tuple[NDArray[np.int64], NDArray[np.uint32]]
+SetHits = tuple[int, NDArray[np.int64], NDArray[np.uint32]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """The symbols [origin, stop) of a batch, asked for the ends behind ``start``."""
+
+    number: int
+    bases: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    origin: int
+    start: int
+    stop: int
+    threads: int
+
+    @property
+    def symbols(self) -> int:
+        return self.stop - self.origin
+
+    @property
+    def lead(self) -> int:
+        return self.start - self.origin
+
+    def pack(self, planes: NDArray[np.uint32]) -> None:
+        reads = part_of(self.offsets, self.origin, self.stop)
+        pack_planes(self.bases[self.origin : self.stop], reads, threads=self.threads, out=planes)
 
 
 class _Slot:
-    """A stream and the buffers of a chunk on it."""
+    """A stream and the buffers of a chunk on it; ``number`` is that of the stream."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
         self.stream = cuda.stream()
         self.buffers = NearBuffers(size)
-        self.planes = cuda.pinned_array((4, plane_words(size)), np.uint32)
-        self.counter = cuda.pinned_array(1, np.uint32)
-        self.first_hits = min(FIRST_HITS, self.buffers.hits.size)
-        self.hits = cuda.pinned_array(self.buffers.hits.size, np.uint64)
-        self._first_on_card = self.buffers.hits[: self.first_hits]
+        found = self.buffers.found
+        self._found = cuda.pinned_array(found.size, np.uint64)
+        self._first = found[: FIRST_HITS + 1]
         self._words: NDArray[np.uint32] | None = None
 
-    def pack(self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], threads: int) -> None:
-        """Queue the copy of a chunk to the card."""
-        chunk = pack_planes(bases, offsets, threads=threads, out=self.planes)
-        self.buffers.upload(chunk, self.stream)
-
-    def ask(self, index: DeviceIndex, symbols: int, lead: int) -> None:
+    def ask(self, index: DeviceIndex, chunk: _Chunk, timeline: Timeline | None) -> None:
         """Queue a question to one set of patterns about the chunk that is there."""
-        launch(index, self.buffers, symbols, lead, self.stream)
-        self.buffers.counter.copy_to_host(self.counter, stream=self.stream)
-        self._first_on_card.copy_to_host(self.hits[: self.first_hits], stream=self.stream)
+        with bar(timeline, "kernel", chunk.number, self.number, self.stream):
+            launch(index, self.buffers, chunk.symbols, chunk.lead, self.stream)
+        with bar(timeline, "DtoH", chunk.number, self.number, self.stream):
+            self._first.copy_to_host(self._found[: self._first.size], stream=self.stream)
 
-    def answer(self, symbols: int, lead: int) -> Hits:
+    def answer(self, chunk: _Chunk) -> Hits:
         """Ends - 1 in the chunk, ascending, and their words; waits."""
         self.stream.synchronize()
-        number = int(self.counter[0])
-        if number > self.hits.size:
-            if self._words is None:
-                self._words = cuda.pinned_array(self.buffers.max_symbols, np.uint32)
-            self.buffers.views(symbols)[1].copy_to_host(self._words[:symbols], stream=self.stream)
+        behind = int(self._found[0]) + 1
+        if behind > self._found.size:
+            return self._from_all_words(chunk)
+        if behind > self._first.size:
+            rest = slice(self._first.size, behind)
+            self.buffers.found[rest].copy_to_host(self._found[rest], stream=self.stream)
             self.stream.synchronize()
-            words = self._words[lead:symbols]
-            at = np.flatnonzero(words != NOTHING)
-            return at + lead, words[at]
-        if number > self.first_hits:
-            rest = slice(self.first_hits, number)
-            self.buffers.hits[rest].copy_to_host(self.hits[rest], stream=self.stream)
-            self.stream.synchronize()
-        hits = np.sort(self.hits[:number])
+        hits = np.sort(self._found[1:behind])
         return (hits >> np.uint64(32)).astype(np.int64), hits.astype(np.uint32)
+
+    def _from_all_words(self, chunk: _Chunk) -> Hits:
+        if self._words is None:
+            self._words = cuda.pinned_array(self.buffers.max_symbols, np.uint32)
+        words = self._words[: chunk.symbols]
+        self.buffers.views(chunk.symbols)[1].copy_to_host(words, stream=self.stream)
+        self.stream.synchronize()
+        at = np.flatnonzero(words[chunk.lead :] != NOTHING) + chunk.lead
+        return at, words[at]
 
 
 class _Card(OnCard):
@@ -93,22 +117,37 @@ class _Card(OnCard):
         with self.active():
             self.budget = Budget(memory)
             self.budget.take("the buffers of a chunk", streams * NearBuffers.nbytes(size))
-            self.slots = [_Slot(size) for _ in range(streams)]
-        self._tables: dict[int, tuple[PieceIndex, DeviceIndex]] = {}
+            self.slots = [_Slot(i, size) for i in range(streams)]
+        self._tables: dict[int, tuple[Patterns, DeviceIndex]] = {}
+        self.held: list[DeviceIndex] = []
 
-    def load(self, sets: Sequence[PieceIndex]) -> list[DeviceIndex]:
+    def load(self, sets: Sequence[Patterns]) -> None:
         """Have the tables of these sets here, and of no others."""
         wanted = {id(one) for one in sets}
         for key in [key for key in self._tables if key not in wanted]:
             self.budget.give(DeviceIndex.nbytes(self._tables.pop(key)[0]))
-        for one in sets:
-            if id(one) not in self._tables:
-                what = f"an index of {one.entries.size} entries"
-                self.budget.take(what, DeviceIndex.nbytes(one))
-                stream = self.slots[0].stream
-                self._tables[id(one)] = one, DeviceIndex(one, stream)
-                stream.synchronize()
-        return [self._tables[id(one)][1] for one in sets]
+        with self.active():
+            stream = self.slots[0].stream
+            for one in sets:
+                if id(one) not in self._tables:
+                    what = f"an index of {one.words.size} patterns"
+                    self.budget.take(what, DeviceIndex.nbytes(one))
+                    self._tables[id(one)] = one, DeviceIndex(one, stream=stream)
+                    stream.synchronize()
+        self.held = [self._tables[id(one)][1] for one in sets]
+
+
+_Place = tuple[_Card, _Slot]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A chunk under way, and the pinned planes that it was sent from."""
+
+    card: _Card
+    slot: _Slot
+    chunk: _Chunk
+    planes: NDArray[np.uint32]
 
 
 class NearEngine:
@@ -116,7 +155,8 @@ class NearEngine:
 
     chunk: symbols of a chunk at most, without its overlap. streams: 2, or 1 for the serial loop, on
     each of ``cards``. memory_bytes: to be used on each, 0 for nine tenths of what is free. threads:
-    of the host. Raises CudaEngineError with one line if a card fails or is too small.
+    of the host. timeline: notes what ran when. Raises CudaEngineError with one line if a card fails
+    or is too small.
     """
 
     def __init__(
@@ -129,10 +169,12 @@ class NearEngine:
         cards: Sequence[int] = (0,),
         memory_bytes: int = 0,
         threads: int = 1,
+        timeline: Timeline | None = None,
     ) -> None:
         self._overlap = k + distance - 1
         self._chunk = min(max(chunk, k), MAX_CHUNK)
         self._threads = threads
+        self._timeline = timeline
         size = self._chunk + self._overlap
         alone = len(cards) == 1
         with driver_errors_told():
@@ -140,69 +182,74 @@ class NearEngine:
                 _Card(number, size, streams, memory_bytes, alone=alone) for number in cards
             ]
             several_used(cards)
+        # consecutive chunks go to different cards, then to different streams
+        self._places = [(card, card.slots[i]) for i in range(streams) for card in self._cards]
+        self._ahead: Ahead[_Chunk, NDArray[np.uint32]] = Ahead(
+            min(threads, MOST_AHEAD),
+            lambda: cuda.pinned_array(PLANES * plane_words(size), np.uint32),
+            _Chunk.pack,
+        )
 
     def match(
         self,
-        sets: Sequence[PieceIndex],
+        sets: Sequence[Patterns],
         bases: NDArray[np.uint8],
         offsets: NDArray[np.int64],
         first: int,
         stop: int,
-    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint32]]]:
+    ) -> Iterator[SetHits]:
         """(set, ends int64 ascending, words uint32) of the ends first + 1 .. stop, chunk by chunk.
 
-        sets: of patterns, built with planar keys; the same objects are on the cards already.
+        The tables of ``sets`` are made once: they stay on the cards while the same objects are
+        asked for.
         """
+        if not sets:
+            return
         with driver_errors_told():
-            tables = []
             for card in self._cards:
-                with card.active():
-                    tables.append(card.load(sets))
-        slots = [
-            (card, card.slots[i], held)
-            for i in range(len(self._cards[0].slots))
-            for card, held in zip(self._cards, tables, strict=True)
-        ]
-        flying: deque[tuple[Any, ...]] = deque()
-        try:
-            for number, start in enumerate(range(first, stop, self._chunk)):
-                if len(flying) == len(slots):
-                    yield from self._land(flying.popleft())
-                card, slot, held = slots[number % len(slots)]
-                end = min(start + self._chunk, stop)
-                origin = max(start - self._overlap, 0)
-                parts = _part(offsets, origin, end)
-                with driver_errors_told(), card.active():
-                    slot.pack(bases[origin:end], parts, self._threads)
-                    if held:
-                        slot.ask(held[0], end - origin, start - origin)
-                flying.append((card, slot, held, origin, start, end))
-            while flying:
-                yield from self._land(flying.popleft())
-        finally:
-            with driver_errors_told():
-                for card, slot, *_ in flying:  # leave no copy into a buffer under way behind
-                    with card.active():
-                        slot.stream.synchronize()
+                card.load(sets)
+        starts = range(first, stop, self._chunk)
+        # few chunks leave threads idle: these help with the same chunk
+        threads = max(self._threads // max(len(starts), 1), 1)
+        chunks = (
+            _Chunk(
+                number, bases, offsets, max(start - self._overlap, 0), start,
+                min(start + self._chunk, stop), threads,
+            )
+            for number, start in enumerate(starts)
+        )  # fmt: skip
+        flights: Flights[_Place, tuple[_Chunk, NDArray[np.uint32]], _Flight, Iterator[SetHits]]
+        flights = Flights(self._places, self._send, self._land, self._leave)
+        for answers in flights.run(self._ahead.prepared(chunks)):
+            yield from answers
 
-    def _land(
-        self, flight: tuple[Any, ...]
-    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint32]]]:
-        card, slot, held, origin, start, end = flight
-        for number in range(len(held)):
+    def _send(self, place: _Place, prepared: tuple[_Chunk, NDArray[np.uint32]]) -> _Flight:
+        (card, slot), (chunk, planes) = place, prepared
+        with driver_errors_told(), card.active():
+            with bar(self._timeline, "HtoD", chunk.number, slot.number, slot.stream):
+                slot.buffers.upload(planes, chunk.symbols, slot.stream)
+            slot.ask(card.held[0], chunk, self._timeline)
+        return _Flight(card, slot, chunk, planes)
+
+    def _land(self, flight: _Flight) -> Iterator[SetHits]:
+        card, slot, chunk = flight.card, flight.slot, flight.chunk
+        for number, index in enumerate(card.held):
             with driver_errors_told(), card.active():
                 if number:
-                    slot.ask(held[number], end - origin, start - origin)
-                at, words = slot.answer(end - origin, start - origin)
-            yield number, at + origin + 1, words
+                    slot.ask(index, chunk, self._timeline)
+                with bar(self._timeline, "CPU", chunk.number, slot.number):
+                    at, words = slot.answer(chunk)
+            if not number:
+                self._ahead.give_back(flight.planes)
+            yield number, at + chunk.origin + 1, words
+
+    def _leave(self, flight: _Flight) -> None:
+        with driver_errors_told(), flight.card.active():
+            flight.slot.stream.synchronize()
+        self._ahead.give_back(flight.planes)
 
     def close(self) -> None:
         """Give the memory back; nothing can be matched afterwards."""
+        self._ahead.close()
+        self._places.clear()
         self._cards.clear()
-
-
-def _part(offsets: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:
-    """Offsets of the (parts of) reads inside symbols [start, stop), counted from ``start``."""
-    first = int(np.searchsorted(offsets, start, side="right")) - 1
-    last = int(np.searchsorted(offsets, stop, side="left"))
-    return np.clip(offsets[first : last + 1], start, stop) - start

@@ -130,13 +130,17 @@ class LtbBuffers:
         self._active = None
 
 
-def pack_symbols(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+def pack_symbols(
+    bases: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[np.uint8] | None = None
+) -> NDArray[np.uint8]:
     """The symbols of a chunk as the kernels read them, uint8[n]: code, and bit 3 a read's first.
 
-    Raises BatchShapeError for offsets that do not describe the bases.
+    out: uint8[at least n], pinned memory, say, that they are to begin. Raises BatchShapeError for
+    offsets that do not describe the bases.
     """
     bases, offsets = check_batch(bases, offsets)
-    symbols = bases.copy()
+    symbols = np.empty_like(bases) if out is None else out[: bases.size]
+    symbols[:] = bases
     starts = offsets[:-1]
     symbols[starts[starts < bases.size]] |= np.uint8(ltb.FIRST_OF_READ)
     return symbols

@@ -1,59 +1,70 @@
-"""Chunks through the Levenshtein Tree Bitmap kernels: streams side by side (thesis 3.3.12).
+"""Chunks through the Levenshtein Tree Bitmap kernels: streams side by side (gpu/overlap.py).
 
 A chunk begins k + D - 1 symbols before the first that it answers for (thesis 3.3.5), so results do
-not depend on where chunks are cut. Every stream has a chunk and a result buffer of its own:
-
-    stream A   pack | HtoD | kernel | DtoH |         copy out | pack | HtoD | ...
-    stream B                    pack | HtoD | kernel | DtoH |         copy out | ...
-
-1 byte a symbol goes to the card, 8 come back.
+not depend on where chunks are cut. 1 byte a symbol goes to the card, 8 come back.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.engine.budget import Budget
 from gpu.engine.errors import driver_errors_told
+from gpu.engine.expand import copy_into
 from gpu.engine.leaving import several_used
 from gpu.engine.place import OnCard
+from gpu.engine.timeline import Timeline
 from gpu.intrinsics import cuda
 from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch, pack_symbols
+from gpu.overlap import Ahead, Flights, bar, part_of
 from trie.ltb import check_distance, overlap_of
 from trie.tree_bitmap import TreeBitmap
 
 MAX_CHUNK = 1 << 25
 """Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the card, 0.3 pinned."""
 
+MOST_AHEAD = 4
+"""Threads that pack: that is little work."""
+
 _SYMBOL_BYTES = 11
 """Of a chunk on the card: a symbol, two bitmaps, and the planes of ``ltb-sliced``."""
 
+Bitmaps = NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """The symbols [origin, stop) of a batch, asked for the ends behind ``start``."""
+
+    number: int
+    bases: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    origin: int
+    start: int
+    stop: int
+
+    @property
+    def symbols(self) -> int:
+        return self.stop - self.origin
+
+    def pack(self, symbols: NDArray[np.uint8]) -> None:
+        reads = part_of(self.offsets, self.origin, self.stop)
+        pack_symbols(self.bases[self.origin : self.stop], reads, symbols)
+
 
 class _Slot:
-    """A stream, its chunk buffer and its result buffers, pinned and on the card."""
+    """A stream, its chunk buffer and its result buffers; ``number`` is that of the stream."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
         self.stream = cuda.stream()
         self.buffers = LtbBuffers(size)
-        self.symbols = cuda.pinned_array(size, np.uint8)
         self.matches = cuda.pinned_array(size, np.uint32)
         self.mismatches = cuda.pinned_array(size, np.uint32)
-
-    def send(
-        self, tree: DeviceLtb, symbols: NDArray[np.uint8], distance: int, method: str, active: int
-    ) -> None:
-        """Queue a chunk: there, through the kernel, and back."""
-        size = symbols.size
-        self.symbols[:size] = symbols
-        held = self.buffers
-        held.symbols[:size].copy_to_device(self.symbols[:size], stream=self.stream)
-        launch(tree, held, size, distance, method=method, stream=self.stream, active_bytes=active)
-        held.matches[:size].copy_to_host(self.matches[:size], stream=self.stream)
-        held.mismatches[:size].copy_to_host(self.mismatches[:size], stream=self.stream)
 
 
 class _Card(OnCard):
@@ -64,29 +75,44 @@ class _Card(OnCard):
         with self.active():
             self.budget = Budget(memory)
             self.budget.take("the buffers of a chunk", streams * _SYMBOL_BYTES * size)
-            self.slots = [_Slot(size) for _ in range(streams)]
+            self.slots = [_Slot(i, size) for i in range(streams)]
         self.tree: DeviceLtb | None = None
+        self.active_bytes = 0
         self._source: TreeBitmap | None = None
 
-    def load(self, tree: TreeBitmap, distance: int) -> int:
-        """Have a snapshot here; the bytes that a slot may take for active bitmaps."""
-        if self._source is not tree:
-            if self._source is not None:
-                self.budget.give(_tree_bytes(self._source))
-            self.tree = self._source = None
-            for slot in self.slots:
-                slot.buffers.drop_active()
-            self.budget.take(f"a dictionary of {tree.node_count} trie-nodes", _tree_bytes(tree))
-            stream = self.slots[0].stream
-            self.tree, self._source = DeviceLtb(tree, stream), tree
-            stream.synchronize()
+    def load(self, tree: TreeBitmap, distance: int) -> None:
+        """Have a snapshot here, and know how much a slot may take for active bitmaps."""
+        with self.active():
+            if self._source is not tree:
+                if self._source is not None:
+                    self.budget.give(_tree_bytes(self._source))
+                self.tree = self._source = None
+                for slot in self.slots:
+                    slot.buffers.drop_active()
+                self.budget.take(f"a dictionary of {tree.node_count} trie-nodes", _tree_bytes(tree))
+                stream = self.slots[0].stream
+                self.tree, self._source = DeviceLtb(tree, stream), tree
+                stream.synchronize()
         room = (self.budget.limit - self.budget.held) // len(self.slots)
         self.budget.check("the active bitmaps", 4 * (distance + 1) * tree.node_count)
-        return min(room, ACTIVE_BYTES)
+        self.active_bytes = min(room, ACTIVE_BYTES)
 
 
 def _tree_bytes(tree: TreeBitmap) -> int:
     return 32 * tree.node_count + (1 << 16)
+
+
+_Place = tuple[_Card, _Slot]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A chunk under way, and the pinned symbols that it was sent from."""
+
+    card: _Card
+    slot: _Slot
+    chunk: _Chunk
+    symbols: NDArray[np.uint8]
 
 
 class LtbEngine:
@@ -94,7 +120,8 @@ class LtbEngine:
 
     distance: D. chunk: symbols of a chunk at most, without its overlap. streams: 2, or 1 for the
     serial loop, on each of ``cards``. memory_bytes: to be used on each, 0 for nine tenths of what
-    is free. method: a kernel. Raises CudaEngineError with one line if a card fails or is too small.
+    is free. method: a kernel. threads: of the host. timeline: notes what ran when. Raises
+    CudaEngineError with one line if a card fails or is too small.
     """
 
     def __init__(
@@ -107,6 +134,8 @@ class LtbEngine:
         streams: int = 2,
         cards: Sequence[int] = (0,),
         memory_bytes: int = 0,
+        threads: int = 1,
+        timeline: Timeline | None = None,
     ) -> None:
         check_distance(distance, k)
         if method not in KERNELS:
@@ -116,6 +145,8 @@ class LtbEngine:
         self._method = method
         self._overlap = overlap_of(k, distance)
         self._chunk = min(max(chunk, k), MAX_CHUNK)
+        self._threads = threads
+        self._timeline = timeline
         size = self._chunk + self._overlap
         alone = len(cards) == 1
         with driver_errors_told():
@@ -123,61 +154,73 @@ class LtbEngine:
                 _Card(number, size, streams, memory_bytes, alone=alone) for number in cards
             ]
             several_used(cards)
+        # consecutive chunks go to different cards, then to different streams
+        self._places = [(card, card.slots[i]) for i in range(streams) for card in self._cards]
+        self._ahead: Ahead[_Chunk, NDArray[np.uint8]] = Ahead(
+            min(threads, MOST_AHEAD), lambda: cuda.pinned_array(size, np.uint8), _Chunk.pack
+        )
 
     def match(
         self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    ) -> tuple[Bitmaps, Bitmaps]:
         """Match and mismatch bitmaps of a batch of any size, as ``trie.ltb.approximate``."""
-        symbols = pack_symbols(bases, offsets)
-        matches = np.empty(symbols.size, dtype=np.uint32)
-        mismatches = np.empty(symbols.size, dtype=np.uint32)
         with driver_errors_told():
-            active = []
             for card in self._cards:
-                with card.active():
-                    active.append(card.load(tree, self._distance))
-            self._run(symbols, active, matches, mismatches)
+                card.load(tree, self._distance)
+        total = bases.size
+        matches = np.empty(total, dtype=np.uint32)
+        mismatches = np.empty(total, dtype=np.uint32)
+        chunks = (
+            _Chunk(
+                number, bases, offsets, max(start - self._overlap, 0), start,
+                min(start + self._chunk, total),
+            )
+            for number, start in enumerate(range(0, total, self._chunk))
+        )  # fmt: skip
+        flights: Flights[_Place, tuple[_Chunk, NDArray[np.uint8]], _Flight, _Flight]
+        flights = Flights(self._places, self._send, self._land, self._leave)
+        for flight in flights.run(self._ahead.prepared(chunks)):
+            slot, chunk = flight.slot, flight.chunk
+            lead = chunk.start - chunk.origin
+            with bar(self._timeline, "CPU", chunk.number, slot.number):
+                for there, pinned in ((matches, slot.matches), (mismatches, slot.mismatches)):
+                    copy_into(
+                        there[chunk.start : chunk.stop],
+                        pinned[lead : chunk.symbols],
+                        self._threads,
+                    )
         return matches, mismatches
 
-    def _run(
-        self,
-        symbols: NDArray[np.uint8],
-        active: Sequence[int],
-        matches: NDArray[np.uint32],
-        mismatches: NDArray[np.uint32],
-    ) -> None:
-        places = [
-            (card, card.slots[i], most)
-            for i in range(len(self._cards[0].slots))
-            for card, most in zip(self._cards, active, strict=True)
-        ]
-        flying: deque[tuple[_Card, _Slot, int, int, int]] = deque()
+    def _send(self, place: _Place, prepared: tuple[_Chunk, NDArray[np.uint8]]) -> _Flight:
+        """Queue a chunk: there, through the kernel, and back."""
+        (card, slot), (chunk, symbols) = place, prepared
+        held, size, stream = slot.buffers, chunk.symbols, slot.stream
+        noted = chunk.number, slot.number, stream
+        assert card.tree is not None
+        with driver_errors_told(), card.active():
+            with bar(self._timeline, "HtoD", *noted):
+                held.symbols[:size].copy_to_device(symbols[:size], stream=stream)
+            with bar(self._timeline, "kernel", *noted):
+                launch(
+                    card.tree, held, size, self._distance, method=self._method, stream=stream,
+                    active_bytes=card.active_bytes,
+                )  # fmt: skip
+            with bar(self._timeline, "DtoH", *noted):
+                held.matches[:size].copy_to_host(slot.matches[:size], stream=stream)
+                held.mismatches[:size].copy_to_host(slot.mismatches[:size], stream=stream)
+        return _Flight(card, slot, chunk, symbols)
 
-        def land() -> None:
-            card, slot, warm, start, stop = flying.popleft()
-            with card.active():
-                slot.stream.synchronize()
-            matches[start:stop] = slot.matches[start - warm : stop - warm]
-            mismatches[start:stop] = slot.mismatches[start - warm : stop - warm]
+    def _land(self, flight: _Flight) -> _Flight:
+        with driver_errors_told(), flight.card.active():
+            flight.slot.stream.synchronize()
+        self._ahead.give_back(flight.symbols)
+        return flight
 
-        try:
-            for number, start in enumerate(range(0, symbols.size, self._chunk)):
-                if len(flying) == len(places):
-                    land()
-                card, slot, most = places[number % len(places)]
-                warm = max(start - self._overlap, 0)
-                stop = min(start + self._chunk, symbols.size)
-                assert card.tree is not None
-                with card.active():
-                    slot.send(card.tree, symbols[warm:stop], self._distance, self._method, most)
-                flying.append((card, slot, warm, start, stop))
-            while flying:
-                land()
-        finally:
-            for card, slot, *_ in flying:  # leave no copy into a buffer under way behind
-                with card.active():
-                    slot.stream.synchronize()
+    def _leave(self, flight: _Flight) -> None:
+        self._land(flight)
 
     def close(self) -> None:
         """Give the memory back; nothing can be matched afterwards."""
+        self._ahead.close()
+        self._places.clear()
         self._cards.clear()

@@ -1,9 +1,10 @@
 """Levenshtein kernels on a card: equal to the CPU, then ends a second, by dictionary and scheme.
 
-    python scripts/device_levenshtein.py [kernels] [groups] [engine] [growth] [one]
+    python scripts/device_levenshtein.py [kernels] [groups] [engine] [growth] [dense] [one] [small]
 
 One strand; ids and starts included. "all" is clearing, scan and the list of hits, "scan" alone.
-engine: host memory to host results, packing included. one: the first dictionary alone, for ncu.
+engine: host memory to host results, packing included. dense: text where everything is near, against
+the CPU. one: the first dictionary alone, for ncu. small: every kernel once, for compute-sanitizer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 from numba import cuda
 
 from gpu import levenshtein as near
+from gpu.levenshtein_index import DeviceIndex, gpu_scheme
+from gpu.levenshtein_planes import pack_planes
 from trie.levenshtein import NOTHING, Patterns
 from trie.levenshtein_pieces import Scheme, build
 from trie.levenshtein_scan import nearest_words
@@ -57,7 +60,7 @@ def timed(index, buffers):
     name = f"scan{chosen.distance}" + ("_paired" if chosen.paired else "")
     groups = near.MOST_GROUPS
     numbers = (SIZE, 0, groups, chosen.k, chosen.spacing, chosen.width, len(chosen.gaps))
-    planes, out = buffers.views(SIZE)
+    planes, out, _ = buffers.views(SIZE)
     kernel, threads = near.kernel(name), near.kernels.THREADS
 
     def scan():
@@ -75,35 +78,33 @@ def dictionary(rng, number, k, distance):
 
 
 def kernels(rng, bases, offsets, cases=CASES):
-    chunk = near.pack_planes(bases, offsets, threads=16)
+    chunk = pack_planes(bases, offsets, threads=16)
     began = time.perf_counter()
-    chunk = near.pack_planes(bases, offsets, threads=16)
+    chunk = pack_planes(bases, offsets, threads=16, out=chunk.planes.reshape(-1))
     print(f"packing {SIZE / (time.perf_counter() - began) / 1e9:.1f} G symbols/s", flush=True)
     buffers = near.NearBuffers(SIZE)
-    buffers.upload(chunk)
+    buffers.upload(chunk.planes.reshape(-1), SIZE)
     for number, k, distance, variants in cases:
         patterns = dictionary(rng, number, k, distance)
         on_cpu = build(patterns, threads=16)
         cpu = nearest_words(patterns, on_cpu, bases, offsets, stop=CHECKED, threads=16)
         for variant in variants:
-            chosen = near.gpu_scheme(patterns) if variant is None else scheme(k, distance, *variant)
+            chosen = gpu_scheme(patterns) if variant is None else scheme(k, distance, *variant)
             began = time.perf_counter()
-            host = build(patterns, chosen, planar=True)
-            built = time.perf_counter() - began
-            index = near.DeviceIndex(host)
-            began = time.perf_counter()
+            index = DeviceIndex(patterns, chosen)
             near.launch(index, buffers, SIZE, 0)
             got = buffers.out[:CHECKED].copy_to_host()
             compiled = time.perf_counter() - began
             equal = np.array_equal(got, cpu)
+            built = median_seconds(lambda p=patterns, c=chosen: DeviceIndex(p, c))
             whole, scan, registers = timed(index, buffers)
-            hits = int(buffers.counter.copy_to_host()[0])
+            hits = int(buffers.found[:1].copy_to_host()[0])
             print(
                 f"{number:>9} k {k} D {distance} {'01*0' if chosen.paired else 'pigeonhole':>10} "
                 f"w {chosen.width:>2}  all {SIZE / whole / 1e9:7.2f} G/s  scan "
                 f"{SIZE / scan / 1e9:7.2f} G/s  equal {equal} ({int((cpu != NOTHING).sum())})  "
                 f"hits {hits}  regs {registers}  first {compiled:.1f} s  tables "
-                f"{near.DeviceIndex.nbytes(host) / 1e6:.1f} MB in {built:.2f} s",
+                f"{DeviceIndex.nbytes(patterns, chosen) / 1e6:.1f} MB in {1e3 * built:.2f} ms",
                 flush=True,
             )
 
@@ -117,21 +118,52 @@ def groups(rng, bases, offsets):
 
 
 def engine(rng, bases, offsets):
-    """Host memory to host results."""
+    """Host memory to host results, by chunk and streams; what each stage takes of a chunk."""
     from gpu.levenshtein_stream import NearEngine
 
+    bases = np.tile(bases, 4)
+    offsets = np.append(np.concatenate([offsets[:-1] + i * SIZE for i in range(4)]), 4 * SIZE)
     for number, k, distance in ((1_000_000, 21, 1), (10_000, 21, 2), (96, 24, 3)):
         patterns = dictionary(rng, number, k, distance)
-        index = near.gpu_index(patterns)
-        matching = NearEngine(k, distance, chunk=1 << 23, threads=16)
-        for _ in range(3):
-            began = time.perf_counter()
-            parts = matching.match([index], bases, offsets, 0, SIZE)
-            found = sum(words.size for _, _, words in parts)
-            seconds = time.perf_counter() - began
-        rate = SIZE / seconds / 1e9
-        print(f"engine {number} k {k} D {distance}: {rate:.2f} G/s, {found} hits", flush=True)
-        matching.close()
+        for chunk, streams in (
+            (1 << 22, 2),
+            (1 << 24, 2),
+            (1 << 24, 3),
+            (1 << 24, 1),
+            (1 << 25, 2),
+        ):
+            seconds, hits, stages = run_engine(
+                NearEngine, (k, distance), chunk, streams, [patterns], bases, offsets
+            )
+            print(
+                f"engine {number} k {k} D {distance} chunks of {chunk} on {streams} streams: "
+                f"{bases.size / seconds / 1e9:.2f} G/s, {hits} hits; ms a chunk: {stages}",
+                flush=True,
+            )
+
+
+def run_engine(made, arguments, chunk, streams, sets, bases, offsets, threads=16):
+    """The best seconds of three, the hits, and milliseconds a chunk of each row of a timeline."""
+    from gpu.engine.timeline import Timeline
+
+    matching = made(*arguments, chunk=chunk, streams=streams, threads=threads)
+    best, hits = float("inf"), 0
+    for _ in range(4):
+        began = time.perf_counter()
+        parts = matching.match(sets, bases, offsets, 0, bases.size)
+        hits = sum(words.size for _, _, words in parts)
+        best = min(best, time.perf_counter() - began)
+    matching.close()
+    timeline = Timeline()
+    matching = made(*arguments, chunk=chunk, streams=streams, threads=threads, timeline=timeline)
+    for _ in matching.match(sets, bases, offsets, 0, bases.size):
+        pass
+    spent = {}
+    for bar in timeline.activities():
+        spent[bar.row] = spent.get(bar.row, 0.0) + bar.end - bar.begin
+    matching.close()
+    chunks = -(-bases.size // chunk)
+    return best, hits, ", ".join(f"{row} {ms / chunks:.3f}" for row, ms in spent.items())
 
 
 def growth(rng, bases, offsets):
@@ -144,13 +176,82 @@ def growth(rng, bases, offsets):
     few = ReadBatch(["a"], np.array([0, 1 << 20]), bases[: 1 << 20])
     codes = np.unique(rng.integers(0, 4**21, 1_000_000, dtype=np.uint64))
     solver = LevenshteinSolver(codes, 21, 1, False, Options(device="cuda", threads=16))
-    for new in (0, 0, 10_000, 10_000, 100_000, 1_000_000):
+    for new in (0, 0, 10_000, 10_000, 100_000, 1_000_000, 0):
+        began = time.perf_counter()
         if new:
             solver.learn(rng.integers(0, 4**21, new, dtype=np.uint64))
-        began = time.perf_counter()
+        learnt = time.perf_counter()
         solver.match(few, Step(0, 1 << 20, 1))
-        milliseconds = (time.perf_counter() - began) * 1e3
-        print(f"growth: {new} new k-mers, next million ends {milliseconds:.1f} ms", flush=True)
+        print(
+            f"growth: {new} new k-mers learnt in {(learnt - began) * 1e3:.1f} ms, next million "
+            f"ends {(time.perf_counter() - learnt) * 1e3:.1f} ms, sets {solver.sizes()}",
+            flush=True,
+        )
+
+
+def dense(rng, bases, offsets, total=1_000_000):
+    """Poly-A, near-identical k-mers, D close to k: words equal to the CPU's, in bounded memory."""
+    from gpu.levenshtein_stream import NearEngine
+    from trie.levenshtein_lanes import nearest_words as by_lanes
+
+    poly = np.zeros(total, dtype=np.uint8)
+    alike = np.unique(rng.integers(0, 4**5, 1000, dtype=np.uint64) << np.uint64(16))
+    every = np.arange(4**4, dtype=np.uint64)
+    for name, codes, k, distance, text in (
+        ("poly-A, one k-mer", np.zeros(1, np.uint64), 21, 2, poly),
+        ("poly-A, k-mers alike", alike, 21, 4, poly),
+        ("repeats of 3, k-mers alike", alike, 21, 3, np.arange(total, dtype=np.uint8) % 3),
+        ("every 4-mer, D = 3", every, 4, 3, bases[:total]),
+        ("every 4-mer, D = 1", every, 4, 1, bases[:total]),
+    ):
+        patterns = Patterns.of(codes, k, distance, both=True)
+        reads = np.array([0, total // 2, total], dtype=np.int64)
+        free = cuda.current_context().get_memory_info().free
+        matching = NearEngine(k, distance, chunk=1 << 18, threads=8)
+        began = time.perf_counter()
+        got = np.full(total, NOTHING)
+        for _, ends, words in matching.match([patterns], text, reads, 0, total):
+            got[ends - 1] = words
+        seconds = time.perf_counter() - began
+        held = free - cuda.current_context().get_memory_info().free
+        matching.close()
+        stop = 60_000
+        cpu = by_lanes(patterns, text, reads, stop=stop, threads=8)
+        middle = by_lanes(patterns, text, reads, first=total // 2 - 100, stop=total // 2 + 100)
+        equal = np.array_equal(got[:stop], cpu)
+        equal &= np.array_equal(got[total // 2 - 100 : total // 2 + 100], middle)
+        print(
+            f"dense: {name}: equal {equal}, {int((got != NOTHING).sum())} hits in {seconds:.2f} s, "
+            f"{held / 1e6:.0f} MB on the card",
+            flush=True,
+        )
+
+
+def small(rng, bases, offsets):
+    """Every kernel over a few thousand symbols, against the CPU."""
+    from gpu.levenshtein_stream import NearEngine
+
+    text = bases[:6_000].copy()
+    text[100:160] = 4
+    reads = np.array([0, 17, 3_000, 3_000, 6_000], dtype=np.int64)
+    for k, distance, number in ((12, 1, 200), (21, 2, 50)):
+        codes = np.unique(rng.integers(0, 4**k, number, dtype=np.uint64))
+        shifts = np.arange(2 * (k - 1), -1, -2).astype(np.uint64)
+        for i, code in enumerate(codes[:40].tolist()):
+            at = 200 + 60 * i
+            text[at : at + k] = (np.uint64(code) >> shifts) & np.uint64(3)
+            text[at + 3] ^= 1
+        patterns = Patterns.of(codes, k, distance, both=True)
+        cpu = nearest_words(patterns, build(patterns), text, reads)
+        got = near.nearest_words(
+            patterns, text, reads, scheme=scheme(k, distance, distance == 2, 5)
+        )
+        print(f"small: k {k} D {distance}: equal {np.array_equal(got, cpu)}", flush=True)
+    found = np.full(text.size, NOTHING)
+    matching = NearEngine(21, 2, chunk=1_000, threads=2)
+    for _, ends, words in matching.match([patterns], text, reads, 0, text.size):
+        found[ends - 1] = words
+    print(f"small: chunks: equal {np.array_equal(found, cpu)}", flush=True)
 
 
 def main():
@@ -158,8 +259,9 @@ def main():
     bases = rng.integers(0, 4, SIZE, dtype=np.uint8)
     offsets = np.arange(0, SIZE + 1, SIZE // 64).astype(np.int64)
     parts = {"kernels": kernels, "groups": groups, "engine": engine, "growth": growth}
+    parts |= {"dense": dense, "small": small}
     parts["one"] = lambda *given: kernels(*given, CASES[:1])
-    for name in sys.argv[1:] or list(parts)[:-1]:
+    for name in sys.argv[1:] or ("kernels", "groups", "engine", "growth", "dense"):
         parts[name](rng, bases, offsets)
 
 

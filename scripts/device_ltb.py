@@ -1,12 +1,17 @@
 """Times of the Levenshtein Tree Bitmap kernels on a card, over grids and blocks: a short table.
 
-python scripts/device_ltb.py tune|figures|dictionaries ...
+python scripts/device_ltb.py tests|tune-sliced|figures|dictionaries|engine|small ...
+
+small: every kernel over a few hundred symbols, for compute-sanitizer.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+
+import numpy as np
 
 import gpu.ltb
 from gpu.kernels.ltb import sliced
@@ -42,6 +47,52 @@ def tune_sliced():
     print_table("Bit-sliced", rows)
 
 
+def engine():
+    """Host memory to host results, and milliseconds a chunk of each stage."""
+    from gpu.engine.timeline import Timeline
+    from gpu.ltb_stream import LtbEngine
+
+    rows = []
+    for kmers, k, distance, total in ((96, 24, 3, 1 << 27), (10_000, 21, 2, 1 << 24)):
+        tree, batch = ltb.random_input(kmers, k, total)
+        for chunk, streams in ((1 << 22, 2), (1 << 23, 2), (1 << 23, 1)):
+            matching = LtbEngine(k, distance, chunk=chunk, streams=streams, threads=16)
+            best = float("inf")
+            for _ in range(3):
+                began = time.perf_counter()
+                matching.match(tree, *batch)
+                best = min(best, time.perf_counter() - began)
+            matching.close()
+            timeline = Timeline()
+            matching = LtbEngine(
+                k, distance, chunk=chunk, streams=streams, threads=16, timeline=timeline
+            )
+            matching.match(tree, *batch)
+            row = {"k-mers": kmers, "chunk": chunk, "streams": streams, "symbols/s": total / best}
+            for bar in timeline.activities():
+                name = f"{bar.row} ms"
+                row[name] = row.get(name, 0.0) + (bar.end - bar.begin) / -(-total // chunk)
+            rows.append(row)
+            matching.close()
+    print_table("Engine", rows)
+
+
+def small():
+    from trie.ltb import approximate
+
+    tree, (bases, _) = ltb.random_input(40, 7, 700)
+    bases[100:130] = 4
+    offsets = np.array([0, 5, 300, 300, 700], dtype=np.int64)
+    for distance in (0, 2):
+        want = approximate(tree, bases, offsets, distance)
+        for method in gpu.ltb.KERNELS:
+            got = gpu.ltb.match_chunk(
+                gpu.ltb.DeviceLtb(tree), bases, offsets, distance, method=method
+            )
+            equal = all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+            print(f"small: {method} D {distance}: equal {equal}", flush=True)
+
+
 PARTS = {
     "tests": tests,
     "tune-sliced": tune_sliced,
@@ -50,6 +101,8 @@ PARTS = {
         print_table("Fig. 37, D = 1", ltb.figure_37(distance=1, cuda=True)),
         print_table("Fig. 38", ltb.figure_38()),
     ),
+    "engine": engine,
+    "small": small,
     "dictionaries": lambda: print_table("Dictionaries", ltb.dictionaries(cuda=True)),
 }
 

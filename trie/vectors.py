@@ -26,6 +26,7 @@ WORDS = 8
 
 _WORD = ir.IntType(64)
 _LLVM_VECTOR = ir.VectorType(_WORD, WORDS)
+_BYTES = ir.VectorType(ir.IntType(8), 8 * WORDS)
 
 
 class _VectorType(types.Type):  # type: ignore[misc, unused-ignore]
@@ -187,18 +188,37 @@ def occupied(typingctx: Any, vector: Any) -> Any:
     return types.uint64(vector), codegen
 
 
+def _spread_byte(context: Any, builder: Any, given: Any, value: Any) -> Any:
+    """The vector whose 64 bytes are that number."""
+    nothing = ir.Constant(_BYTES, ir.Undefined)
+    byte = context.cast(builder, value, given, types.uint8)
+    first = builder.insert_element(nothing, byte, ir.IntType(32)(0))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), 64), None)
+    return builder.shuffle_vector(first, nothing, lanes)
+
+
 @intrinsic
 def differs(typingctx: Any, letters: Any, index: Any, letter: Any) -> Any:
     """uint64: bit i is set where letters[index + i] of a uint8 array is not ``letter``."""
-    many = ir.VectorType(ir.IntType(8), 64)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.load(_address(context, builder, signature, args, many), align=1)
-        wanted = context.cast(builder, args[2], signature.args[2], types.uint8)
-        nothing = ir.Constant(many, ir.Undefined)
-        wanted = builder.insert_element(nothing, wanted, ir.IntType(32)(0))
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), 64), None)
-        wanted = builder.shuffle_vector(wanted, nothing, lanes)
+        found = builder.load(_address(context, builder, signature, args, _BYTES), align=1)
+        wanted = _spread_byte(context, builder, signature.args[2], args[2])
         return builder.bitcast(builder.icmp_unsigned("!=", found, wanted), _WORD)
 
     return types.uint64(letters, index, letter), codegen
+
+
+@intrinsic
+def marked(typingctx: Any, codes: Any, index: Any, bits: Any) -> Any:
+    """uint64: bit i is set where codes[index + i] of a uint8 array has one of ``bits``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = builder.load(_address(context, builder, signature, args, _BYTES), align=1)
+        wanted = _spread_byte(context, builder, signature.args[2], args[2])
+        bits_there = builder.icmp_unsigned(
+            "!=", builder.and_(found, wanted), ir.Constant(_BYTES, None)
+        )
+        return builder.bitcast(bits_there, _WORD)
+
+    return types.uint64(codes, index, bits), codegen

@@ -323,35 +323,38 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
     return kernel
 
 
-def compact(out, counter, hits):  # type: ignore[no-untyped-def]
-    """List the words that were lowered, in no order: hits uint64, 63-32 end - 1 | 31-0 word.
+def compact(out, found):  # type: ignore[no-untyped-def]
+    """List the words that were lowered, in no order, behind their number.
 
-    counter: uint32[1], zero before; afterwards how many there are, also if more than fit. A thread
-    a word; grid * block >= out.size.
+    found: uint64, [0] the number, 0 before, afterwards also of those that do not fit; the others
+    63-32 end - 1 | 31-0 word. A thread a word; grid * block >= out.size.
     """
     at = np.uint32(cuda.grid(1))
     word = np.uint32(0xFFFFFFFF)
     if at < np.uint32(out.size):
         word = out[at]
-    found = word != np.uint32(0xFFFFFFFF)
-    together = np.uint32(cuda.ballot_sync(ALL_LANES, found))
+    hit = word != np.uint32(0xFFFFFFFF)
+    together = np.uint32(cuda.ballot_sync(ALL_LANES, hit))
     if together == np.uint32(0):
         return
     lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(31))
     first = np.uint32(0)
     if lane == np.uint32(0):
-        first = np.uint32(cuda.atomic.add(counter, 0, ones(together)))
+        first = np.uint32(cuda.atomic.add(found, 0, np.uint64(ones(together))))
     first = np.uint32(cuda.shfl_sync(ALL_LANES, np.int32(first), 0))
     below = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
-    index = np.uint32(first + ones(np.uint32(together & below)))
-    if found and index < np.uint32(hits.size):
-        hits[index] = np.uint64(np.uint64(np.uint64(at) << np.uint64(32)) | np.uint64(word))
+    index = np.uint32(np.uint32(first + ones(np.uint32(together & below))) + np.uint32(1))
+    if hit and index < np.uint32(found.size):
+        found[index] = np.uint64(np.uint64(np.uint64(at) << np.uint64(32)) | np.uint64(word))
 
 
-def fill(words, value):  # type: ignore[no-untyped-def]
-    """words[:] = value, uint32; any grid."""
-    for at in range(cuda.grid(1), words.size, cuda.gridsize(1)):
-        words[at] = value
+def fill(out, found):  # type: ignore[no-untyped-def]
+    """Every word is NOTHING and the list of those found empty; grid * block >= out.size."""
+    at = np.uint32(cuda.grid(1))
+    if at < np.uint32(out.size):
+        out[at] = np.uint32(0xFFFFFFFF)
+    if at == np.uint32(0):
+        found[0] = np.uint64(0)
 
 
 def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
@@ -361,8 +364,8 @@ def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
         *planes, *("uint32",) * 7, "uint64[::1]", "uint64[::1]", "uint32[::1]", "uint32[::1]",
     )  # fmt: skip
     table: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
-        "compact": (compact, ("uint32[::1]", "uint32[::1]", "uint64[::1]")),
-        "fill": (fill, ("uint32[::1]", "uint32")),
+        "compact": (compact, ("uint32[::1]", "uint64[::1]")),
+        "fill": (fill, ("uint32[::1]", "uint64[::1]")),
     }
     for distance in range(MAX_DISTANCE + 1):
         table[f"scan{distance}"] = (scan(distance, False), signature)

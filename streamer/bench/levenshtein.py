@@ -178,15 +178,17 @@ def growth(kmers: int = 1_000_000, k: int = 21, distance: int = 1) -> list[Row]:
 def on_card(total: int) -> list[Row]:
     """Ends a second on the current CUDA device, clearing and the list of hits included."""
     from gpu.intrinsics import cuda
-    from gpu.levenshtein import DeviceIndex, NearBuffers, gpu_index, launch, pack_planes
+    from gpu.levenshtein import NearBuffers, launch
+    from gpu.levenshtein_index import DeviceIndex
+    from gpu.levenshtein_planes import pack_planes
 
     bases, offsets = random_batch(total)
     buffers = NearBuffers(total)
-    buffers.upload(pack_planes(bases, offsets))
+    buffers.upload(pack_planes(bases, offsets).planes.reshape(-1), total)
     rows: list[Row] = []
     for kmers, k, distance in DICTIONARIES:
-        host = gpu_index(random_patterns(kmers, k, distance))
-        index = DeviceIndex(host)
+        patterns = random_patterns(kmers, k, distance)
+        index = DeviceIndex(patterns)
         seconds = []
         for _ in range(6):
             first, last = cuda.event(), cuda.event()
@@ -198,11 +200,11 @@ def on_card(total: int) -> list[Row]:
         rows.append(
             {
                 "k-mers": kmers, "k": k, "D": distance,
-                "scheme": f"{'01*0' if host.scheme.paired else 'pigeonhole'}, "
-                f"{host.scheme.key_symbols}",
+                "scheme": f"{'01*0' if index.scheme.paired else 'pigeonhole'}, "
+                f"{index.scheme.key_symbols}",
                 "ends/s": total / sorted(seconds[1:])[2],
-                "hits": int(buffers.counter.copy_to_host()[0]),
-                "tables MB": DeviceIndex.nbytes(host) / 1e6,
+                "hits": int(buffers.found[:1].copy_to_host()[0]),
+                "tables MB": DeviceIndex.nbytes(patterns) / 1e6,
             }
         )  # fmt: skip
     return rows

@@ -16,7 +16,7 @@ pytestmark = placement.marks()
 
 from trie.levenshtein import NOTHING, Patterns  # noqa: E402
 from trie.levenshtein_lanes import nearest_words as on_the_cpu  # noqa: E402
-from trie.levenshtein_pieces import Scheme, build  # noqa: E402
+from trie.levenshtein_pieces import Scheme  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,16 +91,15 @@ def cases():
 @pytest.mark.usefixtures("full_warps")
 @pytest.mark.parametrize(("seed", "k", "distance", "scheme"), cases(), ids=str)
 def test_every_scheme_equals_the_cpu(seed, k, distance, scheme):
-    from gpu.levenshtein import gpu_scheme, nearest_words
+    from gpu.levenshtein import nearest_words
 
     total = 160 if SIMULATED else 60_000
     codes, bases, offsets = made_up(seed, k, distance, total, 6 if SIMULATED else 300)
     patterns = Patterns.of(codes, k, distance, both=True)
     want = on_the_cpu(patterns, bases, offsets)
     assert (want != NOTHING).any()
-    index = build(patterns, scheme or gpu_scheme(patterns), planar=True)
     for first in (0, 45):
-        got = nearest_words(patterns, bases, offsets, first=first, index=index)
+        got = nearest_words(patterns, bases, offsets, first=first, scheme=scheme)
         np.testing.assert_array_equal(got, want[first:], err_msg=f"{scheme} from {first}")
 
 
@@ -130,8 +129,8 @@ def test_short_chunks(total):
 
 
 def test_what_does_not_fit_is_refused():
-    from gpu.levenshtein import DeviceIndex, NearBuffers, gpu_index, launch
+    from gpu.levenshtein import DeviceIndex, NearBuffers, launch
 
     patterns = Patterns.of(np.array([27], dtype=np.uint64), 4, 1, both=False)
     with pytest.raises(ValueError, match="a chunk of 65 symbols, the buffers hold 64"):
-        launch(DeviceIndex(gpu_index(patterns)), NearBuffers(64), 65, 0)
+        launch(DeviceIndex(patterns), NearBuffers(64), 65, 0)

@@ -13,6 +13,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
+from gpu.kernels import levenshtein_index
 from gpu.kernels.levenshtein import sources
 
 
@@ -27,3 +28,11 @@ def test_the_kernels(name):
         assert "atom.global.min.u32" in ptx or "red.global.min.u32" in ptx
     if name == "compact":
         assert ".local" not in ptx
+
+
+@pytest.mark.parametrize("name", ["count", "share", "place"])
+def test_the_kernels_that_make_the_index(name):
+    ptx = compiled(levenshtein_index.sources()[name], (9, 0))
+    assert ".target sm_90" in ptx
+    assert ".local" not in ptx
+    assert "div" not in ptx

@@ -116,14 +116,13 @@ def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
 
 def test_tables_that_do_not_fit_are_told():
     from gpu.engine import CudaEngineError
-    from gpu.levenshtein import gpu_index
     from gpu.levenshtein_stream import NearEngine
     from trie.levenshtein import Patterns
 
     codes = np.arange(5_000, dtype=np.uint64)
-    index = gpu_index(Patterns.of(codes, 12, 1, both=True))
+    patterns = Patterns.of(codes, 12, 1, both=True)
     engine = NearEngine(12, 1, chunk=100, memory_bytes=100_000)
-    with pytest.raises(CudaEngineError, match=r"an index of \d+ entries needs"):
-        list(engine.match([index], np.zeros(50, np.uint8), np.array([0, 50]), 0, 50))
+    with pytest.raises(CudaEngineError, match=r"an index of 10000 patterns needs"):
+        list(engine.match([patterns], np.zeros(50, np.uint8), np.array([0, 50]), 0, 50))
     with pytest.raises(CudaEngineError, match="the buffers of a chunk needs"):
         NearEngine(12, 1, chunk=1_000_000, memory_bytes=100_000)

@@ -119,23 +119,15 @@ class LevenshteinSolver:
         return unpack(words, step.first, patterns)
 
     def _on_cards(self, batch: ReadBatch, step: Step) -> Nearest:
-        from gpu.levenshtein import gpu_index
-
-        for held in self._sets:
-            if held.index is None:
-                assert held.patterns is not None
-                held.index = gpu_index(held.patterns, threads=self._options.threads)
-        indices = [held.index for held in self._sets if held.index is not None]
+        sets = [held.patterns for held in self._sets if held.patterns is not None]
         found: list[list[Nearest]] = []
         # a chunk's answers come set by set
         for number, ends, words in self._engine.match(
-            indices, batch.bases, batch.offsets, step.first, step.stop
+            sets, batch.bases, batch.offsets, step.first, step.stop
         ):
             if number == 0:
                 found.append([])
-            patterns = self._sets[number].patterns
-            assert patterns is not None
-            found[-1].append(unpack_found(ends, words, patterns))
+            found[-1].append(unpack_found(ends, words, sets[number]))
         return joined([least(parts) for parts in found])
 
     def _start_engine(self) -> None:
@@ -153,8 +145,6 @@ class LevenshteinSolver:
 
     def _fall_back(self, error: Exception) -> None:
         self.close()
-        for held in self._sets:
-            held.index = None  # the CPU's keys are others
         if self._options.on_fallback is None:
             raise StreamerError(str(error)) from error
         self._options.on_fallback(f"{error}; matching on the CPU")

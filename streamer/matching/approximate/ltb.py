@@ -63,6 +63,7 @@ class LtbSolver:
             self._engine = LtbEngine(
                 self._k, self._distance, method=method, chunk=options.chunk,
                 streams=options.streams, cards=options.cards, memory_bytes=options.device_bytes,
+                threads=options.threads,
             )  # fmt: skip
         except CudaEngineError as error:
             self._fall_back(error)
