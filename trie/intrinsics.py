@@ -9,27 +9,44 @@ from numba import types
 from numba.extending import intrinsic
 
 
-@intrinsic
-def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of ``array[index]`` (C-contiguous, one-dimensional) for reading."""
-    signature = types.void(array, index)
+def _prefetch(name: str, use: int, doc: str) -> Any:
+    """An intrinsic that asks for a cache line in every level; ``use`` 0: to read, 1: to write."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array_type, index_type = signature.args
-        data = context.make_array(array_type)(context, builder, args[0]).data
-        offset = context.cast(builder, args[1], index_type, types.intp)
-        pointer = builder.bitcast(builder.gep(data, [offset]), ir.IntType(8).as_pointer())
-        int32 = ir.IntType(32)
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch",
-            [ir.IntType(8).as_pointer()],
-            ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), int32, int32, int32]),
-        )
-        # read, keep in every cache level, data cache
-        builder.call(function, [pointer, int32(0), int32(3), int32(1)])
-        return context.get_dummy_value()
+    def typed(typingctx: Any, array: Any, index: Any) -> Any:
+        signature = types.void(array, index)
 
-    return signature, codegen
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array_type, index_type = signature.args
+            data = context.make_array(array_type)(context, builder, args[0]).data
+            offset = context.cast(builder, args[1], index_type, types.intp)
+            pointer = builder.bitcast(builder.gep(data, [offset]), ir.IntType(8).as_pointer())
+            int32 = ir.IntType(32)
+            function = builder.module.declare_intrinsic(
+                "llvm.prefetch",
+                [ir.IntType(8).as_pointer()],
+                ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), int32, int32, int32]),
+            )
+            # keep in every cache level, data cache
+            builder.call(function, [pointer, int32(use), int32(3), int32(1)])
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    typed.__name__ = name
+    typed.__doc__ = doc
+    return intrinsic(typed)
+
+
+prefetch = _prefetch(
+    "prefetch",
+    0,
+    "Ask for the cache line of ``array[index]`` (C-contiguous, one-dimensional) for reading.",
+)
+prefetch_to_write = _prefetch(
+    "prefetch_to_write",
+    1,
+    "Ask for the cache line of ``array[index]`` (C-contiguous, one-dimensional) for writing.",
+)
 
 
 @intrinsic
@@ -80,3 +97,4 @@ def _unary(name: str, *, with_flag: bool) -> Any:
 popcount = _unary("ctpop", with_flag=False)
 leading_zeros = _unary("ctlz", with_flag=True)
 trailing_zeros = _unary("cttz", with_flag=True)
+reversed_bits = _unary("bitreverse", with_flag=False)

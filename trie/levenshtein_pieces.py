@@ -34,6 +34,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from trie.intrinsics import prefetch_to_write, reversed_bits
 from trie.levenshtein import Patterns
 from trie.parallel import run_all
 
@@ -43,6 +44,9 @@ PLANE_MASK = (1 << 30) - 1
 
 LONGEST_KEY = 12
 """Symbols of a key: 16 M buckets."""
+
+_AHEAD = 64
+"""Entries whose places are asked for at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +156,8 @@ class PieceIndex:
         return self.starts.nbytes + self.entries.nbytes + self.ranks.nbytes
 
 
-def build(
-    patterns: Patterns,
-    scheme: Scheme | None = None,
-    *,
-    threads: int = 1,
-    planar: bool = False,
-) -> PieceIndex:
-    """The index of patterns, by a counting sort of the keys of every table.
-
-    planar: the code of a piece is its low bits, the first symbol's lowest, and above them its high
-    bits, as they come out of bit planes; else its base-4 number.
-    """
+def build(patterns: Patterns, scheme: Scheme | None = None, *, threads: int = 1) -> PieceIndex:
+    """The index of patterns, by a counting sort of the keys of every table."""
     if scheme is None:
         scheme = choose(patterns.words.size, patterns.k, patterns.distance)
     words = patterns.words
@@ -175,76 +169,95 @@ def build(
     first = 0
     for table, gap in enumerate(scheme.gaps):
         anchors = scheme.anchors(gap)
-        part = slice(first, first + anchors * words.size)
         tasks.append(
             partial(
-                _fill, words, scheme.k, scheme.spacing, scheme.width, gap, anchors, planar, first,
-                starts[table * buckets : (table + 1) * buckets + 1], entries[part], ranks[part],
+                _fill, words, scheme.k, scheme.spacing, scheme.width, gap, anchors, first,
+                starts[table * buckets : (table + 1) * buckets + 1], entries, ranks,
             )
         )  # fmt: skip
-        first = part.stop
+        first += anchors * words.size
     run_all(tasks, threads)
-    starts[-1] = first
     return PieceIndex(scheme, starts, entries, ranks)
 
 
-@njit(cache=True, nogil=True)
-def _piece(word, k, offset, width, planar):  # type: ignore[no-untyped-def]
-    """The code of the symbols [offset, offset + width) of a pattern."""
-    code = (word >> np.uint64(2 * (k - offset - width))) & np.uint64((1 << (2 * width)) - 1)
-    if not planar:
-        return code
-    bits = np.uint64(0)
-    for i in range(width):
-        symbol = code >> np.uint64(2 * (width - 1 - i))
-        bits |= (symbol & np.uint64(1)) << np.uint64(i)
-        bits |= ((symbol >> np.uint64(1)) & np.uint64(1)) << np.uint64(width + i)
-    return bits
-
-
-@njit(cache=True, nogil=True)
-def _key(word, k, spacing, width, gap, anchor, planar):  # type: ignore[no-untyped-def]
-    key = _piece(word, k, anchor * spacing, width, planar)
+@njit(cache=True, nogil=True, inline="always")
+def _key(word, k, spacing, width, gap, anchor):  # type: ignore[no-untyped-def]
+    """The first ``width`` symbols of a piece, or of both pieces of a pair, as a base-4 number."""
+    mask = (np.uint64(1) << np.uint64(2 * width)) - np.uint64(1)
+    last = anchor * spacing + width
+    key = (word >> np.uint64(2 * (k - last))) & mask
     if gap >= 0:
-        other = _piece(word, k, (anchor + gap + 1) * spacing, width, planar)
-        key = (key << np.uint64(2 * width)) | other
-    return np.int64(key)
+        last += (gap + 1) * spacing
+        key = (key << np.uint64(2 * width)) | ((word >> np.uint64(2 * (k - last))) & mask)
+    return key
 
 
-@njit(cache=True, nogil=True)
-def _entry(word, k, width, offset, anchor):  # type: ignore[no-untyped-def]
-    """The planes around a piece, as the module draws them."""
-    behind = k - width - offset
-    low = np.uint64(0)
-    high = np.uint64(0)
-    for i in range(k - width):
-        symbol = offset + width + i if i < behind else offset - 1 - (i - behind)
-        code = word >> np.uint64(2 * (k - 1 - symbol))
-        low |= (code & np.uint64(1)) << np.uint64(i)
-        high |= ((code >> np.uint64(1)) & np.uint64(1)) << np.uint64(i)
-    return low | (high << np.uint64(30)) | (np.uint64(anchor) << np.uint64(60))
+@njit(cache=True, nogil=True, inline="always")
+def _every_other(word):  # type: ignore[no-untyped-def]
+    """The even bits of a word, side by side."""
+    x = word & np.uint64(0x5555555555555555)
+    x = (x | (x >> np.uint64(1))) & np.uint64(0x3333333333333333)
+    x = (x | (x >> np.uint64(2))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    x = (x | (x >> np.uint64(4))) & np.uint64(0x00FF00FF00FF00FF)
+    x = (x | (x >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF)
+    return (x | (x >> np.uint64(16))) & np.uint64(0xFFFFFFFF)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _around(plane, k, width, offset):  # type: ignore[no-untyped-def]
+    """A plane around a piece, as the module draws it; bit k - 1 - s of ``plane`` is symbol s."""
+    onward = reversed_bits(plane) >> np.uint64(64 - k)
+    behind = onward >> np.uint64(offset + width)
+    return behind | ((plane >> np.uint64(k - offset)) << np.uint64(k - width - offset))
 
 
 @njit(cache=True, nogil=True)
 def _fill(  # type: ignore[no-untyped-def]
-    words, k, spacing, width, gap, anchors, planar, first, starts, entries, ranks
+    words, k, spacing, width, gap, anchors, first, starts, entries, ranks
 ):
-    """Fill one table. ``starts`` is zero but for the neighbours' shared ends, which stay theirs."""
-    buckets = starts.size - 1
-    counts = np.zeros(buckets, dtype=np.uint32)
+    """Fill one table: count in ``starts``, zeros at first, add up, place.
+
+    What belongs to key b stands at b + 1: the number of its entries, then the next place, which in
+    the end is the first of b + 1. So starts[0] is left to the table before.
+    """
+    one = np.uint64(1)
+    # many at once, so that memory answers side by side
+    keys = np.empty(_AHEAD, dtype=np.uint64)
+    soon = np.empty(_AHEAD, dtype=np.uint32)
     for anchor in range(anchors):
-        for j in range(words.size):
-            counts[_key(words[j], k, spacing, width, gap, anchor, planar)] += np.uint32(1)
-    at = np.uint32(0)
-    for bucket in range(buckets):
-        number = counts[bucket]
-        counts[bucket] = at
-        starts[bucket] = np.uint32(first) + at
+        for begin in range(0, words.size, _AHEAD):
+            number = min(_AHEAD, words.size - begin)
+            for i in range(number):
+                keys[i] = one + _key(words[begin + i], k, spacing, width, gap, anchor)
+                prefetch_to_write(starts, keys[i])
+            for i in range(number):
+                starts[keys[i]] += np.uint32(1)
+    at = np.uint32(first)
+    for key in range(1, starts.size):
+        number = starts[key]
+        starts[key] = at
         at += number
     for anchor in range(anchors):
-        for j in range(words.size):
-            key = _key(words[j], k, spacing, width, gap, anchor, planar)
-            entry = counts[key]
-            counts[key] += np.uint32(1)
-            entries[entry] = _entry(words[j], k, width, anchor * spacing, anchor)
-            ranks[entry] = np.uint32(j)
+        offset = anchor * spacing
+        for begin in range(0, words.size, _AHEAD):
+            number = min(_AHEAD, words.size - begin)
+            for i in range(number):
+                keys[i] = one + _key(words[begin + i], k, spacing, width, gap, anchor)
+                prefetch_to_write(starts, keys[i])
+            for i in range(number):
+                entry = starts[keys[i]]
+                starts[keys[i]] = entry + np.uint32(1)
+                soon[i] = entry
+                prefetch_to_write(entries, entry)
+                prefetch_to_write(ranks, entry)
+            for i in range(number):
+                word = words[begin + i]
+                low = _around(_every_other(word), k, width, offset)
+                high = _around(_every_other(word >> one), k, width, offset)
+                entry = soon[i]
+                entries[entry] = (
+                    low
+                    | (high << np.uint64(HIGH_SHIFT))
+                    | (np.uint64(anchor) << np.uint64(PIECE_SHIFT))
+                )
+                ranks[entry] = np.uint32(begin + i)
