@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 import gpu.asm as card
+from gpu.asm_sliced import SlicedHits, SlicedPatterns, SlicedText, Workspace
 from gpu.intrinsics import cuda
 from streamer.batch import asm
 from streamer.batch.asm.patterns import masks_of
@@ -93,87 +94,88 @@ def text_on_card(symbols):
     return text
 
 
+def least_seconds(run, repeats=9):
+    """The least wall time of a call that waits for the card."""
+    least = 1e9
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        run()
+        least = min(least, time.perf_counter() - begin)
+    return least
+
+
 def time_sliced(codes, length, k):
     """One pattern on text in the card's memory, every step and all of them."""
-    space = card.Workspace()
+    space = Workspace()
     n = codes.size
-    pattern = random_masks(np.random.default_rng(SEED + length), length)
-    sliced_ms, text = milliseconds(lambda: card.SlicedText(codes, length + k, 1, space), 3)
-    there = card.SlicedPatterns([pattern], space)
-    scan_ms, out = milliseconds(lambda: card.scan_sliced(text, there, k, space))
-    order_ms, found = milliseconds(lambda: card.to_text_order(text, out, 1, k, space))
-    hits_ms, (ends, _, _) = milliseconds(lambda: card.hits(found, 0, n, k, 1 << 40, space))
+    patterns = SlicedPatterns([random_masks(np.random.default_rng(SEED + length), length)])
+    sliced_ms, text = milliseconds(lambda: SlicedText(codes, n, length + k, 1, space), 3)
+    scan_ms, hits = milliseconds(lambda: SlicedHits(text, patterns, k, space))
+    list_ms, (_, _, begins) = milliseconds(lambda: hits.listed(0, n, 1 << 40, space))
+
+    def after_slicing():
+        SlicedHits(text, patterns, k, space).listed(0, n, 1 << 40, space)
 
     def whole():
-        out = card.scan_sliced(text, there, k, space)
-        found = card.to_text_order(text, out, 1, k, space)
-        card.hits(found, 0, n, k, 1 << 40, space)
-        cuda.synchronize()
+        there = SlicedText(codes, n, length + k, 1, space)
+        SlicedHits(there, patterns, k, space).listed(0, n, 1 << 40, space)
 
-    least = 1e9
-    for _ in range(9):
-        begin = time.perf_counter()
-        whole()
-        least = min(least, time.perf_counter() - begin)
-    g = n / 1e6
-    rates = " | ".join(f"{g / ms:.0f}" for ms in (sliced_ms, scan_ms, order_ms, hits_ms))
-    log(
-        f"| {length} | {k} | {ends.size / n:.5f} | {rates} | {1e3 * least:.2f} | "
-        f"**{g / (1e3 * least):.0f}** | {text.groups} x {text.span}"
-    )
+    g = n / 1e9
+    rates = [g / (ms / 1e3) for ms in (sliced_ms, scan_ms, list_ms)]
+    rates += [g / least_seconds(after_slicing), g / least_seconds(whole)]
+    cells = " | ".join(f"{rate:.0f}" for rate in rates)
+    log(f"| {length} | {k} | {begins[-1] / n:.5f} | {cells} | {text.groups} x {text.span}")
 
 
 def time_many(codes, count, length, k):
-    space = card.Workspace()
+    space = Workspace()
     rng = np.random.default_rng(SEED)
-    patterns = card.SlicedPatterns([random_masks(rng, length) for _ in range(count)], space)
-    text = card.SlicedText(codes, length + k, count, space)
+    patterns = SlicedPatterns([random_masks(rng, length) for _ in range(count)])
+    text = SlicedText(codes, codes.size, length + k, count, space)
 
     def whole():
-        out = card.scan_sliced(text, patterns, k, space)
-        found = card.to_text_order(text, out, count, k, space)
-        return card.hits(found, 0, codes.size, k, 1 << 40, space)
+        return SlicedHits(text, patterns, k, space).listed(0, codes.size, 1 << 40, space)
 
-    ms, (ends, _, _) = milliseconds(whole)
+    ms, (_, _, begins) = milliseconds(whole)
     log(
         f"{count} patterns of {length}, k={k}, {codes.size} symbols: {ms:.2f} ms, "
-        f"{codes.size * count / ms / 1e6:.0f} G symbols x patterns/s, {ends.size} hits"
+        f"{codes.size * count / ms / 1e6:.0f} G symbols x patterns/s, {begins[-1]} hits"
     )
 
 
-def run_method(method, part, pattern, k, space):
+def run_method(method, part, pattern, k, space, patterns):
     """One method from codes on the card to hits on the card."""
     if method == "bit-parallel":
-        text = card.SlicedText(part, pattern.size + k, 1, space)
-        out = card.scan_sliced(text, card.SlicedPatterns([pattern], space), k, space)
-        done = card.to_text_order(text, out, 1, k, space)
+        text = SlicedText(part, part.size, pattern.size + k, 1, space)
+        return SlicedHits(text, patterns, k, space).listed(0, part.size, 1 << 40, space)
+    letters = np.unique(pattern)
+    numbers = np.searchsorted(letters, pattern).astype(np.int32)
+    last = card.last_positions(part, letters, space)
+    done = space.shaped("found", (1, 1 + k.bit_length(), -(-part.size // 32)), np.uint32)
+    found = done.reshape(*done.shape[1:])
+    if method == "pasm":
+        card.pasm(part, pattern, last, numbers, k, found, space)
     else:
-        letters = np.unique(pattern)
-        numbers = np.searchsorted(letters, pattern).astype(np.int32)
-        last = card.last_positions(part, letters, space)
-        done = space.array("found", (1, 1 + k.bit_length(), -(-part.size // 32)), np.uint32)
-        found = done.reshape(*done.shape[1:])
-        if method == "pasm":
-            card.pasm(part, pattern, last, numbers, k, found, space)
-        else:
-            shared = method == "wspasm-shared"
-            card.wspasm(part, pattern, last, numbers, k, found, shared, space)
+        shared = method == "wspasm-shared"
+        card.wspasm(part, pattern, last, numbers, k, found, shared, space)
     return card.hits(done, 0, part.size, k, 1 << 40, space)
 
 
 def time_paper(codes):
     """The paper's Table 1 and figures 6-7 with every method, data on the card, Gbit/s."""
-    space = card.Workspace()
+    space = Workspace()
     log("| MB | m | " + " | ".join(card.METHODS) + " |")
     sizes = [(mb, 16) for mb in (3.14, 4.87, 7.74, 12.88, 17.56, 22.87)]
     sizes += [(22.87, length) for length in (8, 32, 64)]
     for megabytes, length in sizes:
         part = codes[: int(megabytes * 1e6)]
         pattern = random_masks(np.random.default_rng(SEED), length)
+        patterns = SlicedPatterns([pattern])
         cells = []
         for method in card.METHODS:
-            ms, _ = milliseconds(partial(run_method, method, part, pattern, 6, space), 5)
-            cells.append(f"{8 * part.size / ms / 1e6:.3g}")
+            run = partial(run_method, method, part, pattern, 6, space, patterns)
+            run()
+            cells.append(f"{8 * part.size / least_seconds(run, 5) / 1e9:.3g}")
         log(f"| {megabytes} | {length} | " + " | ".join(cells) + " |")
 
 
@@ -191,7 +193,7 @@ def main():
         log(f"checked: {time.perf_counter() - begin:.0f} s")
     if options.time:
         codes = text_on_card(options.symbols)
-        log("| m | k | hits | slice | scan | text order | hits out | all after slice, ms | G/s |")
+        log("| m | k | hits | slice | scan | list | all after slice | all, G/s | groups x span")
         for length, k in ((16, 6), (16, 2), (24, 3), (32, 6), (8, 1), (64, 6)):
             time_sliced(codes, length, k)
         time_many(codes[: 1 << 24], 96, 24, 3)

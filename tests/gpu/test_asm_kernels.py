@@ -26,15 +26,14 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu.kernels.asm import order, rows, sliced, warps
+    from gpu.kernels.asm import listing, order, rows, sliced, warps
 
     with placement.small_blocks(32, order, rows, sliced, warps) as patch:
         if SIMULATED:
-            import gpu.asm
-
-            patch.setattr(order, "WARPS", 1)
             patch.setattr(order, "STEPS", 2)
-            patch.setattr(gpu.asm, "SPANS", (32, 32))
+            patch.setattr(listing, "COUNT_THREADS", 32)
+            patch.setattr(listing, "LISTED", 40)
+            patch.setattr(sliced, "TILE", 32)
             patch.setattr(sliced, "ROWS", 8)
         yield
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpu.kernels.asm import order, rows, sliced, warps
+from gpu.kernels.asm import listing, order, rows, sliced, slicing, warps
 
 Source = tuple[Callable[..., None], tuple[str, ...]]
 
@@ -28,9 +28,12 @@ def sources() -> dict[str, Source]:
         "wspasm": (warps.wspasm(warps.THREADS, 1, False), warps.signature()),
         "wspasm_shared": (warps.wspasm(warps.THREADS, 1, True), warps.signature()),
         "wspasm_shared_2": (warps.wspasm(warps.THREADS, 2, True), warps.signature()),
-        "slice_text": (order.slice_text(order.WARPS), order.signature_slice()),
-        "text_order": (order.text_order(order.WARPS), order.signature_text_order()),
-        "clear_hits": (order.clear_hits, order.signature_clear_hits()),
+        "slice_text": (slicing.slice_text(sliced.TILE), slicing.signature()),
+        "count_sliced": (
+            listing.count(listing.COUNT_THREADS, sliced.TILE),
+            listing.signature_count(),
+        ),
+        "emit_sliced": (listing.emit(sliced.TILE, listing.LISTED), listing.signature_emit()),
         "places": (order.places(order.THREADS), order.signature_places()),
         "count": (order.count(order.THREADS), order.signature_count()),
         "emit": (order.emit(order.THREADS), order.signature_emit()),

@@ -18,8 +18,8 @@ The score of the last strip is kept in planes, the two's complement of D - k - 1
 plane (two operations) adds hp - hm. The sign plane is the hits.
 
 Operations a column and thread for m rows: 5 m + m / 4, 4 for the letters, 2 a plane (6 planes up to
-m = 32), about 6 for loads and stores of text and hits; for 32 symbols. m = 32: 6 a symbol. Shared
-memory: m + m / 4 loads of 4 bytes.
+m = 32), about 6 for text and hits; for 32 symbols. m = 32: 6 a symbol. Shared memory: m + m / 4
+loads of 4 bytes. Text and hits are loaded and stored four columns at once (``slicing``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpu.assembly import instruction
-from gpu.intrinsics import SIMULATED, cuda, load_word
+from gpu.intrinsics import SIMULATED, cuda
+from gpu.kernels.asm.vectors import load_four, store_four
 
 THREADS = 128
 """Threads a block, whole groups of 32."""
@@ -39,6 +40,9 @@ ROWS = 32
 """Rows of a strip at most: 64 registers of state."""
 
 COLUMNS = 4
+
+TILE = 128
+"""Columns that are counted and listed together; a multiple of 32 and a power of two."""
 
 
 class Strip(NamedTuple):
@@ -175,43 +179,64 @@ shifted = instruction(
 
 _KERNEL = """
 def kernel(
-    planes, gaps, groups, span, lead, patterns, first, sets, deltas, start, low_planes, sliced
+    planes, gaps, groups, span, lead, patterns, length, first, sets, deltas, start, low_planes,
+    sliced, flags
 ):
     equal = cuda.shared.array({equal_size}, np.uint32)
     letters = cuda.shared.array({rows}, np.uint32)
     thread = np.uint32(cuda.threadIdx.x)
     search = np.int64(cuda.blockIdx.y)
     for i in range(cuda.threadIdx.x, {rows}, {threads}):
-        letters[i] = np.uint32(np.uint32(patterns[search, first + i]) * np.uint32({pitch}))
+        letter = np.uint32(patterns[search * length + first + i])
+        letters[i] = np.uint32(letter * np.uint32({pitch}))
     mine = np.uint32(address_of(equal) + np.uint32(thread * np.uint32(4)))
     cuda.syncthreads()
     ones = np.uint32(0xFFFFFFFF)
     zero = np.uint32(0)
-    worker = np.int64(cuda.grid(1))
-    group = worker >> 5
-    lane = worker & 31
-    if group >= groups:
+    worker = np.uint32(cuda.grid(1))
+    group = np.uint32(worker >> np.uint32(5))
+    lane = np.uint32(worker & np.uint32(31))
+    if group >= np.uint32(groups):
         return
-    base = group * span * 32 + lane
-    left = base - 1
+    # places count fours of words
+    width = np.uint32(np.uint32(span) * np.uint32(8))
+    size = np.uint32(np.uint32(groups) * width)
+    base = np.uint32(np.uint32(group * width) + lane)
+    back = np.uint32(1)
     if lane == 0:
-        left = (group - 1) * span * 32 + 31
-    if worker == 0:
-        left = base
+        back = np.uint32(width - np.uint32(31))
     inner = zero
     if worker:
         inner = ones
-    handed = group * (lead + span) * 32 + lane
+    else:
+        back = zero
+    tiles = np.uint32(np.uint32(span) // np.uint32({tile}))
     {reset}
-    column = -lead
-    while column < span:
-        {text}
-        {letters}
-        {deltas_in}
-        {cells}
-        {deltas_out}
-        {score}
-        column += {columns}
+    column = np.int32(-lead)
+    while column < np.int32(span):
+        # where in its segment, in the lead of those to the left
+        position = np.uint32(column if column >= 0 else np.int32(span) + column)
+        tile = np.uint32(np.uint32(group * tiles) + np.uint32(position // np.uint32({tile})))
+        holes = gaps[tile]
+        if column < 0 and worker:
+            before = tile
+            if lane == 0:
+                before = np.uint32(tile - tiles)
+            holes = np.uint32(holes | np.uint32(gaps[before] << np.uint32(1)))
+        some = zero
+        more = True
+        while more:
+            at = np.uint32(base + np.uint32(position * np.uint32(8)))
+            {text}
+            {letters}
+            {deltas_in}
+            {cells}
+            {deltas_out}
+            {score}
+            column = np.int32(column + np.int32({columns}))
+            position = np.uint32(position + np.uint32({columns}))
+            more = np.uint32(position & np.uint32({tile} - 1)) != zero
+        {flag}
 """
 
 
@@ -224,29 +249,41 @@ def _text() -> list[str]:
 
     Before the text (bit 0 of the first thread) are gaps.
     """
-    names = [(plane, f"{name}{c}", c) for plane, name in enumerate("ab") for c in range(COLUMNS)]
-    gaps = [(2, f"g{c}", c) for c in range(COLUMNS)]
-    lines = [" = ".join(name for _, name, _ in gaps) + " = zero"]
-    lines += ["if column >= 0:", "    at = np.uint64(base + column * 32)"]
-    load = "{name} = load_word(planes, np.uint64(at + np.uint64({plane} * size + {c} * 32)))"
-    lines += ["    " + load.format(name=n, plane=p, c=c) for p, n, c in names]
-    lines += ["    if gaps:"]
-    lines += ["        " + load.format(name=n, plane=p, c=c) for p, n, c in gaps]
-    lines += ["else:", "    at = np.uint64(base + (span + column) * 32)"]
-    lines += ["    before = np.uint64(left + (span + column) * 32)"]
-    for plane, name, c in [*names, *gaps]:
-        if (plane, c) == (2, 0):
-            lines += ["    if gaps:"]
-        indent = "    " * (1 + (plane == 2))
-        lines += [
-            indent + load.format(name=name, plane=plane, c=c),
-            indent + load.format(name="word", plane=plane, c=c).replace("(at +", "(before +"),
-            indent + f"{name} = shifted({name}, word)",
-        ]
+    planes = [(0, "a"), (1, "b"), (2, "g")]
+
+    def load(name: str, plane: int, at: str) -> str:
+        names = ", ".join(f"{name}{c}" for c in range(COLUMNS))
+        return (
+            f"{names} = load_four(planes, np.uint32({at} + np.uint32(np.uint32({plane}) * size)))"
+        )
+
+    def shift(name: str) -> list[str]:
+        return [f"{name}{c} = shifted({name}{c}, w{c})" for c in range(COLUMNS)]
+
+    lines = [" = ".join(f"g{c}" for c in range(COLUMNS)) + " = zero"]
+    lines += ["if column >= 0:"]
+    lines += ["    " + load(name, plane, "at") for plane, name in planes[:2]]
+    lines += ["    if holes:", "        " + load("g", 2, "at")]
+    lines += ["else:", "    before = np.uint32(at - back)"]
+    for plane, name in planes[:2]:
+        lines += ["    " + load(name, plane, "at"), "    " + load("w", plane, "before")]
+        lines += ["    " + line for line in shift(name)]
+    lines += ["    if holes:"]
+    lines += ["        " + " = ".join(f"w{c}" for c in range(COLUMNS)) + " = zero"]
+    lines += ["        if np.uint32(holes & np.uint32(1)):", "            " + load("g", 2, "at")]
+    lines += [
+        "        if np.uint32(holes & np.uint32(2)):",
+        "            " + load("w", 2, "before"),
+    ]
+    lines += ["        " + line for line in shift("g")]
     outside = "np.uint32(np.uint32(~inner) & np.uint32(1))"
-    inside = f"np.uint32(~{outside})"
-    lines += [f"    {name} = np.uint32({name} & {inside})" for _, name, _ in names]
-    lines += [f"    {name} = np.uint32({name} | {outside})" for _, name, _ in gaps]
+    for plane, name in planes:
+        for c in range(COLUMNS):
+            word = f"{name}{c}"
+            if plane < 2:
+                lines += [f"    {word} = np.uint32({word} & np.uint32(~{outside}))"]
+            else:
+                lines += [f"    {word} = np.uint32({word} | {outside})"]
     return lines
 
 
@@ -267,8 +304,8 @@ def _letters(strip: Strip, threads: int) -> list[str]:
             ]
             continue
         lines += [
-            "for x in range(sets.shape[1]):",
-            "    bases = sets[search, x]",
+            "for x in range(16):",
+            "    bases = sets[search * 16 + x]",
             "    word = zero",
         ]
         for x in range(4):
@@ -288,16 +325,27 @@ def _cells(strip: Strip, threads: int) -> list[str]:
 
 def _deltas(strip: Strip) -> tuple[list[str], list[str]]:
     """Where (hp, hm) above the strip come from, and where those below it go."""
-    names = [(kind, f"{name}{c}", c) for kind, name in enumerate(("hp", "hm")) for c in range(4)]
-    places = [f"deltas[search, {kind}, at + {32 * c}]" for kind, _, c in names]
-    start = "at = np.uint64(handed + (lead + column) * 32)"
-    places = [place.replace("at +", "at + np.uint64(").replace("]", ")]") for place in places]
-    come = [" = ".join(name for _, name, _ in names) + " = zero"]
+    start = [
+        "wide = np.uint32(np.uint32(np.uint32(lead) + np.uint32(span)) * np.uint32(8))",
+        "at = np.uint32(np.uint32(np.int32(lead) + column) * np.uint32(8))",
+        "at = np.uint32(at + np.uint32(np.uint32(group * wide) + lane))",
+        "wide = np.uint32(np.uint32(groups) * wide)",
+        "at = np.uint32(at + np.uint32(np.uint32(np.uint32(2) * np.uint32(search)) * wide))",
+    ]
+    names = [", ".join(f"{name}{c}" for c in range(COLUMNS)) for name in ("hp", "hm")]
+    places = ["at", "np.uint32(at + wide)"]
+    come = [" = ".join(", ".join(names).split(", ")) + " = zero"]
     if not strip.first:
-        come = [start, *(f"{n} = {at}" for (_, n, _), at in zip(names, places, strict=True))]
+        come = [
+            *start,
+            *(f"{n} = load_four(deltas, {at})" for n, at in zip(names, places, strict=True)),
+        ]
     if strip.planes:
         return come, ["pass"]
-    return come, [start, *(f"{at} = {n}" for (_, n, _), at in zip(names, places, strict=True))]
+    return come, [
+        *start,
+        *(f"store_four(deltas, {at}, {n})" for n, at in zip(names, places, strict=True)),
+    ]
 
 
 def _score(strip: Strip) -> list[str]:
@@ -312,51 +360,70 @@ def _score(strip: Strip) -> list[str]:
         lines += [
             f"s{p}_{c}, carry = add(s{p}_{old}, hm{c}, carry)" for p in range(1, strip.planes)
         ]
-    lines += ["if column >= 0:", "    at = np.uint64(out + column * 32)"]
-    store = "sliced[np.uint64(at + np.uint64({p} * size + {c} * 32))] = s{plane}_{c}"
-    lines += ["    " + store.format(p=0, c=c, plane=sign) for c in range(COLUMNS)]
-    signs = " | ".join(f"s{sign}_{c}" for c in range(COLUMNS))
-    lines += [f"    if ({signs}) != zero:", "        pass"]
+
+    def store(p: int, plane: int) -> str:
+        words = ", ".join(f"s{plane}_{c}" for c in range(COLUMNS))
+        return f"store_four(sliced, np.uint32(at + np.uint32(np.uint32({p}) * size)), {words})"
+
+    signs = [f"s{sign}_{c}" for c in range(COLUMNS)]
+    lines += ["if column >= 0:", "    at = np.uint32(np.uint32(column) * np.uint32(8))"]
+    lines += ["    at = np.uint32(out + at)", "    " + store(0, sign)]
+    lines += [f"    here = np.uint32(np.uint32({signs[0]} | {signs[1]}) | "
+              f"np.uint32({signs[2]} | {signs[3]}))"]  # fmt: skip
+    lines += ["    some = np.uint32(some | here)", "    if here:", "        pass"]
     for p in range(sign):
-        lines += [f"        if low_planes > {p}:"]
-        lines += ["            " + store.format(p=1 + p, c=c, plane=p) for c in range(COLUMNS)]
+        lines += [f"        if low_planes > {p}:", "            " + store(1 + p, p)]
     return lines
 
 
 def scan(strip: Strip, threads: int) -> Callable[..., None]:
     """The kernel of a strip; ``[(groups * 32 / threads, searches), threads]``.
 
-    Arguments: planes uint32[3 * groups * span * 32] (``order.slice_text``), gaps int32 (0: there
-    are none), groups, span, lead int64 (4 | span, 4 | lead <= span), patterns uint8[searches, m]
-    (which letter each row is), first int32 (the strip's first row), sets uint8[searches, letters]
-    (the bases of a letter; not read if strip.letters is 4), deltas uint32[searches, 2,
-    groups * (lead + span) * 32] (between strips), start int32 (m - k - 1), low_planes int32, sliced
-    uint32[searches * (1 + low_planes) * groups * span * 32].
+    Arguments: planes uint32[3 * groups * span * 32] and gaps (``slicing``), groups, span, lead
+    int64 (TILE | span, 4 | lead <= span), patterns uint8[searches * length] (which letter each row
+    is), length int64, first int32 (the strip's first row), sets uint8[searches * letters] (the
+    bases of a letter; not read if strip.letters is 4), deltas uint32[searches * 2 * groups *
+    (lead + span) * 32] (between strips), start int32 (length - k - 1), low_planes int32, sliced
+    uint32[searches * (1 + low_planes) * groups * span * 32] (a hit in a plane of its own, then the
+    low bits of D - k - 1, set only in fours of columns that have a hit), flags uint32[searches *
+    groups * span / TILE * 32]: the segments with a hit by (group, tile, lane).
     """
-    reset = ["size = groups * span * 32"]
-    reset += [f"vp{i} = ones\n    vm{i} = zero" for i in range(strip.rows)]
+    reset = [f"vp{i} = ones\n    vm{i} = zero" for i in range(strip.rows)]
     reset += [
         f"s{p}_{COLUMNS - 1} = ones if start >> {p} & 1 else zero" for p in range(strip.planes)
     ]
-    reset += ["out = search * (1 + low_planes) * size + base"]
+    reset += [
+        "out = np.uint32(np.uint32(np.uint32(search) * np.uint32(1 + low_planes)) * size)",
+        "out = np.uint32(out + base)",
+    ]
     come, go = _deltas(strip)
+    flag = ["pass"]
+    if strip.planes:
+        flag = [
+            "if column > 0:",
+            "    at = np.uint32(np.uint32(np.uint32(search) * np.uint32(groups)) * tiles)",
+            "    at = np.uint32(np.uint32(np.uint32(at + tile) * np.uint32(32)) + lane)",
+            "    flags[at] = some",
+        ]
     text = _KERNEL.format(
         equal_size=strip.letters * COLUMNS * threads,
         rows=strip.rows,
         threads=threads,
         pitch=4 * COLUMNS * threads,
         columns=COLUMNS,
+        tile=TILE,
         reset=_lines(4, reset),
-        text=_lines(8, _text()),
-        letters=_lines(8, _letters(strip, threads)),
-        deltas_in=_lines(8, come),
-        cells=_lines(8, _cells(strip, threads)),
-        deltas_out=_lines(8, go),
-        score=_lines(8, _score(strip)),
+        text=_lines(12, _text()),
+        letters=_lines(12, _letters(strip, threads)),
+        deltas_in=_lines(12, come),
+        cells=_lines(12, _cells(strip, threads)),
+        deltas_out=_lines(12, go),
+        score=_lines(12, _score(strip)),
+        flag=_lines(8, flag),
     )
     scope = {
         "cuda": cuda, "np": np, "row": row, "add": add, "address_of": address_of,
-        "load_word": load_word, "shifted": shifted,
+        "load_four": load_four, "store_four": store_four, "shifted": shifted,
     }  # fmt: skip
     exec(text, scope)
     made: Callable[..., None] = scope["kernel"]  # type: ignore[assignment]
@@ -366,6 +433,6 @@ def scan(strip: Strip, threads: int) -> Callable[..., None]:
 def signature() -> tuple[str, ...]:
     """Argument types of ``scan``."""
     return (
-        "uint32[::1]", "int32", "int64", "int64", "int64", "uint8[:,::1]", "int32", "uint8[:,::1]",
-        "uint32[:,:,::1]", "int32", "int32", "uint32[::1]",
+        "uint32[::1]", "uint32[::1]", "int64", "int64", "int64", "uint8[::1]", "int64", "int32",
+        "uint8[::1]", "uint32[::1]", "int32", "int32", "uint32[::1]", "uint32[::1]",
     )  # fmt: skip

@@ -1,0 +1,179 @@
+"""Text into lanes: codes as bit planes of the bit-sliced search.
+
+    plane    word [group, column / 4, lane, column % 4], uint32: bit b is of symbol
+             ((32 group + lane) * 32 + b) * span + column
+
+so that a thread (group, lane) has 32 segments of ``span`` symbols, one a bit, and reads four
+columns at once; a warp reads 512 bytes. Columns come in tiles of TILE. There are three planes: bit
+0 and bit 1 of a code, and gaps, whose words are set only in tiles (group, column / TILE) that hold
+a gap code, as ``gaps`` tells.
+
+A thread takes 16 columns of a lane: 16 bytes of each of 32 segments. Four segments are laid side by
+side in a byte, two bits each, eight such words are parted into planes and their bytes turned: per
+16 bytes x 32 about 350 operations for 512 symbols. Eight threads side by side read 128 bytes, and
+write whole sectors: 1.25 bytes a symbol of memory, which bounds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpu.intrinsics import cuda
+from gpu.kernels.asm.turning import EXCHANGES, turning
+from gpu.kernels.asm.vectors import load_four, store_four
+
+PIECE = 16
+"""Columns of a thread: the bytes of a load."""
+
+_KERNEL = """
+def kernel(codes, units, span, planes, plane_size, gaps):
+    shared = cuda.shared.array(1, np.uint32)
+    thread = np.uint32(cuda.threadIdx.x)
+    if thread == 0:
+        shared[0] = np.uint32(0)
+    piece = np.uint32(thread % np.uint32({pieces}))
+    lane = np.uint32(thread // np.uint32({pieces}))
+    tiles = np.uint32(np.uint32(span) // np.uint32({tile}))
+    block = np.uint32(cuda.blockIdx.x)
+    group = np.uint32(block // tiles)
+    tile = np.uint32(block - np.uint32(group * tiles))
+    column = np.uint32(np.uint32(tile * np.uint32({tile})) + np.uint32(piece * np.uint32({piece})))
+    step = np.uint32(np.uint32(span) // np.uint32({piece}))
+    unit = np.uint32(np.uint32(np.uint32(group * np.uint32(32)) + lane) * np.uint32(32)) * step
+    unit = np.uint32(unit + np.uint32(column // np.uint32({piece})))
+    last = np.uint32(units - 1)
+    seen = np.uint32(0)
+    {gather}
+    out = np.uint64(group) * np.uint64(span) + np.uint64(column)
+    out = np.uint64(np.uint64(out >> np.uint64(2)) * np.uint64(32) + np.uint64(lane))
+    high = np.uint64(out + np.uint64(plane_size) // np.uint64(4))
+    {store}
+    cuda.syncthreads()
+    if np.uint32(seen & np.uint32(0x04040404)) != np.uint32(0):
+        shared[0] = np.uint32(1)
+    cuda.syncthreads()
+    some = shared[0]
+    if thread == 0:
+        gaps[block] = some
+    if some == np.uint32(0):
+        return
+    {clear}
+    for eighth in range(4):
+        {none}
+        for j in range(8):
+            at = np.uint32(unit + np.uint32(np.uint32(8 * eighth + j) * step))
+            w0, w1, w2, w3 = load_four(codes, min(at, last))
+            shift = np.uint32(j)
+            {gap}
+        shift = np.uint32(8 * eighth)
+        {place}
+    out = np.uint64(high + np.uint64(plane_size) // np.uint64(4))
+    {store_gaps}
+"""
+
+
+def _lines(indent: int, lines: list[str]) -> str:
+    return ("\n" + " " * indent).join(lines)
+
+
+def _gather() -> list[str]:
+    """x{g}_{q}: symbols of segments 8 (g / 2) + 2 s + g % 2, s = 0..3, two bits each a byte."""
+    lines = []
+    for g in range(8):
+        for s in range(4):
+            b = 8 * (g // 2) + 2 * s + g % 2
+            names = ", ".join(f"w{q}" for q in range(4))
+            lines += [
+                f"at = np.uint32(unit + np.uint32(np.uint32({b}) * step))",
+                f"{names} = load_four(codes, min(at, last))",
+            ]
+            for q in range(4):
+                mask = hex(0x03030303 << 2 * s)
+                part = f"np.uint32(np.uint32(w{q} << np.uint32({2 * s})) & np.uint32({mask}))"
+                if s == 0:
+                    lines += [f"x{g}_{q} = {part}"]
+                else:
+                    lines += [f"x{g}_{q} = np.uint32(x{g}_{q} | {part})"]
+            lines += ["seen = np.uint32(np.uint32(seen | w0) | np.uint32(w1 | np.uint32(w2 | w3)))"]
+    return lines
+
+
+def _store() -> list[str]:
+    lines = []
+    for q in range(4):
+        for plane, name in enumerate(("low", "high")):
+            words = [f"{name}{h}" for h in range(4)]
+            for h, word in enumerate(words):
+                one, other = f"x{2 * h}_{q}", f"x{2 * h + 1}_{q}"
+                if plane == 0:
+                    other = f"np.uint32({other} << np.uint32(1))"
+                else:
+                    one = f"np.uint32({one} >> np.uint32(1))"
+                lines += [
+                    f"{word} = np.uint32(np.uint32({one} & np.uint32(0x55555555)) | "
+                    f"np.uint32({other} & np.uint32(0xAAAAAAAA)))"
+                ]
+            lines += turning(words, (16, 8))
+            at = f"np.uint64({'high' if plane else 'out'} + np.uint64({32 * q}))"
+            lines += [f"store_four(planes, {at}, {', '.join(words)})"]
+    return lines
+
+
+def slice_text(tile: int) -> Callable[..., None]:
+    """The kernel; ``[groups * span / tile, 2 * tile]``.
+
+    Arguments: codes uint8[], readable to the next multiple of 16 and aligned to as much, units
+    int64 (16 symbols each; what is beyond them in the last segments is anything), span int64 (a
+    multiple of tile), planes uint32[3 * plane_size], plane_size int64 = groups * span * 32, gaps
+    uint32[groups * span / tile].
+    """
+    pieces = tile // PIECE
+    words = [(q, c) for q in range(4) for c in range(4)]
+    text = _KERNEL.format(
+        tile=tile,
+        pieces=pieces,
+        piece=PIECE,
+        gather=_lines(4, _gather()),
+        store=_lines(4, _store()),
+        clear=_lines(4, [f"g{q}_{c} = np.uint32(0)" for q, c in words]),
+        none=_lines(8, [f"n{q} = np.uint32(0)" for q in range(4)]),
+        gap=_lines(
+            12,
+            [
+                f"n{q} = np.uint32(n{q} | np.uint32(np.uint32(np.uint32(w{q} >> np.uint32(2)) "
+                "& np.uint32(0x01010101)) << shift))"
+                for q in range(4)
+            ],
+        ),
+        place=_lines(
+            8,
+            [
+                f"g{q}_{c} = np.uint32(g{q}_{c} | np.uint32(np.uint32(np.uint32(n{q} >> "
+                f"np.uint32({8 * c})) & np.uint32(255)) << shift))"
+                for q, c in words
+            ],
+        ),
+        store_gaps=_lines(
+            4,
+            [
+                f"store_four(planes, np.uint64(out + np.uint64({32 * q})), "
+                + ", ".join(f"g{q}_{c}" for c in range(4))
+                + ")"
+                for q in range(4)
+            ],
+        ),
+    )
+    scope: dict[str, Any] = {
+        "cuda": cuda, "np": np, "load_four": load_four, "store_four": store_four, **EXCHANGES,
+    }  # fmt: skip
+    exec(text, scope)
+    made: Callable[..., None] = scope["kernel"]
+    return made
+
+
+def signature() -> tuple[str, ...]:
+    """Argument types of ``slice_text``."""
+    return ("uint8[::1]", "int64", "int64", "uint32[::1]", "int64", "uint32[::1]")
