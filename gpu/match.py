@@ -31,6 +31,10 @@ SHUFFLE_SUB_WARPS = 1 << 14
 """Sub-warps that fill a large card; smaller chunks are cut into shorter pieces for them."""
 
 
+# lengths of chunks whose views of the buffers are kept
+_REMEMBERED = 64
+
+
 class MatchBufferFullError(RuntimeError):
     """More event words than the buffer holds: ``needed`` of them, ``capacity`` fit."""
 
@@ -65,18 +69,21 @@ class ChunkBuffers:
         self.words = cuda.device_array(word_capacity, np.uint64, stream=stream)
         self.counter = cuda.device_array(1, np.uint32, stream=stream)
         self._scratch: dict[str, Any] = {}
-        self._views: tuple[int, Any] = (-1, None)
+        self._views: dict[int, tuple[Any, Any, Any]] = {}
 
     def views(self, symbols: int) -> tuple[Any, Any, Any]:
         """bases, starts and matches of a chunk of so many symbols; kept, as slicing is slow."""
-        if self._views[0] != symbols:
+        found = self._views.get(symbols)
+        if found is None:
+            if len(self._views) == _REMEMBERED:
+                self._views.clear()
             base_words, start_words = packed_sizes(symbols)
-            self._views = (
-                symbols,
-                (self.bases[:base_words], self.starts[:start_words], self.matches[:start_words]),
+            found = self._views[symbols] = (
+                self.bases[:base_words],
+                self.starts[:start_words],
+                self.matches[:start_words],
             )
-        views: tuple[Any, Any, Any] = self._views[1]
-        return views
+        return found
 
     def array(self, name: str, size: int) -> Any:
         """uint32[size] for the kernels that need more than the chunk; made when first asked for."""

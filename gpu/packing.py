@@ -14,6 +14,7 @@ around each gap code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from trie.codes import check_k
+from trie.codes import INVALID, LETTER_TO_CODE, InvalidBaseError, as_letters, check_k, eight_codes
 from trie.intrinsics import trailing_zeros, word_at
 from trie.parallel import run_all, split_range
 from trie.windows import check_batch
@@ -57,6 +58,30 @@ class PackedChunk:
     def windows(self) -> int:
         """How many windows the chunk has."""
         return int(np.bitwise_count(self.starts).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class PackedParts:
+    """Packed chunks for one k, laid one behind the other, each from a whole word of 32 symbols on.
+
+    No window starts in between, nor behind the last, where ``symbols`` is rounded up to a multiple
+    of PARTS_STEP: few lengths keep what depends on the length few.
+    """
+
+    parts: Sequence[PackedChunk]
+
+    @property
+    def symbols(self) -> int:
+        """Symbols of the chunk that they make."""
+        return -(-sum(map(aligned, self.parts)) // PARTS_STEP) * PARTS_STEP
+
+
+PARTS_STEP = 1 << 19
+
+
+def aligned(chunk: PackedChunk) -> int:
+    """The symbols that a chunk takes among parts."""
+    return -(-chunk.symbols // 32) * 32
 
 
 def packed_sizes(symbols: int) -> tuple[int, int]:
@@ -209,6 +234,82 @@ def _pack(bases, offsets, k, first, stop, packed, starts):  # type: ignore[no-un
         if _squeeze_all(bases, begin, end, packed) & _GAPS:
             _close_around_gaps(bases, k, begin, end, first, stop, starts)
     _close_around_gaps(bases, k, stop, min(stop + k - 1, bases.size), first, stop, starts)
+
+
+def pack_letters(
+    letters: bytes | memoryview | NDArray[np.uint8], offsets: NDArray[np.int64], k: int
+) -> PackedChunk:
+    """Pack the joined letters of reads as ``pack_chunk`` does their codes: in one pass, one thread.
+
+    Raises InvalidBaseError at the first byte that is no base and no ambiguity letter, and the
+    errors of ``pack_chunk``.
+    """
+    check_k(k)
+    symbols, offsets = check_batch(as_letters(letters), offsets)
+    if symbols.size > MAX_SYMBOLS:
+        message = f"a chunk of {symbols.size} symbols, at most {MAX_SYMBOLS} fit"
+        raise ChunkTooLargeError(message)
+    base_words, start_words = packed_sizes(symbols.size)
+    packed = np.empty(base_words, dtype=np.uint32)
+    packed[base_words - SPARE_WORDS :] = 0
+    starts = np.empty(start_words, dtype=np.uint32)
+    bad = _pack_letters(symbols, LETTER_TO_CODE, offsets, k, packed, starts)
+    if bad >= 0:
+        raise InvalidBaseError(int(symbols[bad]), int(bad))
+    return PackedChunk(k, symbols.size, packed, starts)
+
+
+@njit(cache=True, nogil=True)
+def _squeeze_letters(letters, first, stop, packed):  # type: ignore[no-untyped-def]
+    """Pack the letters [first, stop), multiples of 16, if all are bases; else not 0."""
+    other = np.uint64(0)
+    out = packed[first // 16 :]
+    for word in range(stop // 16 - first // 16):  # from 0: no sign to check, hence vectors
+        high: np.uint64 = word_at(letters, first + 16 * word)  # type: ignore[call-arg]
+        low: np.uint64 = word_at(letters, first + 16 * word + 8)  # type: ignore[call-arg]
+        front, strange = eight_codes(high)
+        back, stranger = eight_codes(low)
+        other |= strange | stranger
+        out[word] = np.uint32((squeeze(front) << np.uint64(16)) | squeeze(back))
+    return other
+
+
+@njit(cache=True, nogil=True)
+def _translate_letters(letters, table, first, stop, k, packed, starts):  # type: ignore[no-untyped-def]
+    """As ``_squeeze_letters``, letter by letter, with gaps; the first bad position, or -1."""
+    for begin in range(first, stop, 16):
+        end = min(begin + 16, stop)
+        value = np.uint64(0)
+        for at in range(begin, end):
+            code = table[letters[at]]
+            if code > 3:
+                if code == INVALID:
+                    return at
+                _clear_bits(starts, max(at - k + 1, 0), at + 1)
+            value = (value << np.uint64(2)) | (np.uint64(code) & np.uint64(3))
+        packed[begin >> 4] = np.uint32(value << np.uint64(2 * (16 - (end - begin))))
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _pack_letters(letters, table, offsets, k, packed, starts):  # type: ignore[no-untyped-def]
+    """Pack all letters; the first position that holds none, or -1."""
+    read = 0
+    for begin in range(0, letters.size, _BLOCK):
+        end = min(begin + _BLOCK, letters.size)
+        starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)
+        while True:
+            _set_bits(starts, max(offsets[read], begin), min(offsets[read + 1] - k + 1, end))
+            if offsets[read + 1] >= end:
+                break
+            read += 1
+        whole = end & ~15
+        if _squeeze_letters(letters, begin, whole, packed):
+            whole = begin
+        bad = _translate_letters(letters, table, whole, end, k, packed, starts)
+        if bad >= 0:
+            return bad
+    return -1
 
 
 def unpack_events(

@@ -1,7 +1,9 @@
 """The kernels behind the reports: windows counted and put together, a read at a time.
 
-Events are bytes (0 none, 1 match, 2 mismatch), looked at eight at a time: a count is the number of
-bits of a word, and in a run of equal events a word differs from the pattern of the run in nothing.
+Events are two bits a symbol (streamer/matching/events.py), here as uint8 views of at least eight
+bytes, looked at 56 at a time: a count is the number of bits of a word, and a run of equal events
+ends where a word has its first 0. Bits are loaded from any byte on; close to the end of the arrays
+from eight bytes before it.
 """
 
 from __future__ import annotations
@@ -12,71 +14,102 @@ from numba import njit
 from trie.intrinsics import popcount, trailing_zeros, word_at
 
 NO_SET = np.uint32(0xFFFFFFFF)
-_ONES = np.uint64(0x0101010101010101)
+
+
+# bits that a look at 64 gives at least, from any bit of a byte on
+_STEP = 56
+
+
+_BEHIND = np.uint64(1 << _STEP)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _byte(at, size):  # type: ignore[no-untyped-def]
+    """The byte to load eight from, for the bits from ``at`` on."""
+    return min(at >> 3, size - 8)
 
 
 @njit(cache=True, nogil=True)
-def count_events(events, offsets, first, stop, matches, mismatches):  # type: ignore[no-untyped-def]
-    """Count the matches and the mismatches of the reads first..stop - 1."""
+def count_events(starts, matches, offsets, first, stop, windows, hits):  # type: ignore[no-untyped-def]
+    """Count the windows of the reads first..stop - 1, and those that match."""
     for read in range(first, stop):
-        at, end = offsets[read], offsets[read + 1]
-        hits = np.int64(0)
-        misses = np.int64(0)
-        for i in range((end - at) // 8):
-            word: np.uint64 = word_at(events, at + 8 * i)  # type: ignore[call-arg]
-            hits += np.int64(popcount(word & _ONES))
-            misses += np.int64(popcount((word >> np.uint64(1)) & _ONES))
-        for i in range(end - (end - at) % 8, end):
-            hits += events[i] == 1
-            misses += events[i] == 2
-        matches[read] = hits
-        mismatches[read] = misses
+        end = offsets[read + 1]
+        begun = np.int64(0)
+        hit = np.int64(0)
+        for at in range(offsets[read], end, _STEP):
+            byte = _byte(at, starts.size)
+            shift = np.uint64(at - 8 * byte)
+            here: np.uint64 = word_at(starts, byte) >> shift  # type: ignore[call-arg]
+            found: np.uint64 = word_at(matches, byte) >> shift
+            here &= (np.uint64(1) << np.uint64(min(end - at, _STEP))) - np.uint64(1)
+            begun += np.int64(popcount(here))
+            hit += np.int64(popcount(here & found))
+        windows[read] = begun
+        hits[read] = hit
 
 
 @njit(cache=True, nogil=True)
 def runs(  # type: ignore[no-untyped-def]
-    events, offsets, k, sets, only_set, first, stop, read_, start_, end_, event_, target_
-):
+    starts, matches, offsets, k, sets, only_set, wanted, first, stop,
+    read_, start_, end_, windows_, event_, target_,
+):  # fmt: skip
     """Count the maximal runs of the reads first..stop - 1, and write them down if there is room.
 
     A run is windows at consecutive starts with one event and, where they match, one target set
-    (``sets``, or ``only_set`` for all if that is empty). A first call has columns without room.
+    (``sets``, or ``only_set`` for all if that is empty). wanted: runs of that event only, 0: all.
+    A first call has columns without room; ``event_`` may be without in the second one too.
     """
     write = read_.size > 0
     many = sets.size > 0
     count = 0
     for read in range(first, stop):
         begin = offsets[read]
-        last = offsets[read + 1] - k  # where the last window starts
+        last = offsets[read + 1] - k + 1  # behind where the last window starts
         at = begin
-        while at <= last:
-            event = events[at]
-            held = NO_SET
-            if event == 1:
-                held = sets[at] if many else only_set
+        while at < last:
+            byte = _byte(at, starts.size)
+            shift = np.uint64(at - 8 * byte)
+            here: np.uint64 = word_at(starts, byte) >> shift  # type: ignore[call-arg]
+            found: np.uint64 = word_at(matches, byte) >> shift
+            if not here & np.uint64(1):
+                at += min(np.int64(trailing_zeros(here | _BEHIND)), _STEP)
+                continue
+            hit = found & np.uint64(1)
             start = at
-            at += 1
-            if many and event == 1:
-                while at <= last and events[at] == 1 and sets[at] == held:
+            held = NO_SET
+            if hit:
+                held = sets[at] if many else only_set
+            if many and hit:
+                at += 1
+                while at < last and sets[at] == held:
+                    if not (matches[at >> 3] >> np.uint8(at & 7)) & np.uint8(1):
+                        break
                     at += 1
             else:
-                pattern = np.uint64(event) * _ONES
-                while at + 8 <= last + 1:
-                    unlike = word_at(events, at) ^ pattern  # type: ignore[call-arg]
-                    if unlike:
-                        at += np.int64(trailing_zeros(unlike)) >> 3
+                flip = hit - np.uint64(1)  # all bits where it does not match
+                while True:
+                    like = here & (found ^ flip)
+                    same = np.int64(trailing_zeros(~like | _BEHIND))
+                    at += same
+                    if same < _STEP or at >= last:
                         break
-                    at += 8
-                while at <= last and events[at] == event:
-                    at += 1
-            if event != 0:
-                if write:
-                    read_[count] = read
-                    start_[count] = start - begin
-                    end_[count] = at - 1 - begin + k
+                    byte = _byte(at, starts.size)
+                    shift = np.uint64(at - 8 * byte)
+                    here = word_at(starts, byte) >> shift
+                    found = word_at(matches, byte) >> shift
+                at = min(at, last)
+            event = 1 if hit else 2
+            if wanted and event != wanted:
+                continue
+            if write:
+                read_[count] = read
+                start_[count] = start - begin
+                end_[count] = at - 1 - begin + k
+                windows_[count] = at - start
+                target_[count] = held
+                if event_.size:
                     event_[count] = event
-                    target_[count] = held
-                count += 1
+            count += 1
     return count
 
 

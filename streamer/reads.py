@@ -23,6 +23,12 @@ class BadReadError(ValueError):
         self.byte = byte
         super().__init__(f"{shown_byte(byte)} is not a base")
 
+    @classmethod
+    def at(cls, offsets: NDArray[np.int64], error: InvalidBaseError) -> BadReadError:
+        """The same, where the error counts from the first of the joined reads."""
+        index = int(np.searchsorted(offsets, error.position, side="right")) - 1
+        return cls(index, error.position - int(offsets[index]), error.byte)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
@@ -40,6 +46,11 @@ class ReadBatch:
         return len(self.names)
 
     @property
+    def symbols(self) -> int:
+        """How many bases and gap letters all reads have."""
+        return int(self.offsets[-1])
+
+    @property
     def lengths(self) -> NDArray[np.int64]:
         """int64[reads]: the length of each read."""
         return np.diff(self.offsets)
@@ -50,17 +61,12 @@ class ReadBatch:
         names: Sequence[str],
         offsets: NDArray[np.int64],
         letters: bytes | memoryview | NDArray[np.uint8],
-        room: NDArray[np.uint8] | None = None,
     ) -> ReadBatch:
-        """Encode the joined letters of the reads; BadReadError names the first bad read.
-
-        room: memory (uint8) for the codes, used if they fit.
-        """
+        """Encode the joined letters of the reads; BadReadError names the first bad read."""
         try:
-            bases = encode(letters, room)
+            bases = encode(letters)
         except InvalidBaseError as error:
-            index = int(np.searchsorted(offsets, error.position, side="right")) - 1
-            raise BadReadError(index, error.position - int(offsets[index]), error.byte) from None
+            raise BadReadError.at(offsets, error) from None
         return cls(names, offsets, bases)
 
     @classmethod
@@ -69,6 +75,22 @@ class ReadBatch:
         return cls.from_letters(
             names, offsets_of(sequences), "".join(sequences).encode("latin-1", "replace")
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Records, of which the first may have begun before and the last may go on behind.
+
+    first: the number of the first record, from 0. start: its symbols before this piece. again: how
+    many of this piece's first symbols the piece before had too. continues: the last record goes on
+    in the next piece.
+    """
+
+    reads: ReadBatch
+    first: int = 0
+    start: int = 0
+    again: int = 0
+    continues: bool = False
 
 
 def joined_batches(

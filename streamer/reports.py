@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,14 +61,30 @@ def intervals(result: BatchResult) -> Columns:
     read int64 (index), start int64, end int64 (of the last window), event uint8, windows int64,
     target uint32 (target set).
     """
+    columns = _runs(result, 0, np.dtype(np.int64))
+    return {name: columns[name] for name in INTERVAL_COLUMNS}
+
+
+def intervals_of(result: BatchResult, event: int) -> Columns:
+    """As ``intervals``, those with this event (MATCH, MISMATCH) only and without its column.
+
+    read is uint32, as the feed sends it.
+    """
+    columns = _runs(result, event, np.dtype(np.uint32))
+    del columns["event"]
+    return columns
+
+
+def _runs(result: BatchResult, event: int, index: np.dtype[Any]) -> Columns:
     offsets = result.batch.offsets
     sets = _NO_SETS if result.sets is None else result.sets
-    arguments = (result.events, offsets, result.k, sets, result.only_set)
+    arguments = (*result.found.bytes_of_bits, offsets, result.k, sets, result.only_set, event)
+    types = {"read": index} | _INTERVAL_TYPES
     parts, threads = _split(offsets)
-    nothing = [np.zeros(0, t) for t in _INTERVAL_TYPES]
+    nothing = [np.zeros(0, t) for t in types.values()]
     counts = run_all([partial(event_runs.runs, *arguments, *p, *nothing) for p in parts], threads)
-    ends = np.cumsum([0, *counts])
-    columns = [np.empty(ends[-1], t) for t in _INTERVAL_TYPES]
+    ends = np.cumsum([0, *counts]).tolist()
+    columns = [np.empty(ends[-1], t) for t in types.values()]
     rows = [slice(a, b) for a, b in pairwise(ends)]
     run_all(
         [
@@ -77,15 +94,7 @@ def intervals(result: BatchResult) -> Columns:
         ],
         threads,
     )
-    read, start, end, event, target = columns
-    return {
-        "read": read,
-        "start": start,
-        "end": end,
-        "event": event,
-        "windows": end - start - (result.k - 1),
-        "target": target,
-    }
+    return dict(zip(types, columns, strict=True))
 
 
 def reads(result: BatchResult, targets: TargetSets) -> Columns:
@@ -97,12 +106,13 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
     """
     count = len(result.batch)
     offsets = result.batch.offsets
-    matches = np.zeros(count, dtype=np.int64)
-    mismatches = np.zeros(count, dtype=np.int64)
+    windows = np.empty(count, dtype=np.int64)
+    matches = np.empty(count, dtype=np.int64)
+    bits = result.found.bytes_of_bits
     parts, threads = _split(offsets)
     run_all(
         [
-            partial(event_runs.count_events, result.events, offsets, *part, matches, mismatches)
+            partial(event_runs.count_events, *bits, offsets, *part, windows, matches)
             for part in parts
         ],
         threads,
@@ -114,14 +124,13 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
     elif result.only_set != NO_SET and targets.names:
         best[matches > 0] = targets.members[targets.starts[result.only_set]]
     lengths = result.batch.lengths
-    counted = matches + mismatches
     return {
         "read": np.arange(count),
         "length": lengths,
-        "windows": counted,
+        "windows": windows,
         "matches": matches,
-        "mismatches": mismatches,
-        "skipped": np.maximum(lengths - result.k + 1, 0) - counted,
+        "mismatches": windows - matches,
+        "skipped": np.maximum(lengths - result.k + 1, 0) - windows,
         "best_target": best,
     }
 
@@ -158,7 +167,14 @@ def ltb(result: ApproximateResult) -> Columns:
     }
 
 
-_INTERVAL_TYPES = (np.int64, np.int64, np.int64, np.uint8, np.uint32)
+# as the kernel takes them, behind the index of the read
+_INTERVAL_TYPES: dict[str, np.dtype[Any]] = {
+    "start": np.dtype(np.int64),
+    "end": np.dtype(np.int64),
+    "windows": np.dtype(np.int64),
+    "event": np.dtype(np.uint8),
+    "target": np.dtype(np.uint32),
+}
 
 
 # symbols that are worth a thread

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import StreamerError
+from streamer.packed_names import PackedNames
 from streamer.reads import BadReadError, ReadBatch, offsets_of, unprintable
 from trie.codes import decode
 
@@ -173,12 +174,15 @@ def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:
     return [msgpack.packb(names), raw(offsets_of(sequences)), b"".join(sequences)]
 
 
+Make = Callable[[Sequence[str], NDArray[np.int64], Buffer], ReadBatch]
+
+
 def decode_batch(
-    header: Header, frames: Sequence[Buffer], room: NDArray[np.uint8] | None = None
+    header: Header, frames: Sequence[Buffer], make: Make = ReadBatch.from_letters
 ) -> tuple[ReadBatch, bytes]:
     """The reads of a batch message, and its names as a msgpack array. WireError for any fault.
 
-    room: memory (uint8) for the base codes, used if they fit.
+    make: the batch of names, offsets and joined letters; BadReadError if one of them is no base.
     """
     given = integer(header, "checksum")
     if given != (found := checksum(frames)):
@@ -192,12 +196,8 @@ def decode_batch(
         case form:
             problem = f"form {repr(form)[:40]}, must be 'columns' or 'list'"
             raise WireError(Reason.MALFORMED, problem)
-    index = unprintable(names)
-    if index is not None:
-        problem = f"read {index + 1}: its name holds control characters"
-        raise WireError(Reason.MALFORMED, problem, index=index)
     try:
-        batch = ReadBatch.from_letters(names, offsets, letters, room)
+        batch = make(names, offsets, letters)
     except BadReadError as error:
         name = names[error.index]
         problem = f"read {error.index + 1} ({name}), position {error.position + 1}: {error}"
@@ -207,20 +207,31 @@ def decode_batch(
     return batch, packed
 
 
-_Reads = tuple[list[str], NDArray[np.int64], Buffer, bytes]
+_Reads = tuple[Sequence[str], NDArray[np.int64], Buffer, bytes]
+
+
+def _checked(names: Sequence[str]) -> None:
+    index = unprintable(names)
+    if index is not None:
+        problem = f"read {index + 1}: its name holds control characters"
+        raise WireError(Reason.MALFORMED, problem, index=index)
 
 
 def _columns(frames: Sequence[Buffer]) -> _Reads:
     if len(frames) != 3:
         problem = f"{len(frames)} frames after the header, form 'columns' has 3"
         raise WireError(Reason.MALFORMED, problem)
-    names = _unpack(frames[0], "the frame of names")
-    if not isinstance(names, list) or not set(map(type, names)) <= {str}:
-        raise WireError(Reason.MALFORMED, "the frame of names must be an array of strings")
+    names: Sequence[str] | None = PackedNames.of(frames[0])
+    if names is None:  # not as simple as names mostly are
+        names = _unpack(frames[0], "the frame of names")
+        if not isinstance(names, list) or not set(map(type, names)) <= {str}:
+            raise WireError(Reason.MALFORMED, "the frame of names must be an array of strings")
+        _checked(names)
     if len(frames[1]) != 8 * (len(names) + 1):
         problem = f"{len(names)} names need {len(names) + 1} offsets of 8 bytes, not "
         raise WireError(Reason.MALFORMED, problem + f"{len(frames[1])} bytes")
-    offsets = np.frombuffer(frames[1], dtype="<i8").astype(np.int64, copy=False)
+    # a copy: frames need not be aligned
+    offsets = np.frombuffer(frames[1], dtype="<i8").astype(np.int64)
     letters = frames[2]
     # differences may wrap around where offsets lie wildly, comparisons do not
     rising = bool((offsets[1:] >= offsets[:-1]).all())
@@ -249,6 +260,7 @@ def _list(frames: Sequence[Buffer]) -> _Reads:
                 problem = f"read {index + 1} must be [name, sequence]"
                 raise WireError(Reason.MALFORMED, problem, index=index)
         names.append(name)
+    _checked(names)
     return names, offsets_of(sequences), b"".join(sequences), msgpack.packb(names)
 
 

@@ -59,23 +59,29 @@ def _translate(letters, table, codes):  # type: ignore[no-untyped-def]
     return seen
 
 
-@njit(cache=True, nogil=True)
-def _encode_words(letters, words):  # type: ignore[no-untyped-def]
-    """The codes of eight letters a word, if all are bases; what is not shows in the result.
+@njit(cache=True, nogil=True, inline="always")
+def eight_codes(word):  # type: ignore[no-untyped-def]
+    """The codes of eight letters, a byte each, and what shows that not all of them are bases.
 
     In either case A, C, T, G are x00, x01, x10, x11 in bits 2-1, which exclusive-ored with their
     upper half are the codes. Without these bits A, C, G are 0x41, T and U are 0x50 and 0x51.
     """
+    word &= np.uint64(0xDFDFDFDFDFDFDFDF)
+    pair = (word >> np.uint64(1)) & np.uint64(0x0303030303030303)
+    high = (pair >> np.uint64(1)) & np.uint64(0x0101010101010101)
+    thymine = high & ~pair
+    rest = (word & np.uint64(0xF9F9F9F9F9F9F9F9)) ^ np.uint64(0x4141414141414141)
+    return pair ^ high, (rest ^ thymine ^ (thymine << np.uint64(4))) & ~thymine
+
+
+@njit(cache=True, nogil=True)
+def _encode_words(letters, words):  # type: ignore[no-untyped-def]
+    """The codes of eight letters a word, if all are bases; what is not shows in the result."""
     other = np.uint64(0)
     for i in range(words.size):
         word: np.uint64 = word_at(letters, 8 * i)  # type: ignore[call-arg]
-        word &= np.uint64(0xDFDFDFDFDFDFDFDF)
-        pair = (word >> np.uint64(1)) & np.uint64(0x0303030303030303)
-        high = (pair >> np.uint64(1)) & np.uint64(0x0101010101010101)
-        words[i] = pair ^ high
-        thymine = high & ~pair
-        rest = (word & np.uint64(0xF9F9F9F9F9F9F9F9)) ^ np.uint64(0x4141414141414141)
-        other |= (rest ^ thymine ^ (thymine << np.uint64(4))) & ~thymine
+        words[i], strange = eight_codes(word)
+        other |= strange
     return other
 
 

@@ -17,7 +17,7 @@ from gpu.engine.slot import Slot
 from gpu.engine.timeline import Timeline
 from gpu.kernels.kmer_set import STREAM
 from gpu.match import Strands, launch
-from gpu.packing import PackedChunk
+from gpu.packing import PackedChunk, PackedParts
 from trie.tree_bitmap import TreeBitmap
 
 Snapshot = Callable[[], tuple[TreeBitmap, int]]
@@ -27,16 +27,16 @@ Snapshot = Callable[[], tuple[TreeBitmap, int]]
 class Piece:
     """A chunk to be matched.
 
-    bases: uint8[n], offsets: int64[reads + 1], as gpu.packing.pack_chunk takes them; or a chunk
-    that is packed already, without offsets; ``pinned``: its arrays are pinned, stay as they are and
-    are sent from where they are. position: in the stream of the first symbol. grow: mismatched
-    k-mers are added. snapshot: gives the Tree Bitmap to match with and its version, asked when the
-    chunk is queued; None: the set of k-mers alone answers. method: the kernel. words, sets: event
-    words, target sets too. settled: every earlier chunk is to be finished before. tag: the
-    caller's.
+    bases: uint8[n], offsets: int64[reads + 1], as gpu.packing.pack_chunk takes them; or a chunk, or
+    parts of one, that is packed already, without offsets; ``pinned``: the arrays of a chunk are
+    pinned, stay as they are and are sent from where they are. position: in the stream of the first
+    symbol. grow: mismatched k-mers are added. snapshot: gives the Tree Bitmap to match with and its
+    version, asked when the chunk is queued; None: the set of k-mers alone answers. method: the
+    kernel. words, sets: event words, target sets too. settled: every earlier chunk is to be
+    finished before. tag: the caller's.
     """
 
-    bases: NDArray[np.uint8] | PackedChunk
+    bases: NDArray[np.uint8] | PackedChunk | PackedParts
     offsets: NDArray[np.int64] | None = None
     position: int = 0
     grow: bool = False
@@ -51,8 +51,8 @@ class Piece:
     @property
     def symbols(self) -> int:
         """How long it is."""
-        packed = isinstance(self.bases, PackedChunk)
-        return self.bases.symbols if packed else self.bases.size  # type: ignore[union-attr]
+        bases = self.bases
+        return bases.size if isinstance(bases, np.ndarray) else bases.symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,8 @@ class Flight:
                 if isinstance(piece.bases, PackedChunk):
                     if not piece.pinned:
                         slot.take(piece.bases, self.threads)
+                elif isinstance(piece.bases, PackedParts):
+                    slot.lay(piece.bases)
                 elif piece.offsets is not None:
                     slot.pack(piece.bases, piece.offsets, self.threads)
             with self.bar("HtoD"):

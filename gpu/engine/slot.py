@@ -23,9 +23,9 @@ from gpu.engine.expand import copy_into
 from gpu.engine.library import Lists
 from gpu.intrinsics import cuda
 from gpu.match import ChunkBuffers
-from gpu.packing import PackedChunk, pack_chunk, packed_sizes
+from gpu.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
 
-_REMEMBERED = 16
+_REMEMBERED = 64
 _PER_THREAD = 1 << 21
 
 
@@ -97,10 +97,9 @@ class Slot:
             if len(self._views) == _REMEMBERED:
                 self._views.clear()
             bases, starts = packed_sizes(symbols)
-            held = self.buffers
             found = self._views[symbols] = Views(
                 starts,
-                (held.bases[:bases], held.starts[:starts], held.matches[:starts]),
+                self.buffers.views(symbols),
                 (self._bases[:bases], self._starts[:starts], self._matches[:starts]),
             )
         return found
@@ -117,6 +116,16 @@ class Slot:
         """Copy a packed chunk into pinned memory."""
         copy_into(self._bases, chunk.bases, threads)
         copy_into(self._starts, chunk.starts, threads)
+
+    def lay(self, chunks: PackedParts) -> None:
+        """Copy packed chunks into pinned memory, one behind the other."""
+        at = 0
+        for part in chunks.parts:
+            words = -(-part.symbols // 32)
+            self._bases[2 * at : 2 * (at + words)] = part.bases[: 2 * words]
+            self._starts[at : at + words] = part.starts
+            at += words
+        self._starts[at : packed_sizes(chunks.symbols)[1]] = 0
 
     def upload(self, symbols: int, source: PackedChunk | None = None) -> None:
         """Queue the copies of the packed chunk to the card, from ``source`` if given (pinned)."""

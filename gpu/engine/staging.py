@@ -51,7 +51,7 @@ class Staging:
                 yield self._ready(*ahead.popleft())
 
     def _pack(self, piece: Piece, buffer: Buffer) -> PackedChunk:
-        assert not isinstance(piece.bases, PackedChunk)
+        assert isinstance(piece.bases, np.ndarray)
         assert piece.offsets is not None
         return pack_chunk(
             piece.bases, piece.offsets, self._k, out_bases=buffer[0], out_starts=buffer[1]

@@ -141,7 +141,7 @@ class Feed(InboxWorker):
                 "batch": result.number,
                 "base": result.base,
                 "reads": len(result.batch),
-                "bases": int(result.batch.bases.size),
+                "bases": result.batch.symbols,
                 "producer": accepted.producer.name,
                 "producer_epoch": accepted.epoch,
                 "producer_seq": accepted.sequence,

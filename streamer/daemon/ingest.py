@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import structlog
 import zmq
-from numpy.typing import NDArray
 
 from streamer.daemon.board import DRAINING, Board
 from streamer.daemon.mailbox import Mailbox
@@ -21,6 +18,7 @@ from streamer.wire import (
     MAX_HEADER_BYTES,
     PROTOCOL,
     Header,
+    Make,
     Reason,
     WireError,
     decode_batch,
@@ -33,9 +31,6 @@ from streamer.wire import (
 
 # messages taken before acknowledgements go out and the inbox is looked at
 _BURST = 64
-# base codes of at least so many bases, of so many batches, are kept in memory to be written over
-_ROOM_FROM = 1 << 17
-_ROOMS = 64
 # a message of the protocol has at most 5 frames; of others no more than this is looked at
 _MAX_FRAMES = 8
 
@@ -62,6 +57,7 @@ class Accepted:
 class Ingest(InboxWorker):
     """Accepts batches and hands them to ``forward`` in the order of acceptance.
 
+    ``make`` is as in ``wire.decode_batch``; the letters that it is given stay as they are.
     ``inbox`` gets every accepted batch back once its results are out. ``drained`` is set once
     the daemon drains and nothing is left.
     """
@@ -72,18 +68,18 @@ class Ingest(InboxWorker):
         context: zmq.Context[zmq.Socket[bytes]],
         ended: Callable[[], None],
         forward: Callable[[Accepted], None],
+        make: Make = ReadBatch.from_letters,
     ) -> None:
         super().__init__("ingest", board.config.ingest.endpoint, context, ended)
         self.inbox: Mailbox[Accepted] = Mailbox()
         self.opened = False
         self._board = board
         self._forward = forward
+        self._make = make
         self._settings = board.config.ingest
         self._producers = Producers(self._settings.memory_bytes, self._settings.max_batch_bytes)
         self._number = 0
         self._unacknowledged: dict[str, Producer] = {}
-        # memory of batches whose results are out
-        self._rooms: deque[NDArray[np.uint8]] = deque(maxlen=_ROOMS)
         self.drained = False
 
     def work(self) -> None:
@@ -116,19 +112,12 @@ class Ingest(InboxWorker):
     def _take_back(self) -> None:
         for item in self.inbox.take():
             self._producers.finish(item.producer, item.epoch, item.size)
-            self._keep(item.batch.bases)
             self._unacknowledged[item.producer.name] = item.producer
         self._producers.open = self.opened and self._board.state != DRAINING
         self._producers.forget_idle()
         if self._producers.open:
             for producer in self._producers.to_be_told():
                 self._unacknowledged[producer.name] = producer
-
-    def _keep(self, bases: NDArray[np.uint8]) -> None:
-        """Use the memory of a batch again that nobody will look at."""
-        room = bases if bases.base is None else bases.base
-        if isinstance(room, np.ndarray) and room.dtype == np.uint8 and room.size >= _ROOM_FROM:
-            self._rooms.append(room)
 
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
         for _ in range(_BURST):
@@ -188,9 +177,7 @@ class Ingest(InboxWorker):
             problem = f"a batch of {size} bytes, at most {self._settings.max_batch_bytes} are taken"
             raise WireError(Reason.TOO_LARGE, problem)
         self._producers.check_room(producer, size)
-        # memory that is fresh costs as much as all the rest
-        room = self._rooms.pop() if self._rooms else None
-        batch, names = decode_batch(header, frames, room)
+        batch, names = decode_batch(header, frames, self._make)
         self._producers.accept(producer, size)
         item = Accepted(
             self._number, producer, producer.epoch, sequence, size, batch, names, time.monotonic()

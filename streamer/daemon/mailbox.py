@@ -26,6 +26,8 @@ class Mailbox(Generic[T]):
         # reentrant: a signal handler may wake while its own thread closes
         self._lock = threading.RLock()
         self._closed = False
+        # the reader has been woken and has not begun to take yet
+        self._woken = False
 
     def fileno(self) -> int:
         """Readable while there is something to take."""
@@ -38,9 +40,12 @@ class Mailbox(Generic[T]):
 
     def wake(self) -> None:
         """Make the reader look up, without an item."""
+        if self._woken:
+            return  # it takes what is there now, too
         with self._lock:
             if self._closed:
                 return
+            self._woken = True
             # a full pipe is readable already
             with contextlib.suppress(BlockingIOError):
                 os.write(self._writer, b"\0")
@@ -57,6 +62,7 @@ class Mailbox(Generic[T]):
         with contextlib.suppress(BlockingIOError):
             while len(os.read(self._reader, 4096)) == 4096:
                 pass
+        self._woken = False
         taken: list[T] = []
         while self._items:
             taken.append(self._items.popleft())

@@ -30,14 +30,13 @@ class Publication:
         self._stored = matched.stored
         self._near = matched.result.near
         self.summary = reports.reads(self._result, self._targets)
-        self._intervals: Columns | None = None
         sums = {
             name: int(self.summary[name].sum()) for name in ("windows", "matches", "mismatches")
         }
         self.counts = sums | {
             "batches": 1,
             "reads": len(self._result.batch),
-            "bases": int(self._result.batch.bases.size),
+            "bases": self._result.batch.symbols,
             "skipped": int(self.summary["skipped"].sum()),
             "reads_on_target": int((self.summary["best_target"] >= 0).sum()),
             "new_kmers": int(self._result.new_kmers.size),
@@ -67,19 +66,10 @@ class Publication:
         return makers[topic]()
 
     def _events(self, event: int) -> Content:
-        if self._intervals is None:
-            self._intervals = reports.intervals(self._result)
-        chosen = self._intervals["event"] == event
-        picked = {name: values[chosen] for name, values in self._intervals.items()}
-        columns: Columns = {
-            "read": picked["read"].astype(np.uint32),
-            "start": picked["start"],
-            "end": picked["end"],
-            "windows": picked["windows"],
-        }
+        columns = reports.intervals_of(self._result, event)
         if event == MISMATCH:
+            del columns["target"]
             return {}, columns
-        columns["target"] = picked["target"].astype(np.uint32)
         return {"targets": _named(columns["target"], NO_SET, self._targets.label)}, columns
 
     def _nearest(self) -> Content:

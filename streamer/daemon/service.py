@@ -19,6 +19,7 @@ from streamer.daemon.engine import Engine, Matched
 from streamer.daemon.feed import Feed
 from streamer.daemon.ingest import Ingest
 from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.memory import keep_freed
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.endpoints import socket_path
 from streamer.errors import StreamerError
@@ -51,7 +52,13 @@ class Service:
             wants_words=lambda: self._feed.wants("word"),
             loaded=notify,
         )
-        self._ingest = Ingest(self.board, self._context, notify, self._engine.inbox.put)
+        self._ingest = Ingest(
+            self.board,
+            self._context,
+            notify,
+            forward=self._engine.inbox.put,
+            make=self._engine.make_batch,
+        )
         self._control = Control(self.board, self._context, notify, self.drain)
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
         self._workers: list[Worker] = [*self._sockets, self._engine]
@@ -62,6 +69,7 @@ class Service:
 
         StreamerError if a socket cannot be bound; nothing is left behind then.
         """
+        keep_freed()
         for worker in self._sockets:
             worker.start()
             if not worker.ready.wait(_BIND_SECONDS):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.matching.chunks import slice_reads
-from streamer.matching.engine import BatchArrays, Span, SpanFound
+from streamer.matching.engine import BatchArrays, PackedPath, Span, SpanFound
 from streamer.matching.result import MATCH, MISMATCH
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
@@ -25,6 +25,7 @@ class CpuEngine:
         self, dictionary: Dictionary, *, grows: bool, walks: bool, with_sets: bool, threads: int
     ) -> None:
         self.walks = walks
+        self.packed: PackedPath | None = None
         self._k = dictionary.k
         self._canonical = dictionary.strands != "forward"
         # with strands "both" the trie holds both orientations and is walked as the read runs

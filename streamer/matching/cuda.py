@@ -14,7 +14,8 @@ from gpu.engine.pipeline import MAX_CHUNK
 from gpu.engine.staging import Staging
 from gpu.match import TooManyWordNodesError
 from streamer.matching.chunks import slice_reads
-from streamer.matching.engine import LONG_SPAN, BatchArrays, Span, SpanFound
+from streamer.matching.cuda_packed import PackedMatching
+from streamer.matching.engine import LONG_SPAN, BatchArrays, PackedPath, Span, SpanFound
 from streamer.matching.result import MATCH, MISMATCH
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
@@ -75,6 +76,9 @@ class CudaEngine:
         self._has_set = in_set or with_sets
         if self._has_set:
             self._engine.load(dictionary.codes, dictionary.sets, growing=in_set)
+        self.packed: PackedPath | None = None
+        if not self._has_set:
+            self.packed = PackedMatching(self._engine, self._chunk, self._method)
 
     def __len__(self) -> int:
         return self._engine.kmers.known if self._has_set else self._size

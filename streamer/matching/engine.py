@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.matching.events import Events
+from streamer.matching.packed import Letters, PackedReads
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
 
@@ -51,11 +53,34 @@ class SpanFound:
     ordered: NDArray[np.uint64] | None = None
 
 
+class PackedPath(Protocol):
+    """Batches packed as they come, against a dictionary that stays as it is."""
+
+    def pack(
+        self, names: Sequence[str], offsets: NDArray[np.int64], letters: Letters
+    ) -> PackedReads:
+        """A batch from its joined letters; from any thread. BadReadError names the first bad read.
+
+        The letters must stay as they are.
+        """
+
+    def fits(self, batch: PackedReads) -> bool:
+        """Whether ``match`` can take the batch."""
+
+    def match(
+        self, batches: Sequence[PackedReads], snapshot: Callable[[], VersionedSnapshot]
+    ) -> Iterator[Events]:
+        """What happened in each of the batches."""
+
+
 class MatchEngine(Protocol):
     """Answers whether windows match, and keeps the k-mers that it learns."""
 
     walks: bool
     """Whether events come from the snapshot."""
+
+    packed: PackedPath | None
+    """A shorter way for batches of which only matches are asked, where there is one."""
 
     def __len__(self) -> int:
         """The k-mers known."""

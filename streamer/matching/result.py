@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.matching.approximate.result import ApproximateResult
+from streamer.matching.events import MATCH, MISMATCH, NONE, Events
 from streamer.reads import ReadBatch
 from trie.words import pack_events
 
-NONE, MATCH, MISMATCH = 0, 1, 2
+__all__ = ["MATCH", "MISMATCH", "NONE", "BatchResult", "ChunkWords", "Depths", "Events"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class BatchResult:
     """The events of one batch.
 
     number: order of acceptance, from 0. base: position of the batch's first symbol in the stream.
-    events: uint8[symbols], at each window start MATCH or MISMATCH, elsewhere NONE.
+    found: at each window start MATCH or MISMATCH, elsewhere NONE; ``events`` has them as bytes.
     sets: uint32[symbols], the target set of each matching window; None if all have ``only_set``.
     new_kmers: uint64, k-mers added to the dictionary in stream order (canonical codes unless the
     strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds.
@@ -61,7 +62,7 @@ class BatchResult:
     base: int
     batch: ReadBatch
     k: int
-    events: NDArray[np.uint8]
+    found: Events
     sets: NDArray[np.uint32] | None
     only_set: np.uint32
     new_kmers: NDArray[np.uint64]
@@ -71,6 +72,11 @@ class BatchResult:
     version: int
     depths: Depths | None
     near: ApproximateResult | None = None
+
+    @property
+    def events(self) -> NDArray[np.uint8]:
+        """uint8[symbols]: MATCH or MISMATCH at each window start, NONE elsewhere."""
+        return self.found.codes
 
     def split(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
         """The results of batches that were matched together and brought nothing new."""
@@ -86,7 +92,7 @@ class BatchResult:
                     number=self.number + at,
                     base=self.base + start,
                     batch=batch,
-                    events=self.events[part],
+                    found=Events(batch.bases.size, codes=self.events[part]),
                     sets=None if self.sets is None else self.sets[part],
                 )
             )

@@ -135,6 +135,39 @@ def check(
     return results
 
 
+@pytest.mark.parametrize("strands", ["canonical", "forward"])
+@pytest.mark.parametrize("lengths", [[40, 0, 70, 4, 33, 8], [32, 64], [200, 12]])
+def test_batches_that_are_packed_as_they_come(strands, lengths, monkeypatch):
+    from gpu import packing
+    from streamer.matching import cuda_packed
+
+    for module in (packing, cuda_packed):
+        monkeypatch.setattr(module, "PARTS_STEP", 64)
+    k, records = 5, make_reads(5, 60, 8)
+    reads = [make_reads(k, length, 20 + length, gaps=length // 16) for length in lengths]
+    want = [
+        oracle.match(part, k, strands=strands, mode="frozen", records=records) for part in reads
+    ]
+    # one target, all of whose k-mers are known from the start
+    records = [("t", "N".join(sequence for _, sequence in records))]
+    known = Dictionary.from_batches([batch_of(records)], k, strands)
+    matcher = Matcher(known, mode="frozen", chunk=160, threads=2, device="cuda", cards=[0])
+    with closing(matcher):
+        batches = []
+        for part in reads:
+            plain = batch_of(part)
+            letters = "".join(sequence for _, sequence in part).encode()
+            batches.append(matcher.make_batch(plain.names, plain.offsets, letters))
+            np.testing.assert_array_equal(batches[-1].bases, plain.bases)
+        # the longest goes another way, and what comes behind it is counted on
+        found = matcher.match_all(batches) + matcher.match_all(batches[:1])
+    for result, rows in zip(found, [*want, want[0]], strict=True):
+        have = [(row[0], row[1], row[2]) for row in rows_of([result], known.targets)]
+        assert have == [(row[0], row[1], row[2]) for row in rows]
+    assert [result.number for result in found] == list(range(len(lengths) + 1))
+    assert [result.base for result in found] == np.cumsum([0, *lengths]).tolist()
+
+
 def check_depths(results, reads, k, strands, mode, held):
     """Event words name the same events; frozen depths are those of the definition."""
     prefixes = oracle.prefixes_of(held, strands)

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu.packing import ChunkTooLargeError, pack_chunk, packed_sizes, unpack_events
+from gpu.packing import (
+    ChunkTooLargeError,
+    pack_chunk,
+    pack_letters,
+    packed_sizes,
+    unpack_events,
+)
+from trie.codes import InvalidBaseError, encode
 
 
 def plain(bases, offsets, k):
@@ -43,6 +50,33 @@ def test_any_chunk(data):
             bases[rng.integers(0, size)] = 4
     cuts = data.draw(st.lists(st.integers(0, size), max_size=4))
     check(bases, np.array([0, *sorted(cuts), size], dtype=np.int64), k)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_letters_are_packed_as_their_codes_are(data):
+    k = data.draw(st.integers(1, 31))
+    # some blocks have bases only, others not
+    size = data.draw(st.integers(0, 200) | st.integers(4_000, 9_000))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**16)))
+    letters = rng.choice(np.frombuffer(b"ACGTUacgtu", np.uint8), size)
+    for _ in range(data.draw(st.integers(0, 3))):
+        if size:
+            letters[rng.integers(0, size)] = ord(data.draw(st.sampled_from("NnRyB")))
+    cuts = data.draw(st.lists(st.integers(0, size), max_size=4))
+    offsets = np.array([0, *sorted(cuts), size], dtype=np.int64)
+    have, want = (
+        pack_letters(letters.tobytes(), offsets, k),
+        pack_chunk(encode(letters), offsets, k),
+    )
+    np.testing.assert_array_equal(have.bases, want.bases)
+    np.testing.assert_array_equal(have.starts, want.starts)
+    if size:
+        bad = int(rng.integers(0, size))
+        letters[bad] = data.draw(st.sampled_from([0, 10, 0x40, 0x5A, 0x5F, 0xC1, 0xFF]))
+        with pytest.raises(InvalidBaseError) as error:
+            pack_letters(letters.tobytes(), offsets, k)
+        assert (error.value.position, error.value.byte) == (bad, letters[bad])
 
 
 @pytest.mark.parametrize("k", [1, 2, 31])

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer import event_runs
+from streamer.matching.events import Events
 
 NO_SET = 0xFFFFFFFF
 
@@ -55,31 +56,46 @@ def plain_runs(k, events, sets, offsets):
     return [tuple(map(int, row)) for row in rows]
 
 
-TYPES = (np.int64, np.int64, np.int64, np.uint8, np.uint32)
+TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8, np.uint32)
 
 
 @settings(max_examples=200, deadline=None)
-@given(matched(), st.booleans())
-def test_runs_and_counts(case, many):
+@given(matched(), st.booleans(), st.integers(0, 2))
+def test_runs_and_counts(case, many, wanted):
     k, events, sets, offsets = case
     if not many:  # one set for all that match
         sets = np.where(events == 1, np.uint32(5), np.uint32(NO_SET))
     reads = offsets.size - 1
     given_sets = sets if many else np.zeros(0, np.uint32)
-    arguments = (events, offsets, k, given_sets, np.uint32(5), 0, reads)
+    bits = Events(events.size, codes=events).bytes_of_bits
+    arguments = (*bits, offsets, k, given_sets, np.uint32(5), wanted, 0, reads)
     count = event_runs.runs(*arguments, *(np.zeros(0, t) for t in TYPES))
-    want = plain_runs(k, events, sets, offsets)
+    want = [row for row in plain_runs(k, events, sets, offsets) if not wanted or row[3] == wanted]
     if many and not sets.size:
         return
     assert count == len(want)
     columns = [np.zeros(count + 1, t) for t in TYPES]
     event_runs.runs(*arguments, *columns)
-    assert [tuple(map(int, row)) for row in zip(*columns, strict=True)][:count] == want
-    hits, misses = np.zeros(reads, np.int64), np.zeros(reads, np.int64)
-    event_runs.count_events(events, offsets, 0, reads, hits, misses)
-    for read in range(reads):
-        part = events[offsets[read] : offsets[read + 1]]
-        assert (hits[read], misses[read]) == ((part == 1).sum(), (part == 2).sum())
+    read, start, end, event, target = want.T if (want := np.array(want)).size else [[]] * 5
+    found = [column[:count].tolist() for column in columns]
+    assert found == [*map(list, (read, start, end, np.subtract(end, start) - k + 1, event, target))]
+    windows, hits = np.zeros(reads, np.int64), np.zeros(reads, np.int64)
+    event_runs.count_events(*bits, offsets, 0, reads, windows, hits)
+    for at in range(reads):
+        part = events[offsets[at] : offsets[at + 1]]
+        assert (hits[at], windows[at]) == ((part == 1).sum(), (part != 0).sum())
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 2), max_size=200))
+def test_events_as_bits_and_as_bytes(codes):
+    given_codes = np.array(codes, np.uint8)
+    starts, matches = Events(given_codes.size, codes=given_codes).bits
+    for bits, want in ((starts, given_codes != 0), (matches, given_codes == 1)):
+        flags = np.unpackbits(bits.view(np.uint8), bitorder="little")
+        assert flags.tolist() == [*want.tolist(), *[0] * (flags.size - given_codes.size)]
+    back = Events(given_codes.size, bits=(starts, matches))
+    assert back.codes.tolist() == codes
 
 
 @settings(max_examples=200, deadline=None)

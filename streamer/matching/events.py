@@ -1,0 +1,97 @@
+"""The events of a batch: two bits a symbol as a card gives them, or a byte; each from the other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from trie.intrinsics import word_at
+
+NONE, MATCH, MISMATCH = 0, 1, 2
+
+Bits = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+"""starts, matches: uint32, bit s % 32 of word s / 32 for symbol s."""
+
+
+# kernels load eight bytes
+_LEAST_WORDS = 2
+
+
+class Events:
+    """What happened at each symbol of a batch: a window that starts there matches, or does not.
+
+    ``bits``: where windows start, and which of them match. ``codes``: uint8[symbols], MATCH,
+    MISMATCH or NONE. What was not given is made when it is first asked for.
+    """
+
+    __slots__ = ("_bits", "_codes", "symbols")
+
+    def __init__(
+        self, symbols: int, *, codes: NDArray[np.uint8] | None = None, bits: Bits | None = None
+    ) -> None:
+        self.symbols = symbols
+        self._codes = codes
+        self._bits = bits
+
+    @property
+    def codes(self) -> NDArray[np.uint8]:
+        """A byte a symbol."""
+        if self._codes is None:
+            starts, matches = (
+                np.unpackbits(bits.view(np.uint8), count=self.symbols, bitorder="little")
+                for bits in self.bits
+            )
+            self._codes = np.asarray(starts * np.uint8(MISMATCH) - (starts & matches))
+        return self._codes
+
+    @property
+    def bytes_of_bits(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """The bits as bytes, symbol s in bit s % 8 of byte s / 8: eight at least."""
+        starts, matches = self.bits
+        if starts.size < _LEAST_WORDS:
+            starts, matches = (np.append(b, [0, 0]).astype(np.uint32) for b in (starts, matches))
+        return starts.view(np.uint8), matches.view(np.uint8)
+
+    @property
+    def bits(self) -> Bits:
+        """Two bits a symbol."""
+        if self._bits is None:
+            assert self._codes is not None
+            words = max(-(-self.symbols // 32), _LEAST_WORDS)
+            self._bits = np.empty(words, np.uint32), np.empty(words, np.uint32)
+            _to_bits(self._codes, *self._bits)
+        return self._bits
+
+
+@njit(cache=True, nogil=True)
+def _to_bits(codes, starts, matches):  # type: ignore[no-untyped-def]
+    ones = np.uint64(0x0101010101010101)
+    # times it, eight lowest bits of bytes become the highest byte, the first bit lowest
+    gather = np.uint64(0x0102040810204080)
+    for word in range(codes.size // 32):
+        begins = np.uint64(0)
+        hits = np.uint64(0)
+        for part in range(4):
+            eight: np.uint64 = word_at(codes, 32 * word + 8 * part)  # type: ignore[call-arg]
+            match = eight & ones
+            start = match | ((eight >> np.uint64(1)) & ones)
+            shift = np.uint64(8 * part)
+            begins |= ((start * gather) >> np.uint64(56)) << shift
+            hits |= ((match * gather) >> np.uint64(56)) << shift
+        starts[word] = np.uint32(begins)
+        matches[word] = np.uint32(hits)
+    rest = codes.size & 31
+    if codes.size < 64:
+        starts[codes.size >> 5 :] = 0
+        matches[codes.size >> 5 :] = 0
+    if rest:
+        first = codes.size - rest
+        begins = np.uint64(0)
+        hits = np.uint64(0)
+        for i in range(rest):
+            code = codes[first + i]
+            begins |= np.uint64(code != 0) << np.uint64(i)
+            hits |= np.uint64(code == 1) << np.uint64(i)
+        starts[first >> 5] = np.uint32(begins)
+        matches[first >> 5] = np.uint32(hits)
