@@ -1,11 +1,14 @@
 """The k-difference primer problem on a card: one text at a time, windows and starts in bulk.
 
-``Text`` does there what ``streamer.batch.primer.windows`` asks a backend for. ``longest_prefixes``
-are the paper's two CUDA solutions, a block a start, in batches as many as memory holds (section 4).
+``Text`` finds windows in a text and raises the reaches of their starts; what it found stays on the
+card. ``longest_prefixes`` are the paper's two CUDA solutions, a block a start, in batches as many
+as memory holds (section 4).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.intrinsics import cuda
-from gpu.kernels.primer import alternative, conventional, pack, reach, scan, seeds
+from gpu.kernels.primer import alternative, conventional, extend, pack, pieces, scan, seeds
 
 Columns = NDArray[np.int64]
 Codes = NDArray[np.uint8]
 
-TILE = 8 * scan.TILE_WORDS
+TILE = pack.TILE
 
 BLOCK_THREADS = 256
 """Threads a block of the paper's kernels: its best (Fig. 9)."""
@@ -29,33 +32,48 @@ PREFETCH_FACTOR = 3
 ROW_BYTES = 4 << 30
 """Memory for the rows of D between tiles, at most."""
 
-MOST_WORDS = 128
-"""Rows of 32 that a thread of ``reach`` follows at most."""
+MOST_WORDS = 32
+"""Rows of 32 that a thread of ``extend`` follows at most."""
 
 MOST_WINDOWS = 1 << 17
 """Windows a launch; the second dimension of a grid has 65,535 blocks at most."""
 
 MOST_HITS = 1 << 26
+"""Hits of a launch that are kept at most."""
 
-OVERLAP_SHARE = 6
+MOST_COLUMNS = 1 << 28
+"""Columns of a text that keys of ``seeds`` can name."""
+
+WARPS = 1 << 14
+"""Warps of a scan that keep a card busy."""
+
+OVERLAP_SHARE = 3
 """A lane's segment is at least so many times what it begins ahead."""
+
+SPARE_WORDS = 4
 
 
 @cache
 def _kernel(name: str, *shape: Any) -> Any:
-    if name in ("scan", "nearest"):
-        return cuda.jit(scan.kernel(shape[0], name == "nearest"))
-    if name == "reach":
-        return cuda.jit(reach.kernel(shape[0]))
-    if name in ("pack", "seeds"):
-        return cuda.jit(pack.pack if name == "pack" else seeds.seeds)
-    if name == "conventional":
-        return cuda.jit(conventional.kernel(*shape))
-    return cuda.jit(alternative.kernel(*shape))
+    made: dict[str, Any] = {
+        "scan": scan.kernel,
+        "extend": extend.kernel,
+        "conventional": conventional.kernel,
+        "alternative": alternative.kernel,
+    }
+    if name in made:
+        return cuda.jit(made[name](*shape))
+    plain: dict[str, Any] = {
+        "pack": pack.pack,
+        "windows_of": pieces.windows_of,
+        "variants": pieces.variants,
+        "seeds": seeds.seeds,
+    }
+    return cuda.jit(plain[name])
 
 
 def planes_of(codes: Codes) -> NDArray[np.uint32]:
-    """uint32[3, words]: the bits of alpha's codes and whether they are bases, for ``reach``."""
+    """uint32[3, words]: the bits of alpha's codes and whether they are bases, for ``extend``."""
     words = codes.size // 32 + 2 + MOST_WORDS
     bits = np.zeros((3, 32 * words), dtype=np.uint8)
     bits[0, : codes.size] = codes & 1
@@ -68,118 +86,200 @@ class Alpha:
     """Alpha on the card: codes uint8[m] of all records, ends int64[m] of each start's record."""
 
     def __init__(self, codes: Codes, ends: Columns) -> None:
-        self.ends = ends
-        self.on_card = cuda.to_device(codes), cuda.to_device(planes_of(codes)), cuda.to_device(ends)
+        self.codes = cuda.to_device(codes)
+        self.planes = cuda.to_device(planes_of(codes))
+        self.ends = cuda.to_device(ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Places on the card: keys (``extend``), how many, and the columns that a key stands for.
+
+    keys uint64[], or None: every block in every tile. ``found`` may be more than ``kept``, the keys
+    there are: then some were dropped. A key's columns are ``span`` from offset + step * tile on.
+    """
+
+    keys: Any
+    found: int
+    kept: int
+    step: int
+    span: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Pieces of windows by code (``pieces``) on the card: windows, begins, entries."""
+
+    rows: int
+    symbols: int
+    windows: Any
+    begins: Any
+    entries: Any
+    candidates: float
+    """Entries that a column of random text has."""
 
 
 class Text:
-    """A text (uint8, 4 a gap, 5 between records) on the card, as ``windows.Backend``."""
+    """Records (uint8, 4 a gap) on the card, with ``both`` their reverse complements behind them."""
 
-    extension_cost = 4.0
-    width = 2048
-    rest = 1 << 14
-    wave = 1 << 18
-    segments = 1 << 18
-    """Lanes that it takes to be busy."""
-
-    def __init__(self, alpha: Alpha, text: Codes, k: int) -> None:
-        self._codes, self._planes, self._ends = alpha.on_card
+    def __init__(self, alpha: Alpha, records: Sequence[Codes], k: int, *, both: bool) -> None:
+        self._alpha = alpha
         self._k = k
-        self._size = text.size
-        self._tiles = -(-text.size // TILE)
-        # behind the last column 13 symbols may be read (``seeds``)
-        self._words = cuda.device_array(self._tiles * scan.TILE_WORDS + 2, np.uint32)
-        grid = -(-self._words.size // pack.THREADS)
-        _kernel("pack")[grid, pack.THREADS](cuda.to_device(text), self._words)
+        size = sum(record.size + 1 for record in records)
+        codes = np.full(size, 5, dtype=np.uint8)
+        at = 0
+        for record in records:
+            codes[at : at + record.size] = record
+            at += record.size + 1
+        self._codes = codes
+        self.strand = -(-size // TILE) * TILE
+        self.columns = self.strand * (2 if both else 1)
+        words = self.columns // 32 + SPARE_WORDS
+        self._words = cuda.device_array(4 * words, np.uint32)
+        self._low = cuda.device_array(words, np.uint32)
+        self._high = cuda.device_array(words, np.uint32)
+        _kernel("pack")[-(-words // pack.THREADS), pack.THREADS](
+            cuda.to_device(codes), np.int64(self.strand), self._words, self._low, self._high
+        )
         self._room = 1 << 16
 
-    def _scan(self, name: str, firsts: Columns, ends: Columns, out: Any, counter: Any) -> None:
-        lengths = (ends - firsts).astype(np.int32)
-        longest = int(lengths.max())
-        ahead = -(-(longest + self._k) // 8)
-        segment = max(
-            -(-self._tiles * firsts.size // self.segments),
-            -(-OVERLAP_SHARE * ahead // scan.TILE_WORDS),
-            1,
-        )
-        spans = -(-self._tiles // (32 * segment))
-        grid = (spans, -(-firsts.size // scan.WARPS))
-        _kernel(name, -(-longest // 32))[grid, scan.THREADS](
-            self._words, np.uint32(self._tiles), self._codes, cuda.to_device(firsts),
-            cuda.to_device(lengths), np.uint32(segment), np.int32(ahead), np.int32(self._k - 1),
-            out, counter,
-        )  # fmt: skip
+    def codes(self) -> Codes:
+        """All columns as the kernels see them, 5 behind records."""
+        text = np.full(self.columns, 5, dtype=np.uint8)
+        text[: self._codes.size] = self._codes
+        if self.columns > self.strand:
+            turned = self._codes[::-1]
+            text[self.strand : self.strand + turned.size] = np.where(turned < 4, 3 - turned, turned)
+        return text
 
-    @staticmethod
-    def _keys(out: Any, found: int) -> NDArray[np.uint64]:
-        # a device array without elements cannot be copied
-        return out[:found].copy_to_host() if found else np.empty(0, np.uint64)
-
-    def hits(self, firsts: Columns, ends: Columns) -> NDArray[np.uint64]:
-        """Keys window << 40 | tile << 12 | slack of the tiles with hits, in no order."""
-        while firsts.size <= MOST_WINDOWS:
-            out = cuda.device_array(self._room, np.uint64)
-            counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
-            self._scan("scan", firsts, ends, out, counter)
-            found = int(counter.copy_to_host()[0])
-            if found <= self._room:
-                return self._keys(out, found)
-            if found > MOST_HITS and firsts.size > 1:
-                break
-            self._room = max(found, 2 * self._room)
-        # too many for one launch or one buffer: half of the windows at a time
-        half = firsts.size // 2
-        some, rest = self.hits(firsts[:half], ends[:half]), self.hits(firsts[half:], ends[half:])
-        return np.concatenate([some, rest + (np.uint64(half) << np.uint64(40))])
-
-    def seeded(
-        self, firsts: Columns, rows: int, q: int, begins: NDArray[np.uint32], entries: Any
-    ) -> NDArray[np.uint64]:
-        """Hits of windows of ``rows`` symbols at ``firsts`` through a table of pieces of q symbols.
-
-        The table as ``gpu.kernels.primer.seeds``; the result as ``hits``, a tile maybe twice.
-        """
-        table = cuda.to_device(begins), cuda.to_device(entries)
-        starts = cuda.to_device(firsts)
-        grid = -(-self._size // seeds.THREADS)
+    def _kept(self, launch: Any, step: int, span: int) -> Hits:
+        """Launch with room for keys and a counter; once more with more room if it did not do."""
         while True:
-            out = cuda.device_array(self._room, np.uint64)
+            keys = cuda.device_array(self._room, np.uint64)
             counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
+            launch(keys, counter)
+            found = int(counter.copy_to_host()[0])
+            if found <= self._room or self._room >= MOST_HITS:
+                return Hits(keys, found, min(found, self._room), step, span)
+            self._room = min(MOST_HITS, max(found + found // 4, 2 * self._room))
+
+    def scanned(self, blocks: Columns, first: int, stop: int) -> Hits:
+        """Tiles of columns first..stop where windows end within k - 1 differences.
+
+        blocks int64[3, w]: first start, anchor, core; a window is alpha[anchor:core]; at most
+        MOST_WINDOWS.
+        """
+        longest = int((blocks[2] - blocks[1]).max())
+        ahead = -(-(longest + self._k) // 8)
+        tiles = (stop - first) // TILE
+        # so many lanes of a window that all have work, and not much of it twice
+        lanes = 32 * max(1, WARPS // blocks.shape[1])
+        lanes = min(lanes, max(32, 8 * tiles // (OVERLAP_SHARE * ahead) // 32 * 32))
+        segment = -(-tiles // lanes)
+        grid = (-(-tiles // (32 * segment)), -(-blocks.shape[1] // scan.WARPS))
+        on_card = cuda.to_device(blocks)
+
+        def launch(keys: Any, counter: Any) -> None:
+            _kernel("scan", -(-longest // 32))[grid, scan.THREADS](
+                self._words, np.uint32(first // TILE), np.uint32(stop // TILE), self._alpha.codes,
+                on_card, np.uint32(segment), np.int32(ahead), np.int32(self._k - 1), keys, counter,
+            )  # fmt: skip
+
+        return self._kept(launch, TILE, TILE)
+
+    def table(self, blocks: Columns, pieces_each: int, symbols: int) -> Table:
+        """The table of the blocks' windows that are ``pieces_each`` * ``symbols`` long."""
+        rows = pieces_each * symbols
+        windows = cuda.device_array((blocks.shape[1], 4), np.uint32)
+        on_card = cuda.to_device(blocks)
+        grid = -(-blocks.shape[1] // pieces.THREADS)
+        _kernel("windows_of")[grid, pieces.THREADS](
+            self._alpha.codes, on_card, np.int32(rows), windows
+        )
+        places = cuda.to_device(np.zeros(4**symbols, dtype=np.uint32))
+        grid = -(-blocks.shape[1] * pieces_each // pieces.THREADS)
+        put = _kernel("variants")[grid, pieces.THREADS]
+        shape = np.int32(symbols), np.int32(pieces_each)
+        put(windows, on_card, *shape, places, places, np.int32(0))
+        begins = np.zeros(4**symbols + 1, dtype=np.uint32)
+        np.cumsum(places.copy_to_host(), out=begins[1:])
+        entries = cuda.device_array(max(1, int(begins[-1])), np.uint32)
+        put(windows, on_card, *shape, cuda.to_device(begins[:-1]), entries, np.int32(1))
+        candidates = int(begins[-1]) / 4.0**symbols
+        return Table(
+            rows, symbols, windows.reshape(-1), cuda.to_device(begins), entries, candidates
+        )
+
+    def seeded(self, table: Table, first: int, stop: int) -> Hits:
+        """Columns of first..stop near which windows of the table end within k - 1 differences."""
+        grid = -(-(stop - first) // seeds.THREADS)
+
+        def launch(keys: Any, counter: Any) -> None:
             _kernel("seeds")[grid, seeds.THREADS](
-                self._words, np.int64(self._size), self._planes, starts, np.int32(rows),
-                np.int32(q), np.int32(self._k), *table, out, counter,
+                self._low, self._high, np.int64(first), np.int64(stop), table.windows,
+                np.int32(table.rows), np.int32(table.symbols), np.int32(self._k), table.begins,
+                table.entries, keys, counter,
+            )  # fmt: skip
+
+        return self._kept(launch, 1, 2 * self._k - 1)
+
+    def everywhere(self, blocks: Columns, first: int, stop: int, span: int) -> Hits:
+        """Every block in every ``span`` of the columns first..stop."""
+        count = -(-(stop - first) // span) * blocks.shape[1]
+        return Hits(None, count, count, span, span, first)
+
+    def raise_reaches(
+        self, blocks: Columns, hits: Hits, reach: Columns, rows: int
+    ) -> tuple[NDArray[np.uint64], Columns]:
+        """Raise ``reach`` (int64[m]) by places of blocks, with ``rows`` rows for a start at first.
+
+        Blocks as in ``scanned``, whose cores end behind the reach of their first start. A start
+        that outgrows the rows is followed again with four times as many; keys and blocks of those
+        that outgrow all that a thread may have are returned.
+        """
+        on_card = cuda.to_device(reach)
+        keys, where = hits.keys, np.array([hits.step, hits.span, hits.offset, 1])
+        if keys is None:
+            keys, where[3] = cuda.device_array(1, np.uint64), 0
+        places, words = hits.kept, min(MOST_WORDS, -(-rows // 32))
+        while places:
+            outgrown = self._extend(words, blocks, keys, places, where, on_card)
+            places = outgrown.shape[1]
+            if not places:
+                break
+            # from the start that outgrew its rows on, down to the first of its block
+            block = (outgrown[0] >> np.uint64(40)).astype(np.int64)
+            blocks = np.stack([blocks[0, block], outgrown[1].astype(np.int64), blocks[2, block]])
+            number = np.arange(places, dtype=np.uint64) << np.uint64(40)
+            left = (outgrown[0] & np.uint64((1 << 40) - 1)) | number
+            if words == MOST_WORDS:
+                on_card.copy_to_host(reach)
+                return left, blocks
+            keys, where[3] = cuda.to_device(left), 1
+            words = min(MOST_WORDS, 4 * words)
+        on_card.copy_to_host(reach)
+        return np.empty(0, dtype=np.uint64), blocks[:, :0]
+
+    def _extend(
+        self, words: int, blocks: Columns, keys: Any, places: int, where: Columns, reach: Any
+    ) -> NDArray[np.uint64]:
+        """Run ``extend``; uint64[2, n]: keys and starts that outgrew the rows."""
+        cores, where_on_card = cuda.to_device(blocks), cuda.to_device(where)
+        room = 1 << 12
+        while True:
+            outgrown = cuda.device_array((2, room), np.uint64)
+            counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
+            _kernel("extend", words)[-(-places // extend.THREADS), extend.THREADS](
+                self._words, np.int64(self.columns), self._alpha.planes, self._alpha.ends,
+                np.int32(self._k), cores, keys, np.int64(places), where_on_card, reach, outgrown,
+                counter,
             )  # fmt: skip
             found = int(counter.copy_to_host()[0])
-            if found <= self._room:
-                return self._keys(out, found)
-            self._room = found
-
-    def best(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns]:
-        """As ``streamer.batch.primer.scan.best``: from, until."""
-        tiles = []
-        for at in range(0, firsts.size, MOST_WINDOWS):
-            some = slice(at, at + MOST_WINDOWS)
-            none = np.full(firsts[some].size, np.iinfo(np.uint64).max, dtype=np.uint64)
-            out = cuda.to_device(none)
-            self._scan("nearest", firsts[some], ends[some], out, cuda.device_array(1, np.uint32))
-            tiles.append(out.copy_to_host() & np.uint64((1 << 40) - 1))
-        tile = np.concatenate(tiles).astype(np.int64)
-        return TILE * tile, np.minimum(TILE * (tile + 1), self._size)
-
-    def reaches(self, tasks: tuple[Columns, ...]) -> Columns:
-        """As ``streamer.batch.primer.hook.reaches``; -1 - reach where a match outgrew the rows."""
-        columns = np.ascontiguousarray(np.stack(tasks))
-        if columns.shape[1] == 0:
-            return columns[0]
-        rows = int((columns[1] - columns[0]).max()) + 65
-        words = min(MOST_WORDS, 4 * -(-rows // 128))
-        out = cuda.device_array(columns.shape[1], np.int64)
-        grid = -(-out.size // reach.THREADS)
-        _kernel("reach", words)[grid, reach.THREADS](
-            self._words, np.int64(self._size), self._planes, self._ends, np.int32(self._k),
-            cuda.to_device(columns), out,
-        )  # fmt: skip
-        return out.copy_to_host()
+            if found <= room:
+                # a device array without elements cannot be copied
+                return outgrown.copy_to_host()[:, :found] if found else np.empty((2, 0), np.uint64)
+            room = found
 
 
 def longest_prefixes(

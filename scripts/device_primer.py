@@ -1,12 +1,13 @@
 """The primer problem on a card: checked against the CPU, then timed. A short table at the end.
 
-python3 scripts/device_primer.py [--small] [--large] [--seed-methods] [--host N]
+python3 scripts/device_primer.py [--large] [--seed-methods] [--genomes FOLDER] [--host N]
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -15,9 +16,8 @@ from numba import cuda
 from gpu import primer as card
 from streamer.batch import primer
 from streamer.batch.choice import Choice
-from streamer.batch.primer import on_card, windows
+from streamer.batch.primer import on_card
 from streamer.batch.primer.problem import Alpha
-from streamer.batch.primer.text import joined
 
 
 def log(*words):
@@ -33,12 +33,17 @@ def check():
     """Every method on the card equals the CPU's bit-parallel pass."""
     rng = np.random.default_rng(2)
     compared = 0
+    first_columns, on_card.FIRST = (
+        on_card.FIRST,
+        (256, 256),
+    )  # so that little is left to every start at every column
     for m, n, k in [
         (300, 5000, 1),
         (300, 5000, 4),
         (500, 9000, 20),
         (400, 6000, 70),
         (2300, 9000, 5),
+        (2000, 90_000, 6),
     ]:
         a, b = randoms(m, n, k)
         b[1000:1200] = a[100:300]
@@ -52,12 +57,13 @@ def check():
         for strands in primer.STRANDS:
             expected = primer.reaches(records, texts, k, Choice("hook-row", "cpu"), strands=strands)
             for method in ("windows", "seeds", "hook-row", "conventional", "alternative"):
-                if m > 2000 and method == "conventional":
+                if m >= 2000 and method in ("conventional", "alternative"):
                     continue
                 choice = Choice(method, "cuda")
                 found = primer.reaches(records, texts, k, choice, strands=strands)
                 np.testing.assert_array_equal(found, expected, err_msg=f"{method} {m} {n} {k}")
                 compared += 1
+    on_card.FIRST = first_columns
     log(compared, "comparisons, all equal")
 
 
@@ -72,52 +78,59 @@ def timed(run, repeats=3):
     return min(times), sorted(times)[len(times) // 2]
 
 
-def solve(records, text, k, tune=None):
-    plan = windows.Plan()
+def solve(records, text, k, method="windows", both=False):
+    card = on_card.Card(records, k, both, method == "seeds")
     reach = records.first_reaches(k)
-    backend = on_card.CardText(records, card.Alpha(records.codes, records.ends), text, k)
-    for name, value in (tune or {}).items():
-        setattr(backend, name, value)
-    windows.improve(records, text.size, k, reach, backend, plan)
-    return reach, plan
+    card.improve([text], reach)
+    return reach, card
 
 
-def time_windows(m, n, k, repeats=3, tunes=({},)):
+def time_default(m, n, k, repeats=3):
+    """The default from codes in host memory to reaches there, and where its time goes."""
     a, b = randoms(m, n)
-    records, text = Alpha.of([a]), joined([b])
-    for tune in tunes:
+    records = Alpha.of([a])
+    begin = time.perf_counter()
+    reach, plan = solve(records, b, k)
+    first = time.perf_counter() - begin
+    best, median = timed(lambda: solve(records, b, k), repeats)
+    log(f"{m} x {n} k={k}: first {first:.2f} s, best {best:.4f}, median {median:.4f} s;")
+    log(f"    W {plan.window} {plan.counts}")
+    with clocked() as spent:
         begin = time.perf_counter()
-        reach, plan = solve(records, text, k, tune)
-        first = time.perf_counter() - begin
-        best, median = timed(lambda tune=tune: solve(records, text, k, tune), repeats)
-        log(f"windows {m} x {n} k={k} {tune}: first {first:.2f} s, best {best:.4f}, ")
-        log(f"    median {median:.4f} s; W {plan.window} {plan.counts}")
+        solve(records, b, k)
+        total = time.perf_counter() - begin
+    log(f"    of {total:.4f} s:", told(spent))
     return reach
 
 
-def where_time_goes(m, n, k):
-    a, b = randoms(m, n)
-    records, text = Alpha.of([a]), joined([b])
-    plan = windows.Plan()
-    reach = records.first_reaches(k)
-    backend = on_card.CardText(records, card.Alpha(records.codes, records.ends), text, k)
+@contextmanager
+def clocked():
+    """Seconds of the parts on the card, each waited for."""
     spent = {}
+    kept = {}
 
-    def clocked(name, run):
-        def inner(*arguments):
+    def clock(name, run):
+        def inner(*arguments, **named):
             begin = time.perf_counter()
-            answer = run(*arguments)
+            answer = run(*arguments, **named)
+            cuda.synchronize()
             spent.setdefault(name, []).append(time.perf_counter() - begin)
             return answer
 
         return inner
 
-    for name in ("hits", "best", "reaches"):
-        setattr(backend, name, clocked(name, getattr(backend, name)))
-    begin = time.perf_counter()
-    windows.improve(records, text.size, k, reach, backend, plan)
-    total = time.perf_counter() - begin
-    log(f"of {total:.4f} s: " + ", ".join(f"{k} {sum(v):.4f} ({len(v)})" for k, v in spent.items()))
+    for name in ("__init__", "scanned", "table", "seeded", "_extend"):
+        kept[name] = getattr(card.Text, name)
+        setattr(card.Text, name, clock(name, kept[name]))
+    try:
+        yield spent
+    finally:
+        for name, run in kept.items():
+            setattr(card.Text, name, run)
+
+
+def told(spent):
+    return ", ".join(f"{name} {sum(all_):.4f} ({len(all_)})" for name, all_ in spent.items())
 
 
 def seed_methods(m, n, k, starts, repeats=2):
@@ -133,7 +146,7 @@ def seed_methods(m, n, k, starts, repeats=2):
 
 
 def genomes(folder, ks=(4, 5, 6)):
-    """SARS-CoV-2 against E. coli and the human mitochondrion: filter, default, brute force."""
+    """SARS-CoV-2 against E. coli and the human mitochondrion: filter, scan, brute force."""
     from streamer.batch.sequences import records
 
     alpha = Alpha.of([r.codes for r in records(f"{folder}/sarscov2_MN908947.3.fa.gz")])
@@ -141,7 +154,7 @@ def genomes(folder, ks=(4, 5, 6)):
     beta = [r.codes for name in names for r in records(f"{folder}/{name}.fa.gz")]
     for k in ks:
         found = {}
-        for method in ("windows", "seeds", "hook-row") if k == 6 else ("windows", "seeds"):
+        for method in ("seeds", "windows", "hook-row"):
             run = partial(primer.reaches, alpha, beta, k, Choice(method, "cuda"), strands="both")
             found[method] = run()
             begin = time.perf_counter()
@@ -157,24 +170,27 @@ def host(millions, k=6, m=29_903):
     a, _ = randoms(m, 1)
     alpha = Alpha.of([a])
     rng = np.random.default_rng(5)
+    begin = time.perf_counter()
     beta = [rng.integers(0, 4, millions * 1_000_000 // 24, dtype=np.uint8) for _ in range(24)]
-    some = [record[: 1 << 22] for record in beta[:2]]
+    log(f"host genome made in {time.perf_counter() - begin:.1f} s")
+    some = [record[: 1 << 20] for record in beta[:2]]
     reach = {}
-    for method in ("seeds", "windows"):
-        run = partial(primer.reaches, alpha, some, k, Choice(method, "cuda"), strands="both")
-        run()
-        begin = time.perf_counter()
-        reach[method] = run()
-        log(f"host 17 M columns k={k} {method}: {time.perf_counter() - begin:.3f} s")
-    np.testing.assert_array_equal(reach["seeds"], reach["windows"])
+    for method in ("seeds", "windows", "hook-row"):
+        reach[method] = primer.reaches(alpha, some, k, Choice(method, "cuda"), strands="both")
+        np.testing.assert_array_equal(reach["seeds"], reach[method])
+    log("host: methods equal on 4 M columns")
     begin = time.perf_counter()
     times = []
-    primer.reaches(
-        alpha, beta, k, Choice("seeds", "cuda"), strands="both", chunk=1 << 27,
-        on_chunk=lambda _: times.append(round(time.perf_counter() - begin, 2)),
-    )  # fmt: skip
+    with clocked() as spent:
+        reach = primer.reaches(
+            alpha, beta, k, Choice("seeds", "cuda"), strands="both",
+            on_chunk=lambda _: times.append(round(time.perf_counter() - begin, 2)),
+        )  # fmt: skip
     log(f"host {m} x {millions} M k={k} both strands, seeds: {time.perf_counter() - begin:.2f} s")
+    log("   ", told(spent))
     log("    chunks", times[:4], times[-2:])
+    some = np.sort(reach - np.arange(m))
+    log(f"    prefixes {some[m // 100]}, median {some[m // 2]}, {some[-1 - m // 100]}")
 
 
 def main():
@@ -182,29 +198,23 @@ def main():
     parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--seed-methods", action="store_true")
-    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--host", type=int, default=0, help="symbols of a host genome, in millions")
     parser.add_argument("--genomes", help="folder of the genomes of the tests")
     options = parser.parse_args()
     log(cuda.get_current_device().name)
     if not options.no_check:
         check()
-    tunes = [{}]
-    if options.tune:
-        tunes += [{"width": 1024}, {"width": 4096}]
-    reach = time_windows(43_606, 241_494, 100, 5, tunes)
-    where_time_goes(43_606, 241_494, 100)
+    reach = time_default(43_606, 241_494, 100, 5)
     if options.seed_methods:
         some, lengths = seed_methods(43_606, 241_494, 100, 1056)
         np.testing.assert_array_equal(reach[some], some + lengths)
         log("1056 starts of the alternative solution equal the default's")
+    if options.large:
+        time_default(107_280, 2_220_391, 256, 1)
     if options.genomes:
         genomes(options.genomes)
     if options.host:
         host(options.host)
-    if options.large:
-        time_windows(107_280, 2_220_391, 256, 1)
-        where_time_goes(107_280, 2_220_391, 256)
 
 
 if __name__ == "__main__":

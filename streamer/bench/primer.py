@@ -221,13 +221,18 @@ def on_card(size: tuple[int, int, int] = SIZE, starts: int = 1056) -> list[Row]:
 PAPER_MISSES = {1: (8_193.3, 0.49, 0.001), 2: (7_453.7, 0.015, 0.0), 3: (7_401.4, 0.0, 0.0)}
 
 
-def prefetch(size: tuple[int, int, int] = TABLE_4, starts: int = 528) -> list[Row]:
-    """Table 4: miss rates of the speculative prefetch by its factor c, 256 threads a block."""
+def prefetch(
+    size: tuple[int, int, int] = TABLE_4, starts: int = 1056, share: int = 16
+) -> list[Row]:
+    """Table 4: miss rates of the speculative prefetch by its factor c, 256 threads a block.
+
+    Some starts along one ``share``-th of beta; the seconds are for all of both.
+    """
     from gpu.kernels.primer.alternative import prefetched
     from gpu.primer import longest_prefixes
 
     m, n, k = size
-    alpha, beta = sequences(m, n)
+    alpha, beta = sequences(m, n // share)
     some = np.linspace(0, m - 4 * k, starts).astype(np.int64)
     rows = []
     for factor in (1, 2, 3):
@@ -241,7 +246,7 @@ def prefetch(size: tuple[int, int, int] = TABLE_4, starts: int = 528) -> list[Ro
         rows.append(
             {
                 "c": factor,
-                "seconds for all": seconds * m / starts,
+                "seconds for all": seconds * share * m / starts,
                 "prefetch alpha": ahead,
                 "prefetch beta": ahead + 256,
                 "alpha missed": counts[2] / counts[1],
@@ -255,13 +260,14 @@ def prefetch(size: tuple[int, int, int] = TABLE_4, starts: int = 528) -> list[Ro
 
 
 def block_sizes(
-    size: tuple[int, int, int] = TABLE_5, starts: int = 528, ks: Sequence[int] = (50, 100)
-) -> list[Row]:
-    """Fig. 9: threads a block of the alternative solution."""
+    size: tuple[int, int, int] = TABLE_4, starts: int = 1056, ks: Sequence[int] = (50, 100),
+    share: int = 16,
+) -> list[Row]:  # fmt: skip
+    """Fig. 9: threads a block of the alternative solution; ``share`` as in ``prefetch``."""
     from gpu.primer import longest_prefixes
 
     m, n, _ = size
-    alpha, beta = sequences(m, n)
+    alpha, beta = sequences(m, n // share)
     some = np.linspace(0, m - 600, starts).astype(np.int64)
     rows = []
     for threads in (64, 128, 256, 512):
@@ -269,7 +275,7 @@ def block_sizes(
         for k in ks:
             run = partial(longest_prefixes, "alternative", alpha, beta, k, some, threads=threads)
             run()
-            row[f"k = {k}, s for all"] = _seconds(run) * m / starts
+            row[f"k = {k}, s for all"] = _seconds(run) * share * m / starts
         rows.append(row)
     return rows
 

@@ -349,18 +349,19 @@ def primer(
         from streamer.devices import choose_device
 
         choose_device("cuda", quiet=True)
-        number = starts or 528
+        number = starts or 1056
+        share = 1 if given else 16  # of beta, where a method would take hours
         runs: dict[PrimerSection, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
             PrimerSection.METHODS: (
                 "Methods (Table 3, Fig. 7)", lambda: parts.on_card(at, number)
             ),
             PrimerSection.PREFETCH: (
                 "Speculative prefetch (Table 4)",
-                lambda: parts.prefetch(given or parts.TABLE_4, number),
+                lambda: parts.prefetch(given or parts.TABLE_4, number, share=share),
             ),
             PrimerSection.BLOCKS: (
                 "Threads a block (Fig. 9)",
-                lambda: parts.block_sizes(given or parts.TABLE_5, number),
+                lambda: parts.block_sizes(given or parts.TABLE_4, number, share=share),
             ),
         }  # fmt: skip
     else:

@@ -23,18 +23,25 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
-    """Blocks of a size that the simulator can carry."""
+    """Blocks of a size that the simulator can carry, and windows from the first columns on."""
     from gpu import primer
-    from streamer.batch.primer import seeds
+    from gpu.kernels.primer import extend, pack, pieces, seeds
+    from streamer.batch.primer import on_card
 
-    with placement.small_blocks(32) as patch:
+    with placement.small_blocks(32, extend, pack, pieces, seeds) as patch:
+        patch.setattr(on_card, "FIRST", (64, 64))
         if SIMULATED:
             patch.setattr(primer, "BLOCK_THREADS", 8)
             patch.setattr(primer, "OVERLAP_SHARE", 1)
-            # seeds from the first columns on
-            patch.setattr(seeds, "BEGINNING", 24)
-            patch.setattr(seeds, "WORTH", 1e9)
-        yield
+        yield patch
+
+
+@pytest.fixture
+def pieces_pay(monkeypatch):
+    """Windows are found through pieces wherever they can be."""
+    from streamer.batch.primer import on_card
+
+    monkeypatch.setattr(on_card, "WORD_COST", 1e9)
 
 
 def letters(rng, length, alphabet="ACGT"):
@@ -53,6 +60,7 @@ def cases():
         ([inside[:20]], [letters(rng, 20) + inside[2:18] + letters(rng, 9)], 2),
         ([letters(rng, 10)], ["ACGT"], 20),
         ([letters(rng, 41)], [letters(rng, 40), letters(rng, 30)], 18),
+        ([inside[:24] + "N"], [letters(rng, 70), letters(rng, 90) + inside[3:14] + "CC"], 3),
     ]
 
 
@@ -63,6 +71,7 @@ SEEDS = [("alternative", case) for case in (cases()[0], GAPS, cases()[4])]
 
 
 @pytest.mark.parametrize(("method", "case"), placement.share(CASES + SEEDS))
+@pytest.mark.usefixtures("pieces_pay")
 def test_every_method_gives_what_brute_force_gives(method, case):
     from streamer.batch.choice import Choice
     from streamer.batch.primer import STRANDS, reaches
@@ -70,7 +79,7 @@ def test_every_method_gives_what_brute_force_gives(method, case):
     from trie.codes import encode
 
     alphas, betas, k = case
-    strands = STRANDS[len(alphas[0]) % 2]
+    strands = STRANDS[len(betas) % 2]
     alpha = Alpha.of([encode(record) for record in alphas])
     choice = Choice(method, "cuda")
     reach = reaches(alpha, [encode(beta) for beta in betas], k, choice, strands=strands)
@@ -118,41 +127,92 @@ def test_the_prefetch_misses_less_with_a_larger_factor(factor):
         assert beta_missed < beta_read / 4
 
 
-@pytest.mark.parametrize("size", [64, 61])
-def test_the_longest_pieces_at_the_end_of_a_text(size):
-    """A look-up reads behind the text, never behind its words."""
+def edited(rng, piece):
+    """The piece with at most one error."""
+    at, kind = rng.integers(piece.size), rng.integers(4)
+    if kind == 0:
+        return piece
+    if kind == 1:
+        changed = piece.copy()
+        changed[at] = rng.integers(4)
+        return changed
+    return np.delete(piece, at) if kind == 2 else np.insert(piece, at, rng.integers(4))
+
+
+@pytest.mark.parametrize("symbols", [4, 9])
+def test_a_table_has_every_piece_with_at_most_one_error(symbols):
+    from gpu.primer import Alpha, Text
+
+    rng = np.random.default_rng(symbols)
+    alpha = rng.integers(0, 4, 70, dtype=np.uint8)
+    alpha[30:36] = 2  # runs
+    alpha[[3, 50, 52]] = 4
+    firsts = np.array([0, 9, 28, 44])
+    blocks = np.stack([firsts, firsts, firsts + 2 * symbols])
+    text = Text(Alpha(alpha, np.full(70, 70)), [alpha], 3, both=False)
+    table = text.table(np.append(blocks, [[5], [5], [7]], axis=1), 2, symbols)
+    begins, entries = table.begins.copy_to_host(), table.entries.copy_to_host()
+    weights = 1 << np.arange(symbols - 1, -1, -1)
+
+    def found(held):
+        code = int(((held & 1) * weights).sum() << symbols | ((held >> 1) * weights).sum())
+        return entries[begins[code] : begins[code + 1]].tolist()
+
+    for _ in range(120):
+        window, piece = rng.integers(4), rng.integers(2)
+        first = firsts[window] + piece * symbols
+        exact = alpha[first : first + symbols]
+        if (exact == 4).sum() > 1:
+            assert window * 16 + piece not in entries
+            continue
+        if (exact == 4).any():
+            at = int(np.flatnonzero(exact == 4)[0])
+            held = exact.copy()
+            held[at] = rng.integers(4)
+            held = np.delete(held, at) if rng.integers(2) else held
+        else:
+            held = edited(rng, exact)
+        held = np.append(held, rng.integers(0, 4, 3, dtype=np.uint8))
+        # what is put in before the piece, or in its first run, is an error of the piece before
+        either = found(held[:symbols]) + found(held[1 : symbols + 1])
+        assert window * 16 + piece in either, (window, piece, exact, held)
+
+
+@pytest.mark.usefixtures("pieces_pay")
+@pytest.mark.parametrize("method", ["windows", "seeds"])
+def test_more_hits_than_are_kept(monkeypatch, method):
+    """Those that are kept raise the reaches, and halves are looked at anew."""
     from gpu import primer
-    from streamer.batch.primer.seeds import OnCores, Shape, runs, table_of
+    from streamer.batch.choice import Choice
+    from streamer.batch.primer import on_card, reaches
+    from streamer.batch.primer.problem import Alpha
 
-    rng = np.random.default_rng(size)
-    text = rng.integers(0, 4, size, dtype=np.uint8)
-    alpha = np.concatenate([text[-20:], text[:20]])
-    firsts = np.array([0, 8, 20])
-    table = table_of(alpha, firsts, Shape(1, 12, 0))
-    on_card = primer.Text(primer.Alpha(alpha, np.full(40, 40)), text, 1)
-    keys = on_card.seeded(firsts, 12, 12, table.begins.astype(np.uint32), table.entries)
-    found = runs(keys, size)
-    expected = OnCores(text, 1).find(alpha, firsts, table, 1)
-    assert [column.tolist() for column in found] == [column.tolist() for column in expected]
-    assert found[0].tolist() == [0, 1, 2]
-
-
-def test_more_hits_than_the_buffer_holds(monkeypatch):
-    from gpu import primer
-    from streamer.batch.primer.seeds import runs
-
-    monkeypatch.setattr(primer, "MOST_HITS", 5)
+    monkeypatch.setattr(primer, "MOST_HITS", 4)
     monkeypatch.setattr(primer, "MOST_WINDOWS", 3)
-    text = np.zeros(200, dtype=np.uint8)
-    alpha = np.zeros(40, dtype=np.uint8)
-    on_card = primer.Text(primer.Alpha(alpha, np.full(40, 40)), text, 2)
-    on_card._room = 2
-    firsts = np.arange(0, 12, 3)
-    window, from_, until, slack = runs(on_card.hits(firsts, firsts + 10), text.size)
-    assert window.tolist() == [0, 1, 2, 3]
-    assert from_.tolist() == [0] * 4
-    assert until.tolist() == [200] * 4
-    assert slack.tolist() == [1] * 4
-    from_, until = on_card.best(firsts, firsts + 10)
-    assert from_.tolist() == [0] * 4
-    assert until.tolist() == [64] * 4
+    monkeypatch.setattr(on_card, "GROWTH", 3)
+    rng = np.random.default_rng(6)
+    alpha = Alpha.of(
+        [np.concatenate([rng.integers(0, 4, 12, dtype=np.uint8), np.zeros(9, np.uint8)])]
+    )
+    beta = [np.concatenate([rng.integers(0, 2, 180, dtype=np.uint8), np.zeros(60, np.uint8)])]
+    expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"))
+    np.testing.assert_array_equal(reaches(alpha, beta, 3, Choice(method, "cuda")), expected)
+
+
+@pytest.mark.parametrize("most_words", [1, 2])
+def test_matches_of_more_rows_than_a_thread_has(monkeypatch, most_words):
+    from gpu import primer
+    from streamer.batch.choice import Choice
+    from streamer.batch.primer import reaches
+    from streamer.batch.primer.problem import Alpha
+
+    monkeypatch.setattr(primer, "MOST_WORDS", most_words)
+    rng = np.random.default_rng(most_words)
+    a = rng.integers(0, 4, 110, dtype=np.uint8)
+    changed = np.delete(a, 70)
+    changed[::31] ^= 1
+    alpha = Alpha.of([a[:-2], a])
+    beta = [rng.integers(0, 4, 130, dtype=np.uint8), np.append(changed, a[:40])]
+    expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"), strands="both")
+    found = reaches(alpha, beta, 3, Choice("windows", "cuda"), strands="both")
+    np.testing.assert_array_equal(found, expected)

@@ -28,7 +28,7 @@ def test_the_oldest_card():
 
 
 @pytest.mark.parametrize("words", [1, 33])
-@pytest.mark.parametrize("name", ["scan", "reach"])
+@pytest.mark.parametrize("name", ["scan", "extend"])
 def test_rows_stay_in_registers(name, words):
     ptx = compiled(sources(words)[name], (9, 0))
     assert ".local" not in ptx

@@ -2,17 +2,18 @@
 
 conventional   matrix D, optimizations 1, 3, 4 and 5
 alternative    matrix L, optimizations 3, 4, 5 and 6
+pack           the text, and its reverse complement, as the others read it
 scan           windows of alpha along the text, bit-parallel
-reach          how far single starts reach near a place of the text
-seeds          windows found through their pieces
-pack           the text as the last three read it
+pieces         the table of what a text may hold where a piece of a window has at most one error
+seeds          windows found through that table
+extend         how far starts reach where windows were found
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpu.kernels.primer import alternative, conventional, pack, reach, scan, seeds
+from gpu.kernels.primer import alternative, conventional, extend, pack, pieces, scan, seeds
 
 Source = tuple[Callable[..., None], tuple[str, ...]]
 
@@ -23,9 +24,10 @@ def sources(words: int = 7, threads: int = 64, k: int = 100) -> dict[str, Source
         "conventional": (conventional.kernel(threads), conventional.SIGNATURE),
         "alternative": (alternative.kernel(threads, k, 3, False), alternative.SIGNATURE),
         "alternative_counted": (alternative.kernel(threads, k, 1, True), alternative.SIGNATURE),
-        "scan": (scan.kernel(words, False), scan.SIGNATURE),
-        "nearest": (scan.kernel(words, True), scan.SIGNATURE),
-        "seeds": (seeds.seeds, seeds.SIGNATURE),
         "pack": (pack.pack, pack.SIGNATURE),
-        "reach": (reach.kernel(words), reach.SIGNATURE),
+        "scan": (scan.kernel(words), scan.SIGNATURE),
+        "windows_of": (pieces.windows_of, pieces.WINDOWS),
+        "variants": (pieces.variants, pieces.VARIANTS),
+        "seeds": (seeds.seeds, seeds.SIGNATURE),
+        "extend": (extend.kernel(words), extend.SIGNATURE),
     }

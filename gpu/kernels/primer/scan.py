@@ -12,7 +12,6 @@ A lane begins len + k columns before its segment, where no match that ends in it
 last row it keeps the minimum of each tile of 64 columns.
 
     key       window << 40 | tile << 12 | k - 1 - minimum       one for each tile at most k - 1
-    nearest   (minimum + 2**20) << 40 | tile                    the least of all, instead of keys
 
 Operations for 32 rows and a symbol: 12 (xv, top bit of the last mh, and, add, eq, xh, ph, mh, two
 funnel shifts, p, n) and one load; 10 for the symbol and the score.
@@ -37,33 +36,33 @@ TILE_WORDS = 8
 FAR = 1 << 20
 
 SIGNATURE = (
-    "uint32[::1]", "uint32", "uint8[::1]", "int64[::1]", "int32[::1]", "uint32", "int32", "int32",
+    "uint32[::1]", "uint32", "uint32", "uint8[::1]", "int64[:, ::1]", "uint32", "int32", "int32",
     "uint64[::1]", "uint32[::1]",
 )  # fmt: skip
 
 
-def kernel(words: int, nearest: bool) -> Callable[..., None]:
+def kernel(words: int) -> Callable[..., None]:
     """The kernel for windows of at most 32 * words symbols; ``[(spans, groups), THREADS]``.
 
-    Arguments: text uint32[t], tiles uint32 (of the text), alpha uint8[], firsts int64[w], lengths
-    int32[w], segment uint32 (tiles a lane), warm_up int32 (words of text), limit int32 (k - 1),
-    out uint64[capacity] (with ``nearest`` uint64[w], all ones before), counter uint32[1] (0 before;
-    keys beyond the capacity are counted and not written). groups * WARPS >= w, and spans * 32
-    lanes of ``segment`` tiles cover the text.
+    Arguments: text uint32[t], begin and tiles uint32 (the tiles begin..tiles - 1 are looked at),
+    alpha uint8[], blocks int64[3, w] (a window is alpha[blocks[1]:blocks[2]]), segment uint32
+    (tiles a lane), warm_up int32 (words of text), limit int32 (k - 1), out uint64[capacity],
+    counter uint32[1] (0 before; keys beyond the capacity are counted and not written).
+    groups * WARPS >= w, and spans * 32 lanes of ``segment`` tiles cover begin..tiles.
     """
     masks_size = WARPS * 5 * words
     last = words - 1
 
-    def scan(text, tiles, alpha, firsts, lengths, segment, warm_up, limit, out, counter):  # type: ignore[no-untyped-def]
+    def scan(text, begin, tiles, alpha, blocks, segment, warm_up, limit, out, counter):  # type: ignore[no-untyped-def]
         masks = cuda.shared.array(masks_size, np.uint32)
         lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(31))
         warp = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(5))
         window = np.int32(np.int32(cuda.blockIdx.y) * np.int32(WARPS) + warp)
         own = np.int32(warp * np.int32(5 * words))
-        known = window < np.int32(lengths.size)
+        known = window < np.int32(blocks.shape[1])
         if known:
-            length = np.int32(lengths[window])
-            first = np.int64(firsts[window])
+            first = np.int64(blocks[1, window])
+            length = np.int32(blocks[2, window] - first)
             free = np.int32(np.int32(32 * words) - length)
             at = lane
             while at < np.int32(5 * words):
@@ -81,7 +80,7 @@ def kernel(words: int, nearest: bool) -> Callable[..., None]:
                 at = np.int32(at + np.int32(32))
         cuda.syncthreads()
         number = np.uint32(np.uint32(cuda.blockIdx.x) * np.uint32(32) + np.uint32(lane))
-        tile = np.uint32(number * segment)
+        tile = np.uint32(begin + np.uint32(number * segment))
         if not known or tile >= tiles:
             return
         stop = np.uint32(min(np.uint32(tile + segment), tiles))
@@ -93,8 +92,6 @@ def kernel(words: int, nearest: bool) -> Callable[..., None]:
             vn[w] = np.uint32(0)
         score = length
         least = np.int32(FAR)
-        best = np.int32(FAR)
-        best_tile = tile
         word_at = np.int32(np.int32(tile) * np.int32(TILE_WORDS))
         word_stop = np.int32(np.int32(stop) * np.int32(TILE_WORDS))
         counted_from = word_at
@@ -145,11 +142,7 @@ def kernel(words: int, nearest: bool) -> Callable[..., None]:
             if np.int32(word_at & np.int32(TILE_WORDS - 1)) == np.int32(0):
                 if word_at > counted_from:
                     here = np.uint32(np.uint32(word_at) // np.uint32(TILE_WORDS) - np.uint32(1))
-                    if nearest:
-                        if least < best:
-                            best = least
-                            best_tile = here
-                    elif least <= limit:
+                    if least <= limit:
                         slot = np.uint32(cuda.atomic.add(counter, 0, np.uint32(1)))
                         if slot < np.uint32(out.size):
                             key = np.uint64(np.uint64(window) << np.uint64(40))
@@ -157,8 +150,5 @@ def kernel(words: int, nearest: bool) -> Callable[..., None]:
                             slack = np.uint64(np.uint32(limit - least))
                             out[slot] = np.uint64(key | slack)
                 least = np.int32(FAR)
-        if nearest:
-            key = np.uint64(np.uint64(np.uint32(best)) << np.uint64(40))
-            cuda.atomic.min(out, window, np.uint64(key | np.uint64(best_tile)))
 
     return scan

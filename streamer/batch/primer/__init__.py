@@ -107,20 +107,26 @@ def reaches(
     with the reaches after each chunk.
     """
     reach = alpha.first_reaches(k)
-    improve = improver(alpha, k, choice, threads or usable_cores())
-    for pieces in chunks(beta, alpha.longest() + k, both=strands == "both", limit=chunk):
+    both = strands == "both"
+    improve = improver(alpha, k, choice, threads or usable_cores(), both=both)
+    # a card makes the reverse complement itself
+    turn = both and choice.device == "cpu"
+    for pieces in chunks(beta, alpha.longest() + k, both=turn, limit=chunk):
         improve(pieces, reach)
         if on_chunk is not None:
             on_chunk(reach)
     return reach
 
 
-def improver(alpha: Alpha, k: int, choice: Choice, threads: int) -> Improve:
-    """The function that raises reaches by a chunk of beta, with the method of the choice."""
+def improver(alpha: Alpha, k: int, choice: Choice, threads: int, *, both: bool) -> Improve:
+    """The function that raises reaches by a chunk of beta, with the method of the choice.
+
+    With ``both`` a card adds the reverse complements of a chunk; the CPU expects them in it.
+    """
     if choice.device == "cuda":
         from streamer.batch.primer import on_card
 
-        return on_card.improver(alpha, k, choice.method)
+        return on_card.improver(alpha, k, choice.method, both=both)
     from streamer.batch.primer import alternative, conventional, cores, hook
 
     if choice.method in ("windows", "seeds"):

@@ -1,116 +1,268 @@
-"""The methods on a CUDA device: kernels and memory are ``gpu.primer``'s, the plan is the CPU's."""
+"""The methods on a CUDA device: what is looked for where is planned here, ``gpu.primer`` does it.
+
+A text is looked at in spans that grow with what has been seen, so that good bounds are known where
+most of it is looked at. In each
+
+1. the starts that are not at their record's end form blocks f..a (``windows``): with e the reach of
+   f, the window alpha[a:e+1] lies in whatever may raise one of their reaches
+2. the windows are found in the span: by a scan, or through their pieces where k is small enough
+   (``shape_for``)
+3. where one was found, the reaches of the block's starts are raised, on the card; matches of
+   thousands of rows are the host's (``windows.settle``)
+
+The first span of all is looked at by every start, for there are no bounds yet. Where a span has
+more hits than the card keeps, those that were kept raise the reaches, and its halves are looked at
+anew.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.primer import hook, seeds, windows
+from streamer.batch.primer import windows
 from streamer.batch.primer.problem import Alpha, Codes
-from streamer.batch.primer.text import joined
+from streamer.batch.primer.scan import Cores
 from trie.parallel import usable_cores
 
 Columns = NDArray[np.int64]
 Improve = Callable[[list[Codes], Columns], None]
 
+EVERYWHERE = 1 << 14
+"""Columns of a task of a start that looks at all of them; it begins a prefix's length ahead."""
 
-class CardText:
-    """A text on the card as ``windows.Backend``; matches that outgrow the card's rows end here."""
+FIRST_SHARE = 32
+"""The first span is so small a part of the text at most ..."""
 
-    def __init__(self, alpha: Alpha, on_card: Any, text: Codes, k: int) -> None:
-        from gpu.primer import Text
+FIRST = (1 << 13, 1 << 19)
+"""... and so many columns: not so few that overlaps cost more, and no more than bounds need."""
 
-        self._card = Text(on_card, text, k)
-        self.width = self._card.width
-        self.rest = self._card.rest
-        self.wave = self._card.wave
-        self.extension_cost = self._card.extension_cost
-        self.best = self._card.best
-        self._alpha = alpha
-        self._text = text
-        self._k = k
+GROWTH = 3
+"""Columns of a span, for each that was seen before."""
 
-    def hits(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns, Columns, Columns]:
-        """As ``scan.hits``."""
-        return seeds.runs(self._card.hits(firsts, ends), self._text.size)
+SHARED = 7
+"""Starts of a block at first."""
 
-    def find(
-        self, codes: Codes, firsts: Columns, table: seeds.Table, k: int
-    ) -> tuple[Columns, Columns, Columns, Columns]:
-        """As ``seeds.Finder.find``."""
-        shape, begins = table.shape, table.begins.astype(np.uint32)
-        keys = self._card.seeded(firsts, shape.window, shape.symbols, begins, table.entries)
-        return seeds.runs(keys, self._text.size)
+STARTS_A_HIT = 2.5
+"""Starts that are followed at a hit, about."""
 
-    def reaches(self, tasks: tuple[Columns, ...]) -> Columns:
-        """As ``hook.reaches``."""
-        found = self._card.reaches(tasks)
-        long = np.flatnonzero(found < 0)
-        if long.size:
-            begun = (tasks[0][long], -1 - found[long], *(column[long] for column in tasks[2:]))
-            found[long] = hook.reaches(
-                self._alpha, hook.match_bits(self._alpha.codes), self._text, self._k, begun,
-                usable_cores(),
+HIT_COST = 1.7
+"""Following a start for 32 rows and a column, in those of the scan."""
+
+BALANCE = 0.5
+"""Work at hits against the scan's, at which windows stay as they are."""
+
+RATE = 0.7
+"""How fast the logarithm of the hits falls with the length of windows, roughly."""
+
+MOST_ROWS = 32
+"""Symbols of a window that is found through its pieces, at most: a word."""
+
+MOST_SYMBOLS = 12
+"""Symbols of a piece, at most: a table of 4**12 begins."""
+
+CANDIDATE_COST = 25
+"""Operations of a candidate for each column it is verified along."""
+
+WORD_COST = 13
+"""Operations of a window for 32 rows and a column of the scan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How windows are cut: pieces, symbols a piece; one piece has at most one error."""
+
+    pieces: int
+    symbols: int
+
+    @property
+    def window(self) -> int:
+        """Symbols of a window."""
+        return self.pieces * self.symbols
+
+
+def shape_for(k: int, lengths: Columns) -> Shape | None:
+    """The shape of pieces that costs least for prefixes of these lengths; None: a scan does.
+
+    Of k - 1 differences one of (k - 1) // 2 + 1 pieces has at most one. n prefixes of c symbols
+    share n / (c + 2 - window) windows; a prefix too short for a window is left to a scan.
+    """
+    pieces = (k - 1) // 2 + 1
+    shared = np.maximum(lengths - np.median(lengths) + SHARED, 1)
+    best, least = None, WORD_COST * float(((lengths // 32 + 1) / shared).sum())
+    for symbols in range(4, min(MOST_SYMBOLS, MOST_ROWS // pieces) + 1):
+        shape = Shape(pieces, symbols)
+        whole = lengths + 1 >= shape.window
+        blocks = float((1 / (lengths[whole] + 2 - shape.window)).sum())
+        candidates = blocks * pieces * (9 * symbols - 8) / 4.0**symbols
+        cost = candidates * CANDIDATE_COST * (shape.window + 2 * k + 4)
+        cost += 2 * WORD_COST * int((~whole).sum())
+        if cost < least:
+            best, least = shape, cost
+    return best
+
+
+@dataclass
+class Card:
+    """Records of alpha on the card, and what the texts before have told.
+
+    ``window``: symbols of a window of the scan, 0 before the first. ``seen``: columns looked at.
+    ``counts`` for benchmarks: spans, windows, hits.
+    """
+
+    alpha: Alpha
+    k: int
+    both: bool
+    filtered: bool
+    bare: bool = False
+    """Every start looks at everything (``hook-row``)."""
+
+    window: int = 0
+    seen: int = 0
+    on_card: Any = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        from gpu.primer import Alpha as CardAlpha
+
+        self.on_card = CardAlpha(self.alpha.codes, self.alpha.ends)
+
+    def improve(self, records: list[Codes], reach: Columns) -> None:
+        """Raise the reaches by records of beta, with ``both`` by their reverse complements too."""
+        from gpu.primer import TILE, Text
+
+        text = Text(self.on_card, records, self.k, both=self.both)
+        first = 0
+        while first < text.columns:
+            columns = text.columns if self.bare else GROWTH * self.seen
+            if self.seen == 0 and not self.bare:
+                columns = min(FIRST[1], max(FIRST[0], text.columns // FIRST_SHARE))
+            stop = min(text.columns, first + -(-columns // TILE) * TILE)
+            if self.bare or self.seen == 0:
+                self._everywhere(text, first, stop, reach)
+            else:
+                self._look(text, first, stop, reach)
+            self.seen += stop - first
+            self._count("spans", 1)
+            first = stop
+
+    def _count(self, what: str, number: int) -> None:
+        self.counts[what] = self.counts.get(what, 0) + number
+
+    def _everywhere(self, text: Any, first: int, stop: int, reach: Columns) -> None:
+        """Every start and every column."""
+        rows = int(2.2 * self.k + 2 * np.log2(stop - first)) + 8
+        starts = np.flatnonzero(reach < self.alpha.ends)
+        for at in range(0, starts.size, 1 << 16):
+            r = starts[at : at + (1 << 16)]
+            r = r[reach[r] < self.alpha.ends[r]]
+            if r.size:
+                blocks = np.stack([r, r, reach[r] + 1])
+                span = min(EVERYWHERE, stop - first)
+                self._raise(text, blocks, text.everywhere(blocks, first, stop, span), reach, rows)
+
+    def _look(self, text: Any, first: int, stop: int, reach: Columns) -> None:
+        """Windows of blocks in columns first..stop, and what their hits raise."""
+        starts = np.flatnonzero(reach < self.alpha.ends)
+        if not starts.size:
+            return
+        lengths = reach[starts] - starts
+        shape = shape_for(self.k, lengths) if self.filtered else None
+        if self.window == 0:
+            self.window = max(1, int(np.median(lengths)) + 2 - SHARED)
+        window = shape.window if shape else self.window
+        blocks = np.stack(windows.blocks(
+            *windows.stretches(self.alpha, reach, 1), reach, self.alpha.ends, window
+        ))  # fmt: skip
+        self._count("windows", blocks.shape[1])
+        dropped = False
+        if shape is not None:
+            whole = blocks[2] - blocks[1] == shape.window
+            some = np.ascontiguousarray(blocks[:, whole])
+            if some.size:
+                table = text.table(some, shape.pieces, shape.symbols)
+                dropped |= self._settled(text, some, text.seeded(table, first, stop), reach)
+            blocks = np.ascontiguousarray(blocks[:, ~whole])
+        spent = scanned = 0.0
+        for at in range(0, blocks.shape[1], _most_windows()):
+            some = np.ascontiguousarray(blocks[:, at : at + _most_windows()])
+            hits = text.scanned(some, first, stop)
+            dropped |= self._settled(text, some, hits, reach)
+            rows = float(np.median(some[2] - some[0])) + 1
+            spent += hits.found * STARTS_A_HIT * HIT_COST * (rows + 16) * (rows + 2 * self.k + 64)
+            scanned += 32.0 * float((-(-(some[2] - some[1]) // 32)).sum()) * (stop - first)
+        if scanned and shape is None:
+            change = round(np.log((spent + scanned / 64) / (BALANCE * scanned)) / RATE)
+            self.window = max(1, min(self.window + max(-4, min(4, change)), 3 * self.k + 64))
+        if dropped:
+            half = first + _half(stop - first)
+            self._look(text, first, half, reach)
+            self._look(text, half, stop, reach)
+
+    def _settled(self, text: Any, blocks: Columns, hits: Any, reach: Columns) -> bool:
+        """Raise reaches by hits; whether some were dropped."""
+        self._count("hits", hits.found)
+        rows = blocks[2] - blocks[0]
+        # long matches are few: they are followed again
+        usual = int(np.partition(rows, -1 - rows.size // 64)[-1 - rows.size // 64])
+        self._raise(text, blocks, hits, reach, usual + max(8, usual // 16))
+        return bool(hits.found > hits.kept)
+
+    def _raise(self, text: Any, blocks: Columns, hits: Any, reach: Columns, rows: int) -> None:
+        left, long = text.raise_reaches(blocks, hits, reach, rows)
+        if left.size:
+            # matches of more rows than a thread of the card may have
+            self._count("long", left.size)
+            tile = ((left >> np.uint64(12)) & np.uint64((1 << 28) - 1)).astype(np.int64)
+            near = hits.offset + hits.step * tile
+            slack = (left & np.uint64(0xFFF)).astype(np.int64)
+            # of the places of a block the one with the highest start first, as settle expects
+            self.alpha.raise_later(reach)
+            order = np.lexsort((-long[1], long[0]))
+            long, near, slack = long[:, order], near[order], slack[order]
+            codes = text.codes()
+            backend = Cores(self.alpha, codes, self.k, usable_cores())
+            windows.settle(
+                self.alpha, self.k, reach, backend, windows.Plan(), long[0], long[1],
+                long[2], near,
+                np.minimum(near + hits.span, codes.size), slack,
             )  # fmt: skip
-        return found
+        self.alpha.raise_later(reach)
 
 
-def improver(alpha: Alpha, k: int, method: str) -> Improve:
+def _most_windows() -> int:
+    from gpu.primer import MOST_WINDOWS
+
+    return MOST_WINDOWS
+
+
+def _half(columns: int) -> int:
+    from gpu.primer import TILE
+
+    return -(-columns // (2 * TILE)) * TILE
+
+
+def improver(alpha: Alpha, k: int, method: str, *, both: bool) -> Improve:
     """The function that raises reaches by a chunk of beta, with a method that the card has."""
-    from gpu.primer import Alpha as CardAlpha
-
     if method in ("conventional", "alternative"):
-        return lambda pieces, reach: _by_the_paper(method, alpha, pieces, k, reach)
-    on_card = CardAlpha(alpha.codes, alpha.ends)
-    plan = windows.Plan()
-    kept = seeds.Kept(plan=plan)
-
-    def improve(pieces: list[Codes], reach: Columns) -> None:
-        text = joined(pieces)
-        backend = CardText(alpha, on_card, text, k)
-        if method == "hook-row":
-            _everywhere(alpha, text.size, k, reach, backend)
-        elif method == "seeds":
-            seeds.improve(
-                alpha, text, k, reach, kept,
-                lambda part: backend if part is text else CardText(alpha, on_card, part, k),
-                lambda: backend,
-            )  # fmt: skip
-        else:
-            windows.improve(alpha, text.size, k, reach, backend, plan)
-
-    return improve
-
-
-SPAN = 1 << 14
-"""Columns of a task of ``hook-row``."""
-
-
-def _everywhere(alpha: Alpha, size: int, k: int, reach: Columns, backend: CardText) -> None:
-    """``hook.everywhere`` on the card: every start and every span of the text."""
-    spans = np.arange(0, size, SPAN)
-    starts = np.flatnonzero(reach < alpha.ends)
-    at_once = max(1, (1 << 20) // spans.size)
-    for block in range(0, starts.size, at_once):
-        r = starts[block : block + at_once]
-        r = r[reach[r] < alpha.ends[r]]
-        start = np.repeat(r, spans.size)
-        from_ = np.tile(spans, r.size)
-        # a match that ends in a span belongs to it; what is behind it another span sees
-        known = reach[start]
-        tasks = (start, known, known, from_, np.minimum(from_ + SPAN, size), known * 0 + k)
-        np.maximum.at(reach, start, backend.reaches(tasks))
-        alpha.raise_later(reach)
+        return lambda pieces, reach: _by_the_paper(method, alpha, pieces, k, reach, both=both)
+    filtered = method == "seeds"
+    return Card(alpha, k, both, filtered, bare=method == "hook-row").improve
 
 
 def _by_the_paper(
-    method: str, alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, batch: int = 4096
-) -> None:
+    method: str, alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, *, both: bool,
+    batch: int = 4096,
+) -> None:  # fmt: skip
     from gpu.primer import longest_prefixes
+    from streamer.batch.primer.text import turned
 
+    if both:
+        pieces = [oriented for piece in pieces for oriented in (piece, turned(piece))]
     for begin, end in zip(alpha.offsets[:-1].tolist(), alpha.offsets[1:].tolist(), strict=True):
         for piece in pieces:
             open_ = np.flatnonzero(reach[begin:end] < end)

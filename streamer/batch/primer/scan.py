@@ -272,8 +272,6 @@ class Cores:
     """The CPU's cores and one text, as ``windows.Backend``."""
 
     extension_cost = 6.0
-    rest = 0
-    wave = 0
 
     def __init__(self, alpha: Alpha, text: Codes, k: int, threads: int) -> None:
         self._alpha = alpha

@@ -9,7 +9,7 @@ it.
 1. sample   the nearest place of the windows of some starts, the reaches near it
 2. rounds   alpha in stretches, side by side. In each a block of starts f..a, f the first that is
             not settled, a = reach(f) + 1 - W: all windows are W symbols long
-3. scan     the windows of a round along the text (``scan``, or a filter, or the card)
+3. scan     the windows of a round along the text (``scan``, or a filter)
 4. settle   the starts of blocks that were hit: reaches never fall from start to start, so a start
             below one that reaches no further than is known already needs no look, and bisection
             does the rest
@@ -58,19 +58,13 @@ SHORTEST = 32
 
 
 class Backend(Protocol):
-    """What does the work on one text: the CPU's cores or a card."""
+    """What does the work on one text (``scan.Cores``)."""
 
     extension_cost: float
     """A column of ``reaches`` against a column of ``hits``, for equal rows."""
 
     width: int
     """Windows that it takes to be busy."""
-
-    rest: int
-    """Starts so few that a last round looks at all their blocks together."""
-
-    wave: int
-    """Extensions that take hardly longer than one."""
 
     def hits(self, firsts: Columns, ends: Columns) -> Hits:
         """As ``scan.hits``."""
@@ -109,8 +103,8 @@ def improve(alpha: Alpha, size: int, k: int, reach: Columns, backend: Backend, p
         _follow(reach, alpha.ends, backend, at[: backend.width], place[:, : backend.width])
         open_ = reach[at] < alpha.ends[at]
         at, stop, place = at[open_], stop[open_], place[:, open_]
-        if int((stop - at).sum()) <= backend.rest:
-            break
+        if at.size == 0:
+            return
         first, last = at[: backend.width], stop[: backend.width] - 1
         beyond = reach[first] + 1
         anchor = np.maximum(first, beyond - plan.window)
@@ -119,7 +113,7 @@ def improve(alpha: Alpha, size: int, k: int, reach: Columns, backend: Backend, p
         # the first start of a block may have been raised by what was found before it
         _raise(reach, alpha.ends, first, anchor)
         window, from_, until, slack = backend.hits(anchor, end)
-        spent, reached = _settle(
+        spent, reached = settle(
             alpha, k, reach, backend, plan, first[window], anchor[window], end[window], from_,
             until, slack,
         )  # fmt: skip
@@ -133,9 +127,6 @@ def improve(alpha: Alpha, size: int, k: int, reach: Columns, backend: Backend, p
         work = (spent * backend.extension_cost + scanned / 64) / (BALANCE * scanned)
         change = round(np.log(work) / RATE)
         plan.window = max(1, min(plan.window + max(-4, min(4, change)), 3 * k + 64))
-    first, anchor, end = blocks(at, stop, reach, alpha.ends, plan.window)
-    if first.size:
-        look_at(alpha, k, reach, backend, plan, first, anchor, end, backend.hits(anchor, end))
 
 
 def look_at(
@@ -146,7 +137,7 @@ def look_at(
     window, from_, until, slack = hits
     plan.count("windows", first.size)
     plan.count("hits", window.size)
-    _settle(
+    settle(
         alpha, k, reach, backend, plan, first[window], anchor[window], end[window], from_, until,
         slack,
     )  # fmt: skip
@@ -205,7 +196,7 @@ def stretches(alpha: Alpha, reach: Columns, width: int) -> tuple[Columns, Column
     return at, np.minimum(at + length, np.repeat(begins + solvable, parts))
 
 
-def _settle(
+def settle(
     alpha: Alpha, k: int, reach: Columns, backend: Backend, plan: Plan, first: Columns,
     anchor: Columns, core_end: Columns, from_: Columns, until: Columns, slack: Columns,
 ) -> tuple[int, Columns]:  # fmt: skip
@@ -239,13 +230,6 @@ def _settle(
         high = np.minimum(high, np.searchsorted(reach, at_high) - 1)
         alive = high >= low
         near, low, high = near[alive], low[alive], high[alive]
-        sizes = high - low + 1
-        if sizes.sum() <= backend.wave:
-            near = np.repeat(near, sizes)
-            start = np.arange(near.size) + np.repeat(low - np.cumsum(sizes) + sizes, sizes)
-            extend(start, reach[start])
-            _raise(reach, alpha.ends, begins, lasts)
-            return spent, at_anchor
         at_high = extend(high, reach[low])
     at_low = extend(low, reach[low])
     while True:
@@ -306,4 +290,4 @@ def _near_best(
     from_, until = backend.best(starts, ends)
     plan.count("windows", starts.size)
     slack = np.full(starts.size, k)
-    _settle(alpha, k, reach, backend, plan, starts, starts, ends, from_, until, slack)
+    settle(alpha, k, reach, backend, plan, starts, starts, ends, from_, until, slack)
