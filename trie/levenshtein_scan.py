@@ -76,13 +76,12 @@ def nearest_words(
         return words
     scheme = index.scheme
     questions = scheme.lookups()
-    planes = equal_symbols(patterns.words, patterns.k)
     run_all(
         [
             partial(
                 _scan, index.starts, index.entries, index.ranks, questions, scheme.k,
                 scheme.distance, scheme.spacing, scheme.width, scheme.paired, patterns.words,
-                planes, bases, offsets, a, b, dense, words[a - first : b - first],
+                bases, offsets, a, b, dense, words[a - first : b - first],
             )
             for a, b in split_range(first, stop, min(threads, 1 + (stop - first) // _PER_THREAD))
         ],
@@ -109,7 +108,7 @@ def _codes(bases, first, stop, width, codes):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _scan(  # type: ignore[no-untyped-def]
-    starts, entries, ranks, questions, k, distance, spacing, width, paired, patterns, equal, bases,
+    starts, entries, ranks, questions, k, distance, spacing, width, paired, patterns, bases,
     offsets, first, stop, dense, out,
 ):  # fmt: skip
     planes = np.empty((6, plane_bytes(TILE + _BEFORE)), dtype=np.uint8)
@@ -121,7 +120,9 @@ def _scan(  # type: ignore[no-untyped-def]
     passed = np.empty(BATCH, dtype=np.uint8)
     places = np.zeros((2, DIAGONALS), dtype=np.uint32)
     costs = np.empty(DIAGONALS, dtype=np.uint32)
-    columns = np.empty((3, patterns.size), dtype=np.uint32)
+    # for dense blocks, made when there is one
+    equal = np.empty((5, 0), dtype=np.uint32)
+    columns = np.empty((3, 0), dtype=np.uint32)
     reach = k + distance
     table = starts.size // (questions[-1, 0] + 1)
     large = starts.nbytes + entries.nbytes > _LARGE
@@ -150,6 +151,9 @@ def _scan(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
                 ends = max(at, piece), min(piece + count + reach, last)
                 if dense and candidates * worth > patterns.size * (ends[1] - ends[0] + reach):
+                    if columns.shape[1] == 0:
+                        equal = equal_symbols(patterns, k)
+                        columns = np.empty((3, patterns.size), dtype=np.uint32)
                     search_read(
                         patterns, k, distance, equal, bases, begin, ends[0], ends[1], first,
                         columns, out,

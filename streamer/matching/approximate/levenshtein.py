@@ -30,6 +30,7 @@ from trie.levenshtein import (
     unpack_found,
 )
 from trie.levenshtein_pieces import PieceIndex, build
+from trie.shards import sort_unique
 
 GROWTH = 4
 
@@ -73,7 +74,7 @@ class LevenshteinSolver:
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known."""
-        codes = np.unique(codes)
+        codes = sort_unique(codes, self._k, self._options.threads)
         for held in self._sets:
             codes = codes[~_holds(held.codes, codes)]
         if not codes.size:

@@ -20,6 +20,7 @@ from streamer.matching.approximate.solver import Options
 from streamer.matching.chunks import slice_reads
 from streamer.reads import ReadBatch
 from trie.codes import with_reverse_complements
+from trie.shards import sort_unique
 from trie.tree_bitmap import TreeBitmap, snapshot
 
 CPU_METHODS = {"auto": "sliced", "sliced": "sliced", "active": "active"}
@@ -113,13 +114,16 @@ class LtbSolver:
     def _own_tree(self) -> TreeBitmap:
         if self._tree is None:
             if self._learnt:
-                self._codes = np.unique(np.concatenate((self._codes, *self._learnt)))
+                self._codes = self._distinct(np.concatenate((self._codes, *self._learnt)))
                 self._learnt.clear()
             codes = self._codes
             if self._both:
-                codes = np.unique(with_reverse_complements(codes, self._k))
+                codes = self._distinct(with_reverse_complements(codes, self._k))
             self._tree = snapshot(codes, self._k)
         return self._tree
+
+    def _distinct(self, codes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return sort_unique(codes, self._k, self._options.threads)
 
     def close(self) -> None:
         """Give the memory on the cards back."""

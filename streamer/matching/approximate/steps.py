@@ -17,6 +17,7 @@ from streamer.matching.chunks import slice_reads
 from streamer.matching.engine import SpanFound
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
+from trie.shards import sort_unique
 from trie.windows import codes_at, window_codes
 
 Snapshot = Callable[[bool], tuple[int, VersionedSnapshot | None]]
@@ -61,7 +62,7 @@ class Steps:
 
     def _learn_seeds(self) -> None:
         if self._seeds:
-            seeds = np.unique(np.concatenate(self._seeds))
+            seeds = sort_unique(np.concatenate(self._seeds), self._k, 1)
             self._seeds.clear()
             self._steps.append(Step(self._done, self._done, 0, None, seeds))
             self._match(self._seeded, np.zeros(0, dtype=np.uint64), newest=True)
