@@ -40,6 +40,9 @@ def check_outputs(output: str | None, files: Mapping[str, str | None]) -> None:
         if file == "-":
             message = f"{option} -: rows go to standard output; name a file"
             raise UsageError(message)
+        if file and output in (None, "", "-") and _is_standard_output(file):
+            message = f"{option} {file}: rows go to standard output; name another file"
+            raise UsageError(message)
     given = [path for path in (output, *files.values()) if path and path != "-"]
     real = [os.path.realpath(path) for path in given]
     for path, place in zip(given, real, strict=True):
@@ -50,6 +53,21 @@ def check_outputs(output: str | None, files: Mapping[str, str | None]) -> None:
         if problem:
             message = f"{path}: cannot write: {os.strerror(problem)}"
             raise StreamerError(message)
+
+
+def _is_standard_output(path: str) -> bool:
+    """Whether a file is where standard output goes: /dev/stdout, or what it was sent to."""
+    import os
+    import sys
+
+    try:
+        place = os.stat(path)
+        ours = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError):
+        # it is not there, or standard output is no file
+        return False
+    # nobody reads what both write there
+    return os.path.samestat(place, ours) and not os.path.samestat(place, os.stat(os.devnull))
 
 
 def _not_writable(path: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 
 import lcs_oracle as oracle
 import numpy as np
@@ -161,6 +163,24 @@ def test_what_is_refused(streamer, two, tmp_path):
         found, out, err = streamer("lcs", *arguments)
         assert (found, message in err) == (code, True), (arguments, found, err)
         assert code == 1 or out == "", arguments
+
+
+@pytest.mark.parametrize("into", ["file", "pipe"])
+def test_standard_output_is_not_written_twice(two, tmp_path, into):
+    """A subsequence there would stand across the row."""
+    command = [sys.executable, "-m", "streamer", "lcs", *two, "--device", "cpu"]
+    with open(tmp_path / "out", "w+b") as file:
+        where = {"stdout": file if into == "file" else subprocess.PIPE, "stderr": subprocess.PIPE}
+        done = subprocess.run([*command, "--sequence", "/dev/stdout"], **where, check=False)
+        assert done.returncode == 2
+        assert b"--sequence /dev/stdout: rows go to standard output" in done.stderr
+        rows = tmp_path / "rows"
+        more = ["--sequence", "/dev/stdout", "-o", rows, "--quiet"]
+        done = subprocess.run([*command, *more], **where, check=False)
+        assert done.returncode == 0, done.stderr
+        file.seek(0)
+        assert (done.stdout or file.read()).startswith(b">lcs one two length=")
+    assert rows.read_text().startswith("#a\tb\t")
 
 
 def test_a_full_disk_is_said_of_the_file_it_is_about(streamer, two, tmp_path):

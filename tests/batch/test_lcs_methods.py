@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 
 import lcs_oracle as oracle
 import numpy as np
@@ -156,6 +157,45 @@ def test_many_threads_do_not_cut_the_work_to_dust():
     assert found == solve.length_of(a, b, 4, choice, 1)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_tiles_run_once_and_behind_those_they_need(threads):
+    from streamer.batch.lcs.waves import Chain, Crew
+    from trie.parallel import run_all
+
+    done = []
+
+    def tile(chain, lot, stretch):
+        assert stretch == 0 or (chain, lot, stretch - 1) in done
+        assert lot == 0 or (chain, lot - 1, stretch) in done
+        done.append((chain, lot, stretch))
+
+    sizes = [(3, 7), (1, 20), (4, 1)]
+    tiles = [
+        [[partial(tile, c, lot, stretch) for stretch in range(n)] for lot in range(lots)]
+        for c, (lots, n) in enumerate(sizes)
+    ]
+    crew = Crew([Chain(lots) for lots in tiles])
+    run_all([crew.work] * threads, threads)
+    assert len(done) == len(set(done)) == sum(lots * n for lots, n in sizes)
+
+
+def test_a_tile_that_fails_ends_the_others():
+    from streamer.batch.lcs.waves import Chain, Crew
+    from trie.parallel import run_all
+
+    done = []
+
+    def fail():
+        message = "tile"
+        raise ZeroDivisionError(message)
+
+    tiles = [[*[partial(done.append, i) for i in range(3)], fail, partial(done.append, 9)]]
+    crew = Crew([Chain(tiles), Chain([[fail]])])
+    with pytest.raises(ZeroDivisionError, match="tile"):
+        run_all([crew.work] * 2, 2)
+    assert 9 not in done
+
+
 def test_blocks_and_identity():
     found = lcs.match(b"AAACCCGGGTTT", b"AAACCGGGTTTA", device="cpu")
     assert len(found) == 11
@@ -213,11 +253,13 @@ def test_vectors_of_machines_without_avx_512():
     script = """
 import sys
 sys.path.insert(0, sys.argv[1])
+import numpy as np
 import lcs_oracle as oracle
 from streamer.batch import lcs
-from streamer.batch.lcs import division, lanes, solve
+from streamer.batch.lcs import division, lanes, solve, systolic
 
 assert lanes.LANES == 4
+systolic.TABLE_STRETCH = 1_000
 solve.LEAF_CELLS, division.SHORTEST_MARK = 2_000, 2
 for a, b in oracle.pairs(80, (33, 65, 1_100, 2_900, 4_097), 16):
     a, b = oracle.plain(a), oracle.plain(b)
@@ -227,6 +269,11 @@ for a, b in oracle.pairs(80, (33, 65, 1_100, 2_900, 4_097), 16):
     some = lcs.sequence(a, b, **options)
     assert len(some) == want, (a[:99], b[:99])
     assert oracle.is_subsequence(some, a) and oracle.is_subsequence(some, b), (a[:99], b[:99])
+rng = np.random.default_rng(81)
+for symbols in (1, 2, 3, 5, 20):
+    a, b = (rng.integers(0, symbols, n).astype(np.uint8).tobytes() for n in (2_100, 1_300))
+    want = oracle.length(a, b, gaps=set())
+    assert lcs.length(a, b, method="systolic", device="cpu", threads=1, text=True) == want, symbols
 """
     environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     here = os.path.dirname(__file__)

@@ -9,18 +9,26 @@
 
 Crochemore et al.'s bit-vector V is kept complemented, H = ~V: bit i is set where the length grows
 from row i to i+1. A word has 63 rows; its top bit is 0 and catches the carry, since vectors have no
-carry flag. With planes P_p (bit p of the row's symbol) and C_p (bit p of the column's symbol in
-every bit)
+carry flag.
 
-    x = H | (P_0 ^ C_0) | ...    U = ~(x | (P_last ^ C_last))   the rows that match and have H = 0
-    S = H - U - carry            carry = S >> 63                V + U + carry, complemented
+    S = H - U - carry            U: the rows that match and have H = 0
+    carry = S >> 63              V + U + carry, complemented
     H = S & (H | U)
 
-C_0's top bit is 1 and P_0's is 0, so that U has no top bit. With two planes these are 6 operations
-for 63 rows x lanes: three of three inputs (``vpternlogq``), two subtractions, a shift. At W = 8
-and 8 lanes H, the carry and half of the planes fill the 32 registers of AVX-512; the rest is read
-from L1. Without three-input logic they are 9: the masks are complemented then (INVERTED), so that U
-needs no NOT, which LLVM would trade for an addition.
+Which rows match is found in one of two ways:
+
+- With three-input logic (AVX-512), from planes P_p (bit p of the row's symbol) and C_p (bit p of
+  the column's symbol in every bit; the top bits of C_0 are 1 and those of P_0 are 0, so that U has
+  no top bit): x = H | (P_0 ^ C_0) | ..., U = ~(x | (P_last ^ C_last)). With two planes 6 operations
+  for 63 rows x lanes: three of three inputs (``vpternlogq``), two subtractions, a shift. At W = 8
+  and 8 lanes H, the carry and half of the planes fill the 32 registers; the rest is read from L1.
+- Without it, for up to four symbols, from a table: the 4 lanes' symbols together are a byte, which
+  finds the match words of all lanes (``operands.py``). 6 operations too, one load, and only H is
+  in registers. Lane l is at column t - LAG l then: with two carries of each lane in flight the
+  steps overlap, and the chain of carries through the words of a step bounds nothing.
+
+More symbols without three-input logic take the planes and two more operations a plane; their masks
+are complemented (INVERTED), so that U needs no NOT, which LLVM would trade for an addition.
 
 What it replaces, a word at a time: ``v = (v + (v & m) + carry) | (v & ~m)`` (Listing 4).
 """
@@ -58,6 +66,12 @@ TERNARY = _has_three_input_logic()
 LANES = 8 if TERNARY else 4
 INVERTED = not TERNARY
 """Whether ``sweep`` takes the complements of the masks C_p."""
+
+TABLE_SYMBOLS = 0 if TERNARY else 4
+"""The most symbols for which ``sweep`` is given a table."""
+
+LAG = 2
+"""Columns by which a lane is behind the one before it where there is a table, else 1."""
 
 _VECTOR = ir.VectorType(_I64, LANES)
 
@@ -99,12 +113,15 @@ def _matching(builder: Any, h: Any, planes: list[Any], symbol: list[Any]) -> Any
 
 
 def _column(
-    builder: Any, heights: list[Any], planes: list[list[Any]], symbol: list[Any], carry: Any
+    builder: Any, heights: list[Any], growing: Callable[[int, Any], Any], carry: Any
 ) -> tuple[list[Any], Any]:
-    """The words of every lane after one more column, and the carries out of the last word."""
+    """The words of every lane after one more column, and the carries out of the last word.
+
+    growing(word, H) is U.
+    """
     after = []
     for word, h in enumerate(heights):
-        u = _matching(builder, h, [plane[word] for plane in planes], symbol)
+        u = growing(word, h)
         s = builder.sub(builder.sub(h, u), carry)
         carry = builder.lshr(s, _splat(ROWS))
         if TERNARY:
@@ -118,7 +135,7 @@ def _column(
 def _sweep(
     typingctx: Any,
     state: Any,
-    planes: Any,
+    rows: Any,
     symbols: Any,
     carries: Any,
     columns: Any,
@@ -131,19 +148,23 @@ def _sweep(
     """Steps [first, stop) of a block of lanes over ``columns`` columns; all arrays are updated in
     place.
 
-    state: uint64[(W + 1) * LANES], H by word and lane, then the carries in flight. planes:
-    uint64[bits * W * LANES]. symbols: uint64[bits * (columns + 2 LANES - 2)], the masks C_p of the
-    columns in reverse, LANES - 1 of padding at both ends. carries: uint8[columns], what enters lane
-    0 at a column, replaced by what leaves the last lane there. ``words`` and ``bits`` are tuples
-    whose lengths are W and the number of planes. ``edge`` is True (a literal) for steps at which
-    some lanes stand outside of the columns: these keep their H. A whole sweep is steps 0 to columns
-    + LANES - 1.
+    state: uint64[(W + lag) * LANES], H by word and lane, then the carries in flight. carries:
+    uint8[columns], what enters lane 0 at a column, replaced by what leaves the last lane there.
+    ``words`` and ``bits`` are tuples whose lengths are W and the number of planes; no ``bits``:
+    rows are a table. ``edge`` is True (a literal) for steps at which some lanes stand outside of
+    the columns: these keep their H. A whole sweep is steps 0 to columns + lag * (LANES - 1).
+
+    rows: uint64[bits * W * LANES], the planes; symbols: uint64[bits * (columns + 2 LANES - 2)], the
+    masks C_p of the columns in reverse, LANES - 1 of padding at both ends; the lag is 1.
+    Or rows: uint64[256 * W * LANES], the match words by the lanes' symbols, two bits each, lane 0's
+    lowest; symbols: uint8[columns + LAG * (LANES - 1)], the lanes' symbols at each step.
     """
     count = len(words)
     depth = len(bits)
     outside = bool(edge.literal_value)
+    lag = 1 if depth else LAG
     signature = types.void(
-        state, planes, symbols, carries, types.int64, types.int64, types.int64, words, bits, edge
+        state, rows, symbols, carries, types.int64, types.int64, types.int64, words, bits, edge
     )
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -160,13 +181,29 @@ def _sweep(
             pointer = builder.bitcast(builder.gep(base, [offset]), _VECTOR.as_pointer())
             builder.store(value, pointer, align=8)
 
-        state_at, planes_at, symbols_at, carries_at = pointers
-        loaded = [load(state_at, _I64(i * LANES)) for i in range(count + 1)]
+        state_at, rows_at, symbols_at, carries_at = pointers
+        loaded = [load(state_at, _I64(i * LANES)) for i in range(count + lag)]
         plane_words = [
-            [load(planes_at, _I64((p * count + i) * LANES)) for i in range(count)]
+            [load(rows_at, _I64((p * count + i) * LANES)) for i in range(count)]
             for p in range(depth)
         ]
-        stride = builder.add(total, _I64(2 * LANES - 2))
+
+        def by_planes(step: Any) -> Callable[[int, Any], Any]:
+            stride = builder.add(total, _I64(2 * LANES - 2))
+            back = builder.sub(builder.add(total, _I64(LANES - 2)), step)
+            masks = [
+                load(symbols_at, builder.add(back, builder.mul(stride, _I64(p))))
+                for p in range(depth)
+            ]
+            return lambda word, h: _matching(builder, h, [p[word] for p in plane_words], masks)
+
+        def by_table(step: Any) -> Callable[[int, Any], Any]:
+            together = builder.zext(builder.load(builder.gep(symbols_at, [step])), _I64)
+            entry = builder.gep(rows_at, [builder.mul(together, _I64(count * LANES))])
+            return lambda word, h: builder.and_(
+                load(entry, _I64(word * LANES)), builder.xor(h, _splat(-1))
+            )
+
         before = builder.block
         head = builder.append_basic_block("lanes.head")
         body = builder.append_basic_block("lanes.step")
@@ -184,10 +221,6 @@ def _sweep(
         builder.cbranch(builder.icmp_signed("<", step, end), body, done)
 
         builder.position_at_end(body)
-        back = builder.sub(builder.add(total, _I64(LANES - 2)), step)
-        masks = [
-            load(symbols_at, builder.add(back, builder.mul(stride, _I64(p)))) for p in range(depth)
-        ]
         # lanes beyond the last column see no carry: any column's will do
         at = (
             builder.select(builder.icmp_signed("<", step, total), step, _I64(0))
@@ -202,12 +235,13 @@ def _sweep(
             held[count],
             ir.Constant(ir.VectorType(_I32, LANES), [_I32(i) for i in shifted]),
         )
-        after, carry = _column(builder, held[:count], plane_words, masks, carry)
+        growing = by_planes(step) if depth else by_table(step)
+        after, carry = _column(builder, held[:count], growing, carry)
         leaves = builder.trunc(builder.extract_element(carry, _I32(LANES - 1)), _I8)
-        column_out = builder.sub(step, _I64(LANES - 1))
+        column_out = builder.sub(step, _I64(lag * (LANES - 1)))
         where = builder.gep(carries_at, [column_out])
         if outside:
-            numbers = ir.Constant(_VECTOR, [_I64(i) for i in range(LANES)])
+            numbers = ir.Constant(_VECTOR, [_I64(lag * i) for i in range(LANES)])
             column = builder.sub(_spread(builder, step), numbers)
             inside = builder.icmp_unsigned("<", column, _spread(builder, total))
             after = [
@@ -220,7 +254,7 @@ def _sweep(
             builder.store(leaves, where)
         last = builder.block
         step.add_incoming(builder.add(step, _I64(1)), last)
-        for phi, value in zip(held, [*after, carry], strict=True):
+        for phi, value in zip(held, [*after, *held[count + 1 :], carry], strict=True):
             phi.add_incoming(value, last)
         builder.branch(head)
 

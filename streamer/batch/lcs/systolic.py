@@ -7,19 +7,32 @@ below it takes in.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.lanes import INVERTED, LANES, ROWS, sweep
-from streamer.batch.lcs.symbols import Pair
+from streamer.batch.lcs.lanes import LAG, LANES, ROWS, TABLE_SYMBOLS, sweep
+from streamer.batch.lcs.operands import (
+    BEHIND,
+    TABLE_ROWS,
+    beside,
+    masks,
+    pack,
+    tabulate,
+    unpack,
+)
+from streamer.batch.lcs.symbols import Codes, Pair
 
 WORDS = (8, 4, 2)
 """Words a lane that a block may have; all blocks but the last two have the most."""
 
 STRETCH = 2048
-"""Columns at a time: their masks stay in the cache, and the 2 LANES - 2 steps at the edges cost
-little."""
+"""Columns at a time: their masks stay in the cache, and the steps at the edges cost little."""
+
+TABLE_STRETCH = 16_384
+"""The same where a block makes a table before each stretch."""
 
 UNIT = LANES * ROWS
 BLOCK = WORDS[0] * UNIT
@@ -31,11 +44,11 @@ assert BLOCK % 32 == 0
 class Group:
     """Blocks with the same number of words: their planes and their state."""
 
-    def __init__(self, row: int, words: int, blocks: int, bits: int) -> None:
+    def __init__(self, row: int, words: int, blocks: int, bits: int, lag: int) -> None:
         self.row = row
         self.words = (0,) * words
         self.planes = np.zeros((blocks, bits * words * LANES), dtype=np.uint64)
-        self.state = np.zeros((blocks, (words + 1) * LANES), dtype=np.uint64)
+        self.state = np.zeros((blocks, (words + lag) * LANES), dtype=np.uint64)
 
 
 class SystolicSweep:
@@ -47,38 +60,51 @@ class SystolicSweep:
     def __init__(
         self, pair: Pair, row: int, rows: int, column: int, columns: int, backward: bool, parts: int
     ) -> None:
-        self.pair = pair
         self.rows = rows
         self.bits = (0,) * pair.planes
-        self.start = column + columns - 1 if backward else column
-        self.step = -1 if backward else 1
+        self.looked_up = pair.symbols <= TABLE_SYMBOLS
+        # a pass reads its columns forwards, whichever way they come
+        part = pair.b[column : column + columns]
+        self.columns: Codes = part[::-1].copy() if backward else part
         self.carries = np.zeros(columns, dtype=np.uint8)
-        self.groups = _groups(rows, pair.planes)
+        self.groups = _groups(rows, pair.planes, LAG if self.looked_up else 1)
+        step = -1 if backward else 1
         first = row + rows - 1 if backward else row
         for group in self.groups:
-            _pack(pair.a, first + self.step * group.row, self.step, rows - group.row,
-                  len(group.words), len(self.bits), group.planes)  # fmt: skip
+            pack(pair.a, first + step * group.row, step, rows - group.row, len(group.words),
+                 pair.planes, group.planes)  # fmt: skip
         whole = len(self.groups[0].state)
         self.parts = max(1, min(parts, whole))
         self._cuts = [whole * i // self.parts for i in range(self.parts + 1)]
 
     def run(self, part: int, first: int, stop: int) -> None:
         """Let a lot of rows take the columns [first, stop) of the pass."""
-        symbols = np.empty(len(self.bits) * (STRETCH + 2 * LANES - 2), dtype=np.uint64)
-        for at in range(first, stop, STRETCH):
-            columns = min(STRETCH, stop - at)
-            _masks(self.pair.b, self.start + self.step * at, self.step, columns, len(self.bits),
-                   symbols)  # fmt: skip
-            carries = self.carries[at : at + columns]
+        most = min(TABLE_STRETCH if self.looked_up else STRETCH, stop - first)
+        if self.looked_up:
+            symbols: NDArray[Any] = np.empty(most + BEHIND, dtype=np.uint8)
+            scratch = np.empty((TABLE_ROWS + 4) * WORDS[0] * LANES, dtype=np.uint64)
+        else:
+            symbols = np.empty(len(self.bits) * (most + 2 * LANES - 2), dtype=np.uint64)
+        for at in range(first, stop, most):
+            columns = self.columns[at : min(at + most, stop)]
+            carries = self.carries[at : at + columns.size]
+            if self.looked_up:
+                beside(columns, symbols[: columns.size + BEHIND])
+            else:
+                masks(columns, len(self.bits), symbols)
             for group, low, high in self._lot(part):
-                _blocks(group.state[low:high], group.planes[low:high], symbols, carries,
-                        group.words, self.bits)  # fmt: skip
+                state, planes = group.state[low:high], group.planes[low:high]
+                if self.looked_up:
+                    _blocks_by_table(state, planes, len(self.bits), symbols, carries, group.words,
+                                     scratch)  # fmt: skip
+                else:
+                    _blocks_by_planes(state, planes, symbols, carries, group.words, self.bits)
 
     def export(self, part: int, pool: NDArray[np.uint32], at: int) -> None:
         """Write the bits of a lot's rows into the result that starts at pool word ``at``."""
         for group, low, high in self._lot(part):
             row = group.row + low * len(group.words) * UNIT
-            _unpack(group.state[low:high], len(group.words), row, self.rows, pool, at)
+            unpack(group.state[low:high], len(group.words), row, self.rows, pool, at)
 
     def _lot(self, part: int) -> list[tuple[Group, int, int]]:
         lots = [(self.groups[0], self._cuts[part], self._cuts[part + 1])]
@@ -87,7 +113,7 @@ class SystolicSweep:
         return lots
 
 
-def _groups(rows: int, bits: int) -> list[Group]:
+def _groups(rows: int, bits: int, lag: int) -> list[Group]:
     """Whole blocks, then one or two smaller ones, so that few rows stand empty."""
     most, half, least = WORDS
     whole = rows // BLOCK
@@ -101,54 +127,16 @@ def _groups(rows: int, bits: int) -> list[Group]:
         tail = [half]
     elif rest:
         tail = [least]
-    groups = [Group(0, most, whole, bits)] if whole or not tail else []
+    groups = [Group(0, most, whole, bits, lag)] if whole or not tail else []
     at = whole * BLOCK
     for words in tail:
-        groups.append(Group(at, words, 1, bits))
+        groups.append(Group(at, words, 1, bits, lag))
         at += words * UNIT
     return groups
 
 
 @njit(cache=True, nogil=True)
-def _pack(a, first, step, rows, words, bits, planes):  # type: ignore[no-untyped-def]
-    """The planes of the rows ``a[first], a[first + step], ...``; rows beyond the last are symbol 0.
-
-    What those rows match does not matter: carries only go from a row to later ones.
-    """
-    lane = words * ROWS
-    for block in range(planes.shape[0]):
-        for which in range(LANES):
-            for word in range(words):
-                row = (block * LANES + which) * lane + word * ROWS
-                count = min(ROWS, rows - row)
-                for p in range(bits):
-                    value = np.uint64(0)
-                    at = first + step * row
-                    for i in range(count):
-                        value |= np.uint64((a[at] >> np.uint8(p)) & np.uint8(1)) << np.uint64(i)
-                        at += step
-                    planes[block, (p * words + word) * LANES + which] = value
-
-
-@njit(cache=True, nogil=True)
-def _masks(b, first, step, columns, bits, symbols):  # type: ignore[no-untyped-def]
-    """The masks C_p of the columns ``b[first], b[first + step], ...``, last column first."""
-    flip = ~np.uint64(0) if INVERTED else np.uint64(0)
-    stride = columns + 2 * LANES - 2
-    top = np.uint64(1) << np.uint64(ROWS)
-    for p in range(bits):
-        for i in range(LANES - 1):
-            symbols[p * stride + i] = top ^ flip
-            symbols[p * stride + stride - 1 - i] = top ^ flip
-        guard = top if p == 0 else np.uint64(0)
-        base = p * stride + columns + LANES - 2
-        for c in range(columns):
-            bit = np.uint64((b[first + step * c] >> np.uint8(p)) & np.uint8(1))
-            symbols[base - c] = ((np.uint64(0) - bit) | guard) ^ flip
-
-
-@njit(cache=True, nogil=True)
-def _blocks(state, planes, symbols, carries, words, bits):  # type: ignore[no-untyped-def]
+def _blocks_by_planes(state, planes, symbols, carries, words, bits):  # type: ignore[no-untyped-def]
     """Blocks one above the other over one stretch of columns; LANES - 1 steps at each edge."""
     columns = carries.size
     edge = LANES - 1
@@ -164,40 +152,19 @@ def _blocks(state, planes, symbols, carries, words, bits):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
-def _unpack(state, words, row, rows, pool, at):  # type: ignore[no-untyped-def]
-    """The rows' bits from ``row`` on into the pool, 32 to a word; what stands below ``row`` is
-    kept."""
-    out = at + (row >> 5)
-    held = row & 31
-    pending = np.uint64(0)
-    if held:
-        pending = np.uint64(pool[out]) & ((np.uint64(1) << np.uint64(held)) - np.uint64(1))
+def _blocks_by_table(state, planes, bits, symbols, carries, words, scratch):  # type: ignore[no-untyped-def]
+    """The same with a table of each block's match words, BEHIND steps at each edge."""
+    columns = carries.size
+    ended = columns + BEHIND
+    vectors = len(words) * LANES
+    matches = scratch[: 4 * vectors]
+    table = scratch[4 * vectors : (4 + TABLE_ROWS) * vectors]
     for block in range(state.shape[0]):
-        for which in range(LANES):
-            for word in range(words):
-                count = min(ROWS, rows - row)
-                if count <= 0:
-                    break
-                value = state[block, word * LANES + which]
-                if count < ROWS:
-                    value &= (np.uint64(1) << np.uint64(count)) - np.uint64(1)
-                row += count
-                # 31 bits may wait: the word is taken in two halves
-                pending |= (value & np.uint64(0xFFFFFFFF)) << np.uint64(held)
-                low = min(32, count)
-                held += low
-                if held >= 32:
-                    pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
-                    out += 1
-                    pending >>= np.uint64(32)
-                    held -= 32
-                if count > 32:
-                    pending |= (value >> np.uint64(32)) << np.uint64(held)
-                    held += count - 32
-                    if held >= 32:
-                        pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
-                        out += 1
-                        pending >>= np.uint64(32)
-                        held -= 32
-    if held:
-        pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
+        held = state[block]
+        tabulate(planes[block], bits, len(words), matches, table)
+        if columns > BEHIND:
+            sweep(held, table, symbols, carries, columns, 0, BEHIND, words, (), True)
+            sweep(held, table, symbols, carries, columns, BEHIND, columns, words, (), False)
+            sweep(held, table, symbols, carries, columns, columns, ended, words, (), True)
+        else:
+            sweep(held, table, symbols, carries, columns, 0, ended, words, (), True)

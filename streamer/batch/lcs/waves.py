@@ -1,17 +1,21 @@
 """Passes on the cores of a CPU: each pass cut into lots of rows and stretches of columns.
 
-A lot may take a stretch once it has taken the one before and the lot before it has taken this one.
-So the tiles of an anti-diagonal can run at once, those of all passes together.
+A lot may take a stretch once it has taken the one before and the lot before it has taken this one:
 
-    columns ->   0 1 2 3        the number: the wave in which a tile runs
-    lot 0        0 1 2 3
+    columns ->   0 1 2 3        the number: the earliest a tile can run, where every tile takes
+    lot 0        0 1 2 3        equally long
     lot 1        1 2 3 4
-    lot 2        2 3 4 5
+
+Threads take any tile that may run, of all passes together; nothing else holds them up. Lots are
+few, since each makes the columns' symbols ready for itself, and stretches many, since the first and
+the last of them leave threads idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -22,16 +26,18 @@ from streamer.batch.lcs.passes import Numbers, Passes, Splits, best_cut, grown
 from streamer.batch.lcs.symbols import Pair
 from trie.parallel import run_all
 
-LOTS = 8
-"""Lots of rows, and stretches of columns, for each thread in a pass that is cut: waves end
-unevenly."""
+LOTS = 2
+"""Lots of rows for each thread, of all passes together that are cut: with one a thread that is held
+up would hold up the others."""
+
+STRETCHES = 32
+"""Stretches of columns for each lot of a pass."""
 
 CUT_FROM = 1 << 28
 """Cells from which a pass is cut for several threads."""
 
 LEAST_STRETCH = 1024
-"""Columns of a stretch at least, however many threads there are: a shorter one costs more to start
-than it takes."""
+"""Columns of a stretch at least: a shorter one costs more to start than it takes."""
 
 SHOWN_CELLS = 1 << 33
 MOST_SHOWN = 100
@@ -103,27 +109,30 @@ class Waves:
             self._on_cells(int(passes.rows[i]) * (stop - first))
 
     def _in_waves(self, passes: Passes, which: Numbers) -> None:
-        parts = LOTS * self._threads
-        sweeps = [self._make(passes, int(i), parts) for i in which]
-        stretches = np.clip(passes.columns // LEAST_STRETCH, 1, parts)
-        cuts = [_stretches(passes, int(i), int(stretches[i])) for i in which]
-        waves = max((s.parts + len(c) - 1 for s, c in zip(sweeps, cuts, strict=True)), default=0)
-        for wave in range(waves):
-            tasks = []
-            for i, sweep, cut in zip(which, sweeps, cuts, strict=True):
-                for part in range(max(0, wave - len(cut) + 1), min(wave + 1, sweep.parts)):
-                    first, stop, at = cut[wave - part]
-                    cells = int(passes.rows[i]) * (stop - first) // sweep.parts
-                    tasks.append(partial(self._tile, sweep, part, first, stop, at, cells))
-            run_all(tasks, self._threads)
+        if not which.size:
+            return
+        lots = -(-LOTS * self._threads // which.size)
+        chains = []
+        for i in map(int, which):
+            sweep = self._make(passes, i, lots)
+            parts = min(STRETCHES * sweep.parts, int(passes.columns[i]) // LEAST_STRETCH)
+            cut = _stretches(passes, i, max(1, parts))
+            cells = int(passes.rows[i]) // sweep.parts
+            tiles = [
+                [partial(self._tile, sweep, part, *stretch, cells) for stretch in cut]
+                for part in range(sweep.parts)
+            ]
+            chains.append(Chain(tiles))
+        crew = Crew(chains)
+        run_all([crew.work] * self._threads, self._threads)
 
     def _tile(
-        self, sweep: Sweep, part: int, first: int, stop: int, at: int | None, cells: int
+        self, sweep: Sweep, part: int, first: int, stop: int, at: int | None, rows: int
     ) -> None:
         sweep.run(part, first, stop)
         if at is not None:
             sweep.export(part, self._pool, at)
-        self._on_cells(cells)
+        self._on_cells(rows * (stop - first))
 
     def split(self, splits: Splits) -> tuple[Numbers, Numbers]:
         """The first row at which each table is best cut, and the length of its subsequence."""
@@ -138,6 +147,58 @@ class Waves:
     def pool(self) -> NDArray[np.uint32]:
         """The results."""
         return self._pool
+
+
+class Chain:
+    """The tiles of a pass by lot and stretch, and how many of each lot have been run."""
+
+    def __init__(self, tiles: Sequence[Sequence[Callable[[], None]]]) -> None:
+        self.tiles = tiles
+        self.done = [0] * len(tiles)
+
+    def ready(self, lot: int) -> bool:
+        """Whether the lot's next tile may run, if none of the lot does."""
+        at = self.done[lot]
+        return at < len(self.tiles[lot]) and (lot == 0 or self.done[lot - 1] > at)
+
+
+class Crew:
+    """Threads that run the tiles of all chains, each as soon as it may."""
+
+    def __init__(self, chains: list[Chain]) -> None:
+        self._changed = threading.Condition()
+        self._waiting = deque((chain, 0) for chain in chains)
+        self._left = sum(len(tiles) for chain in chains for tiles in chain.tiles)
+
+    def work(self) -> None:
+        """Run tiles until none is left; the first exception ends all threads, after their tiles."""
+        try:
+            while (taken := self._take()) is not None:
+                chain, lot = taken
+                chain.tiles[lot][chain.done[lot]]()
+                self._give_back(chain, lot)
+        except BaseException:
+            with self._changed:
+                self._left = 0
+                self._changed.notify_all()
+            raise
+
+    def _take(self) -> tuple[Chain, int] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._left <= 0)
+            return self._waiting.popleft() if self._left > 0 else None
+
+    def _give_back(self, chain: Chain, lot: int) -> None:
+        with self._changed:
+            chain.done[lot] += 1
+            self._left -= 1
+            if chain.ready(lot):
+                self._waiting.append((chain, lot))
+            # the lot below has been held up if it has done one less
+            below = lot + 1
+            if below < len(chain.done) and chain.done[below] == chain.done[lot] - 1:
+                self._waiting.append((chain, below))
+            self._changed.notify_all()
 
 
 def _stretches(passes: Passes, i: int, parts: int) -> list[tuple[int, int, int | None]]:

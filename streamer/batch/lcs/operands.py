@@ -1,0 +1,142 @@
+"""What ``lanes.sweep`` reads: rows as planes or as a table of match words, columns as masks or as
+the symbols of all lanes in a byte.
+
+The planes P_p of a block's rows are made once and kept, one bit of a symbol each. A table has the
+match words of W words of four lanes for each of the 256 ways in which four symbols of two bits
+stand beside each other, 64 KB for W = 8. It is made anew from the planes whenever a block begins a
+stretch of columns, in 2 to 4 % of the time that the stretch takes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from streamer.batch.lcs.lanes import INVERTED, LAG, LANES, ROWS
+
+BEHIND = LAG * (LANES - 1)
+"""Columns by which the last lane is behind the first where there is a table."""
+
+TABLE_ROWS = 4**LANES
+"""Rows of a table: a symbol of two bits for each lane."""
+
+
+@njit(cache=True, nogil=True)
+def pack(a, first, step, rows, words, bits, planes):  # type: ignore[no-untyped-def]
+    """The planes of the rows ``a[first], a[first + step], ...``; rows beyond the last are symbol 0.
+
+    planes: uint64[blocks, bits * words * LANES]. What the rows beyond the last match does not
+    matter: carries only go from a row to later ones.
+    """
+    lane = words * ROWS
+    for block in range(planes.shape[0]):
+        for which in range(LANES):
+            for word in range(words):
+                row = (block * LANES + which) * lane + word * ROWS
+                count = min(ROWS, rows - row)
+                for p in range(bits):
+                    value = np.uint64(0)
+                    at = first + step * row
+                    for i in range(count):
+                        value |= np.uint64((a[at] >> np.uint8(p)) & np.uint8(1)) << np.uint64(i)
+                        at += step
+                    planes[block, (p * words + word) * LANES + which] = value
+
+
+@njit(cache=True, nogil=True)
+def unpack(state, words, row, rows, pool, at):  # type: ignore[no-untyped-def]
+    """The rows' bits from ``row`` on into the pool, 32 to a word; what stands below ``row`` is
+    kept."""
+    out = at + (row >> 5)
+    held = row & 31
+    pending = np.uint64(0)
+    if held:
+        pending = np.uint64(pool[out]) & ((np.uint64(1) << np.uint64(held)) - np.uint64(1))
+    for block in range(state.shape[0]):
+        for which in range(LANES):
+            for word in range(words):
+                count = min(ROWS, rows - row)
+                if count <= 0:
+                    break
+                value = state[block, word * LANES + which]
+                if count < ROWS:
+                    value &= (np.uint64(1) << np.uint64(count)) - np.uint64(1)
+                row += count
+                # 31 bits may wait: the word is taken in two halves
+                pending |= (value & np.uint64(0xFFFFFFFF)) << np.uint64(held)
+                low = min(32, count)
+                held += low
+                if held >= 32:
+                    pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
+                    out += 1
+                    pending >>= np.uint64(32)
+                    held -= 32
+                if count > 32:
+                    pending |= (value >> np.uint64(32)) << np.uint64(held)
+                    held += count - 32
+                    if held >= 32:
+                        pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
+                        out += 1
+                        pending >>= np.uint64(32)
+                        held -= 32
+    if held:
+        pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
+
+
+@njit(cache=True, nogil=True)
+def masks(b, bits, symbols):  # type: ignore[no-untyped-def]
+    """The masks C_p of the columns ``b``, last column first; see ``lanes.sweep``."""
+    columns = b.size
+    flip = ~np.uint64(0) if INVERTED else np.uint64(0)
+    stride = columns + 2 * LANES - 2
+    top = np.uint64(1) << np.uint64(ROWS)
+    for p in range(bits):
+        of_bit = symbols[p * stride : (p + 1) * stride]
+        of_bit[: LANES - 1] = top ^ flip
+        of_bit[stride - LANES + 1 :] = top ^ flip
+        guard = top if p == 0 else np.uint64(0)
+        inner = of_bit[LANES - 1 : stride - LANES + 1]
+        shift = np.uint8(p)
+        for c in range(columns):
+            bit = np.uint64((b[columns - 1 - c] >> shift) & np.uint8(1))
+            inner[c] = ((np.uint64(0) - bit) | guard) ^ flip
+
+
+@njit(cache=True, nogil=True)
+def beside(b, together):  # type: ignore[no-untyped-def]
+    """The symbols of all lanes (below 4) at each step, two bits a lane, lane 0's lowest.
+
+    b: uint8[columns], together: uint8[columns + BEHIND]. Lanes outside of the columns have symbol
+    0.
+    """
+    columns = b.size
+    together[:columns] = b
+    together[columns:] = 0
+    for lane in range(1, LANES):
+        later = together[LAG * lane : LAG * lane + columns]
+        for c in range(columns):
+            later[c] |= np.uint8(b[c] << np.uint8(2 * lane))
+
+
+@njit(cache=True, nogil=True)
+def tabulate(planes, bits, words, matches, table):  # type: ignore[no-untyped-def]
+    """The match words of a block's rows for four lanes' symbols together.
+
+    planes: uint64[bits * words * LANES], at most two bits. matches: uint64[4 * words * LANES] is
+    written over. table: uint64[TABLE_ROWS * words * LANES].
+    """
+    vectors = words * LANES
+    rows = (np.uint64(1) << np.uint64(ROWS)) - np.uint64(1)
+    for i in range(vectors):
+        low = planes[i]
+        high = planes[vectors + i] if bits > 1 else np.uint64(0)
+        matches[i] = ~low & ~high & rows
+        matches[vectors + i] = low & ~high & rows
+        matches[2 * vectors + i] = ~low & high
+        matches[3 * vectors + i] = low & high
+    for together in range(TABLE_ROWS):
+        entry = table[together * vectors : (together + 1) * vectors]
+        for lane in range(LANES):
+            of_symbol = matches[((together >> (2 * lane)) & 3) * vectors :]
+            for word in range(words):
+                entry[word * LANES + lane] = of_symbol[word * LANES + lane]
