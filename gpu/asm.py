@@ -24,8 +24,10 @@ from gpu.asm_sliced import (
     grid,
     made,
 )
+from gpu.asm_transfers import fetch_hits, send_packed
 from gpu.intrinsics import SIMULATED, cuda
 from gpu.kernels.asm import order, rows, warps
+from gpu.packing import packed_sizes
 
 METHODS = ("bit-parallel", "pasm", "wspasm", "wspasm-shared")
 
@@ -33,6 +35,9 @@ BATCH_BYTES = 4 << 30
 """Device memory for the hits of the searches that run side by side."""
 
 GRID_Y = 65_535
+
+Part = tuple[int, NDArray[np.int64], NDArray[np.int32]]
+"""Number of a pattern, ends, distances."""
 
 
 @cache
@@ -160,42 +165,47 @@ class Searcher:
 
         codes: uint8[n], 4 is a gap code, n < 2**31. By search, ends ascending.
         """
-        there = self._space.array("codes", grid(codes.size, 16) * 16, np.uint8)
-        there[: codes.size].copy_to_device(codes)
         find = self._sliced if self._method == "bit-parallel" else self._by_rows
-        parts = find(there, codes.size, lead, limit)
+        parts = find(codes, lead, limit)
+        if not parts:
+            return np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32)
         parts.sort(key=lambda part: part[0])
+        numbers = np.array([part[0] for part in parts], dtype=np.int32)
+        if len(parts) == 1:
+            _, ends, distances = parts[0]
+            return ends, distances, np.broadcast_to(numbers, ends.shape)
         return (
-            np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)]),
-            np.concatenate([np.empty(0, np.int32), *(part[2] for part in parts)]),
-            np.repeat(
-                np.array([part[0] for part in parts], dtype=np.int32),
-                [part[1].size for part in parts],
-            ),
+            np.concatenate([part[1] for part in parts]),
+            np.concatenate([part[2] for part in parts]),
+            np.repeat(numbers, [part[1].size for part in parts]),
         )
 
-    def _sliced(self, codes: Any, size: int, lead: int, limit: int) -> list[Any]:
+    def _sliced(self, codes: NDArray[np.uint8], lead: int, limit: int) -> list[Part]:
         widest = max(map(len, self._alike))
-        text = SlicedText(codes, size, self._reach, widest, self._space)
+        words, bits = packed_sizes(codes.size)
+        bases = self._space.array("bases", words, np.uint32)
+        starts = self._space.array("starts", bits, np.uint32)
+        send_packed(codes, bases, starts)
+        text = SlicedText(codes.size, self._reach, widest, self._space).set_packed(bases, starts)
         # a word of a plane has 32 ends: hits, digits, and 5 bytes for 4 ends to count by
         room = 4 * text.words * (1 + self._k.bit_length()) + 45 * text.words // 4
         most = max(1, min(GRID_Y, BATCH_BYTES // room))
-        parts: list[Any] = []
+        parts: list[Part] = []
         for numbers in self._alike:
             for first in range(0, len(numbers), most):
                 batch = tuple(numbers[first : first + most])
                 if batch not in self._on_card:
                     self._on_card[batch] = SlicedPatterns([self._patterns[i] for i in batch])
                 hits = SlicedHits(text, self._on_card[batch], self._k, self._space)
-                found = hits.listed(lead, size, limit, self._space)
+                found = hits.listed(lead, codes.size, limit, self._space)
                 limit -= self._take(found, batch, parts)
         return parts
 
-    def _by_rows(self, codes: Any, size: int, lead: int, limit: int) -> list[Any]:
-        codes = codes[:size]
+    def _by_rows(self, on_host: NDArray[np.uint8], lead: int, limit: int) -> list[Part]:
+        codes = self._space.upload("codes", on_host)
         letters = np.unique(np.concatenate(self._patterns))
         last = last_positions(codes, letters, self._space)
-        parts: list[Any] = []
+        parts: list[Part] = []
         shape = (1 + self._k.bit_length(), grid(codes.size, 32))
         found = self._space.shaped("found", shape, np.uint32)
         for i, pattern in enumerate(self._patterns):
@@ -205,19 +215,18 @@ class Searcher:
             else:
                 shared = self._method == "wspasm-shared"
                 wspasm(codes, pattern, last, numbers, self._k, found, shared, self._space)
-            listed = hits(found.reshape(1, *shape), lead, size, self._k, limit, self._space)
+            listed = hits(found.reshape(1, *shape), lead, codes.size, self._k, limit, self._space)
             limit -= self._take(listed, (i,), parts)
         return parts
 
     def _take(
-        self, listed: tuple[Any, Any, NDArray[np.int64]], numbers: Sequence[int], parts: list[Any]
+        self, listed: tuple[Any, Any, NDArray[np.int64]], numbers: Sequence[int], parts: list[Part]
     ) -> int:
         """Bring hits to the host, a part a search; how many."""
         ends, distances, begins = listed
         total = int(begins[-1])
         if total:
-            all_ends = ends[:total].copy_to_host().astype(np.int64)
-            all_distances = distances[:total].copy_to_host().astype(np.int32)
+            all_ends, all_distances = fetch_hits(ends, distances, total)
             cuts = begins.tolist()
             for number, begin, stop in zip(numbers, cuts[:-1], cuts[1:], strict=True):
                 if stop > begin:

@@ -97,15 +97,14 @@ def resident_groups(rows: int) -> int:
 
 
 class SlicedText:
-    """Text on the card in the form of the bit-sliced search.
+    """A text of ``size`` symbols in the form of the bit-sliced search, not set yet.
 
-    codes: uint8[] on the card, of which ``size`` are the text (``slicing.slice_text`` says what may
-    be read behind them). ``reach``: symbols before an end that matter. ``searches``: that are to
-    run side by side.
+    ``reach``: symbols before an end that matter. ``searches``: that are to run side by side.
     """
 
-    def __init__(self, codes: Any, size: int, reach: int, searches: int, space: Workspace) -> None:
+    def __init__(self, size: int, reach: int, searches: int, space: Workspace) -> None:
         tile = sliced.TILE
+        self.size = size
         self.lead = -(-reach // 4) * 4
         wave = max(1, resident_groups(min(reach, sliced.ROWS)) // max(1, searches))
         wanted = grid(size, 1024 * wave)
@@ -117,9 +116,20 @@ class SlicedText:
         """uint32 of a plane."""
         self.planes = space.array("planes", 3 * self.words, np.uint32)
         self.gaps = space.array("gaps", self.tiles, np.uint32)
-        made(slicing.slice_text, tile)[self.tiles, 2 * tile](
-            codes, grid(size, slicing.PIECE), self.span, self.planes, self.words, self.gaps
+
+    def set_codes(self, codes: Any) -> SlicedText:
+        """From uint8[] on the card; ``slicing.slice_text`` says what is read behind the text."""
+        made(slicing.slice_text, sliced.TILE)[self.tiles, 2 * sliced.TILE](
+            codes, grid(self.size, slicing.PIECE), self.span, self.planes, self.words, self.gaps
         )
+        return self
+
+    def set_packed(self, bases: Any, starts: Any) -> SlicedText:
+        """From packed bases and a bit a symbol that is no gap, uint32 on the card."""
+        made(slicing.slice_packed, sliced.TILE)[self.tiles, 2 * sliced.TILE](
+            bases, starts, grid(self.size, 16), self.span, self.planes, self.words, self.gaps
+        )
+        return self
 
 
 def strips_of(letters: int, plain: bool) -> list[tuple[int, sliced.Strip]]:

@@ -109,7 +109,7 @@ def time_sliced(codes, length, k):
     space = Workspace()
     n = codes.size
     patterns = SlicedPatterns([random_masks(np.random.default_rng(SEED + length), length)])
-    sliced_ms, text = milliseconds(lambda: SlicedText(codes, n, length + k, 1, space), 3)
+    sliced_ms, text = milliseconds(lambda: SlicedText(n, length + k, 1, space).set_codes(codes), 3)
     scan_ms, hits = milliseconds(lambda: SlicedHits(text, patterns, k, space))
     list_ms, (_, _, begins) = milliseconds(lambda: hits.listed(0, n, 1 << 40, space))
 
@@ -117,7 +117,7 @@ def time_sliced(codes, length, k):
         SlicedHits(text, patterns, k, space).listed(0, n, 1 << 40, space)
 
     def whole():
-        there = SlicedText(codes, n, length + k, 1, space)
+        there = SlicedText(n, length + k, 1, space).set_codes(codes)
         SlicedHits(there, patterns, k, space).listed(0, n, 1 << 40, space)
 
     g = n / 1e9
@@ -131,7 +131,7 @@ def time_many(codes, count, length, k):
     space = Workspace()
     rng = np.random.default_rng(SEED)
     patterns = SlicedPatterns([random_masks(rng, length) for _ in range(count)])
-    text = SlicedText(codes, codes.size, length + k, count, space)
+    text = SlicedText(codes.size, length + k, count, space).set_codes(codes)
 
     def whole():
         return SlicedHits(text, patterns, k, space).listed(0, codes.size, 1 << 40, space)
@@ -146,7 +146,7 @@ def time_many(codes, count, length, k):
 def run_method(method, part, pattern, k, space, patterns):
     """One method from codes on the card to hits on the card."""
     if method == "bit-parallel":
-        text = SlicedText(part, part.size, pattern.size + k, 1, space)
+        text = SlicedText(part.size, pattern.size + k, 1, space).set_codes(part)
         return SlicedHits(text, patterns, k, space).listed(0, part.size, 1 << 40, space)
     letters = np.unique(pattern)
     numbers = np.searchsorted(letters, pattern).astype(np.int32)

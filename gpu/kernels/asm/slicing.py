@@ -12,6 +12,9 @@ A thread takes 16 columns of a lane: 16 bytes of each of 32 segments. Four segme
 side in a byte, two bits each, eight such words are parted into planes and their bytes turned: per
 16 bytes x 32 about 350 operations for 512 symbols. Eight threads side by side read 128 bytes, and
 write whole sectors: 1.25 bytes a symbol of memory, which bounds it.
+
+Packed text (``gpu.packing``: 16 bases a word, the first most significant, and a bit a symbol that is
+no gap) is sliced likewise: 32 words are turned, which makes 16 columns of both planes.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu.intrinsics import cuda
+from gpu.intrinsics import cuda, load_word
 from gpu.kernels.asm.turning import EXCHANGES, turning
 from gpu.kernels.asm.vectors import load_four, store_four
 
@@ -177,3 +180,95 @@ def slice_text(tile: int) -> Callable[..., None]:
 def signature() -> tuple[str, ...]:
     """Argument types of ``slice_text``."""
     return ("uint8[::1]", "int64", "int64", "uint32[::1]", "int64", "uint32[::1]")
+
+
+_PACKED = """
+def kernel(bases, starts, words, span, planes, plane_size, gaps):
+    shared = cuda.shared.array(1, np.uint32)
+    thread = np.uint32(cuda.threadIdx.x)
+    if thread == 0:
+        shared[0] = np.uint32(0)
+    piece = np.uint32(thread % np.uint32({pieces}))
+    lane = np.uint32(thread // np.uint32({pieces}))
+    tiles = np.uint32(np.uint32(span) // np.uint32({tile}))
+    block = np.uint32(cuda.blockIdx.x)
+    group = np.uint32(block // tiles)
+    tile = np.uint32(block - np.uint32(group * tiles))
+    column = np.uint32(np.uint32(tile * np.uint32({tile})) + np.uint32(piece * np.uint32(16)))
+    step = np.uint32(np.uint32(span) // np.uint32(16))
+    first = np.uint32(np.uint32(np.uint32(group * np.uint32(32)) + lane) * np.uint32(32)) * step
+    first = np.uint32(first + np.uint32(column // np.uint32(16)))
+    last = np.uint32(words - 1)
+    bits = np.uint32(0xFFFFFFFF)
+    {load}
+    {turn}
+    out = np.uint64(group) * np.uint64(span) + np.uint64(column)
+    out = np.uint64(np.uint64(out >> np.uint64(2)) * np.uint64(32) + np.uint64(lane))
+    high = np.uint64(out + np.uint64(plane_size) // np.uint64(4))
+    {store}
+    cuda.syncthreads()
+    if bits != np.uint32(0xFFFFFFFF):
+        shared[0] = np.uint32(1)
+    cuda.syncthreads()
+    some = shared[0]
+    if thread == 0:
+        gaps[block] = some
+    # 32 columns a thread
+    if some == np.uint32(0) or np.uint32(piece & np.uint32(1)) != np.uint32(0):
+        return
+    {load_gaps}
+    {turn}
+    out = np.uint64(high + np.uint64(plane_size) // np.uint64(4))
+    {store_gaps}
+"""
+
+
+def slice_packed(tile: int) -> Callable[..., None]:
+    """The kernel; ``[groups * span / tile, 2 * tile]``.
+
+    Arguments: bases uint32[words] and starts uint32[(words + 1) / 2] (``gpu.packing.pack_chunk``
+    for k = 1), words int64, the others as for ``slice_text``.
+    """
+    names = [f"w{i}" for i in range(32)]
+
+    def at(i: int) -> str:
+        return f"min(np.uint32(first + np.uint32(np.uint32({i}) * step)), last)"
+
+    def stored(words: list[str], base: str, q: int) -> str:
+        return f"store_four(planes, np.uint64({base} + np.uint64({32 * q})), {', '.join(words)})"
+
+    load, load_gaps = [], []
+    for i, name in enumerate(names):
+        half = f"np.uint32({at(i)} >> np.uint32(1))"
+        load += [
+            f"{name} = load_word(bases, {at(i)})",
+            f"bits = np.uint32(bits & load_word(starts, {half}))",
+        ]
+        load_gaps += [f"{name} = np.uint32(~load_word(starts, {half}))"]
+    store = []
+    for q in range(4):
+        places = [30 - 2 * (4 * q + c) for c in range(4)]
+        store += [stored([names[i] for i in places], "out", q)]
+        store += [stored([names[i + 1] for i in places], "high", q)]
+    text = _PACKED.format(
+        tile=tile,
+        pieces=tile // 16,
+        load=_lines(4, load),
+        load_gaps=_lines(4, load_gaps),
+        turn=_lines(4, turning(names)),
+        store=_lines(4, store),
+        store_gaps=_lines(4, [stored(names[4 * q : 4 * q + 4], "out", q) for q in range(8)]),
+    )
+    scope: dict[str, Any] = {
+        "cuda": cuda, "np": np, "load_word": load_word, "store_four": store_four, **EXCHANGES,
+    }  # fmt: skip
+    exec(text, scope)
+    made: Callable[..., None] = scope["kernel"]
+    return made
+
+
+def signature_packed() -> tuple[str, ...]:
+    """Argument types of ``slice_packed``."""
+    return (
+        "uint32[::1]", "uint32[::1]", "int64", "int64", "uint32[::1]", "int64", "uint32[::1]",
+    )  # fmt: skip
