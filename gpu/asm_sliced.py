@@ -6,6 +6,7 @@ Nothing here waits for the card but ``list_hits``, once: it must know how many h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -33,6 +34,23 @@ class TooManyHitsError(RuntimeError):
     def __init__(self, found: int) -> None:
         self.found = found
         super().__init__(f"{found} hits in one block of text")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Hits on the card: ends uint32 and distances uint16, search by search, ends ascending.
+
+    The arrays may be longer; those of search i are begins[i] to begins[i + 1].
+    """
+
+    ends: Any
+    distances: Any
+    begins: list[int]
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return self.begins[-1]
 
 
 @cache
@@ -194,14 +212,8 @@ class SlicedHits:
                 self.planes, self.sliced, self.flags,
             )  # fmt: skip
 
-    def listed(
-        self, low: int, high: int, limit: int, space: Workspace
-    ) -> tuple[Any, Any, NDArray[np.int64]]:
-        """The hits with low < end <= high: ends uint32 and distances uint16 on the card.
-
-        Search by search, ends ascending, in arrays that may be longer; int64[searches + 1] on the
-        host, where those of each search begin. TooManyHitsError above ``limit``.
-        """
+    def listed(self, low: int, high: int, limit: int, space: Workspace) -> Listed:
+        """The hits with low < end <= high. TooManyHitsError above ``limit``."""
         text, searches = self.text, self.searches
         segments = searches * text.tiles * 1024
         counts = space.array("counts", segments, np.uint8)
@@ -231,5 +243,5 @@ class SlicedHits:
             if total > limit:
                 raise TooManyHitsError(total)
             if total <= ends.size:
-                return ends, distances, on_host.copy()
+                return Listed(ends, distances, on_host.tolist())
             first = total

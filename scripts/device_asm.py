@@ -1,13 +1,12 @@
 """Approximate pattern search on a CUDA device: checked against the CPU, then timed.
 
-python scripts/device_asm.py [--check [--lengths M ...]] [--time] [--symbols N]
+python scripts/device_asm.py [--check [--lengths M ...]] [--small] [--time] [--symbols N]
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from functools import partial
 
 import numpy as np
 
@@ -27,6 +26,20 @@ def log(*words):
 
 def random_masks(rng, length):
     return masks_of(LETTERS[rng.integers(0, 4, length)].tobytes())
+
+
+def small():
+    """Few kernels and little text: for compute-sanitizer."""
+    rng = np.random.default_rng(SEED)
+    text = np.frombuffer(b"ACGT" * 20 + b"N", dtype=np.uint8)[rng.integers(0, 81, 140_000)]
+    for size, length, k in ((3_000, 8, 7), (140_000, 8, 2), (3_000, 33, 3)):
+        pattern = np.where(text[100 : 100 + length] == 78, 65, text[100 : 100 + length])
+        wanted = asm.search(text[:size], [pattern], k, device="cpu")
+        for method in card.METHODS:
+            if method == "bit-parallel" or size < 100_000:
+                got = asm.search(text[:size], [pattern], k, device="cuda", method=method)
+                assert np.array_equal(got, wanted), (method, size, length, k)
+        log(f"n={size} m={length} k={k}: {wanted.size} hits, all equal")
 
 
 def check(lengths):
@@ -111,7 +124,7 @@ def time_sliced(codes, length, k):
     patterns = SlicedPatterns([random_masks(np.random.default_rng(SEED + length), length)])
     sliced_ms, text = milliseconds(lambda: SlicedText(n, length + k, 1, space).set_codes(codes), 3)
     scan_ms, hits = milliseconds(lambda: SlicedHits(text, patterns, k, space))
-    list_ms, (_, _, begins) = milliseconds(lambda: hits.listed(0, n, 1 << 40, space))
+    list_ms, found = milliseconds(lambda: hits.listed(0, n, 1 << 40, space))
 
     def after_slicing():
         SlicedHits(text, patterns, k, space).listed(0, n, 1 << 40, space)
@@ -124,7 +137,7 @@ def time_sliced(codes, length, k):
     rates = [g / (ms / 1e3) for ms in (sliced_ms, scan_ms, list_ms)]
     rates += [g / least_seconds(after_slicing), g / least_seconds(whole)]
     cells = " | ".join(f"{rate:.0f}" for rate in rates)
-    log(f"| {length} | {k} | {begins[-1] / n:.5f} | {cells} | {text.groups} x {text.span}")
+    log(f"| {length} | {k} | {found.total / n:.5f} | {cells} | {text.groups} x {text.span}")
 
 
 def time_many(codes, count, length, k):
@@ -136,44 +149,29 @@ def time_many(codes, count, length, k):
     def whole():
         return SlicedHits(text, patterns, k, space).listed(0, codes.size, 1 << 40, space)
 
-    ms, (_, _, begins) = milliseconds(whole)
+    ms, found = milliseconds(whole)
     log(
         f"{count} patterns of {length}, k={k}, {codes.size} symbols: {ms:.2f} ms, "
-        f"{codes.size * count / ms / 1e6:.0f} G symbols x patterns/s, {begins[-1]} hits"
+        f"{codes.size * count / ms / 1e6:.0f} G symbols x patterns/s, {found.total} hits"
     )
-
-
-def run_method(method, part, pattern, k, space, patterns):
-    """One method from codes on the card to hits on the card."""
-    if method == "bit-parallel":
-        text = SlicedText(part.size, pattern.size + k, 1, space).set_codes(part)
-        return SlicedHits(text, patterns, k, space).listed(0, part.size, 1 << 40, space)
-    letters = np.unique(pattern)
-    numbers = np.searchsorted(letters, pattern).astype(np.int32)
-    last = card.last_positions(part, letters, space)
-    done = space.shaped("found", (1, 1 + k.bit_length(), -(-part.size // 32)), np.uint32)
-    found = done.reshape(*done.shape[1:])
-    if method == "pasm":
-        card.pasm(part, pattern, last, numbers, k, found, space)
-    else:
-        shared = method == "wspasm-shared"
-        card.wspasm(part, pattern, last, numbers, k, found, shared, space)
-    return card.hits(done, 0, part.size, k, 1 << 40, space)
 
 
 def time_paper(codes):
     """The paper's Table 1 and figures 6-7 with every method, data on the card, Gbit/s."""
-    space = Workspace()
     log("| MB | m | " + " | ".join(card.METHODS) + " |")
     sizes = [(mb, 16) for mb in (3.14, 4.87, 7.74, 12.88, 17.56, 22.87)]
     sizes += [(22.87, length) for length in (8, 32, 64)]
     for megabytes, length in sizes:
         part = codes[: int(megabytes * 1e6)]
         pattern = random_masks(np.random.default_rng(SEED), length)
-        patterns = SlicedPatterns([pattern])
         cells = []
         for method in card.METHODS:
-            run = partial(run_method, method, part, pattern, 6, space, patterns)
+            searcher = card.Searcher([pattern], 6, method)
+
+            def run(searcher=searcher, part=part):
+                for _ in searcher.on_card(part, 0, 1 << 40):
+                    pass
+
             run()
             cells.append(f"{8 * part.size / least_seconds(run, 5) / 1e9:.3g}")
         log(f"| {megabytes} | {length} | " + " | ".join(cells) + " |")
@@ -182,12 +180,15 @@ def time_paper(codes):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--lengths", type=int, nargs="*", default=[1, 8, 32, 33, 65, 300])
     parser.add_argument("--symbols", type=int, default=(1 << 32) - (1 << 22))
     options = parser.parse_args()
     begin = time.perf_counter()
     log(cuda.get_current_device().name, "numpy", np.__version__)
+    if options.small:
+        small()
     if options.check:
         check(options.lengths)
         log(f"checked: {time.perf_counter() - begin:.0f} s")
