@@ -31,37 +31,50 @@ def _byte(at, size):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def count_events(starts, matches, offsets, first, stop, windows, hits):  # type: ignore[no-untyped-def]
-    """Count the windows of the reads first..stop - 1, and those that match."""
+    """Count the windows of the reads first..stop - 1, and those that match.
+
+    Returns how many runs of windows that match there are, and of others, target sets aside.
+    """
+    hit_runs = np.int64(0)
+    miss_runs = np.int64(0)
     for read in range(first, stop):
         end = offsets[read + 1]
         begun = np.int64(0)
         hit = np.int64(0)
+        was_hit = np.uint64(0)
+        was_miss = np.uint64(0)
         for at in range(offsets[read], end, _STEP):
             byte = _byte(at, starts.size)
             shift = np.uint64(at - 8 * byte)
             here: np.uint64 = word_at(starts, byte) >> shift  # type: ignore[call-arg]
             found: np.uint64 = word_at(matches, byte) >> shift
             here &= (np.uint64(1) << np.uint64(min(end - at, _STEP))) - np.uint64(1)
+            found &= here
+            here ^= found
             begun += np.int64(popcount(here))
-            hit += np.int64(popcount(here & found))
-        windows[read] = begun
+            hit += np.int64(popcount(found))
+            hit_runs += np.int64(popcount(found & ~((found << np.uint64(1)) | was_hit)))
+            miss_runs += np.int64(popcount(here & ~((here << np.uint64(1)) | was_miss)))
+            was_hit = found >> np.uint64(_STEP - 1)
+            was_miss = here >> np.uint64(_STEP - 1)
+        windows[read] = begun + hit
         hits[read] = hit
+    return hit_runs, miss_runs
 
 
 @njit(cache=True, nogil=True)
-def runs(  # type: ignore[no-untyped-def]
-    starts, matches, offsets, k, sets, only_set, wanted, first, stop,
-    read_, start_, end_, windows_, event_, target_,
-):  # fmt: skip
-    """Count the maximal runs of the reads first..stop - 1, and write them down if there is room.
+def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_miss, columns):  # type: ignore[no-untyped-def]
+    """Write down the maximal runs of the reads first..stop - 1.
 
     A run is windows at consecutive starts with one event and, where they match, one target set
-    (``sets``, or ``only_set`` for all if that is empty). wanted: runs of that event only, 0: all.
-    A first call has columns without room; ``event_`` may be without in the second one too.
+    (``sets``, or ``only_set`` for all if that is empty). Those that match come to the rows from
+    ``at_hit`` on, the others from ``at_miss`` on; if that is negative all to the rows from
+    ``at_hit`` on. columns: read, start, end, windows, event, target; ``event`` may be without room.
+    If all are without room they are only counted. Returns the rows behind the last of each kind.
     """
-    write = read_.size > 0
+    read_, start_, end_, windows_, event_, target_ = columns
     many = sets.size > 0
-    count = 0
+    mixed = at_miss < 0
     for read in range(first, stop):
         begin = offsets[read]
         last = offsets[read + 1] - k + 1  # behind where the last window starts
@@ -98,19 +111,21 @@ def runs(  # type: ignore[no-untyped-def]
                     here = word_at(starts, byte) >> shift
                     found = word_at(matches, byte) >> shift
                 at = min(at, last)
-            event = 1 if hit else 2
-            if wanted and event != wanted:
-                continue
-            if write:
-                read_[count] = read
-                start_[count] = start - begin
-                end_[count] = at - 1 - begin + k
-                windows_[count] = at - start
-                target_[count] = held
+            if hit or mixed:
+                row = at_hit
+                at_hit += 1
+            else:
+                row = at_miss
+                at_miss += 1
+            if read_.size:
+                read_[row] = read
+                start_[row] = start - begin
+                end_[row] = at - 1 - begin + k
+                windows_[row] = at - start
+                target_[row] = held
                 if event_.size:
-                    event_[count] = event
-            count += 1
-    return count
+                    event_[row] = 1 if hit else 2
+    return at_hit, at_miss
 
 
 @njit(cache=True, nogil=True)

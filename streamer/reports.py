@@ -7,7 +7,7 @@ Reads and targets are indices here; ``streamer.output`` puts in their names.
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -61,40 +61,51 @@ def intervals(result: BatchResult) -> Columns:
     read int64 (index), start int64, end int64 (of the last window), event uint8, windows int64,
     target uint32 (target set).
     """
-    columns = _runs(result, 0, np.dtype(np.int64))
+    columns, _ = _runs(result, np.dtype(np.int64), apart=False)
     return {name: columns[name] for name in INTERVAL_COLUMNS}
 
 
-def intervals_of(result: BatchResult, event: int) -> Columns:
-    """As ``intervals``, those with this event (MATCH, MISMATCH) only and without its column.
+def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
+    """As ``intervals``, those that match and the others apart, without the column event.
 
     read is uint32, as the feed sends it.
     """
-    columns = _runs(result, event, np.dtype(np.uint32))
+    columns, hits = _runs(result, np.dtype(np.uint32), apart=True)
     del columns["event"]
-    return columns
+    return (
+        {name: values[:hits] for name, values in columns.items()},
+        {name: values[hits:] for name, values in columns.items() if name != "target"},
+    )
 
 
-def _runs(result: BatchResult, event: int, index: np.dtype[Any]) -> Columns:
+def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Columns, int]:
+    """The runs of all reads and how many of them match; with ``apart`` these come first."""
     offsets = result.batch.offsets
     sets = _NO_SETS if result.sets is None else result.sets
-    arguments = (*result.found.bytes_of_bits, offsets, result.k, sets, result.only_set, event)
+    bits = result.found.bytes_of_bits
     types = {"read": index} | _INTERVAL_TYPES
     parts, threads = _split(offsets)
-    nothing = [np.zeros(0, t) for t in types.values()]
-    counts = run_all([partial(event_runs.runs, *arguments, *p, *nothing) for p in parts], threads)
-    ends = np.cumsum([0, *counts]).tolist()
-    columns = [np.empty(ends[-1], t) for t in types.values()]
-    rows = [slice(a, b) for a, b in pairwise(ends)]
-    run_all(
-        [
-            partial(event_runs.runs, *arguments, *part, *(column[at] for column in columns))
-            for part, at in zip(parts, rows, strict=True)
-            if at.stop > at.start
-        ],
-        threads,
-    )
-    return dict(zip(types, columns, strict=True))
+    write = partial(event_runs.runs, *bits, offsets, result.k, sets, result.only_set)
+    if sets.size:
+        nothing = tuple(np.zeros(0, t) for t in types.values())
+        counts = run_all([partial(write, *part, 0, 0, nothing) for part in parts], threads)
+    else:
+        count = partial(event_runs.count_events, *bits, offsets)
+        unused = np.empty(len(result.batch), np.int64), np.empty(len(result.batch), np.int64)
+        counts = run_all([partial(count, *part, *unused) for part in parts], threads)
+    hits = list(accumulate((hit for hit, _ in counts), initial=0))
+    misses = list(accumulate((miss for _, miss in counts), initial=0))
+    if apart:
+        rows = [(hit, hits[-1] + miss) for hit, miss in zip(hits, misses, strict=True)]
+    else:
+        rows = [(hit + miss, -1) for hit, miss in zip(hits, misses, strict=True)]
+    columns = tuple(np.empty(hits[-1] + misses[-1], t) for t in types.values())
+    if columns[0].size:
+        tasks = [
+            partial(write, *part, *row, columns) for part, row in zip(parts, rows, strict=False)
+        ]
+        run_all(tasks, threads)
+    return dict(zip(types, columns, strict=True)), hits[-1]
 
 
 def reads(result: BatchResult, targets: TargetSets) -> Columns:
@@ -178,14 +189,14 @@ _INTERVAL_TYPES: dict[str, np.dtype[Any]] = {
 
 
 # symbols that are worth a thread
-_PER_THREAD = 1 << 20
+_PER_THREAD = 1 << 21
 
 
 def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:
     """The reads in ranges of about equal length, and the threads to look at them with."""
     total = int(offsets[-1])
-    threads = min(usable_cores(), total // _PER_THREAD)
-    if threads <= 1:
+    threads = total // _PER_THREAD
+    if threads <= 1 or (threads := min(threads, usable_cores())) <= 1:
         return [(0, offsets.size - 1)], 1
     cuts = np.searchsorted(offsets, np.arange(1, threads) * total // threads)
     bounds = np.unique([0, *cuts.tolist(), offsets.size - 1]).tolist()

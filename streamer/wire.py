@@ -313,8 +313,10 @@ def decode_feed(frames: Sequence[Buffer]) -> FeedMessage:
         integer(header, key)
     if topic in DAEMON_TOPICS:
         return FeedMessage(topic, header, (), {})
-    names = _unpack(data[0], "the frame of names") if data else None
-    if not isinstance(names, list):
+    names: Sequence[str] | None = PackedNames.of(data[0]) if data else None
+    if data and names is None:
+        names = _unpack(data[0], "the frame of names")
+    if not isinstance(names, list | PackedNames):
         raise WireError(Reason.MALFORMED, f"topic '{topic}': no names")
     return FeedMessage(topic, header, names, dict(_decode_columns(topic, header, data[1:])))
 

@@ -29,6 +29,7 @@ class Publication:
         self._targets = matched.dictionary.targets
         self._stored = matched.stored
         self._near = matched.result.near
+        self._intervals: tuple[Columns, Columns] | None = None
         self.summary = reports.reads(self._result, self._targets)
         sums = {
             name: int(self.summary[name].sum()) for name in ("windows", "matches", "mismatches")
@@ -66,11 +67,18 @@ class Publication:
         return makers[topic]()
 
     def _events(self, event: int) -> Content:
-        columns = reports.intervals_of(self._result, event)
+        if self._intervals is None:
+            self._intervals = reports.intervals_by_event(self._result)
+        matched, mismatched = self._intervals
         if event == MISMATCH:
-            del columns["target"]
-            return {}, columns
-        return {"targets": _named(columns["target"], NO_SET, self._targets.label)}, columns
+            return {}, mismatched
+        return {"targets": self._targets_of(matched["target"])}, matched
+
+    def _targets_of(self, column: NDArray[np.uint32]) -> list[list[int | str | None]]:
+        if self._result.sets is None and self._result.only_set != NO_SET and column.size:
+            only = int(self._result.only_set)
+            return [[only, self._targets.label(only)]]
+        return _named(column, NO_SET, self._targets.label)
 
     def _nearest(self) -> Content:
         near, stored = self._near, self._stored

@@ -60,30 +60,36 @@ TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8, np.uint32)
 
 
 @settings(max_examples=200, deadline=None)
-@given(matched(), st.booleans(), st.integers(0, 2))
-def test_runs_and_counts(case, many, wanted):
+@given(matched(), st.booleans())
+def test_runs_and_counts(case, many):
     k, events, sets, offsets = case
     if not many:  # one set for all that match
         sets = np.where(events == 1, np.uint32(5), np.uint32(NO_SET))
+    if many and not sets.size:
+        return
     reads = offsets.size - 1
     given_sets = sets if many else np.zeros(0, np.uint32)
     bits = Events(events.size, codes=events).bytes_of_bits
-    arguments = (*bits, offsets, k, given_sets, np.uint32(5), wanted, 0, reads)
-    count = event_runs.runs(*arguments, *(np.zeros(0, t) for t in TYPES))
-    want = [row for row in plain_runs(k, events, sets, offsets) if not wanted or row[3] == wanted]
-    if many and not sets.size:
-        return
-    assert count == len(want)
-    columns = [np.zeros(count + 1, t) for t in TYPES]
-    event_runs.runs(*arguments, *columns)
-    read, start, end, event, target = want.T if (want := np.array(want)).size else [[]] * 5
-    found = [column[:count].tolist() for column in columns]
-    assert found == [*map(list, (read, start, end, np.subtract(end, start) - k + 1, event, target))]
-    windows, hits = np.zeros(reads, np.int64), np.zeros(reads, np.int64)
-    event_runs.count_events(*bits, offsets, 0, reads, windows, hits)
+    arguments = (*bits, offsets, k, given_sets, np.uint32(5), 0, reads)
+    want = plain_runs(k, events, sets, offsets)
+    hits = [row for row in want if row[3] == 1]
+    misses = [row for row in want if row[3] == 2]
+    nothing = tuple(np.zeros(0, t) for t in TYPES)
+    assert event_runs.runs(*arguments, 0, 0, nothing) == (len(hits), len(misses))
+    for at_miss, rows in ((-1, want), (len(hits), hits + misses)):
+        columns = tuple(np.zeros(len(want) + 1, t) for t in TYPES)
+        event_runs.runs(*arguments, 0, at_miss, columns)
+        read, start, end, event, target = zip(*rows, strict=True) if rows else [()] * 5
+        windows = np.subtract(end, start) - k + 1
+        found = [column[: len(want)].tolist() for column in columns]
+        assert found == [*map(list, (read, start, end, windows, event, target))]
+    windows, matches = np.zeros(reads, np.int64), np.zeros(reads, np.int64)
+    counted = event_runs.count_events(*bits, offsets, 0, reads, windows, matches)
+    if not many:
+        assert counted == (len(hits), len(misses))
     for at in range(reads):
         part = events[offsets[at] : offsets[at + 1]]
-        assert (hits[at], windows[at]) == ((part == 1).sum(), (part != 0).sum())
+        assert (matches[at], windows[at]) == ((part == 1).sum(), (part != 0).sum())
 
 
 @settings(max_examples=100, deadline=None)
