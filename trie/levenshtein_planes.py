@@ -4,7 +4,7 @@ Symbol i of the covered range is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` 
 (gap), and of ``planes[3..5]`` counted from the end, so that the symbols before a place are a window
 that runs backwards. What lies outside the range is zero.
 
-Operations: three products for eight symbols and direction, which gather one bit of each byte.
+Operations: a test of a vector for 64 symbols, plane and direction, and a reversal of its bits.
 """
 
 # mypy: no-check-untyped-defs
@@ -16,6 +16,9 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from trie.intrinsics import reversed_bits
+from trie.vectors import marked
+
 MARGIN: Final = 64
 LOW, HIGH, GAP, LOW_BACK, HIGH_BACK, GAP_BACK = range(6)
 
@@ -26,40 +29,33 @@ def plane_bytes(symbols):  # type: ignore[no-untyped-def]
     return (symbols + 7) // 8 + 2 * MARGIN // 8 + 8
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _store(plane, byte, word):  # type: ignore[no-untyped-def]
+    for j in range(8):
+        plane[byte + j] = np.uint8(word >> np.uint64(8 * j))
+
+
 @njit(cache=True, nogil=True)
 def fill_planes(bases, first, stop, planes):  # type: ignore[no-untyped-def]
     """Make the planes of the symbols [first, stop); uint8[6, >= plane_bytes(stop - first)]."""
-    bits = np.uint64(0x0101010101010101)
-    onward = np.uint64(0x0102040810204080)
-    planes[:, :] = 0
     total = stop - first
-    whole = total // 8
     margin = MARGIN // 8
-    for i in range(whole):
-        word = np.uint64(0)
-        for j in range(8):
-            word |= np.uint64(bases[first + 8 * i + j]) << np.uint64(8 * j)
-        for plane in range(3):
-            bit = (word >> np.uint64(plane)) & bits
-            planes[plane, margin + i] = np.uint8((bit * onward) >> np.uint64(56))
-    for at in range(8 * whole, total):
-        for plane in range(3):
-            bit = (bases[first + at] >> plane) & 1
-            planes[plane, margin + (at >> 3)] |= np.uint8(bit << (at & 7))
-    # backwards: symbol total - 1 - i; eight at once from the last symbol on
-    backward = np.uint64(0x8040201008040201)
-    for i in range(whole):
-        word = np.uint64(0)
-        begin = stop - 8 * (i + 1)
-        for j in range(8):
-            word |= np.uint64(bases[begin + j]) << np.uint64(8 * j)
-        for plane in range(3):
-            bit = (word >> np.uint64(plane)) & bits
-            planes[3 + plane, margin + i] = np.uint8((bit * backward) >> np.uint64(56))
-    for at in range(8 * whole, total):
-        for plane in range(3):
-            bit = (bases[stop - 1 - at] >> plane) & 1
-            planes[3 + plane, margin + (at >> 3)] |= np.uint8(bit << (at & 7))
+    whole = total // 64
+    planes[:, :margin] = 0
+    planes[:, margin + 8 * whole :] = 0
+    for plane in range(3):
+        forward, back = planes[plane], planes[3 + plane]
+        bit = np.uint8(1 << plane)
+        for i in range(whole):
+            # 64 symbols from the first on, and as many before the last, from which these count
+            _store(forward, margin + 8 * i, marked(bases, first + 64 * i, bit))
+            before = marked(bases, stop - 64 * (i + 1), bit)
+            _store(back, margin + 8 * i, reversed_bits(before))
+        for at in range(64 * whole, total):
+            one = (bases[first + at] >> plane) & 1
+            forward[margin + (at >> 3)] |= np.uint8(one << (at & 7))
+            one = (bases[stop - 1 - at] >> plane) & 1
+            back[margin + (at >> 3)] |= np.uint8(one << (at & 7))
 
 
 @njit(cache=True, nogil=True, inline="always")

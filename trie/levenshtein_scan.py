@@ -114,7 +114,7 @@ def _scan(  # type: ignore[no-untyped-def]
     planes = np.empty((6, plane_bytes(TILE + _BEFORE)), dtype=np.uint8)
     codes = np.empty(TILE + _BEFORE + _BEHIND, dtype=np.uint32)
     buckets = np.empty((questions.shape[0], BLOCK), dtype=np.uint64)
-    ranges = np.empty((BLOCK * questions.shape[0], 3), dtype=np.uint32)
+    ranges = np.empty((BLOCK * questions.shape[0] + 1, 3), dtype=np.uint32)
     words = np.empty((verify.ROWS, BATCH), dtype=np.uint32)
     found = np.empty((2, BATCH), dtype=np.uint32)
     passed = np.empty(BATCH, dtype=np.uint8)
@@ -195,12 +195,12 @@ def _ranges(  # type: ignore[no-untyped-def]
         for i in range(count):
             begin = starts[row[i]]
             end = starts[row[i] + np.uint64(1)]
-            if end > begin:
-                ranges[number, 0] = begin
-                ranges[number, 1] = end
-                ranges[number, 2] = piece + i
-                number += 1
-                candidates += np.int64(end - begin)
+            # without a branch, which would often be mispredicted
+            ranges[number, 0] = begin
+            ranges[number, 1] = end
+            ranges[number, 2] = piece + i
+            number += end > begin
+            candidates += np.int64(end) - np.int64(begin)
     if large:
         for i in range(number):
             prefetch(entries, np.uint64(ranges[i, 0]))
