@@ -77,22 +77,6 @@ class ReadBatch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Records, of which the first may have begun before and the last may go on behind.
-
-    first: the number of the first record, from 0. start: its symbols before this piece. again: how
-    many of this piece's first symbols the piece before had too. continues: the last record goes on
-    in the next piece.
-    """
-
-    reads: ReadBatch
-    first: int = 0
-    start: int = 0
-    again: int = 0
-    continues: bool = False
-
-
 def joined_batches(
     batches: Sequence[ReadBatch], room: NDArray[np.uint8], threads: int = 1
 ) -> ReadBatch:

@@ -1,0 +1,195 @@
+"""A sequence file opened, decompressed and told apart by content, as records in parts.
+
+Decompressing is xopen's work, FASTQ and BAM are dnaio's, which hands out whole records; FASTA comes
+in parts (``streamer.fasta``), since a record may be a chromosome.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, BinaryIO
+
+import dnaio
+from xopen import xopen
+
+from streamer.errors import DataError
+from streamer.fasta import FastaError, fasta_parts
+
+STDIN = "-"
+
+Part = tuple[str | None, bytes]
+"""The first word of the header of a record that begins, or None where one goes on; and letters."""
+
+_COMPRESSIONS = (
+    (b"\x1f\x8b", "gz"),
+    (b"BZh", "bz2"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zst"),
+)
+_LONGEST_MAGIC = 6
+_BUFFER_BYTES = 128 * 1024
+
+
+def shown_name(path: str) -> str:
+    """How messages name an input."""
+    return "<stdin>" if path == STDIN else path
+
+
+class Source:
+    """One input; what it opens is closed with ``stack``."""
+
+    def __init__(self, path: str, stack: ExitStack) -> None:
+        self.path = path
+        self.shown = shown_name(path)
+        self._stack = stack
+        self._raw: BinaryIO | None = None
+        self._record = 0
+        self.whole = False
+        """Every part is a whole record."""
+
+    def bytes_read(self) -> int:
+        """How far the file has been read, in its own (compressed) bytes; 0 if unknown."""
+        if self._raw is None or not self._raw.seekable():
+            return 0
+        return self._raw.tell()
+
+    def parts(self) -> Iterator[Part]:
+        """The records in order, each as one part or several; DataError for what cannot be read."""
+        try:
+            yield from self._parts()
+            return
+        except FastaError as error:
+            problem = f"not valid FASTA: {error}"
+            self._record = max(self._record, 1)
+        except dnaio.FileFormatError as error:
+            line = "" if error.line is None else f" (line {error.line + 1})"
+            problem = f"not valid {error.format}{line}: {error.message}"
+            # the first record is read when the file is opened
+            self._record = max(self._record, 1)
+        except EOFError:
+            problem = "the compressed stream does not end well: truncated, or other bytes follow it"
+        except UnicodeError:
+            problem = "holds a byte that is not text"
+        except FileNotFoundError:
+            problem = "no such file"
+        except IsADirectoryError:
+            problem = "is a directory, not a sequence file"
+        except PermissionError:
+            problem = "permission denied"
+        except NotImplementedError:
+            # dnaio's BAM reader met a record with the flags of something else
+            problem = "is no unaligned BAM of single reads: convert it with samtools fastq"
+        except _READ_ERRORS as error:
+            problem = f"cannot be read: {str(error) or type(error).__name__}"
+        raise DataError(problem, file=self.shown, record=self._record or None)
+
+    def _parts(self) -> Iterator[Part]:
+        if self.path == STDIN:
+            self._raw = sys.stdin.buffer
+        else:
+            self._raw = self._stack.enter_context(open(self.path, "rb"))
+        magic, plain = _look_ahead(self._raw, blanks=False)
+        compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
+        if compression is not None:
+            # gzip on a thread of isal's; the others in this process, whose errors can be told apart
+            threads = 1 if compression == "gz" else 0
+            opened: Any = self._stack.enter_context(
+                xopen(plain, "rb", format=compression, threads=threads)
+            )
+        else:
+            opened = plain
+        start, plain = _look_ahead(opened, blanks=True)
+        if start[:1] in (b">", b"#"):
+            yield from self._of_fasta(plain)
+        elif start.startswith(b"BAM\x01"):
+            yield from self._of_dnaio(plain, "bam")
+        elif start[:1] == b"@":
+            yield from self._of_dnaio(plain, "fastq")
+        elif start:
+            problem = "is no FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
+            raise DataError(problem, file=self.shown)
+
+    def _of_dnaio(self, plain: io.BufferedReader, fileformat: str) -> Iterator[Part]:
+        self.whole = True
+        # given an opener, dnaio also closes what it opened
+        opened: Any = dnaio.open(self.path, fileformat=fileformat, opener=lambda path, mode: plain)
+        reader = iter(self._stack.enter_context(opened))
+        for self._record in itertools.count(1):
+            record = next(reader, None)
+            if record is None:
+                return
+            yield record.id, record.sequence.encode("latin-1", "replace")
+
+    def _of_fasta(self, plain: io.BufferedReader) -> Iterator[Part]:
+        for header, letters in fasta_parts(plain):
+            if header is None:
+                yield None, letters
+                continue
+            self._record += 1
+            name = header.split(b" ", 1)[0].split(b"\t", 1)[0]
+            if not name.isascii():
+                problem = f"the name holds the byte 0x{max(name):02x}, which is not ASCII"
+                raise DataError(problem, file=self.shown, record=self._record)
+            yield name.decode("ascii"), letters
+
+
+def _read_errors() -> tuple[type[Exception], ...]:
+    """What the decompressors and the BAM reader raise for damaged content."""
+    import lzma
+    import zlib
+
+    errors: list[Any] = [OSError, ValueError, zlib.error, lzma.LZMAError]
+    try:
+        from isal.isal_zlib import error as isal_error
+
+        errors.append(isal_error)
+    except ImportError:
+        pass
+    if sys.version_info >= (3, 14):
+        from compression.zstd import ZstdError
+    else:
+        from backports.zstd import ZstdError
+    errors.append(ZstdError)
+    return tuple(errors)
+
+
+_READ_ERRORS = _read_errors()
+
+
+class _Ahead(io.RawIOBase):
+    """A stream of which ``start`` has been read already."""
+
+    def __init__(self, start: bytes, rest: Any) -> None:
+        self._start = start
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._start or self._rest.read1(len(buffer))
+        count = min(len(data), len(buffer))
+        buffer[:count] = data[:count]
+        self._start = self._start[count:]
+        return count
+
+
+def _look_ahead(file: Any, *, blanks: bool) -> tuple[bytes, io.BufferedReader]:
+    """The first bytes of a file, with ``blanks`` those after blank space; and the whole file.
+
+    A pipe may hand over its first bytes one by one: what tells the format is waited for.
+    """
+    read: list[bytes] = []
+    start = b""
+    while len(start) < _LONGEST_MAGIC and (piece := file.read1(io.DEFAULT_BUFFER_SIZE)):
+        read.append(piece)
+        start += piece
+        if blanks:
+            start = start.lstrip()
+            if start[:1] in (b">", b"#", b"@"):
+                break
+    return start, io.BufferedReader(_Ahead(b"".join(read), file), _BUFFER_BYTES)
