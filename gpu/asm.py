@@ -71,7 +71,8 @@ class Searcher:
             send_packed(codes, bases, starts)
             batches = self._sliced(self._text(codes.size).set_packed(bases, starts), lead, limit)
         else:
-            batches = self.on_card(self._space.upload("codes", codes), lead, limit)
+            there = self._space.upload("codes", codes)
+            batches = self.on_card(there, codes.size, lead, limit)
         parts = []
         for numbers, found in batches:
             ends, distances = fetch_hits(found.ends, found.distances, found.total)
@@ -92,17 +93,17 @@ class Searcher:
         )
 
     def on_card(
-        self, codes: Any, lead: int, limit: int
+        self, codes: Any, size: int, lead: int, limit: int
     ) -> Iterator[tuple[tuple[int, ...], Listed]]:
         """The same of a text on the card, hits left there: numbers of patterns, and their hits.
 
-        codes: uint8[n], contiguous from the start of an allocation of n bytes, rounded up to 16.
-        What is given is valid until the next is asked for.
+        codes: uint8, ``size`` symbols and for bit-parallel anything behind them to a multiple of
+        16. What is given is valid until the next is asked for.
         """
         if self._method == "bit-parallel":
-            return self._sliced(self._text(codes.size).set_codes(codes), lead, limit)
+            return self._sliced(self._text(size).set_codes(codes), lead, limit)
         return asm_rows.by_rows(
-            codes, self._patterns, self._k, self._method, lead, limit, self._space
+            codes[:size], self._patterns, self._k, self._method, lead, limit, self._space
         )
 
     def _text(self, size: int) -> SlicedText:

@@ -113,7 +113,7 @@ def _measured(
     """Seconds of a search with K, and its hits.
 
     On the CPU the time of one thread; beside a card the slow methods get the first SLOW_PART
-    symbols, and the seconds are scaled. ``on_card``: the codes there, or None.
+    symbols, and the seconds are scaled. ``on_card``: the codes there and how many, or None.
     """
     method, where = place
     if where == "card":
@@ -121,7 +121,7 @@ def _measured(
 
         searcher = Searcher([masks_of(pattern)], K, method)
         return _wall_seconds(
-            lambda: sum(found.total for _, found in searcher.on_card(on_card, 0, 1 << 40)), repeats
+            lambda: sum(found.total for _, found in searcher.on_card(*on_card, 0, 1 << 40)), repeats
         )
     if where == "cuda":
         return _wall_seconds(partial(_search, codes, [pattern], K, method, "cuda", 1), repeats)
@@ -132,15 +132,13 @@ def _measured(
 
 
 def _sent(codes: NDArray[np.uint8], cuda: bool) -> Any:
-    """The codes on the card, if there is one."""
+    """The codes on the card and how many, if there is one."""
     if not cuda:
         return None
     from numba import cuda as card
 
     # kernels read whole words of 16
-    there = card.device_array(-(-codes.size // 16) * 16, np.uint8)[: codes.size]
-    there.copy_to_device(codes)
-    return there
+    return card.to_device(np.resize(codes, -(-codes.size // 16) * 16)), codes.size
 
 
 def table_1(*, cuda: bool = False, scale: float = 1.0, repeats: int = 3) -> list[Row]:

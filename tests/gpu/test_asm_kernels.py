@@ -140,6 +140,34 @@ def test_several_patterns_and_ambiguity_letters(method):
     agree(text, patterns[:2], 1, method)
 
 
+@pytest.mark.parametrize("method", METHODS[:2])
+def test_text_on_the_card_gives_the_same(method):
+    """Codes are sliced by another kernel than packed text."""
+    from gpu.asm import Searcher
+    from gpu.intrinsics import cuda
+    from streamer.batch.asm.patterns import masks_of
+    from trie.codes import encode
+
+    rng = np.random.default_rng(3)
+    size = 1050 if SIMULATED else 300_001
+    text = letters(rng, size, "ACGT" * 30 + "N")
+    searcher = Searcher([masks_of("ACGTTA"), masks_of("CA")], 1, method)
+    ends, distances, numbers = searcher.search(encode(text), 5, 1 << 40)
+    codes = cuda.to_device(np.resize(encode(text), -(-size // 16) * 16))
+    found = []
+    for owners, hits in searcher.on_card(codes, size, 5, 1 << 40):
+        columns = hits.ends.copy_to_host(), hits.distances.copy_to_host()
+        for i, owner in enumerate(owners):
+            part = slice(hits.begins[i], hits.begins[i + 1])
+            found += [
+                (*hit, owner) for hit in zip(*(c[part].tolist() for c in columns), strict=True)
+            ]
+    assert sorted(found, key=lambda hit: hit[2]) == list(
+        zip(ends.tolist(), distances.tolist(), numbers.tolist(), strict=True)
+    )
+    assert {0, 1} == set(numbers.tolist())
+
+
 def test_more_hits_than_wanted():
     from gpu.asm import Searcher, TooManyHitsError
     from streamer.batch.asm.patterns import masks_of
