@@ -120,9 +120,12 @@ def _measured(
         from gpu.asm import Searcher
 
         searcher = Searcher([masks_of(pattern)], K, method)
-        return _wall_seconds(
-            lambda: sum(found.total for _, found in searcher.on_card(*on_card, 0, 1 << 40)), repeats
-        )
+        there, size = on_card
+
+        def search() -> int:
+            return sum(found.total for _, found in searcher.on_card(there, size, 0, 1 << 40))
+
+        return _wall_seconds(search, repeats)
     if where == "cuda":
         return _wall_seconds(partial(_search, codes, [pattern], K, method, "cuda", 1), repeats)
     slow = on_card is not None and method != "bit-parallel"
