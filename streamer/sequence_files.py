@@ -53,14 +53,16 @@ def read_pieces(
     path: str,
     overlap: int,
     *,
-    size: int = PIECE_BASES,
+    size: int | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[Piece]:
     """The records of a file in pieces of about ``size`` symbols, however long a record is.
 
-    The ``overlap`` symbols before a cut come again behind it. Errors and ``on_bytes`` as above; of
-    a faulty record that was cut, what stands before the fault has been yielded.
+    size: None is PIECE_BASES. overlap: how many symbols before a cut come again behind it. Errors
+    and ``on_bytes`` as above; of a faulty record that was cut, what stands before the fault has
+    been yielded.
     """
+    size = size or PIECE_BASES
     with ExitStack() as stack:
         source = Source(path, stack)
         held = Held(source.shown, room=overlap + size + ENCODED_AT_ONCE)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.sequence_files import read_batches
+from streamer.fasta import BLOCK_BYTES
+from streamer.sequence_files import read_batches, read_pieces
 from trie.codes import GAP, encode
 
 Letters = bytes | str | NDArray[np.uint8]
@@ -31,6 +33,21 @@ def records(path: str, on_bytes: Callable[[int], None] | None = None) -> Iterato
     for batch in read_batches([path], batch_bases=1, on_bytes=on_bytes):
         for i, name in enumerate(batch.names):
             yield Record(name, batch.bases[batch.offsets[i] : batch.offsets[i + 1]])
+
+
+def pieces(
+    path: str, overlap: int, size: int, on_bytes: Callable[[int], None] | None = None
+) -> Iterator[Codes]:
+    """The codes of records one by one; long ones in pieces of about ``size`` symbols at most.
+
+    Pieces of one record have ``overlap`` symbols in common; a record of FASTQ or BAM is one piece.
+    """
+    # a piece is full within a block of the file, and what was left of the one before
+    size = max(1, size - overlap - 2 * BLOCK_BYTES)
+    for piece in read_pieces(path, overlap, size=size, on_bytes=on_bytes):
+        offsets = piece.reads.offsets.tolist()
+        for first, stop in pairwise(offsets):
+            yield piece.reads.bases[first:stop]
 
 
 def several(sequences: Letters | Sequence[Letters]) -> Iterable[Letters]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from streamer.batch.asm import METHODS, find
 from streamer.batch.asm.patterns import masks_of, searches
 from streamer.batch.choice import Choice, Device
+from streamer.held import Piece
 from streamer.reads import ReadBatch
 
 Row = dict[str, Any]
@@ -67,7 +68,7 @@ def _search(
     wanted = searches([masks_of(pattern) for pattern in patterns], k, "forward")
     batch = ReadBatch(["text"], np.array([0, codes.size]), codes)
     choice = Choice(method, device)
-    return sum(len(hits) for hits in find([batch], wanted, choice, threads=threads))
+    return sum(len(hits) for hits in find([Piece(batch)], wanted, choice, threads=threads))
 
 
 def least_seconds(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:

@@ -23,7 +23,7 @@ from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from streamer.batch.asm.patterns import Masks
-    from streamer.reads import ReadBatch
+    from streamer.held import Piece
 
 ROWS_A_TABLE = 500_000
 """Rows made into text at once."""
@@ -110,7 +110,7 @@ def asm(
     from streamer.compiling import compile_notice
     from streamer.output import RowWriter
     from streamer.prefetch import prefetched
-    from streamer.sequence_files import read_batches, shown_name, size_of_files
+    from streamer.sequence_files import read_pieces, shown_name, size_of_files
 
     source = "--pattern" if patterns is None else shown_name(patterns)
     names, masks = _read_patterns(pattern, patterns, source, iupac)
@@ -123,18 +123,19 @@ def asm(
     pattern_names = pl.Series(names, dtype=pl.String)
     text_names: list[str] = []
 
-    def named(batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
-        for batch in batches:
-            text_names.extend(batch.names)
-            yield batch
+    def named(pieces: Iterator[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
+            # the first name may be known from the piece before
+            text_names.extend(piece.reads.names[len(text_names) - piece.first :])
+            yield piece
 
     with (
         compile_notice(quiet=quiet),
         RowWriter(output, format_.value, columns) as writer,
         progress("searching", size_of_files([text]), quiet=quiet) as show,
     ):
-        batches = named(prefetched(read_batches([text], on_bytes=show)))
-        for hits in find(batches, wanted, choice, report=report.value, threads=threads):
+        pieces = named(prefetched(read_pieces(text, wanted.reach, on_bytes=show)))
+        for hits in find(pieces, wanted, choice, report=report.value, threads=threads):
             for first in range(0, len(hits), ROWS_A_TABLE):
                 part = hits.rows(first, first + ROWS_A_TABLE)
                 writer.write(part.table(text_names, pattern_names))

@@ -100,7 +100,7 @@ def hamming(
     from streamer.compiling import compile_notice
     from streamer.output import RowWriter
     from streamer.prefetch import prefetched
-    from streamer.sequence_files import read_batches, shown_name, size_of_files
+    from streamer.sequence_files import read_pieces, shown_name, size_of_files
 
     source = "--pattern" if patterns is None else shown_name(patterns)
     searched = _given(pattern or []) if patterns is None else list(records(patterns))
@@ -117,11 +117,12 @@ def hamming(
             RowWriter(output, format_.value, COLUMNS) as writer,
             progress("searching", size_of_files([text]), quiet=quiet) as show,
         ):
-            for batch in prefetched(read_batches([text], on_bytes=show)):
-                for hits in search.find(batch.bases, batch.offsets):
+            for piece in prefetched(read_pieces(text, search.length - 1, on_bytes=show)):
+                reads = piece.reads
+                for hits in search.find(reads.bases, reads.offsets, before=piece.start):
                     for first in range(0, len(hits), ROWS_A_TABLE):
                         rows = hits.rows(first, first + ROWS_A_TABLE)
-                        writer.write(rows.table(batch.names, names))
+                        writer.write(rows.table(reads.names, names))
 
 
 def _given(letters: list[str]) -> list[Record]:

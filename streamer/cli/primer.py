@@ -183,11 +183,12 @@ def primer(
     from streamer.batch.choice import choose
     from streamer.batch.primer import DEFAULTS, METHODS, reaches
     from streamer.batch.primer.design import Wishes
-    from streamer.batch.primer.known import known_primers
+    from streamer.batch.primer.known import MOST_LETTERS, known_primers
     from streamer.batch.primer.problem import Alpha
     from streamer.batch.primer.report import Report
+    from streamer.batch.primer.text import piece_symbols
     from streamer.batch.primer.track import check_plot, check_tracks
-    from streamer.batch.sequences import records
+    from streamer.batch.sequences import pieces, records
     from streamer.cli.progress import progress
     from streamer.compiling import compile_notice
     from streamer.prefetch import prefetched
@@ -214,6 +215,7 @@ def primer(
     choice = choose(METHODS, DEFAULTS, method and method.value, device.value)
     if device is DeviceChoice.AUTO and not quiet:
         typer.echo(f"streamer: {choice.line()}", err=True)
+    both = strands is PrimerStrands.BOTH
     with compile_notice(quiet=quiet):
         named = list(records(alpha))
         if plot is not None:
@@ -221,16 +223,15 @@ def primer(
         placed = [] if known is None else known_primers(known)
         joined = Alpha.of([record.codes for record in named])
         with progress("reading beta", size_of_files([beta]), quiet=quiet) as show:
-            source = (record.codes for record in prefetched(records(beta, show)))
+            overlap = joined.longest() + k
+            size = piece_symbols(overlap, both=both)
+            source = prefetched(pieces(beta, overlap, size, show), depth=1)
             reach = reaches(joined, source, k, choice, strands=strands.value, threads=threads)
         report = Report(named, joined, reach, k, Wishes(**given) if given else None)
         if known is not None:
-            report.place(
-                placed,
-                (record.codes for record in records(beta)),
-                threads=threads,
-                both=strands is PrimerStrands.BOTH,
-            )
+            overlap = 2 * MOST_LETTERS + 1
+            source = pieces(beta, overlap, piece_symbols(overlap, both=both))
+            report.place(placed, source, threads=threads, both=both)
         report.write(
             output, format_.value, bed=bed, fasta=fasta, plot=plot, known_table=known_table
         )

@@ -30,6 +30,7 @@ from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, concatenate
 from streamer.batch.sequences import Letters, as_records, several
 from streamer.errors import UsageError
+from streamer.held import Piece
 from streamer.reads import ReadBatch
 from trie.codes import InvalidBaseError
 from trie.parallel import usable_cores
@@ -91,7 +92,7 @@ def search(
     batch = ReadBatch(names, np.cumsum([0, *lengths]), joined)
     choice = choose(METHODS, DEFAULTS, method, device)
     wanted = searches(masks, k, strands)
-    parts = find([batch], wanted, choice, report=report, threads=threads)
+    parts = find([Piece(batch)], wanted, choice, report=report, threads=threads)
     return concatenate(list(parts)).structured()
 
 
@@ -100,15 +101,16 @@ def _joined(codes: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
 
 
 def find(
-    batches: Iterable[ReadBatch],
+    pieces: Iterable[Piece],
     wanted: Searches,
     choice: Choice,
     *,
     report: str = "all",
     threads: int | None = None,
 ) -> Iterator[Hits]:
-    """Hits in all texts of the batches, in the order of rows, in parts of bounded size.
+    """Hits in all texts of the pieces, in the order of rows, in parts of bounded size.
 
+    A text that is cut has ``wanted.reach`` symbols before the cut in both pieces.
     ``threads``: of the CPU; None or 0 is every core. Columns that are the same for all rows of a
     part may be read-only views of one value.
     """
@@ -118,7 +120,7 @@ def find(
     engine = engine_for(choice, wanted, threads or usable_cores())
     cutter = _Cutter(engine, wanted.reach)
     best = BestEnds(wanted) if report == "best" else None
-    for block in blocks(batches, wanted.k, wanted.reach, engine.block_size):
+    for block in blocks(pieces, wanted.k, wanted.reach, engine.block_size):
         for part, found in cutter.search(block):
             hits = every_end(part, found, wanted) if best is None else best.add(part, found)
             if len(hits):

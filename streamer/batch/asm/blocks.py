@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from streamer.held import Piece
 from streamer.reads import ReadBatch
 from trie.codes import GAP
 
@@ -59,37 +60,35 @@ class Block:
         )
 
 
-def blocks(batches: Iterable[ReadBatch], k: int, reach: int, size: int) -> Iterator[Block]:
-    """All symbols of the batches, in order, in blocks of about ``size`` symbols at most.
+def blocks(pieces: Iterable[Piece], k: int, reach: int, size: int) -> Iterator[Block]:
+    """All symbols of the pieces, in order, in blocks of about ``size`` symbols at most.
 
-    Records are numbered through all batches; an empty one has no piece.
+    Where a record goes on in another piece, ``reach`` symbols (if there are so many) come again.
     """
-    record = 0
-    for batch in batches:
-        yield from _of_batch(batch, record, k, reach, size)
-        record += len(batch)
+    for piece in pieces:
+        yield from _of_piece(piece, k, reach, size)
 
 
-def _of_batch(batch: ReadBatch, first: int, k: int, reach: int, size: int) -> Iterator[Block]:
+def _of_piece(piece: Piece, k: int, reach: int, size: int) -> Iterator[Block]:
+    batch = piece.reads
     lengths = batch.lengths
+    # records that fill blocks alone
+    long = lengths > size
+    long[:1] |= piece.again > 0
+    long[-1:] |= piece.continues
     read = 0
     while read < len(batch):
-        if lengths[read] > size:
-            yield from _of_long(
-                batch.bases[batch.offsets[read] : batch.offsets[read + 1]],
-                first + read,
-                reach,
-                size,
-            )
+        if long[read]:
+            yield from _of_long(piece, read, reach, size)
             read += 1
             continue
         # as many whole records as fit
         room = np.cumsum(lengths[read:] + (k + 1))
         room[0] = 0
         count = int(np.searchsorted(room, size, side="right"))
-        long = np.flatnonzero(lengths[read : read + count] > size)
-        count = int(long[0]) if long.size else count
-        yield from _of_short(batch, read, read + count, first, k)
+        behind = np.flatnonzero(long[read : read + count])
+        count = int(behind[0]) if behind.size else count
+        yield from _of_short(batch, read, read + count, piece.first, k)
         read += count
 
 
@@ -124,16 +123,20 @@ def _spread(bases, offsets, starts, codes):  # type: ignore[no-untyped-def]
             at += 1
 
 
-def _of_long(codes: NDArray[np.uint8], record: int, reach: int, size: int) -> Iterator[Block]:
-    for at in range(0, codes.size, size):
+def _of_long(piece: Piece, read: int, reach: int, size: int) -> Iterator[Block]:
+    batch = piece.reads
+    codes = batch.bases[batch.offsets[read] : batch.offsets[read + 1]]
+    start, again = (0, 0) if read else (piece.start, piece.again)
+    going = piece.continues and read == len(batch) - 1
+    for at in range(again, codes.size, size):
         begin = max(0, at - reach)
         part = codes[begin : at + size]
         yield Block(
             part,
             np.zeros(1, dtype=np.int64),
             np.array([part.size], dtype=np.int64),
-            np.array([record], dtype=np.int64),
-            np.array([begin], dtype=np.int64),
+            np.array([piece.first + read], dtype=np.int64),
+            np.array([start + begin], dtype=np.int64),
             lead=at - begin,
-            continues=at + size < codes.size,
+            continues=going or at + size < codes.size,
         )

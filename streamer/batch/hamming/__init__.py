@@ -72,26 +72,35 @@ class Search:
 
         oriented = orient(patterns, k, strands, source=source)
         self._threads = threads or usable_cores()
-        self._length = oriented.length
+        self.length = oriented.length
         self._engine = make(choice, oriented, self._threads, free=free)
 
     def find(
-        self, codes: NDArray[np.uint8], offsets: NDArray[np.int64], *, first_text: int = 0
+        self,
+        codes: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        *,
+        first_text: int = 0,
+        before: int = 0,
     ) -> Iterator[Hits]:
         """The hits in a batch of texts, in order, a few million rows at a time.
 
         codes: uint8[total] base codes of the texts one after the other. offsets: int64[texts + 1].
-        first_text: the number of the batch's first text.
+        first_text: the number of the batch's first text. before: its symbols that are not in the
+        batch; where a text is cut, ``length`` - 1 symbols come again.
         """
         from streamer.batch.hamming.words import columns
 
-        stop = codes.size - self._length + 1
+        if before:
+            offsets = offsets.copy()
+            offsets[0] -= before
+        stop = codes.size - self.length + 1
         first = 0
         while first < stop:
             end = min(first + self._engine.chunk, stop)
             words = self._engine.words(codes, first, end)
             for parts in _shares(words):
-                yield columns(parts, first, offsets, first_text, self._length, self._threads)
+                yield columns(parts, first, offsets, first_text, self.length, self._threads)
             first = end
 
 

@@ -24,6 +24,12 @@ SEPARATOR = 5
 CHUNK_SYMBOLS = 1 << 26
 
 
+def piece_symbols(overlap: int, *, both: bool, limit: int = CHUNK_SYMBOLS) -> int:
+    """How many symbols the pieces of a long record have."""
+    longest = max(limit, 4 * overlap)
+    return longest // 2 if both else longest
+
+
 def chunks(
     records: Iterable[Codes], overlap: int, *, both: bool, limit: int = CHUNK_SYMBOLS
 ) -> Iterator[list[Codes]]:
@@ -36,7 +42,7 @@ def chunks(
     held: list[Codes] = []
     size = 0
     for record in records:
-        for piece in _pieces(record, overlap, longest // 2 if both else longest):
+        for piece in _pieces(record, overlap, piece_symbols(overlap, both=both, limit=limit)):
             for oriented in (piece, turned(piece)) if both else (piece,):
                 if held and size + oriented.size + 1 > longest:
                     yield held
