@@ -15,6 +15,8 @@ from streamer.errors import StreamerError
 from streamer.reads import ReadBatch
 from streamer.sequence_files import read_batches, shown_name
 from trie.codes import check_k, with_reverse_complements
+from trie.parallel import usable_cores
+from trie.shards import sort_unique
 from trie.snapshot_file import is_snapshot, load_with_strands
 from trie.windows import window_codes
 
@@ -122,7 +124,7 @@ class Dictionary:
         codes = self.codes
         if strands != "forward":
             reverse = with_reverse_complements(codes, self.k)[codes.size :]
-            codes = np.unique(np.minimum(codes, reverse))
+            codes = sort_unique(np.minimum(codes, reverse), self.k, usable_cores())
         sets = np.full(codes.size, NO_SET, dtype=np.uint32)
         return Dictionary(self.k, strands, codes, sets, TargetSets.empty())
 
