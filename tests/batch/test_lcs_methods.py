@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -194,6 +195,26 @@ def test_a_tile_that_fails_ends_the_others():
     with pytest.raises(ZeroDivisionError, match="tile"):
         run_all([crew.work] * 2, 2)
     assert 9 not in done
+
+
+@pytest.mark.parametrize("function", [lcs.length, lcs.sequence])
+def test_an_interrupt_ends_the_differences(function):
+    """What would take minutes ends, and the interrupt is raised."""
+    rng = np.random.default_rng(37)
+    a, b = (oracle.random_bases(rng, 400_000) for _ in range(2))
+    function(a[:50], b[:50], method="diff", device="cpu")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            function(a, b, method="diff", device="cpu", threads=2)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_blocks_and_identity():

@@ -23,11 +23,13 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from streamer.batch.lcs.interrupts import Stop, asked_to_stop, interruptible
 from streamer.batch.lcs.symbols import Codes, Flags, common_ends
 from trie.intrinsics import leading_zeros, trailing_zeros
 from trie.parallel import run_all
 
 GIVEN_UP = -1
+STOPPED = -2
 FIRST_LOOK = 64
 """Steps after which it is first asked whether the paths will meet in time; then at every
 doubling."""
@@ -81,9 +83,9 @@ def _backward(a, b, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def meet(a, b, limit):  # type: ignore[no-untyped-def]
+def meet(a, b, limit, stop):  # type: ignore[no-untyped-def]
     """(D, x, y): the difference, and where a cheapest path may be cut; GIVEN_UP for D above about 2
-    limit.
+    limit, STOPPED when stop[0] (uint8) is set meanwhile.
 
     ``limit`` steps are made from each corner at most. It gives up early if at the pace so far they
     would not do. Memory: 32 bytes a step.
@@ -100,6 +102,8 @@ def meet(a, b, limit):  # type: ignore[no-untyped-def]
     low = high = back_low = back_high = 0
     look = FIRST_LOOK
     for step in range(limit + 1):
+        if asked_to_stop(stop):
+            return STOPPED, 0, 0
         far = 0
         for k in range(-step + 2 * low, step - 2 * high + 1, 2):
             x = max(ahead[size + k - 1] + 1, ahead[size + k + 1])
@@ -139,7 +143,7 @@ def meet(a, b, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def solve(a, b, in_a, in_b, row, row_end, column, column_end):  # type: ignore[no-untyped-def]
+def solve(a, b, in_a, in_b, stop, row, row_end, column, column_end):  # type: ignore[no-untyped-def]
     """Set the flags of one longest common subsequence of each table (int64[tables] bounds)."""
     cut = np.empty(6, dtype=np.int64)
     stack = np.empty((64, 4), dtype=np.int64)
@@ -149,7 +153,8 @@ def solve(a, b, in_a, in_b, row, row_end, column, column_end):  # type: ignore[n
         while depth:
             depth -= 1
             low, high, left, right = stack[depth]
-            if _cut(a, b, in_a, in_b, low, high, left, right, high - low + right - left, cut) < 2:
+            limit = high - low + right - left
+            if _cut(a, b, in_a, in_b, stop, low, high, left, right, limit, cut) < 2:
                 continue
             if depth + 2 > stack.shape[0]:
                 stack = np.concatenate((stack, np.empty_like(stack)))
@@ -159,9 +164,9 @@ def solve(a, b, in_a, in_b, row, row_end, column, column_end):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True)
-def _cut(a, b, in_a, in_b, row, row_end, column, column_end, limit, cut):  # type: ignore[no-untyped-def]
-    """The difference of a table, GIVEN_UP if it is above about 2 ``limit``, else with the ends in
-    common taken.
+def _cut(a, b, in_a, in_b, stop, row, row_end, column, column_end, limit, cut):  # type: ignore[no-untyped-def]
+    """The difference of a table, with the ends in common taken; or GIVEN_UP if it is above about 2
+    ``limit``, or STOPPED.
 
     cut: the rows, then the columns between which the two tables lie that are left; none if D < 2.
     """
@@ -174,9 +179,9 @@ def _cut(a, b, in_a, in_b, row, row_end, column, column_end, limit, cut):  # typ
     x = inner_a.size
     y = inner_b.size
     if x and y:
-        difference, x, y = meet(inner_a, inner_b, limit)
-        if difference == GIVEN_UP:
-            return GIVEN_UP
+        difference, x, y = meet(inner_a, inner_b, limit, stop)
+        if difference < 0:
+            return difference
     else:
         # one is part of the other: nothing more to take
         difference = min(difference, 1)
@@ -194,10 +199,15 @@ def _cut(a, b, in_a, in_b, row, row_end, column, column_end, limit, cut):  # typ
 
 
 @njit(cache=True, nogil=True)
-def _cut_each(a, b, in_a, in_b, bounds, limits, which, difference, cuts):  # type: ignore[no-untyped-def]
+def _cut_each(a, b, in_a, in_b, stop, bounds, limits, which, difference, cuts):  # type: ignore[no-untyped-def]
     for t in which:
-        difference[t] = _cut(a, b, in_a, in_b, bounds[0, t], bounds[1, t], bounds[2, t],
-                             bounds[3, t], limits[t], cuts[t])  # fmt: skip
+        difference[t] = _cut(a, b, in_a, in_b, stop, bounds[0, t], bounds[1, t],
+                             bounds[2, t], bounds[3, t], limits[t], cuts[t])  # fmt: skip
+
+
+def difference_of(a: Codes, b: Codes, limit: int) -> int:
+    """D of two sequences that both have symbols, GIVEN_UP if it is above about 2 ``limit``."""
+    return int(interruptible(lambda stop: meet(a, b, limit, stop)[0], float(limit) ** 2))
 
 
 def solve_similar(
@@ -215,7 +225,24 @@ def solve_similar(
     tables] and gives the steps from each corner that are worth trying.
     """
     tables = np.stack(bounds)
-    difference, cuts = _cut_all(a, b, in_a, in_b, threads, tables, limit(tables))
+    limits = limit(tables)
+    return interruptible(
+        lambda stop: _solve_all(a, b, in_a, in_b, threads, stop, tables, limits),
+        float((limits.astype(np.float64) ** 2).sum()),
+    )
+
+
+def _solve_all(
+    a: Codes,
+    b: Codes,
+    in_a: Flags,
+    in_b: Flags,
+    threads: int,
+    stop: Stop,
+    tables: NDArray[np.int64],
+    limits: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    difference, cuts = _cut_all(a, b, in_a, in_b, threads, stop, tables, limits)
     solved: NDArray[np.bool_] = difference != GIVEN_UP
     # the larger halves are cut again by all threads until each has some; then every thread goes on
     # alone
@@ -225,10 +252,10 @@ def solve_similar(
         if halves.shape[1] == 0 or halves.shape[1] >= 4 * threads or threads == 1:
             break
         everything = halves[1] - halves[0] + halves[3] - halves[2]
-        difference, cuts = _cut_all(a, b, in_a, in_b, threads, halves, everything)
+        difference, cuts = _cut_all(a, b, in_a, in_b, threads, stop, halves, everything)
     parts = min(4 * threads, halves.shape[1])
     run_all(
-        [partial(solve, a, b, in_a, in_b, *halves[:, part::parts]) for part in range(parts)],
+        [partial(solve, a, b, in_a, in_b, stop, *halves[:, part::parts]) for part in range(parts)],
         threads,
     )
     return solved
@@ -240,6 +267,7 @@ def _cut_all(
     in_a: Flags,
     in_b: Flags,
     threads: int,
+    stop: Stop,
     tables: NDArray[np.int64],
     limits: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -249,8 +277,8 @@ def _cut_all(
     parts = min(4 * threads, count)
     run_all(
         [
-            partial(_cut_each, a, b, in_a, in_b, tables, limits, np.arange(part, count, parts),
-                    difference, cuts)
+            partial(_cut_each, a, b, in_a, in_b, stop, tables, limits,
+                    np.arange(part, count, parts), difference, cuts)
             for part in range(parts)
         ],
         threads,

@@ -67,11 +67,11 @@ def length_of(
     if method in ("dp", "hirschberg"):
         return ends + _row_length(pair, method == "hirschberg", on_cells or _silent)
     if method == "diff":
-        return ends + (m + n - diff.meet(pair.a, pair.b, m + n)[0]) // 2
+        return ends + (m + n - diff.difference_of(pair.a, pair.b, m + n)) // 2
     if method == "adaptive" and m * n > LEAF_CELLS:
         bounds = np.array([[0], [m], [0], [n]])
         limit = _worthwhile(bounds, choice, threads, alone=True)
-        found = diff.meet(pair.a, pair.b, int(limit[0]))[0]
+        found = diff.difference_of(pair.a, pair.b, int(limit[0]))
         if found != diff.GIVEN_UP:
             return ends + (m + n - found) // 2
     if n == 1:
