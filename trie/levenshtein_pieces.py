@@ -108,9 +108,12 @@ class Costs:
         return next(cost for limit, cost in self.levels if size <= limit)
 
 
-# cycles of one core: first-level cache, second, third, memory with prefetch
+# cycles of one core: first-level cache, second, third, memory with prefetch, and where pages are
+# translated anew each time
 CPU_COSTS = Costs(
-    ((2**15, 6.0), (2**20, 8.0), (2**24, 16.0), (float("inf"), 30.0)), candidate=10.0, verify=1.0
+    ((2**15, 6.0), (2**20, 8.0), (2**24, 16.0), (2**26, 30.0), (float("inf"), 55.0)),
+    candidate=10.0,
+    verify=1.0,
 )
 
 
