@@ -36,6 +36,19 @@ FIGURE_A = (5_000_000, 10_000_000, 15_000_000, 20_000_000)
 
 FIGURE_B = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
 
+PAPER_SECONDS = (
+    (335.10, 515.95, 1_050.03, 2_046.29),
+    (647.21, 998.79, 2_047.44, 3_667.39),
+    (954.44, 1_472.40, 3_039.24, 5_462.73),
+    (1_262.07, 1_945.03, 4_027.68, 7_239.77),
+)
+"""The total of the paper's Table 1 for those lengths (GeForce GTX 580), which Fig. 4 to 7 show."""
+
+CARD_LENGTHS = (100_000, 1_000_000, 5_000_000, 10_000_000)
+CARD_METHODS = ("systolic", "block-step")
+SLOW_CELLS = 1e11
+"""Cells up to which the paper's kernel is run beside the default."""
+
 _BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
 
 
@@ -87,8 +100,10 @@ def lengths(sizes: Sequence[int] = LENGTHS, threads: int = 2, repeats: int = 5) 
     return rows
 
 
-def _length(a: Codes, b: Codes, method: str, threads: int) -> Callable[[], object]:
-    return lambda: lcs.length(a, b, method=method, device="cpu", threads=threads)
+def _length(
+    a: Codes, b: Codes, method: str, threads: int, device: str = "cpu"
+) -> Callable[[], object]:
+    return lambda: lcs.length(a, b, method=method, device=device, threads=threads)
 
 
 def _rapidfuzz(a: Codes, b: Codes, repeats: int) -> float | None:
@@ -187,39 +202,69 @@ class Timed:
 
 
 def figures(
-    scale: float, device: str, threads: int, methods: Sequence[str] = ("systolic", "bit-parallel")
+    scale: float, threads: int, methods: Sequence[str] = ("systolic", "bit-parallel")
 ) -> list[Row]:
-    """Fig. 4 to 7: seconds of the full LCS, the lengths of the paper times ``scale``."""
+    """Fig. 4 to 7 on the CPU: seconds of the full LCS, the lengths of the paper times ``scale``."""
     rows = []
     for size_a in FIGURE_A:
         for size_b in FIGURE_B:
             m, n = int(size_a * scale), int(size_b * scale)
             a, b = random_bases(m, 7), random_bases(n, 8)
             row: Row = {"m": m, "n": n}
-            if device == "cuda":
-                row["systolic, CUDA"] = best_seconds(_match(a, b, "systolic", "cuda", threads), 1)
-            else:
-                for method in methods:
-                    for count in sorted({1, threads}):
-                        run = _match(a, b, method, "cpu", count)
-                        row[f"{method}, {count} threads"] = best_seconds(run, 1)
+            for method in methods:
+                for count in sorted({1, threads}):
+                    run = _match(a, b, method, "cpu", count)
+                    row[f"{method}, {count} threads"] = best_seconds(run, 1)
             rows.append(row)
     return rows
 
 
-def table_1(scale: float, device: str, threads: int, sizes: Sequence[int] = FIGURE_B) -> list[Row]:
-    """Table 1: where the time of the full LCS goes, for strings A of 5 M and 20 M times ``scale``.
+def card_lengths(sizes: Sequence[int] = CARD_LENGTHS, threads: int = 1) -> list[Row]:
+    """The length alone on a card, host arrays in, n x n: the default and the paper's kernel."""
+    rows = []
+    for size in sizes:
+        a, b = random_bases(size, 1), random_bases(size, 2)
+        for method in CARD_METHODS:
+            if method != CARD_METHODS[0] and size * size > SLOW_CELLS:
+                continue
+            took = best_seconds(_length(a, b, method, threads, "cuda"), 3)
+            rate = size * size / took / 1e12
+            rows.append({"n": size, "method": method, "seconds": took, "T cells/s": rate})
+    return rows
 
-    passes: the bit-vectors and the cuts, on the card or the CPU. transfer: the sequences to the
-    card. rest: the division's bookkeeping and the small tables, on the CPU.
+
+def card_figures(scale: float, threads: int) -> list[Row]:
+    """Fig. 4 to 7 and Table 1 on a card: the full LCS once, what it took, and where.
+
+    The lengths of the paper times ``scale``; at full size the paper's seconds stand beside.
+    """
+    _match(random_bases(5_000, 9), random_bases(4_000, 10), "systolic", "cuda", threads)()
+    rows = []
+    for size_a, seconds in zip(FIGURE_A, PAPER_SECONDS, strict=True):
+        for size_b, paper in zip(FIGURE_B, seconds, strict=True):
+            m, n = int(size_a * scale), int(size_b * scale)
+            row: Row = {"m": m, "n": n}
+            row |= _breakdown(random_bases(m, 9), random_bases(n, 10), "cuda", threads)
+            if scale == 1:
+                row |= {"LCS paper, s": paper, "times": paper / row["total, s"]}
+            rows.append(row)
+    return rows
+
+
+def table_1(scale: float, threads: int, sizes: Sequence[int] = FIGURE_B) -> list[Row]:
+    """Table 1 on the CPU: where the time of the full LCS goes, for strings A of 5 M and 20 M times
+    ``scale``.
+
+    passes: the bit-vectors and the cuts. transfer: the sequences laid out for them. rest: the
+    division's bookkeeping and the small tables.
     """
     rows = []
     for size_a in (FIGURE_A[0], FIGURE_A[-1]):
         for size_b in sizes:
             m, n = int(size_a * scale), int(size_b * scale)
             letters = random_bases(m, 9), random_bases(n, 10)
-            _match(*letters, "systolic", device, threads)()
-            rows.append({"m": m, "n": n} | _breakdown(*letters, device, threads))
+            _match(*letters, "systolic", "cpu", threads)()
+            rows.append({"m": m, "n": n} | _breakdown(*letters, "cpu", threads))
     return rows
 
 

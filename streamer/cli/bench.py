@@ -268,7 +268,7 @@ def hamming(
 def lcs(
     device: Annotated[
         DeviceChoice,
-        typer.Option("--device", help="cuda: the paper's figures at full size, on a CUDA device."),
+        typer.Option("--device", help="cuda: Fig. 4-7 and Table 1 at full size, on a CUDA device."),
     ] = DeviceChoice.CPU,
     scale: Annotated[
         float | None,
@@ -299,13 +299,18 @@ def lcs(
     threads = usable_cores()
     typer.echo(machine_line())
     with compile_notice(quiet=False):
+        if on == "cuda":
+            print_table("Length alone, n x n", common.card_lengths(threads=threads))
+            title = f"Fig. 4-7 and Table 1, lengths x {part:g}: seconds of the full LCS"
+            print_table(title, common.card_figures(part, threads))
+            return
         sizes = sorted({size // 100, size // 10, size} - {0})
         print_table("Length alone, n x n", common.lengths(sizes, threads))
         print_table("One subsequence, n x n", common.sequences((size // 10, size // 2), threads))
         print_table("Similar genomes, one thread", common.similar(50 * size))
-        rows = common.figures(part, on, threads)
+        rows = common.figures(part, threads)
         print_table(f"Fig. 4-7, lengths x {part:g}: seconds of the full LCS", rows)
-        print_table(f"Table 1, lengths x {part:g}", common.table_1(part, on, threads))
+        print_table(f"Table 1, lengths x {part:g}", common.table_1(part, threads))
 
 
 class PrimerSection(StrEnum):

@@ -36,12 +36,24 @@ def test_similar_genomes_differ_by_what_was_substituted():
 
 def test_figures_and_table(monkeypatch):
     monkeypatch.setattr(bench, "FIGURE_A", (50_000, 200_000))
-    rows = bench.figures(0.002, "cpu", 2)
+    rows = bench.figures(0.002, 2)
     assert [(row["m"], row["n"]) for row in rows] == [
         (m, n) for m in (100, 400) for n in (2_000, 4_000, 10_000, 20_000)
     ]
     assert all(row["bit-parallel, 2 threads"] > 0 for row in rows)
-    for row in bench.table_1(0.002, "cpu", 1, sizes=(1_000_000,)):
+    for row in bench.table_1(0.002, 1, sizes=(1_000_000,)):
         parts = row["passes, s"] + row["transfer, s"] + row["rest, s"]
         assert parts == pytest.approx(row["total, s"])
         assert row["passes, %"] + row["transfer, %"] + row["rest, %"] == pytest.approx(100)
+
+
+def test_figures_of_a_card_stand_beside_the_papers(monkeypatch):
+    monkeypatch.setattr(bench, "_match", lambda *_: lambda: None)
+    monkeypatch.setattr(bench, "_breakdown", lambda *_: {"total, s": 2.0})
+    monkeypatch.setattr(bench, "random_bases", lambda count, seed: None)
+    rows = bench.card_figures(1, 1)
+    assert len(rows) == 16
+    (ours,) = [row for row in rows if (row["m"], row["n"]) == (20_000_000, 10_000_000)]
+    assert ours["LCS paper, s"] == 7_239.77
+    assert ours["times"] == pytest.approx(7_239.77 / 2)
+    assert "times" not in bench.card_figures(0.5, 1)[0]
