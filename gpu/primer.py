@@ -188,8 +188,11 @@ class Text:
 
         return self._kept(launch, TILE, TILE)
 
-    def table(self, blocks: Columns, pieces_each: int, symbols: int) -> Table:
-        """The table of the blocks' windows that are ``pieces_each`` * ``symbols`` long."""
+    def table(self, blocks: Columns, pieces_each: int, symbols: int, errors: int) -> Table:
+        """The table of the blocks' windows that are ``pieces_each`` * ``symbols`` long.
+
+        ``errors`` (0 or 1) is what a piece may have at most.
+        """
         rows = pieces_each * symbols
         windows = cuda.device_array((blocks.shape[1], 4), np.uint32)
         on_card = cuda.to_device(blocks)
@@ -200,7 +203,7 @@ class Text:
         places = cuda.to_device(np.zeros(4**symbols, dtype=np.uint32))
         grid = -(-blocks.shape[1] * pieces_each // pieces.THREADS)
         put = _kernel("variants")[grid, pieces.THREADS]
-        shape = np.int32(symbols), np.int32(pieces_each)
+        shape = np.int32(symbols), np.int32(pieces_each), np.int32(errors)
         put(windows, on_card, *shape, places, places, np.int32(0))
         begins = np.zeros(4**symbols + 1, dtype=np.uint32)
         np.cumsum(places.copy_to_host(), out=begins[1:])

@@ -62,7 +62,7 @@ def primer(
     ] = PrimerStrands.FORWARD,
     method: Annotated[
         PrimerMethod | None,
-        typer.Option("--method", help="Default: windows. Equal rows.", show_default=False),
+        typer.Option("--method", help="Default: seeds. Equal rows.", show_default=False),
     ] = None,
     device: DeviceOption = DeviceChoice.AUTO,
     threads: ThreadsOption = 0,

@@ -40,8 +40,9 @@ def lockstep_warps():
 def pieces_pay(monkeypatch):
     """Windows are found through pieces wherever they can be."""
     from streamer.batch.primer import on_card
+    from streamer.batch.primer.shapes import Costs
 
-    monkeypatch.setattr(on_card, "WORD_COST", 1e9)
+    monkeypatch.setattr(on_card, "COSTS", Costs(scanned=1e9, candidate=1, found=1, shared=3))
 
 
 def letters(rng, length, alphabet="ACGT"):
@@ -150,7 +151,7 @@ def test_a_table_has_every_piece_with_at_most_one_error(symbols):
     firsts = np.array([0, 9, 28, 44])
     blocks = np.stack([firsts, firsts, firsts + 2 * symbols])
     text = Text(Alpha(alpha, np.full(70, 70)), [alpha], 3, both=False)
-    table = text.table(np.append(blocks, [[5], [5], [7]], axis=1), 2, symbols)
+    table = text.table(np.append(blocks, [[5], [5], [7]], axis=1), 2, symbols, 1)
     begins, entries = table.begins.copy_to_host(), table.entries.copy_to_host()
     weights = 1 << np.arange(symbols - 1, -1, -1)
 

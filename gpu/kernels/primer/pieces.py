@@ -32,7 +32,8 @@ GAP = 4
 
 WINDOWS = ("uint8[::1]", "int64[:, ::1]", "int32", "uint32[:, ::1]")
 VARIANTS = (
-    "uint32[:, ::1]", "int64[:, ::1]", "int32", "int32", "uint32[::1]", "uint32[::1]", "int32",
+    "uint32[:, ::1]", "int64[:, ::1]", "int32", "int32", "int32", "uint32[::1]", "uint32[::1]",
+    "int32",
 )  # fmt: skip
 
 
@@ -73,13 +74,13 @@ def _put(low, high, q, entry, places, entries, filling):  # type: ignore[no-unty
         entries[slot] = entry
 
 
-def variants(planes, blocks, q, pieces, places, entries, filling):  # type: ignore[no-untyped-def]
+def variants(planes, blocks, q, pieces, errors, places, entries, filling):  # type: ignore[no-untyped-def]
     """The kernel; ``[grid, THREADS]``, a thread a piece.
 
     planes uint32[w, 4] (``windows_of``), blocks int64[3, w] (windows of other lengths than pieces *
-    q have no pieces), q int32, pieces int32, places uint32[4**q]: raised by the entries of each
-    code (0 before); with ``filling`` int32 1 the begin of each code before and its end behind, and
-    entries uint32[] is written.
+    q have no pieces), q int32, pieces int32, errors int32 (of a piece at most: 0 or 1), places
+    uint32[4**q]: raised by the entries of each code (0 before); with ``filling`` int32 1 the begin
+    of each code before and its end behind, and entries uint32[] is written.
     """
     task = np.int64(cuda.grid(1))
     if task >= np.int64(planes.shape[0]) * np.int64(pieces):
@@ -103,10 +104,12 @@ def variants(planes, blocks, q, pieces, places, entries, filling):  # type: igno
         if np.uint32(np.uint32(planes[window, 2] >> row) & np.uint32(1)) == np.uint32(0):
             gaps = np.int32(gaps + np.int32(1))
             gap_at = np.int32(i)
-    if gaps > np.int32(1):
+    if gaps > errors:
         return
     if gaps == np.int32(0):
         _put(low, high, q, entry, places, entries, filling)
+    if errors == np.int32(0):
+        return
     for i in range(q):
         if gaps == np.int32(1) and np.int32(i) != gap_at:
             continue

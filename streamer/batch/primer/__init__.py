@@ -8,9 +8,9 @@ difference; substrings hold no record's end.
     conventional, alternative      the paper's sequential solutions, optimizations 1 and 2
     conventional-coarse, ...       over cores (section 3); the first two also on CUDA (section 4)
     hook-row                       one bit-parallel pass over beta for each start
-    windows                        the default: a pass for the window that several starts share
-    seeds                          windows found through their pieces: small k, large beta
-    beta
+    windows                        a pass for the window that several starts share
+    seeds                          the default: windows found through their pieces where that is
+                                   cheaper (small k, large beta), else by ``windows``
 
 All methods return the same rows.
 """
@@ -45,7 +45,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
 }
 """The devices that have each method."""
 
-DEFAULTS: dict[Device, str] = {"cpu": "windows", "cuda": "windows"}
+DEFAULTS: dict[Device, str] = {"cpu": "seeds", "cuda": "seeds"}
 
 STRANDS = ("forward", "both")
 
@@ -161,8 +161,9 @@ def _by_windows(alpha: Alpha, k: int, threads: int, *, filtered: bool) -> Improv
     def improve(pieces: list[Codes], reach: NDArray[np.int64]) -> None:
         text = joined(pieces)
         if filtered:
-            finder_of = partial(seeds.OnCores, text, threads)
-            seeds.improve(alpha, text, k, reach, kept, backend_of, finder_of)
+            seeds.improve(
+                alpha, text, k, reach, kept, backend_of, lambda part: seeds.OnCores(part, threads)
+            )
         else:
             windows.improve(alpha, text.size, k, reach, backend_of(text), plan)
 

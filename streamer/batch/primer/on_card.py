@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from streamer.batch.primer import windows
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.scan import Cores
+from streamer.batch.primer.shapes import Costs, shape_for
 from trie.parallel import usable_cores
 
 Columns = NDArray[np.int64]
@@ -59,51 +60,8 @@ BALANCE = 0.5
 RATE = 0.7
 """How fast the logarithm of the hits falls with the length of windows, roughly."""
 
-MOST_ROWS = 32
-"""Symbols of a window that is found through its pieces, at most: a word."""
-
-MOST_SYMBOLS = 12
-"""Symbols of a piece, at most: a table of 4**12 begins."""
-
-CANDIDATE_COST = 25
-"""Operations of a candidate for each column it is verified along."""
-
-WORD_COST = 13
-"""Operations of a window for 32 rows and a column of the scan."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How windows are cut: pieces, symbols a piece; one piece has at most one error."""
-
-    pieces: int
-    symbols: int
-
-    @property
-    def window(self) -> int:
-        """Symbols of a window."""
-        return self.pieces * self.symbols
-
-
-def shape_for(k: int, lengths: Columns) -> Shape | None:
-    """The shape of pieces that costs least for prefixes of these lengths; None: a scan does.
-
-    Of k - 1 differences one of (k - 1) // 2 + 1 pieces has at most one. n prefixes of c symbols
-    share n / (c + 2 - window) windows; a prefix too short for a window is left to a scan.
-    """
-    pieces = (k - 1) // 2 + 1
-    shared = np.maximum(lengths - np.median(lengths) + SHARED, 1)
-    best, least = None, WORD_COST * float(((lengths // 32 + 1) / shared).sum())
-    for symbols in range(4, min(MOST_SYMBOLS, MOST_ROWS // pieces) + 1):
-        shape = Shape(pieces, symbols)
-        whole = lengths + 1 >= shape.window
-        blocks = float((1 / (lengths[whole] + 2 - shape.window)).sum())
-        candidates = blocks * pieces * (9 * symbols - 8) / 4.0**symbols
-        cost = candidates * CANDIDATE_COST * (shape.window + 2 * k + 4)
-        cost += 2 * WORD_COST * int((~whole).sum())
-        if cost < least:
-            best, least = shape, cost
-    return best
+COSTS = Costs(scanned=13, candidate=25, found=100, shared=SHARED)
+"""Operations."""
 
 
 @dataclass
@@ -171,7 +129,7 @@ class Card:
         if not starts.size:
             return
         lengths = reach[starts] - starts
-        shape = shape_for(self.k, lengths) if self.filtered else None
+        shape = shape_for(self.k, lengths, COSTS) if self.filtered else None
         if self.window == 0:
             self.window = max(1, int(np.median(lengths)) + 2 - SHARED)
         window = shape.window if shape else self.window
@@ -184,7 +142,7 @@ class Card:
             whole = blocks[2] - blocks[1] == shape.window
             some = np.ascontiguousarray(blocks[:, whole])
             if some.size:
-                table = text.table(some, shape.pieces, shape.symbols)
+                table = text.table(some, shape.pieces, shape.symbols, shape.errors)
                 dropped |= self._settled(text, some, text.seeded(table, first, stop), reach)
             blocks = np.ascontiguousarray(blocks[:, ~whole])
         spent = scanned = 0.0

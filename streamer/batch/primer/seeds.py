@@ -1,22 +1,23 @@
-"""A filter that loses nothing: windows found through pieces with at most one error (pigeonhole).
+"""The default: windows found through pieces with at most one error, where that is cheaper.
 
-A window cut into p pieces that matches within k - 1 differences has a piece with at most (k - 1)
-// p. With p = k pieces that is an exact one, with p = (k - 1) // 2 + 1 one with at most one error.
-What a text may hold where a piece of q symbols has at most one error are these q symbols, from its
-begin on:
+Nothing is lost (pigeonhole, ``shapes``). What a text may hold where a piece of q symbols has at
+most one error are these q symbols, from its begin on:
 
     the piece, or with one symbol changed                   1 + 3 q
     without one symbol, and any symbol behind               at most 4 q
     with a symbol put in, its last symbol pushed out        at most 4 q
 
 A table gives for each of the 4**q codes the pieces that it may stand for; a pass over the text
-looks every position up and verifies the windows of the pieces (``verify``, one word of rows). A
+looks every position up and verifies the windows of the pieces (``_verify``, one word of rows). A
 gap of the text costs the piece's one error, whatever letter it is taken for, so it is looked up as
 any, and so is what stands behind a record. A gap of alpha is the error of its piece; with two a
 piece matches nothing.
 
-Operations: a look-up a symbol, and 25 for each column of a candidate: of 29,903 starts in random
-DNA of 3.1 G bases, k = 6, 2.5 candidates of 40 columns at each position.
+A text is looked at in spans that grow with what has been seen: prefixes grow too, and a table of
+longer pieces has fewer candidates. The first span, and texts for which no table pays, go to
+``windows``.
+
+Operations: a look-up a symbol, and 25 for each column of a candidate.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from numpy.typing import NDArray
 from streamer.batch.primer import windows
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.scan import TILE
+from streamer.batch.primer.shapes import Costs, Shape, cuttable, shape_for
 from streamer.batch.primer.text import SEPARATOR
 from trie.codes import GAP
 from trie.parallel import run_all, split_range
@@ -40,67 +42,23 @@ from trie.parallel import run_all, split_range
 Columns = NDArray[np.int64]
 Hits = tuple[Columns, Columns, Columns, Columns]
 
-MOST_ROWS = 32
-"""Symbols of a window at most: one word of the card's."""
-
-MOST_SYMBOLS = 12
-"""Symbols of a piece at most: a table of 4**12 begins."""
-
 SEGMENT = 1 << 18
 
-WORTH = 1 / 500
-"""Candidates a position, for each start, above which a scan costs less."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Pieces a window, symbols a piece, errors a piece (0 or 1)."""
-
-    pieces: int
-    symbols: int
-    errors: int
-
-    @property
-    def window(self) -> int:
-        """Symbols of a window."""
-        return self.pieces * self.symbols
-
-    def candidates(self, windows: float) -> float:
-        """Pieces that a position of random text may stand for."""
-        variants = 1 + (9 * self.symbols if self.errors else 0)
-        return windows * self.pieces * variants / 4.0**self.symbols
-
-
-def shape_for(k: int, lengths: Columns) -> Shape | None:
-    """The shape with the fewest candidates for prefixes of these lengths; None if none is worth it.
-
-    Starts share a window as in ``windows``: of n prefixes that are c long, n / (c + 2 - window).
-    """
-    if lengths.size == 0:
-        return None
-    best, least = None, np.inf
-    for errors, pieces in ((0, k), (1, (k - 1) // 2 + 1)):
-        for symbols in range(3, MOST_SYMBOLS + 1):
-            shape = Shape(pieces, symbols, errors)
-            if shape.window > MOST_ROWS:
-                break
-            shared = np.maximum(lengths + 2 - shape.window, 1)
-            # starts whose prefix is shorter than the window are left to a scan
-            missed = (lengths + 1 < shape.window).sum()
-            candidates = shape.candidates(float((1 / shared).sum()))
-            cost = candidates + 0.5 * missed
-            if candidates <= WORTH * lengths.size and cost < least:
-                best, least = shape, cost
-    return best
+COSTS = Costs(scanned=0.35, candidate=5, found=40, shared=3)
+"""Nanoseconds of a thread, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Pieces by code: begins int64[4**q + 1]; entries uint32, window * 16 + piece."""
+    """Pieces by code: begins int64[4**q + 1]; entries uint32, window * 16 + piece.
+
+    masks: uint64[windows, 6], the rows of a window that match a symbol.
+    """
 
     shape: Shape
     begins: Columns
     entries: NDArray[np.uint32]
+    masks: NDArray[np.uint64]
 
 
 def table_of(codes: Codes, firsts: Columns, shape: Shape) -> Table:
@@ -111,7 +69,20 @@ def table_of(codes: Codes, firsts: Columns, shape: Shape) -> Table:
     code = keys >> np.uint64(32)
     counts = np.bincount(code.astype(np.int64), minlength=4**shape.symbols)
     begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-    return Table(shape, begins, (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32))
+    entries = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return Table(shape, begins, entries, _masks(codes, firsts, shape.window))
+
+
+@njit(cache=True, nogil=True)
+def _masks(codes, firsts, rows):  # type: ignore[no-untyped-def]
+    """uint64[windows, 6]: the rows that match a symbol; none match a gap or a separator."""
+    masks = np.zeros((firsts.size, 6), dtype=np.uint64)
+    for window in range(firsts.size):
+        for row in range(rows):
+            symbol = codes[firsts[window] + row]
+            if symbol != GAP:
+                masks[window, symbol] |= np.uint64(1) << np.uint64(row)
+    return masks
 
 
 @njit(cache=True, nogil=True)
@@ -165,14 +136,9 @@ def _variants(codes, firsts, pieces, q, errors):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _verify(codes, first, rows, text, begin, stop, k, window, keys, count):  # type: ignore[no-untyped-def]
+def _verify(masks, rows, text, begin, stop, k, window, keys, count):  # type: ignore[no-untyped-def]
     """Write a key for each tile where the window matches within k - 1 in text[begin:stop]."""
     one = np.uint64(1)
-    peq = np.zeros(6, dtype=np.uint64)
-    for row in range(rows):
-        symbol = codes[first + row]
-        if symbol != GAP:
-            peq[symbol] |= one << np.uint64(row)
     top = np.uint64(rows - 1)
     vp = (one << np.uint64(rows)) - one
     vn = np.uint64(0)
@@ -185,7 +151,7 @@ def _verify(codes, first, rows, text, begin, stop, k, window, keys, count):  # t
             vn = np.uint64(0)
             score = rows
             continue
-        eq = peq[symbol]
+        eq = masks[window, symbol]
         xv = eq | vn
         xh = (((eq & vp) + vp) ^ vp) | eq
         ph = vn | ~(xh | vp)
@@ -214,7 +180,7 @@ def _verify(codes, first, rows, text, begin, stop, k, window, keys, count):  # t
 
 
 @njit(cache=True, nogil=True)
-def _pass(text, first, stop, codes, firsts, rows, q, k, begins, entries, keys):  # type: ignore[no-untyped-def]
+def _pass(text, first, stop, masks, rows, q, k, begins, entries, keys):  # type: ignore[no-untyped-def]
     """Look up text[first:stop], verify candidates; how many keys, written while there is room."""
     mask = (np.int64(1) << (2 * q)) - 1
     code = np.int64(0)
@@ -229,8 +195,8 @@ def _pass(text, first, stop, codes, firsts, rows, q, k, begins, entries, keys): 
             window = entry >> 4
             begin = j - (entry & 15) * q - (k - 1)
             count = _verify(
-                codes, firsts[window], rows, text, max(begin, 0),
-                min(begin + rows + 2 * (k - 1), text.size), k, window, keys, count,
+                masks, rows, text, max(begin, 0), min(begin + rows + 2 * (k - 1), text.size), k,
+                window, keys, count,
             )  # fmt: skip
     return count
 
@@ -251,60 +217,81 @@ def runs(keys: NDArray[np.uint64], size: int) -> tuple[Columns, Columns, Columns
 
 
 BEGINNING = 1 << 18
-"""Columns that ``windows`` looks at first, a sixteenth at least: all starts then have bounds."""
+"""Columns that ``windows`` looks at first: all starts then have bounds."""
 
-AGAIN = 2.0
-"""A table is made anew when so many times the texts have gone by; its windows hold as before."""
+GROWTH = 3
+"""Columns that are looked at with one table, for each that was seen before it was made."""
 
 
 class Finder(Protocol):
     """What looks pieces up in one text: cores or a card."""
 
-    def find(self, codes: Codes, firsts: Columns, table: Table, k: int) -> Hits:
-        """The hits of windows at ``firsts``, as ``scan.hits``."""
+    def find(self, table: Table, k: int) -> Hits:
+        """The hits of the table's windows, as ``scan.hits``."""
 
 
 @dataclass
 class Kept:
-    """What one text leaves for the next."""
+    """What one text leaves for the next: columns seen, and when the table was made."""
 
-    texts: int = 0
+    seen: int = 0
     made: int = 0
-    first: Columns | None = None
-    anchor: Columns | None = None
+    first: Columns = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    anchor: Columns = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     table: Table | None = None
     plan: windows.Plan = field(default_factory=windows.Plan)
 
 
 def improve(
     alpha: Alpha, text: Codes, k: int, reach: Columns, kept: Kept,
-    backend_of: Callable[[Codes], windows.Backend], finder_of: Callable[[], Finder],
+    backend_of: Callable[[Codes], windows.Backend], finder_of: Callable[[Codes], Finder],
 ) -> None:  # fmt: skip
-    """Raise the reaches by a text; what has no shape, or short prefixes, goes to ``windows``."""
-    if kept.texts == 0:
-        first_part = max(BEGINNING, text.size >> 4)
-        part = text if text.size <= first_part else text[:first_part]
-        windows.improve(alpha, part.size, k, reach, backend_of(part), kept.plan)
-    kept.texts += 1
-    if kept.texts == 1 and text.size <= max(BEGINNING, text.size >> 4):
-        return
+    """Raise the reaches by a text, in spans that grow with what has been seen.
+
+    The first span goes to ``windows``, and what follows too where no shape is worth it.
+    """
+    overlap = alpha.longest() + k
+    first = 0
+    while first < text.size:
+        stop = text.size
+        if cuttable(k):
+            if kept.seen and kept.seen >= (1 + GROWTH) * kept.made:
+                _make(alpha, k, reach, kept)
+            if kept.seen == 0:
+                stop = min(stop, first + BEGINNING)
+            elif kept.table is not None:
+                stop = min(stop, first + (1 + GROWTH) * kept.made - kept.seen)
+        # a match that ends in first:stop begins in here
+        part = text[max(0, first - overlap) : stop]
+        if kept.table is None:
+            windows.improve(alpha, part.size, k, reach, backend_of(part), kept.plan)
+        else:
+            _look(alpha, part, k, reach, kept, backend_of(part), finder_of(part))
+        kept.seen += stop - first
+        first = stop
+
+
+def _make(alpha: Alpha, k: int, reach: Columns, kept: Kept) -> None:
+    """Make the table by the reaches there are, if there is a shape that is worth it."""
+    kept.made, kept.table = kept.seen, None
     starts = np.flatnonzero(reach < alpha.ends)
-    if kept.table is None or kept.texts >= AGAIN * kept.made:
-        kept.made = kept.texts
-        shape = shape_for(k, reach[starts] - starts)
-        kept.table = None
-        if shape is not None:
-            at, stop = windows.stretches(alpha, reach, 1)
-            first, anchor, end = windows.blocks(at, stop, reach, alpha.ends, shape.window)
-            whole = end - anchor == shape.window
-            kept.first, kept.anchor = first[whole], anchor[whole]
-            kept.table = table_of(alpha.codes, kept.anchor, shape)
-    backend = backend_of(text)
-    if kept.table is None or kept.first is None or kept.anchor is None:
-        windows.improve(alpha, text.size, k, reach, backend, kept.plan)
-        return
+    shape = shape_for(k, reach[starts] - starts, COSTS)
+    if shape is not None:
+        at, stop = windows.stretches(alpha, reach, 1)
+        first, anchor, end = windows.blocks(at, stop, reach, alpha.ends, shape.window)
+        whole = end - anchor == shape.window
+        kept.first, kept.anchor = first[whole], anchor[whole]
+        kept.table = table_of(alpha.codes, kept.anchor, shape)
+
+
+def _look(
+    alpha: Alpha, text: Codes, k: int, reach: Columns, kept: Kept, backend: windows.Backend,
+    finder: Finder,
+) -> None:  # fmt: skip
+    """The windows of the table by their pieces, those of the starts that it lacks by a scan."""
+    assert kept.table is not None
     end = kept.anchor + kept.table.shape.window
-    hits = finder_of().find(alpha.codes, kept.anchor, kept.table, k)
+    hits = finder.find(kept.table, k)
     windows.look_at(alpha, k, reach, backend, kept.plan, kept.first, kept.anchor, end, hits)
     # starts in no block of the table: their prefixes were shorter than its windows
     covered = np.zeros(reach.size + 1, dtype=np.int64)
@@ -325,7 +312,7 @@ class OnCores:
         self._text = text
         self._threads = threads
 
-    def find(self, codes: Codes, firsts: Columns, table: Table, k: int) -> Hits:
+    def find(self, table: Table, k: int) -> Hits:
         """As ``Finder.find``."""
         spans = split_range(0, self._text.size, -(-self._text.size // SEGMENT))
 
@@ -334,7 +321,7 @@ class OnCores:
             while True:
                 keys = np.empty(room, dtype=np.uint64)
                 found = _pass(
-                    self._text, *span, codes, firsts, shape.window, shape.symbols, k, table.begins,
+                    self._text, *span, table.masks, shape.window, shape.symbols, k, table.begins,
                     table.entries, keys,
                 )  # fmt: skip
                 if found <= room:

@@ -1,4 +1,4 @@
-"""The default: windows that consecutive starts share, found by a scan, settled near the hits.
+"""Windows that consecutive starts share, found by a scan, settled near the hits.
 
 If start r can reach beyond e, then alpha[r:e+1] matches, and so does every window inside it. So one
 window answers for many starts: with e the reach known of start f, any of the starts f..a that
