@@ -67,6 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail([message] if message else [], error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail(["interrupted"], EXIT_INTERRUPTED)
+    except SystemError as error:
+        # an interrupt that came while a kernel ran is found when the kernel has ended
+        if not _interrupted(error):
+            raise
+        return _fail(["interrupted"], EXIT_INTERRUPTED)
     except BrokenPipeError:
         # whoever read our output has enough: say nothing, and let the interpreter not flush again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,6 +85,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # typer has turned the interrupt into its exit code
         return _fail(["interrupted"], EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an interrupt is what an error comes from."""
+    while isinstance(error, SystemError):
+        error = error.__cause__
+    return isinstance(error, KeyboardInterrupt)
 
 
 def _fail(lines: list[str], code: int) -> int:

@@ -116,6 +116,20 @@ def test_interrupt_while_waiting_for_input_exits_130(sent, tmp_path):
         assert process.stderr.read() == b"streamer: error: interrupted\n"
 
 
+def test_interrupt_that_a_kernel_ends_with_exits_130(streamer, monkeypatch):
+    """Python says of compiled code that it returned with an exception set, once or twice over."""
+    from streamer.batch import asm
+
+    def search(*_, **__):
+        first = SystemError("returned a result with an exception set")
+        first.__cause__ = KeyboardInterrupt()
+        raise SystemError("returned a result with an exception set") from first
+
+    monkeypatch.setattr(asm, "find", search)
+    code, _, said = streamer("asm", "/dev/null", "--pattern", "ACGT", "-k", 1, "-q")
+    assert (code, said) == (130, "streamer: error: interrupted\n")
+
+
 @pytest.mark.parametrize(
     ("closed", "code", "says"),
     [
