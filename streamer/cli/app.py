@@ -20,7 +20,8 @@ from streamer.errors import EXIT_INTERRUPTED, ConfigError, StreamerError
 
 app = typer.Typer(
     name="streamer",
-    help="Match DNA reads against a dictionary of k-mers, live over ZeroMQ or from files.",
+    help="Match DNA reads against a dictionary of k-mers, live over ZeroMQ or from files; search "
+    "patterns, find primers, compare genomes.",
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -56,7 +56,8 @@ def asm(
     ],
     k: Annotated[int, typer.Option("-k", min=0, help="Most edits; below every pattern's length.")],
     pattern: Annotated[
-        str | None, typer.Option("--pattern", metavar="SEQ", help="The pattern itself.")
+        list[str] | None,
+        typer.Option("--pattern", metavar="SEQ", help="A pattern itself; may be given again."),
     ] = None,
     patterns: Annotated[
         str | None, typer.Option("--patterns", metavar="FASTA", help="Patterns, a record each.")
@@ -92,7 +93,7 @@ def asm(
     A row for every end where a pattern, or its reverse complement (strand -), matches with at most
     k substitutions, insertions and deletions. Rows go to standard output.
     """
-    if (pattern is None) == (patterns is None):
+    if (not pattern) == (patterns is None):
         message = "give either --pattern SEQ or --patterns FASTA"
         raise UsageError(message)
     if text == "-" and patterns == "-":
@@ -113,7 +114,7 @@ def asm(
     from streamer.sequence_files import read_pieces, shown_name, size_of_files
 
     source = "--pattern" if patterns is None else shown_name(patterns)
-    names, masks = _read_patterns(pattern, patterns, source, iupac)
+    names, masks = _read_patterns(pattern or [], patterns, source, iupac)
     check_patterns(masks, names, k, source=source)
     choice = choose(METHODS, DEFAULTS, method and method.value, device.value)
     if device is DeviceChoice.AUTO and not quiet:
@@ -142,14 +143,14 @@ def asm(
 
 
 def _read_patterns(
-    pattern: str | None, path: str | None, source: str, iupac: bool
+    given: list[str], path: str | None, source: str, iupac: bool
 ) -> tuple[list[str], list[Masks]]:
     """Names and letters of the patterns; DataError for what is no DNA, with its place."""
     from streamer.batch.asm.patterns import masks_of
     from streamer.sequence_files import read_letters
     from trie.codes import InvalidBaseError, shown_byte
 
-    records = iter([(pattern or "", pattern or "")]) if path is None else read_letters(path)
+    records = ((one, one) for one in given) if path is None else read_letters(path)
     names: list[str] = []
     masks: list[Masks] = []
     for number, (name, letters) in enumerate(records, 1):

@@ -54,7 +54,7 @@ def validate(
     config: Annotated[str, typer.Option("--config", "-c", help="Configuration (TOML).")],
     settings: Settings = None,
 ) -> None:
-    """Check a configuration: ``ok``, or every fault with its key."""
+    """Check a configuration: ok, or every fault with its key."""
     from streamer.config import load
 
     load(config, settings or ())
@@ -63,7 +63,11 @@ def validate(
 
 def send(
     reads: Annotated[
-        list[str], typer.Argument(metavar="READS...", help="FASTA, FASTQ or BAM; - for stdin.")
+        list[str],
+        typer.Argument(
+            metavar="READS...",
+            help="FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input.",
+        ),
     ],
     to: Annotated[str | None, typer.Option("--to", help="Ingest endpoint of the daemon.")] = None,
     config: ConfigFile = None,

@@ -83,7 +83,7 @@ def hamming(
     A row for every place where a pattern, or its reverse complement (strand -), stands with at
     most k substitutions. Rows go to standard output.
     """
-    if (pattern is None) == (patterns is None):
+    if (not pattern) == (patterns is None):
         message = "give either --pattern SEQ or --patterns FASTA"
         raise UsageError(message)
     if text == "-" and patterns == "-":

@@ -49,10 +49,14 @@ DESIGN = "Primers"
 
 def primer(
     alpha: Annotated[
-        str, typer.Argument(metavar="ALPHA", help="Sequences to find primers in; - is stdin.")
+        str,
+        typer.Argument(
+            metavar="ALPHA",
+            help="FASTA, FASTQ or unaligned BAM to find primers in; - is standard input.",
+        ),
     ],
     beta: Annotated[
-        str, typer.Argument(metavar="BETA", help="Sequences the primers must differ from.")
+        str, typer.Argument(metavar="BETA", help="What they must differ from, likewise.")
     ],
     k: Annotated[
         int, typer.Option("-k", min=1, max=1000, help="Least differences from any part of BETA.")

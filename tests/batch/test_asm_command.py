@@ -169,3 +169,17 @@ def test_bad_files(streamer, files, tmp_path):
     code, _, err = streamer("asm", files[0], "--pattern", "ACGT", "-k", 1, "-o", files[0])
     assert code == 2
     assert "is read, so it cannot be written too" in err
+
+
+def test_several_patterns_of_the_command_line(streamer, files):
+    text, _, texts, _ = files
+    code, out, _ = streamer(
+        "asm", text, "--pattern", "ACGNA", "--pattern", "TTACG", "-k", 1, "--device", "cpu", "-q"
+    )
+    assert code == 0
+    given = [("ACGNA", "ACGNA"), ("TTACG", "TTACG")]
+    rows = [line.split("\t") for line in out.splitlines()[1:]]
+    assert [(row[0], *row[2:]) for row in rows] == expected(texts, given, 1)
+    code, _, said = streamer("asm", text, "--pattern", "ACGT", "--pattern", "AXGT", "-k", 1, "-q")
+    assert code == 1
+    assert "--pattern: record 2 (AXGT), position 2: 'X' is not a base" in said
