@@ -38,13 +38,13 @@ MOST_WORDS = 32
 MOST_WINDOWS = 1 << 17
 """Windows a launch; the second dimension of a grid has 65,535 blocks at most."""
 
-MOST_HITS = 1 << 26
+MOST_HITS = 1 << 24
 """Hits of a launch that are kept at most."""
 
 MOST_COLUMNS = 1 << 28
 """Columns of a text that keys of ``seeds`` can name."""
 
-WARPS = 1 << 14
+WARPS = 1 << 12
 """Warps of a scan that keep a card busy."""
 
 OVERLAP_SHARE = 3
@@ -86,6 +86,7 @@ class Alpha:
     """Alpha on the card: codes uint8[m] of all records, ends int64[m] of each start's record."""
 
     def __init__(self, codes: Codes, ends: Columns) -> None:
+        self.gaps = bool((codes > 3).any())
         self.codes = cuda.to_device(codes)
         self.planes = cuda.to_device(planes_of(codes))
         self.ends = cuda.to_device(ends)
@@ -242,47 +243,49 @@ class Text:
         that outgrow all that a thread may have are returned.
         """
         on_card = cuda.to_device(reach)
-        keys, where = hits.keys, np.array([hits.step, hits.span, hits.offset, 1])
+        keys, kind = hits.keys, extend.ANCHORS
         if keys is None:
-            keys, where[3] = cuda.device_array(1, np.uint64), 0
+            keys, kind = cuda.device_array(1, np.uint64), extend.EVERYWHERE
+        keys = keys.reshape(1, keys.size)
         places, words = hits.kept, min(MOST_WORDS, -(-rows // 32))
         while places:
-            outgrown = self._extend(words, blocks, keys, places, where, on_card)
-            places = outgrown.shape[1]
-            if not places:
-                break
-            # from the start that outgrew its rows on, down to the first of its block
-            block = (outgrown[0] >> np.uint64(40)).astype(np.int64)
-            blocks = np.stack([blocks[0, block], outgrown[1].astype(np.int64), blocks[2, block]])
+            where = np.array([hits.step, hits.span, hits.offset, kind])
+            left, counts = self._extend(words, blocks, keys, places, where, on_card)
+            keys, places, kind = left, int(counts[0]), extend.STARTS
+            if not counts[1]:
+                continue
+            # all that are left in one go, with more rows
+            key, start = left.copy_to_host()[:, :places]
+            start &= np.uint64(extend.OUTGROWN - 1)
+            block = (key >> np.uint64(40)).astype(np.int64)
             number = np.arange(places, dtype=np.uint64) << np.uint64(40)
-            left = (outgrown[0] & np.uint64((1 << 40) - 1)) | number
+            key = (key & np.uint64((1 << 40) - 1)) | number
+            blocks = np.stack([blocks[0, block], start.astype(np.int64), blocks[2, block]])
             if words == MOST_WORDS:
                 on_card.copy_to_host(reach)
-                return left, blocks
-            keys, where[3] = cuda.to_device(left), 1
+                return key, blocks
+            keys = cuda.to_device(np.stack([key, start]))
             words = min(MOST_WORDS, 4 * words)
         on_card.copy_to_host(reach)
         return np.empty(0, dtype=np.uint64), blocks[:, :0]
 
     def _extend(
         self, words: int, blocks: Columns, keys: Any, places: int, where: Columns, reach: Any
-    ) -> NDArray[np.uint64]:
-        """Run ``extend``; uint64[2, n]: keys and starts that outgrew the rows."""
-        cores, where_on_card = cuda.to_device(blocks), cuda.to_device(where)
-        room = 1 << 12
-        while True:
-            outgrown = cuda.device_array((2, room), np.uint64)
-            counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
-            _kernel("extend", words)[-(-places // extend.THREADS), extend.THREADS](
-                self._words, np.int64(self.columns), self._alpha.planes, self._alpha.ends,
-                np.int32(self._k), cores, keys, np.int64(places), where_on_card, reach, outgrown,
-                counter,
-            )  # fmt: skip
-            found = int(counter.copy_to_host()[0])
-            if found <= room:
-                # a device array without elements cannot be copied
-                return outgrown.copy_to_host()[:, :found] if found else np.empty((2, 0), np.uint64)
-            room = found
+    ) -> tuple[Any, NDArray[np.uint32]]:
+        """Run ``extend``: what is left for the next launch, on the card, and the two counts."""
+        left = cuda.device_array((2, places), np.uint64)
+        counter = cuda.to_device(np.zeros(2, dtype=np.uint32))
+        # the hook of most starts is in the last words from the beginning on
+        lowest = int((blocks[2] - blocks[1]).min()) - 1
+        hooked = words - 2 if lowest // 32 >= words - 2 > 0 else 0
+        _kernel("extend", words, hooked, self._alpha.gaps)[
+            -(-places // extend.THREADS), extend.THREADS
+        ](
+            self._words, np.int64(self.columns), self._alpha.planes, self._alpha.ends,
+            np.int32(self._k), cuda.to_device(blocks), keys, np.int64(places),
+            cuda.to_device(where), reach, left, counter,
+        )  # fmt: skip
+        return left, counter.copy_to_host()
 
 
 def longest_prefixes(

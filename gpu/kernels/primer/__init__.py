@@ -29,5 +29,6 @@ def sources(words: int = 7, threads: int = 64, k: int = 100) -> dict[str, Source
         "windows_of": (pieces.windows_of, pieces.WINDOWS),
         "variants": (pieces.variants, pieces.VARIANTS),
         "seeds": (seeds.seeds, seeds.SIGNATURE),
-        "extend": (extend.kernel(words), extend.SIGNATURE),
+        "extend": (extend.kernel(words, max(0, words - 2), False), extend.SIGNATURE),
+        "extend_gaps": (extend.kernel(words, 0, True), extend.SIGNATURE),
     }

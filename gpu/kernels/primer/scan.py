@@ -13,8 +13,9 @@ last row it keeps the minimum of each tile of 64 columns.
 
     key       window << 40 | tile << 12 | k - 1 - minimum       one for each tile at most k - 1
 
-Operations for 32 rows and a symbol: 12 (xv, top bit of the last mh, and, add, eq, xh, ph, mh, two
-funnel shifts, p, n) and one load; 10 for the symbol and the score.
+Operations for 32 rows and a symbol: 11 (xv, and, add, xh, ph, mh, two funnel shifts, p, n; every
+other word the top bit of the last mh, and eq with it) and one load; 10 for the symbol and the
+score.
 """
 
 from __future__ import annotations
@@ -110,15 +111,36 @@ def kernel(words: int) -> Callable[..., None]:
                     row = np.uint32(near + np.uint32(np.uint32(symbol) * np.uint32(4 * words)))
                     ph_before = np.uint32(0)
                     mh_before = np.uint32(0)
+                    other = np.uint32(0)
+                    upper = np.uint32(0)
                     for w in range(words):
-                        eq = np.uint32(
-                            shared_memory.load_word(masks, np.uint32(row + np.uint32(4 * w)))
-                        )
                         p = vp[w]
                         n = vn[w]
-                        xv = np.uint32(eq | n)
-                        eq = np.uint32(eq | np.uint32(mh_before >> np.uint32(31)))
-                        total = np.uint32(np.uint32(eq & p) + p)
+                        if w % 2 == 1:
+                            eq = other
+                            xv = np.uint32(eq | n)
+                            total = upper
+                        else:
+                            eq = np.uint32(
+                                shared_memory.load_word(masks, np.uint32(row + np.uint32(4 * w)))
+                            )
+                            xv = np.uint32(eq | n)
+                            eq = np.uint32(eq | np.uint32(mh_before >> np.uint32(31)))
+                            total = np.uint32(np.uint32(eq & p) + p)
+                            if w != last:
+                                # the sums of two words as one of 64 bits: one carry less by hand
+                                other = np.uint32(
+                                    shared_memory.load_word(
+                                        masks, np.uint32(row + np.uint32(4 * w + 4))
+                                    )
+                                )
+                                both = np.uint64(np.uint64(vp[w + 1]) << np.uint64(32))
+                                both = np.uint64(both | np.uint64(p))
+                                common = np.uint64(np.uint64(other & vp[w + 1]) << np.uint64(32))
+                                common = np.uint64(common | np.uint64(eq & p))
+                                both = np.uint64(both + common)
+                                total = np.uint32(both)
+                                upper = np.uint32(both >> np.uint64(32))
                         xh = np.uint32(np.uint32(total ^ p) | eq)
                         ph = np.uint32(n | np.uint32(~np.uint32(xh | p)))
                         mh = np.uint32(p & xh)

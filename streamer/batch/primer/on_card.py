@@ -36,6 +36,9 @@ Improve = Callable[[list[Codes], Columns], None]
 EVERYWHERE = 1 << 14
 """Columns of a task of a start that looks at all of them; it begins a prefix's length ahead."""
 
+AT_ONCE = 1 << 22
+"""Tasks of a launch, about."""
+
 FIRST_SHARE = 32
 """The first span is so small a part of the text at most ..."""
 
@@ -115,12 +118,13 @@ class Card:
         """Every start and every column."""
         rows = int(2.2 * self.k + 2 * np.log2(stop - first)) + 8
         starts = np.flatnonzero(reach < self.alpha.ends)
-        for at in range(0, starts.size, 1 << 16):
-            r = starts[at : at + (1 << 16)]
+        span = min(EVERYWHERE, stop - first)
+        at_once = max(1, AT_ONCE // -(-(stop - first) // span))
+        for at in range(0, starts.size, at_once):
+            r = starts[at : at + at_once]
             r = r[reach[r] < self.alpha.ends[r]]
             if r.size:
                 blocks = np.stack([r, r, reach[r] + 1])
-                span = min(EVERYWHERE, stop - first)
                 self._raise(text, blocks, text.everywhere(blocks, first, stop, span), reach, rows)
 
     def _look(self, text: Any, first: int, stop: int, reach: Columns) -> None:
