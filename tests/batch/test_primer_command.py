@@ -231,7 +231,7 @@ def test_known_primers_keep_what_the_oracle_says(streamer, virus, tmp_path):
 
 
 def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
-    """The real job at k = 4, the filter against the default, starts against the oracle."""
+    """The real job at k = 4, the filter against the scan, starts against the oracle."""
     paths = [data_files(f"{name}*.fa.gz") for name in ("sarscov2_MN9", "ecoli_K12", "mt_human")]
     if not all(paths):
         pytest.skip("the genomes are not at hand")
@@ -239,13 +239,14 @@ def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
     from streamer.batch.choice import Choice
     from streamer.batch.primer import seeds
     from streamer.batch.primer.problem import Alpha
+    from streamer.batch.primer.shapes import Costs
     from trie.codes import encode
 
     virus, coli, mitochondrion = (read_plainly(path[0])[0][1] for path in paths)
     part = virus[21_500:22_100]
     alpha = Alpha.of([encode(part)])
     monkeypatch.setattr(seeds, "BEGINNING", 1 << 14)
-    monkeypatch.setattr(seeds, "WORTH", 1e9)
+    monkeypatch.setattr(seeds, "COSTS", Costs(scanned=1e9, candidate=1, found=1, shared=3))
     # a part of the bacterium, and the other genome whole
     beta = [coli[:120_000], mitochondrion]
     codes = [encode(text) for text in beta]
