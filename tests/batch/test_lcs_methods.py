@@ -31,6 +31,7 @@ def small_tables(monkeypatch):
     monkeypatch.setattr(solve, "BOTH_FROM", 10_000)
     monkeypatch.setattr(division, "SHORTEST_MARK", 2)
     monkeypatch.setattr(waves, "CUT_FROM", 40_000)
+    monkeypatch.setattr(waves, "TILE_CELLS", 9_000)
     monkeypatch.setattr(waves, "LEAST_STRETCH", 20)
     monkeypatch.setattr(dp, "SHOWN_CELLS", 9_000)
 
@@ -154,7 +155,7 @@ def test_many_threads_do_not_cut_the_work_to_dust():
     choice = lcs.choose_method("systolic", "cpu")
     told: list[int] = []
     found = solve.length_of(a, b, 4, choice, 100, told.append)
-    assert 30 < len(told) < 300
+    assert 2 <= len(told) < 20
     assert found == solve.length_of(a, b, 4, choice, 1)
 
 

@@ -31,7 +31,10 @@ LOTS = 2
 up would hold up the others."""
 
 STRETCHES = 32
-"""Stretches of columns for each lot of a pass."""
+"""Stretches of columns for each lot of a pass, at most."""
+
+TILE_CELLS = 1 << 28
+"""Cells of a tile at least, half a millisecond: Python starts one in a twentieth of that."""
 
 CUT_FROM = 1 << 28
 """Cells from which a pass is cut for several threads."""
@@ -111,18 +114,24 @@ class Waves:
     def _in_waves(self, passes: Passes, which: Numbers) -> None:
         if not which.size:
             return
-        lots = -(-LOTS * self._threads // which.size)
+        each = -(-self._threads // which.size)
         chains = []
         for i in map(int, which):
+            tiles = max(1, int(passes.rows[i] * passes.columns[i]) // TILE_CELLS)
+            # more lots where they leave enough stretches for threads to begin and end one by one
+            lots = LOTS * each if tiles >= 4 * (LOTS * each) ** 2 else min(each, tiles)
             sweep = self._make(passes, i, lots)
-            parts = min(STRETCHES * sweep.parts, int(passes.columns[i]) // LEAST_STRETCH)
-            cut = _stretches(passes, i, max(1, parts))
-            cells = int(passes.rows[i]) // sweep.parts
-            tiles = [
-                [partial(self._tile, sweep, part, *stretch, cells) for stretch in cut]
-                for part in range(sweep.parts)
-            ]
-            chains.append(Chain(tiles))
+            most = min(tiles // sweep.parts, int(passes.columns[i]) // LEAST_STRETCH)
+            cut = _stretches(passes, i, max(1, min(STRETCHES * sweep.parts, most)))
+            rows = int(passes.rows[i]) // sweep.parts
+            chains.append(
+                Chain(
+                    [
+                        [partial(self._tile, sweep, part, *stretch, rows) for stretch in cut]
+                        for part in range(sweep.parts)
+                    ]
+                )
+            )
         crew = Crew(chains)
         run_all([crew.work] * self._threads, self._threads)
 
@@ -192,13 +201,18 @@ class Crew:
         with self._changed:
             chain.done[lot] += 1
             self._left -= 1
+            before = len(self._waiting)
             if chain.ready(lot):
                 self._waiting.append((chain, lot))
             # the lot below has been held up if it has done one less
             below = lot + 1
             if below < len(chain.done) and chain.done[below] == chain.done[lot] - 1:
                 self._waiting.append((chain, below))
-            self._changed.notify_all()
+            if self._left <= 0:
+                self._changed.notify_all()
+            else:
+                # this thread takes one itself
+                self._changed.notify(len(self._waiting) - before - 1)
 
 
 def _stretches(passes: Passes, i: int, parts: int) -> list[tuple[int, int, int | None]]:
