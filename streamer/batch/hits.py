@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
+
+from trie.parallel import run_all
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,16 +66,7 @@ class Hits:
 
     def structured(self) -> NDArray[np.void]:
         """The same rows as one structured array (FIELDS)."""
-        fields: list[tuple[str, object]] = [*FIELDS]
-        if self.cigar is not None:
-            fields.append(("cigar", object))
-        rows = np.empty(len(self), dtype=fields)
-        for name in ("text", "start", "end", "distance", "pattern"):
-            rows[name] = getattr(self, name)
-        rows["strand"] = np.array(STRANDS, dtype="U1")[self.strand]
-        if self.cigar is not None:
-            rows["cigar"] = self.cigar
-        return rows
+        return structured([self])
 
     def table(self, texts: Sequence[str], patterns: Sequence[str] | pl.Series) -> pl.DataFrame:
         """The rows as users see them: names for indices, null for no start.
@@ -99,6 +94,65 @@ class Hits:
         if self.cigar is not None:
             columns["cigar"] = pl.Series(self.cigar, dtype=pl.String)
         return pl.DataFrame(columns)
+
+
+def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
+    """The rows of all parts, in the order given, as one structured array (FIELDS)."""
+    fields: list[tuple[str, object]] = [*FIELDS]
+    cigars = [part.cigar for part in parts if part.cigar is not None]
+    if cigars:
+        fields.append(("cigar", object))
+    rows = np.empty(sum(map(len, parts)), dtype=fields)
+    if cigars:
+        whole = concatenate(parts)
+        for name in ("text", "start", "end", "distance", "pattern"):
+            rows[name] = getattr(whole, name)
+        rows["strand"] = np.array(STRANDS, dtype="U1")[whole.strand]
+        rows["cigar"] = whole.cigar
+        return rows
+    # a row at a time, as field by field each cache line would be written six times
+    words = rows.view(np.uint64).reshape(-1, rows.itemsize // 8)
+    at = 0
+    tasks = []
+    for part in parts:
+        for first in range(0, len(part), _ROWS_A_TASK):
+            some = part.rows(first, first + _ROWS_A_TASK)
+            columns = [_compact(getattr(some, name)) for name in COLUMNS]
+            tasks.append(partial(_fill, words[at : at + len(some)], *columns))
+            at += len(some)
+    run_all(tasks, threads)
+    return rows
+
+
+_ROWS_A_TASK = 1 << 16
+_CODE_POINTS = np.array([ord(strand) for strand in STRANDS], dtype=np.uint64)
+
+
+def _compact(column: NDArray[Any]) -> NDArray[Any]:
+    """A column, or the one value that stands for all its rows."""
+    if column.size and column.strides == (0,):
+        return np.array([column[0]])
+    return np.ascontiguousarray(column)
+
+
+@njit(cache=True, nogil=True)
+def _fill(words, text, start, end, distance, strand, pattern):  # type: ignore[no-untyped-def]
+    """Write rows of FIELDS as four words of 64 bits each; a column may have one value for all."""
+    low = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
+    rows = np.uint64(words.shape[0])
+    each = [np.uint64(column.size == words.shape[0]) for column in (text, distance, pattern)]
+    each_start = np.uint64(start.size == words.shape[0])
+    each_end = np.uint64(end.size == words.shape[0])
+    each_strand = np.uint64(strand.size == words.shape[0])
+    for i in range(rows):
+        begin = np.uint64(start[i * each_start])
+        stop = np.uint64(end[i * each_end])
+        sign = _CODE_POINTS[strand[i * each_strand]]
+        words[i, 0] = np.uint64(text[i * each[0]]) & low | begin << half
+        words[i, 1] = begin >> half | stop << half
+        words[i, 2] = stop >> half | np.uint64(distance[i * each[1]]) << half
+        words[i, 3] = sign | np.uint64(pattern[i * each[2]]) << half
 
 
 def concatenate(parts: Sequence[Hits]) -> Hits:

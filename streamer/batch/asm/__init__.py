@@ -17,22 +17,28 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.blocks import Block, blocks
-from streamer.batch.asm.found import ALWAYS_ENDS, NO_LIMIT, ROWS_AT_ONCE, Found, TooManyError
+from streamer.batch.asm.blocks import Block, Texts, blocks, of_letters, of_pieces
+from streamer.batch.asm.found import (
+    ALWAYS_ENDS,
+    NO_LIMIT,
+    ROWS_AT_ONCE,
+    Found,
+    TooManyError,
+    joined,
+)
 from streamer.batch.asm.patterns import Searches, check_patterns, masks_of, searches
 from streamer.batch.asm.reports import BestEnds, every_end
 from streamer.batch.choice import Choice, Device, choose
-from streamer.batch.hits import Hits, concatenate
-from streamer.batch.sequences import Letters, as_records, several
+from streamer.batch.hits import Hits, structured
+from streamer.batch.sequences import Letters, several
 from streamer.errors import UsageError
 from streamer.held import Piece
-from streamer.reads import ReadBatch
-from trie.codes import InvalidBaseError
+from trie.codes import InvalidBaseError, as_letters, encode
 from trie.parallel import usable_cores
 
 Report = Literal["all", "best"]
@@ -60,6 +66,14 @@ class Engine(Protocol):
         """
 
 
+@runtime_checkable
+class LetterEngine(Protocol):
+    """An engine that needs no codes made of letters."""
+
+    def search_letters(self, letters: NDArray[np.uint8], lead: int, limit: int) -> list[Found]:
+        """The same in parts, one after another; InvalidBaseError where a letter is not of DNA."""
+
+
 def search(
     text: Letters | Sequence[Letters],
     patterns: Letters | Sequence[Letters],
@@ -85,19 +99,17 @@ def search(
     k = operator.index(k)  # a NumPy number is one too
     masks = [masks_of(letters, iupac=iupac) for letters in several(patterns)]
     check_patterns(masks, [str(i) for i in range(len(masks))], k)
-    records = as_records(text)
-    lengths = [record.codes.size for record in records]
-    joined = records[0].codes if len(records) == 1 else _joined([r.codes for r in records])
-    names = [record.name for record in records]
-    batch = ReadBatch(names, np.cumsum([0, *lengths]), joined)
+    letters = [as_letters(one) for one in several(text)]
     choice = choose(METHODS, DEFAULTS, method, device)
     wanted = searches(masks, k, strands)
-    parts = find([Piece(batch)], wanted, choice, report=report, threads=threads)
-    return concatenate(list(parts)).structured()
-
-
-def _joined(codes: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    return np.concatenate([np.empty(0, dtype=np.uint8), *codes])
+    threads = threads or usable_cores()
+    found = _find(of_letters(letters), wanted, choice, report, threads)
+    try:
+        return structured(list(found), threads)
+    except InvalidBaseError:
+        for one in letters:
+            encode(one)  # names the place in its own text
+        raise
 
 
 def find(
@@ -114,20 +126,33 @@ def find(
     ``threads``: of the CPU; None or 0 is every core. Columns that are the same for all rows of a
     part may be read-only views of one value.
     """
+    return _find(of_pieces(pieces), wanted, choice, report, threads or usable_cores())
+
+
+def _find(
+    texts: Iterable[Texts], wanted: Searches, choice: Choice, report: str, threads: int
+) -> Iterator[Hits]:
     if report not in REPORTS:
         message = f"unknown report '{report}'; there are {', '.join(REPORTS)}"
         raise UsageError(message)
-    engine = engine_for(choice, wanted, threads or usable_cores())
+    engine = engine_for(choice, wanted, threads)
     cutter = _Cutter(engine, wanted.reach)
     best = BestEnds(wanted) if report == "best" else None
-    for block in blocks(pieces, wanted.k, wanted.reach, engine.block_size):
+    for block in blocks(texts, wanted.k, wanted.reach, engine.block_size):
         for part, found in cutter.search(block):
-            hits = every_end(part, found, wanted) if best is None else best.add(part, found)
-            if len(hits):
-                yield hits
+            if best is not None:
+                yield from _some(best.add(part, joined(found)))
+                continue
+            for one in found:
+                yield from _some(every_end(part, one, wanted))
     if best is not None:
         # without a row too: it has the column cigar
         yield best.finish()
+
+
+def _some(hits: Hits) -> Iterator[Hits]:
+    if len(hits):
+        yield hits
 
 
 def engine_for(choice: Choice, wanted: Searches, threads: int) -> Engine:
@@ -157,13 +182,13 @@ class _Cutter:
         self._reach = reach
         self._most_ends = NO_LIMIT
 
-    def search(self, block: Block) -> Iterator[tuple[Block, Found]]:
+    def search(self, block: Block) -> Iterator[tuple[Block, list[Found]]]:
         """The block and what is in it, or its parts in order."""
-        ends = block.codes.size - block.lead
+        ends = block.symbols.size - block.lead
         if ends <= self._most_ends:
             limit = ROWS_AT_ONCE if ends > ALWAYS_ENDS else NO_LIMIT
             try:
-                yield block, self._engine.search(block.codes, block.lead, limit)
+                yield block, self._found(block, limit)
             except TooManyError:
                 # blocks to come are likely to be like this one
                 self._most_ends = max(ALWAYS_ENDS, ends // 2)
@@ -171,6 +196,11 @@ class _Cutter:
                 return
         for half in block.halves(self._reach):
             yield from self.search(half)
+
+    def _found(self, block: Block, limit: int) -> list[Found]:
+        if block.letters and isinstance(self._engine, LetterEngine):
+            return self._engine.search_letters(block.symbols, block.lead, limit)
+        return [self._engine.search(block.codes(), block.lead, limit)]
 
 
 __all__ = ["METHODS", "InvalidBaseError", "find", "search", "searches"]

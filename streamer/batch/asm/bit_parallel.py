@@ -10,32 +10,39 @@ from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.asm.found import Found, TooManyError, in_order, joined, repeated
-from streamer.batch.asm.lanes import COLUMNS, LANES, WORDS
+from streamer.batch.asm.hit_words import SLACK, count_found, take_found
+from streamer.batch.asm.lanes import COLUMNS
 from streamer.batch.asm.patterns import Searches
-from streamer.batch.asm.tiles import (
-    BLOCK,
-    FOUND_WORDS,
-    count_found,
-    scan,
-    slice_text,
-    take_found,
-)
+from streamer.batch.asm.tiles import BLOCK, scan, slice_text
+from streamer.batch.asm.words import LANES, ROW, WORDS
+from trie.codes import LETTER_TO_CODE, encode
 from trie.parallel import run_all, split_range
 
 Words = NDArray[np.uint64]
+Letters = NDArray[np.uint8]
+
+_OWN = np.arange(256, dtype=np.uint8)
+"""The code of each code."""
 
 SPAN_BLOCKS = 15
 """Blocks of 64 ends a lane, at most (more for long patterns): 491,520 ends a tile, whose letters
 take 260 KB of the L2 cache."""
 
-LEAST_BLOCK = 1 << 22
-"""Symbols of a block of text, at least, so that its Python is paid for."""
+TILES = 8
+"""Tiles that are worked on in one call, so that its Python is paid for."""
+
+FULL, WRONG = 1, 2
+"""Why a search gave up: too many hits, a letter that is not of DNA."""
 
 STRIP_ROWS = 64
 """Rows whose state (8 KB), with a block of text (16 KB) and deltas (8 KB), fits the L1 cache."""
 
 SKIPPED_ROWS = 8
 """Rows that must lie below the first strip for it to be worth its score."""
+
+
+class _WrongLetterError(Exception):
+    """A letter is not of DNA."""
 
 
 def strips_of(rows: int, k: int) -> NDArray[np.int64]:
@@ -77,6 +84,16 @@ class _Plan(NamedTuple):
     planes: NDArray[np.int64]
 
 
+class _Scratch:
+    """What a thread writes to: words in ``places`` for tiles of so many blocks, hits."""
+
+    def __init__(self) -> None:
+        self.span = 0
+        self.places = np.empty(0, dtype=np.int64)
+        self.words = np.empty(0, dtype=np.uint64)
+        self.held = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32))
+
+
 class BitParallel:
     """Searches blocks of text for all patterns."""
 
@@ -97,50 +114,67 @@ class BitParallel:
             np.cumsum([0, *(one.size for one in strips)]),
             np.array([counter_planes(m.size, searches.k)[0] for m in searches.masks]),
         )
-        self._scratch: list[tuple[int, Words, NDArray[np.int64]]] = []
+        self._scratch: list[_Scratch] = []
         self._sizes = (
             2 * searches.longest * WORDS,  # state
             int(np.diff(self._plan.strip_offsets).max() * self._plan.planes.max()) * WORDS,
             max(len(np.unique(masks)) for masks in searches.masks) * BLOCK * WORDS,  # united
             searches.longest,  # letters
         )
-        tile = LANES * BLOCK * self._longest_span
-        self.block_size = tile * max(threads, -(-LEAST_BLOCK // tile) // threads * threads)
+        # what is one view of a text may be long, as few parts of it are worked on at a time
+        self.block_size = 1 << 26
 
-    def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> Found:
+    def search(self, codes: Letters, lead: int, limit: int) -> Found:
         """Every end in (lead, n] with a distance <= k, in the order of rows.
 
         TooManyError if there are more than about ``limit``.
         """
-        ends = codes.size - lead
+        return joined(self._search(codes, _OWN, False, lead, limit))
+
+    def search_letters(self, letters: Letters, lead: int, limit: int) -> list[Found]:
+        """The same in parts; InvalidBaseError where a letter is not of DNA."""
+        try:
+            return self._search(letters, LETTER_TO_CODE, True, lead, limit)
+        except _WrongLetterError:
+            encode(letters)  # names it
+            raise
+
+    def _search(
+        self, symbols: Letters, table: Letters, letters: bool, lead: int, limit: int
+    ) -> list[Found]:
+        ends = symbols.size - lead
         if ends <= 0:
-            return joined([])
+            return []
         # as few equal tiles as there can be, and one a thread if they are worth it
         whole = LANES * BLOCK
         least = -(-ends // (whole * self._longest_span))
         count = -(-least // self._threads) * self._threads if ends > whole else 1
         span = -(-ends // (whole * count))
-        tiles = split_range(lead, codes.size, self._threads, align=whole * span)
+        # short parts, so that the hits of each stay in the cache, and a core that is held up takes
+        # fewer of them than the others
+        parts = max(self._threads, count // TILES)
+        tiles = split_range(lead, symbols.size, parts, align=whole * span)
         # few tiles and many patterns: the patterns are split too
         parts = -(-2 * self._threads // len(tiles)) if self._threads > len(tiles) else 1
         shares = split_range(0, len(self._searches), parts)
         most = limit // (len(tiles) * len(shares))
+        text = (symbols, table, letters)
         tasks = [
-            partial(self._part, codes, begin, stop, span, low, high, most)
+            partial(self._part, text, begin, stop, span, low, high, most)
             for begin, stop in tiles
             for low, high in shares
         ]
         done = run_all(tasks, self._threads)
         if len(shares) > 1:
             done = [
-                in_order(joined(done[i : i + len(shares)]), lead, codes.size)
+                in_order(joined(done[i : i + len(shares)]), lead, symbols.size)
                 for i in range(0, len(done), len(shares))
             ]
-        return joined(done)
+        return done
 
     def _part(
         self,
-        codes: NDArray[np.uint8],
+        text: tuple[Letters, Letters, bool],
         begin: int,
         stop: int,
         span: int,
@@ -151,43 +185,50 @@ class BitParallel:
         """Ends in (begin, stop] of the searches low..high, tile by tile on one thread."""
         plan = self._plan
         try:
-            old, scratch, places = self._scratch.pop()
+            own = self._scratch.pop()
         except IndexError:
-            old = 0
-        if old < span:
-            places = scratch_places(self._sizes, plan.low_planes, plan.lead_blocks, span)
-            scratch = _words(int(places[-1]))
+            own = _Scratch()
         try:
-            ends, distances, which, full = _search_tiles(
-                codes, begin, stop, span, plan, low, high, limit, scratch, places
+            if own.span < span:
+                own.span = span
+                own.places = scratch_places(self._sizes, plan.low_planes, plan.lead_blocks, span)
+                own.words = _words(int(own.places[-1]))
+            own.held, size, problem = _search_tiles(
+                *text, begin, stop, span, plan, low, high, limit, own.words, own.places, own.held
             )
+            if problem == FULL:
+                raise TooManyError
+            if problem == WRONG:
+                raise _WrongLetterError
+            ends, distances, which = own.held
+            # what is held is written over by the next part
+            if high - low == 1:
+                number = repeated(np.int32(low), size)
+                return Found(ends[:size].copy(), distances[:size].copy(), number)
+            found = Found(ends[:size], distances[:size], which[:size])
+            sorted_ = in_order(found, begin, stop)
+            return sorted_ if sorted_ is not found else found.at(np.arange(size))
         finally:
-            self._scratch.append((max(old, span), scratch, places))
-        if full:
-            raise TooManyError
-        if high - low == 1:
-            return Found(ends, distances, repeated(np.int32(low), ends.size))
-        return in_order(Found(ends, distances, which), begin, stop)
+            self._scratch.append(own)
 
 
 def scratch_places(
     sizes: tuple[int, int, int, int], low_planes: int, lead_blocks: int, span: int
 ) -> NDArray[np.int64]:
-    """Where each part of a thread's scratch begins, and its end: int64[13], uint64 each."""
+    """Where each part of a thread's scratch begins, and its end: int64[12], uint64 each."""
     state, counters, united, letters = sizes
     parts = (
         (lead_blocks + span) * BLOCK * 4 * WORDS,  # equal
-        3 * 8 * LANES,  # planes
-        8 * 3 * 64 * WORDS,  # turned
+        (lead_blocks + span) * 3 * ROW,  # planes
         state,
         2 * BLOCK * WORDS,  # deltas
         counters + counters,  # and one saved
         united,
-        low_planes * 64 * WORDS,  # lows
-        64 * WORDS,  # hits
         letters,
-        (1 + low_planes) * span * FOUND_WORDS,  # found
-        LANES * span + 1,  # places of words with hits
+        span * ROW,  # found
+        low_planes * span * ROW,  # lows
+        (LANES * span) // 2 + 1,  # which words have hits
+        LANES * BLOCK * span // 2 + SLACK,  # places of their distances
     )
     return np.cumsum([0, *(-(-part // WORDS) * WORDS for part in parts)])
 
@@ -200,60 +241,60 @@ def _words(size: int) -> Words:
 
 
 @njit(cache=True, nogil=True)
-def _search_tiles(codes, begin, stop, span, plan, low, high, limit, scratch, places):  # type: ignore[no-untyped-def]
-    """Hits of the searches low..high: ends, distances, search; whether it gave up.
+def _search_tiles(  # type: ignore[no-untyped-def]
+    symbols, table, letters, begin, stop, span, plan, low, high, limit, scratch, places, held
+):
+    """Hits of the searches low..high in ``held``, how many they are, and FULL or WRONG, else 0.
 
-    Tile by tile, in each search by search. With one search its number is not written. All that is
-    written on the way lies in ``scratch``: made once a thread, as fresh memory is slow.
+    Tile by tile, in each search by search. held: ends, distances, search, made longer if need be;
+    with one search its number is not written. All that is written lies in ``held`` or ``scratch``,
+    made once a thread, as fresh memory is slow.
     """
     k, low_planes, lead, masks, offsets, strips, strip_offsets, planes = plan
     equal = scratch[places[0] : places[1]]
     planes_there = scratch[places[1] : places[2]]
-    turned = scratch[places[2] : places[3]]
-    state = scratch[places[3] : places[4]]
-    deltas = scratch[places[4] : places[5]]
-    counters = scratch[places[5] : places[6]]
-    united = scratch[places[6] : places[7]]
-    lows = scratch[places[7] : places[8]]
-    hits = scratch[places[8] : places[9]]
-    letters = scratch[places[9] : places[10]].view(np.int64)
-    size_found = (1 + low_planes) * span * FOUND_WORDS
-    found = scratch[places[10] : places[10] + size_found].reshape(
-        (1 + low_planes, span, FOUND_WORDS)
-    )
-    hit_words = scratch[places[11] : places[12]].view(np.int64)
+    state = scratch[places[2] : places[3]]
+    deltas = scratch[places[3] : places[4]]
+    counters = scratch[places[4] : places[5]]
+    united = scratch[places[5] : places[6]]
+    rows = scratch[places[6] : places[7]].view(np.int64)
+    found = scratch[places[7] : places[8]]
+    lows = scratch[places[8] : places[9]]
+    words = scratch[places[9] : places[10]].view(np.uint32)
+    low_places = scratch[places[10] : places[11]].view(np.uint32)
     sets = np.empty(16, np.uint8)
     hit_blocks = np.empty(span, np.int64)
     size = 0
-    ends = np.empty(0, np.int64)
-    distances = np.empty(0, np.int32)
-    which = np.empty(0, np.int32)
+    ends, distances, which = held
     for first in range(begin, stop, LANES * BLOCK * span):
-        slice_text(codes, first, lead, span, planes_there, turned, equal)
+        if slice_text(symbols, table, letters, first, lead, span, planes_there, equal):
+            return (ends, distances, which), 0, WRONG
         for search in range(low, high):
             written = scan(
                 equal, lead, span, masks[offsets[search] : offsets[search + 1]],
                 strips[strip_offsets[search] : strip_offsets[search + 1]], k, planes[search],
-                low_planes, state, deltas, counters, letters, sets, united, lows, hits, found,
-                hit_blocks,
+                low_planes, state, deltas, counters, rows, sets, united, found, lows, hit_blocks,
             )  # fmt: skip
             if written == 0:
                 continue
-            new, words = count_found(found[0], hit_blocks[:written], first, stop, hit_words)
+            blocks = hit_blocks[:written]
+            new, full = count_found(found, blocks, span, first, stop, words)
             if size + new > limit:
-                return ends, distances, which, True
-            if size + new > ends.size:
+                return (ends, distances, which), 0, FULL
+            if size + new + SLACK > ends.size:
                 # as many again for what is left
-                room = (size + new) * 2
+                room = (size + new) * 2 + SLACK
                 ends = _longer(ends, size, room)
                 distances = _longer(distances, size, room)
-                if high - low > 1:
-                    which = _longer(which, size, room)
-            take_found(found, hit_words[:words], first, k, low_planes, ends, distances, size)
+                which = _longer(which, size, room)
+            take_found(
+                found, lows, words[:full], span, first, k, low_planes, low_places, ends, distances,
+                size,
+            )  # fmt: skip
             if high - low > 1:
                 which[size : size + new] = search
             size += new
-    return ends[:size], distances[:size], which[:size], False
+    return (ends, distances, which), size, 0
 
 
 @njit(cache=True, nogil=True)

@@ -9,28 +9,83 @@ equation 1, with row 0 all zero).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from streamer.held import Piece
-from streamer.reads import ReadBatch
-from trie.codes import GAP
+from trie.codes import GAP, encode
+
+Symbols = NDArray[np.uint8]
+
+JOINED_LETTERS = 1 << 22
+"""Letters of short texts that are joined at a time."""
+
+_GAP_LETTER = ord("N")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Symbols of records, one after another; of record i those from offsets[i] to offsets[i + 1].
+
+    symbols: uint8, base codes or, with ``letters``, letters that nobody has checked. The first
+    record has the number ``first`` and is here from its symbol ``start`` on, of which ``again``
+    came before too. ``continues``: the last record goes on in the next texts.
+    """
+
+    symbols: Symbols
+    offsets: NDArray[np.int64]
+    letters: bool = False
+    first: int = 0
+    start: int = 0
+    again: int = 0
+    continues: bool = False
+
+
+def of_pieces(pieces: Iterable[Piece]) -> Iterator[Texts]:
+    """Base codes of records, which may have been cut."""
+    for piece in pieces:
+        yield Texts(
+            piece.reads.bases,
+            piece.reads.offsets,
+            first=piece.first,
+            start=piece.start,
+            again=piece.again,
+            continues=piece.continues,
+        )
+
+
+def of_letters(letters: Sequence[Symbols], joined: int = JOINED_LETTERS) -> Iterator[Texts]:
+    """Texts in memory: short ones joined to about ``joined`` letters, others as they are."""
+    lengths = np.array([one.size for one in letters], dtype=np.int64)
+    long = lengths >= joined
+    group = np.cumsum(np.where(long, 0, lengths)) // joined
+    cut = (group[1:] != group[:-1]) | long[1:] | long[:-1]
+    cuts = [0, *(np.flatnonzero(cut) + 1).tolist(), lengths.size]
+    for low, high in pairwise(cuts):
+        part = letters[low:high]
+        if part:
+            symbols = part[0] if len(part) == 1 else np.concatenate(part)
+            offsets = np.concatenate([[0], np.cumsum(lengths[low:high])])
+            yield Texts(symbols, offsets, letters=True, first=low)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """Symbols to search, and whose they are.
 
-    codes: uint8[n], base codes. Piece i, int64 each: symbols starts[i] to stops[i] of the block
-    are those of record records[i] from offsets[i] on. Ends up to ``lead`` belong to the block
-    before. ``continues``: the last piece's record goes on in the next block.
+    symbols: uint8[n], base codes or, with ``letters``, letters. Piece i, int64 each: symbols
+    starts[i] to stops[i] of the block are those of record records[i] from offsets[i] on. Ends up to
+    ``lead`` belong to the block before. ``continues``: the last piece's record goes on in the next
+    block.
     """
 
-    codes: NDArray[np.uint8]
+    symbols: Symbols
+    letters: bool
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
     records: NDArray[np.int64]
@@ -38,105 +93,108 @@ class Block:
     lead: int
     continues: bool
 
+    def codes(self) -> Symbols:
+        """Base codes of all symbols; InvalidBaseError for a letter that is not of DNA."""
+        return encode(self.symbols) if self.letters else self.symbols
+
     def halves(self, reach: int) -> tuple[Block, Block]:
         """The same symbols in two blocks; the second begins ``reach`` symbols before the cut."""
-        cut = max(self.lead + 1, (self.lead + self.codes.size + 1) // 2)
+        cut = max(self.lead + 1, (self.lead + self.symbols.size + 1) // 2)
         again = max(0, cut - reach)
-        return self._part(0, cut, self.lead), self._part(again, self.codes.size, cut - again)
+        return self._part(0, cut, self.lead), self._part(again, self.symbols.size, cut - again)
 
     def _part(self, start: int, stop: int, lead: int) -> Block:
         held = (self.stops > start) & (self.starts < stop)
         first = np.maximum(self.starts[held], start)
-        inside = stop < self.codes.size and bool((self.stops[held][-1:] > stop).any())
+        inside = stop < self.symbols.size and bool((self.stops[held][-1:] > stop).any())
         offsets: NDArray[np.int64] = self.offsets[held] + first - self.starts[held]
         return Block(
-            self.codes[start:stop],
+            self.symbols[start:stop],
+            self.letters,
             first - start,
             np.minimum(self.stops[held], stop) - start,
             self.records[held],
             offsets,
             lead,
-            inside if stop < self.codes.size else self.continues,
+            inside if stop < self.symbols.size else self.continues,
         )
 
 
-def blocks(pieces: Iterable[Piece], k: int, reach: int, size: int) -> Iterator[Block]:
-    """All symbols of the pieces, in order, in blocks of about ``size`` symbols at most.
+def blocks(texts: Iterable[Texts], k: int, reach: int, size: int) -> Iterator[Block]:
+    """All symbols, in order, in blocks of about ``size`` symbols at most.
 
-    Where a record goes on in another piece, ``reach`` symbols (if there are so many) come again.
+    Where a record goes on in other texts, ``reach`` symbols (if there are so many) come again. An
+    empty record has no piece.
     """
-    for piece in pieces:
-        yield from _of_piece(piece, k, reach, size)
+    for part in texts:
+        lengths = np.diff(part.offsets)
+        record = 0
+        while record < lengths.size:
+            if lengths[record] > size:
+                yield from _of_long(part, record, reach, size)
+                record += 1
+                continue
+            # as many whole records as fit
+            room = np.cumsum(lengths[record:] + (k + 1))
+            room[0] = 0
+            count = int(np.searchsorted(room, size, side="right"))
+            long = np.flatnonzero(lengths[record : record + count] > size)
+            count = int(long[0]) if long.size else count
+            yield from _of_short(part, record, record + count, k)
+            record += count
 
 
-def _of_piece(piece: Piece, k: int, reach: int, size: int) -> Iterator[Block]:
-    batch = piece.reads
-    lengths = batch.lengths
-    # records that fill blocks alone
-    long = lengths > size
-    long[:1] |= piece.again > 0
-    long[-1:] |= piece.continues
-    read = 0
-    while read < len(batch):
-        if long[read]:
-            yield from _of_long(piece, read, reach, size)
-            read += 1
-            continue
-        # as many whole records as fit
-        room = np.cumsum(lengths[read:] + (k + 1))
-        room[0] = 0
-        count = int(np.searchsorted(room, size, side="right"))
-        behind = np.flatnonzero(long[read : read + count])
-        count = int(behind[0]) if behind.size else count
-        yield from _of_short(batch, read, read + count, piece.first, k)
-        read += count
-
-
-def _of_short(batch: ReadBatch, start: int, stop: int, first: int, k: int) -> Iterator[Block]:
-    offsets = batch.offsets[start : stop + 1]
-    lengths = np.diff(offsets)
+def _of_short(part: Texts, low: int, high: int, k: int) -> Iterator[Block]:
+    bounds = part.offsets[low : high + 1]
+    lengths = np.diff(bounds)
     starts = np.cumsum(lengths + (k + 1)) - (lengths + (k + 1))
-    if stop - start == 1:
-        codes = batch.bases[offsets[0] : offsets[1]]
+    lead = part.again if low == 0 else 0
+    offsets = np.zeros(high - low, dtype=np.int64)
+    offsets[0] = part.start if low == 0 else 0
+    if high - low == 1:
+        symbols = part.symbols[bounds[0] : bounds[1]]
     else:
-        codes = np.full(int(starts[-1] + lengths[-1]), GAP, dtype=np.uint8)
-        _spread(batch.bases, offsets, starts, codes)
+        gap = _GAP_LETTER if part.letters else GAP
+        symbols = np.full(int(starts[-1] + lengths[-1]), gap, dtype=np.uint8)
+        _spread(part.symbols, bounds, starts, symbols)
     held = lengths > 0
-    if held.any():
+    # without an end that is new there is nothing to find, and a run that is open stays so
+    if symbols.size > lead and held.any():
         yield Block(
-            codes,
+            symbols,
+            part.letters,
             starts[held],
             (starts + lengths)[held],
-            (first + np.arange(start, stop))[held],
-            np.zeros(int(held.sum()), dtype=np.int64),
-            lead=0,
-            continues=False,
+            (part.first + np.arange(low, high))[held],
+            offsets[held],
+            lead=lead,
+            continues=part.continues and high == part.offsets.size - 1 and bool(held[-1]),
         )
 
 
 @njit(cache=True, nogil=True)
-def _spread(bases, offsets, starts, codes):  # type: ignore[no-untyped-def]
+def _spread(joined, offsets, starts, symbols):  # type: ignore[no-untyped-def]
     for read in range(starts.size):
         at = starts[read]
         for i in range(offsets[read], offsets[read + 1]):
-            codes[at] = bases[i]
+            symbols[at] = joined[i]
             at += 1
 
 
-def _of_long(piece: Piece, read: int, reach: int, size: int) -> Iterator[Block]:
-    batch = piece.reads
-    codes = batch.bases[batch.offsets[read] : batch.offsets[read + 1]]
-    start, again = (0, 0) if read else (piece.start, piece.again)
-    going = piece.continues and read == len(batch) - 1
-    for at in range(again, codes.size, size):
+def _of_long(part: Texts, record: int, reach: int, size: int) -> Iterator[Block]:
+    symbols = part.symbols[part.offsets[record] : part.offsets[record + 1]]
+    start, first = (part.start, part.again) if record == 0 else (0, 0)
+    continues = part.continues and record == part.offsets.size - 2
+    for at in range(first, symbols.size, size):
         begin = max(0, at - reach)
-        part = codes[begin : at + size]
+        cut = symbols[begin : at + size]
         yield Block(
-            part,
+            cut,
+            part.letters,
             np.zeros(1, dtype=np.int64),
-            np.array([part.size], dtype=np.int64),
-            np.array([piece.first + read], dtype=np.int64),
+            np.array([cut.size], dtype=np.int64),
+            np.array([part.first + record], dtype=np.int64),
             np.array([start + begin], dtype=np.int64),
             lead=at - begin,
-            continues=going or at + size < codes.size,
+            continues=continues or at + size < symbols.size,
         )

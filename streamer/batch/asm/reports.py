@@ -13,6 +13,7 @@ from streamer.batch.asm.blocks import Block
 from streamer.batch.asm.found import Found, repeated
 from streamer.batch.asm.patterns import Searches
 from streamer.batch.hits import NO_START, Hits
+from trie.codes import encode
 
 
 def _pieces(block: Block, found: Found) -> tuple[Found, NDArray[np.int64]]:
@@ -118,7 +119,7 @@ class BestEnds:
             elif row.distance[0] <= rows.distance[run]:
                 for name in row.__slots__:
                     getattr(rows, name)[run] = getattr(row, name)[0]
-        going = (found.ends[last] == block.codes.size) & block.continues
+        going = (found.ends[last] == block.symbols.size) & block.continues
         done[0] = rows.at(~going)
         self._open = rows.at(going)
         return self._certain(_Rows.joined([self._waiting, *done]))
@@ -149,10 +150,14 @@ class BestEnds:
         )
 
     def _aligned(self, block: Block, found: Found, piece: NDArray[np.int64]) -> _Rows:
+        if len(found) == 0:
+            return self._nothing()
+        codes, begins, shift = _before(block, block.starts[piece], found.ends, self._searches.reach)
         starts, cigars = align(
-            block.codes, block.starts[piece], found.ends, found.distances, found.searches,
+            codes, begins - shift, found.ends - shift, found.distances, found.searches,
             self._masks, self._offsets,
         )  # fmt: skip
+        starts += shift
         shift = (block.offsets - block.starts)[piece]
         texts = np.empty(len(cigars), dtype=np.object_)
         texts[:] = cigars
@@ -164,6 +169,23 @@ class BestEnds:
             found.searches.astype(np.int32),
             texts,
         )
+
+
+def _before(
+    block: Block, begins: NDArray[np.int64], ends: NDArray[np.int64], reach: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """Base codes of at most ``reach`` symbols before each end, from ``begins`` on at the earliest.
+
+    Where they begin in the block, and how much further each stands there than among these.
+    """
+    begins = np.maximum(begins, ends - reach)
+    sizes = ends - begins
+    places = np.cumsum(sizes) - sizes
+    total = int(sizes.sum())
+    if not block.letters or total > block.symbols.size:
+        return block.codes(), begins, np.zeros(ends.size, dtype=np.int64)
+    held = np.repeat(begins - places, sizes) + np.arange(total)
+    return encode(block.symbols[held]), begins, begins - places
 
 
 def _least(distances: NDArray[np.int32], first: NDArray[np.int64]) -> NDArray[np.int64]:

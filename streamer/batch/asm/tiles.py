@@ -25,76 +25,86 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamer.batch.asm.lanes import (
-    COLUMNS,
-    LANES,
-    WORDS,
-    base_planes,
+from streamer.batch.asm.lanes import COLUMNS, cells, count
+from streamer.batch.asm.turning import (
     bases,
-    cells,
-    count,
-    gap_planes,
-    gather,
+    code_gaps,
+    code_planes,
+    letter_gaps,
+    letter_planes,
     transpose,
 )
-from trie.intrinsics import popcount, trailing_zeros
+from streamer.batch.asm.words import LANES, ROW, WORDS
+from trie.codes import GAP
+from trie.intrinsics import trailing_zeros
 
 BLOCK = 64
 """Columns that are turned into lanes at once."""
 
-FOUND_WORDS = LANES + WORDS
-"""Words of a block's hits, so that a lane's of different blocks share no set of the cache."""
+
+@njit(cache=True, nogil=True)
+def _edge(symbols, table, first, planes, place):  # type: ignore[no-untyped-def]
+    """64 symbols that lie in part outside of the text, as gap codes; codes of all, or-ed."""
+    seen = np.uint8(GAP)
+    bits = np.zeros(3, np.uint64)
+    bits[2] = ~np.uint64(0)
+    if first + 64 > 0 and first < symbols.size:
+        seen = np.uint8(0)
+        bits[2] = 0
+        for i in range(64):
+            position = first + i
+            code = table[symbols[position]] if 0 <= position < symbols.size else np.uint8(GAP)
+            seen |= code
+            for plane in range(3):
+                bit = np.uint64(code >> np.uint8(plane) & np.uint8(1))
+                bits[plane] |= bit << np.uint64(i)
+    for plane in range(3):
+        planes[place + plane * ROW] = bits[plane]
+    return seen
 
 
 @njit(cache=True, nogil=True)
-def _edge_planes(codes, first, planes, at):  # type: ignore[no-untyped-def]
-    """Bit planes of 512 codes some of which lie outside of the text, as gap codes."""
-    for word in range(at, at + 8):
-        outside = first + 64 * (word - at) + 64 <= 0 or first + 64 * (word - at) >= codes.size
-        for plane in range(3):
-            bits = np.uint64(0)
-            if outside and plane == 2:
-                bits = ~bits
-            for i in range(0 if outside else 64):
-                position = first + 64 * (word - at) + i
-                code = codes[position] if 0 <= position < codes.size else np.uint8(4)
-                bits |= np.uint64(code >> np.uint8(plane) & np.uint8(1)) << np.uint64(i)
-            planes[plane * 8 * LANES + word] = bits
-
-
-@njit(cache=True, nogil=True)
-def slice_text(codes, begin, lead_blocks, span_blocks, planes, turned, equal):  # type: ignore[no-untyped-def]
+def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes, equal):  # type: ignore[no-untyped-def]
     """Fill ``equal`` of the tile whose first end is begin + 1, ``lead_blocks`` blocks before it.
 
-    planes uint64[3 * 8 * 512] and turned uint64[8 * 3 * 512]: scratch.
+    symbols: letters, or if not ``letters`` base codes; table uint8[256]: the code of each. planes
+    uint64[3 * ROW * blocks]: scratch. Not 0 if a symbol is none.
     """
-    size = 64 * WORDS
-    apart = 8 * LANES
-    blocks = lead_blocks + span_blocks
-    for first in range(0, blocks, 8):
-        start = begin + BLOCK * (first - lead_blocks)
-        last = start + BLOCK * span_blocks * (LANES - 1)
-        gaps = np.uint64(start < 0 or last + 8 * BLOCK > codes.size)
-        for lane in range(LANES):
-            at = start + BLOCK * span_blocks * lane
-            if at >= 0 and at + 8 * BLOCK <= codes.size:
-                gaps |= base_planes(codes, at, planes, 8 * lane, apart)
-            else:
-                _edge_planes(codes, at, planes, 8 * lane)
-        kinds = 2
-        if gaps:
-            kinds = 3
-            for lane in range(LANES):
-                at = start + BLOCK * span_blocks * lane
-                if at >= 0 and at + 8 * BLOCK <= codes.size:
-                    gap_planes(codes, at, planes, 2 * apart + 8 * lane, 0)
+    size = 3 * ROW
+    first = lead_blocks * size
+    stride = BLOCK * span_blocks
+    whole = max(0, min(LANES, (symbols.size - begin) // stride))
+    if letters:
+        other = letter_planes(symbols, begin, whole, span_blocks, planes, first)
+    else:
+        other = code_planes(symbols, begin, whole, span_blocks, planes, first)
+    edges = np.uint8(0)
+    for lane in range(whole, LANES):
+        for block in range(span_blocks):
+            at = begin + stride * lane + BLOCK * block
+            edges |= _edge(symbols, table, at, planes, first + block * size + lane)
+    # what a lane begins with is what the lane before ends with
+    for block in range(lead_blocks):
+        at = begin + BLOCK * (block - lead_blocks)
+        edges |= _edge(symbols, table, at, planes, block * size)
+    kinds = 2
+    wrong = np.uint64(edges > 7)
+    if other or edges > 3:
+        kinds = 3
+        if letters:
+            wrong |= letter_gaps(symbols, begin, whole, span_blocks, planes, first + 2 * ROW)
+        else:
+            wrong |= code_gaps(symbols, begin, whole, span_blocks, planes, first + 2 * ROW)
+    for block in range(lead_blocks - 1, -1, -1):
         for kind in range(kinds):
-            gather(planes, kind * apart, 8, turned, kind * size, 3 * size)
-        for block in range(first, min(first + 8, blocks)):
-            at = (block - first) * 3 * size
-            for kind in range(kinds):
-                transpose(turned, at + kind * size)
-            bases(turned, at, size, kinds - 2, equal, block * BLOCK * 4 * WORDS)
+            at = block * size + kind * ROW
+            source = at + span_blocks * size
+            planes[at + 1 : at + LANES] = planes[source : source + LANES - 1]
+    for block in range(lead_blocks + span_blocks):
+        for kind in range(kinds):
+            transpose(planes, block * size + kind * ROW)
+        bases(planes, block * size, kinds - 2, equal, block * BLOCK * 4 * WORDS)
+    return wrong
 
 
 @njit(cache=True, nogil=True)
@@ -190,18 +200,16 @@ def scan(  # type: ignore[no-untyped-def]
     letters,
     sets,
     united,
-    lows,
-    hits,
     found,
+    lows,
     hit_blocks,
 ):
     """Ends of one pattern in a tile.
 
     strips int64[]: the first row of each strip, then m. planes: of a counter, low_planes: those
-    that tell distances 0..k apart. lows uint64[low_planes * 512] and hits uint64[512] are scratch.
-    found uint64[1 + low_planes, span_blocks, FOUND_WORDS]: word x of a block gets the hits of lane
-    x, bit by end, then the low planes of their D - k - 1. hit_blocks int64[span_blocks]: which
-    blocks were written. Returns how many.
+    that tell distances 0..k apart. A block that has hits gets them in ROW of ``found``: word
+    x is lane x, bit by end; and in ``lows``, a ROW each, the low planes of their D - k - 1.
+    hit_blocks int64[span_blocks]: which blocks these are. Returns how many.
     """
     rows = masks.size
     distinct = _letters(masks, letters, sets)
@@ -232,6 +240,7 @@ def scan(  # type: ignore[no-untyped-def]
             strips[deepest + 1] - strips[deepest] + k + BLOCK
         ):
             deepest -= 1
+        slot = max(0, block - lead_blocks)
         strip = 0
         alive = np.uint64(0)
         while strip < count_strips:
@@ -244,10 +253,10 @@ def scan(  # type: ignore[no-untyped-def]
                 _add_to_counter(counters, saved, strip * counter_words, planes, height)
             if strip > 0 and alive != 0:
                 last_alive[strip] = block
-            at = strip * counter_words
+            counter = strip * counter_words
             if strip + 1 < count_strips:
                 for word in range(counter_words):
-                    counters[saved + word] = counters[at + word]
+                    counters[saved + word] = counters[counter + word]
             last = strip + 1 == count_strips
             alive = np.uint64(0)
             for j in range(0, columns, COLUMNS):
@@ -256,73 +265,16 @@ def scan(  # type: ignore[no-untyped-def]
                     words, base + j * stride, stride, deltas, j * 2 * WORDS,
                 )  # fmt: skip
                 alive |= count(
-                    counters, at, planes, deltas, j * 2 * WORDS,
-                    lows, j * WORDS, low_planes if last else 0, hits, j * WORDS,
+                    counters, counter, planes, deltas, j * 2 * WORDS,
+                    lows, slot * low_planes * ROW + j * WORDS, low_planes if last else 0,
+                    found, slot * ROW + j * WORDS,
                 )  # fmt: skip
             strip += 1
         if strip == count_strips and alive != 0 and block >= lead_blocks:
-            _to_text_order(hits, 0, found[0, block - lead_blocks])
+            transpose(found, slot * ROW)
             for plane in range(low_planes):
-                _to_text_order(lows, plane * 64 * WORDS, found[1 + plane, block - lead_blocks])
-            hit_blocks[written] = block - lead_blocks
+                transpose(lows, (slot * low_planes + plane) * ROW)
+            hit_blocks[written] = slot
             written += 1
         column = stop
     return written
-
-
-@njit(cache=True, nogil=True)
-def _to_text_order(words, at, out):  # type: ignore[no-untyped-def]
-    """Turn the 64 columns of a block into the words of 512 segments."""
-    transpose(words, at)
-    for lane in range(LANES):
-        out[lane] = words[at + lane]
-
-
-@njit(cache=True, nogil=True)
-def count_found(hits, hit_blocks, begin, stop, places):  # type: ignore[no-untyped-def]
-    """Hits with ends up to ``stop`` in ``found[0]``; those beyond it are cleared.
-
-    places int64[512 * span]: gets where the words with hits are (block * 512 + lane) in the order
-    of the text. Returns how many hits and how many words. No branch depends on the hits.
-    """
-    span = 64 * hits.shape[0]
-    if begin + LANES * span > stop:
-        for block in hit_blocks:
-            for lane in range(LANES):
-                room = stop - (begin + lane * span + 64 * block)
-                if room < 64:
-                    keep = (np.uint64(1) << np.uint64(max(room, 0))) - np.uint64(1)
-                    hits[block, lane] &= keep
-    total = np.int64(0)
-    words = np.int64(0)
-    for lane in range(LANES):
-        for block in hit_blocks:
-            bits = hits[block, lane]
-            total += np.int64(popcount(bits))
-            places[words] = block * LANES + lane
-            words += np.int64(bits != 0)
-    return total, words
-
-
-@njit(cache=True, nogil=True)
-def take_found(found, places, begin, k, low_planes, ends, distances, at):  # type: ignore[no-untyped-def]
-    """Write the hits of the words at those places from place ``at`` on, in order."""
-    nothing = k + 1 - (1 << low_planes)
-    span = 64 * found.shape[1]
-    for place in places:
-        block = place // LANES
-        lane = place % LANES
-        bits = found[0, block, lane]
-        first = begin + lane * span + 64 * block + 1
-        while True:
-            bit = trailing_zeros(bits)
-            distance = np.uint64(0)
-            for plane in range(low_planes):
-                low = found[1 + plane, block, lane] >> bit & np.uint64(1)
-                distance |= low << np.uint64(plane)
-            ends[at] = first + np.int64(bit)
-            distances[at] = np.int64(distance) + nothing
-            at += 1
-            bits &= bits - np.uint64(1)
-            if bits == 0:
-                break
