@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from gpu.intrinsics import cuda
 from gpu.kernels.primer import alternative, conventional, extend, pack, pieces, scan, seeds
+from trie.parallel import run_all, split_range, usable_cores
 
 Columns = NDArray[np.int64]
 Codes = NDArray[np.uint8]
@@ -51,6 +52,9 @@ OVERLAP_SHARE = 3
 """A lane's segment is at least so many times what it begins ahead."""
 
 SPARE_WORDS = 4
+"""Words behind the last of a plane that kernels may read."""
+
+COPIED_AT_ONCE = 1 << 22
 
 
 @cache
@@ -122,35 +126,61 @@ class Table:
 
 
 class Text:
-    """Records (uint8, 4 a gap) on the card, with ``both`` their reverse complements behind them."""
+    """A text on the card, one after another: records (uint8, 4 a gap), with ``both`` their reverse
+    complements behind them.
+    """
 
-    def __init__(self, alpha: Alpha, records: Sequence[Codes], k: int, *, both: bool) -> None:
+    columns: int
+    """Of the text, both strands."""
+
+    def __init__(self, alpha: Alpha, k: int, *, both: bool) -> None:
         self._alpha = alpha
         self._k = k
-        size = sum(record.size + 1 for record in records)
-        codes = np.full(size, 5, dtype=np.uint8)
-        at = 0
-        for record in records:
-            codes[at : at + record.size] = record
-            at += record.size + 1
-        self._codes = codes
-        self.strand = -(-size // TILE) * TILE
-        self.columns = self.strand * (2 if both else 1)
-        words = self.columns // 32 + SPARE_WORDS
+        self._strands = 2 if both else 1
+        self._room = 1 << 16
+        self._allocate(TILE)
+
+    def _allocate(self, symbols: int) -> None:
+        """Memory for a text of so many symbols, a multiple of TILE."""
+        # pinned, since the driver copies any other memory to pinned memory first; that takes longer
+        # to get than a small text to copy
+        pinned = cuda.pinned_array if symbols > COPIED_AT_ONCE else np.empty
+        self._staged = pinned(symbols, dtype=np.uint8)
+        self._codes = cuda.device_array(symbols, np.uint8)
+        words = symbols * self._strands // 32 + SPARE_WORDS
         self._words = cuda.device_array(4 * words, np.uint32)
         self._low = cuda.device_array(words, np.uint32)
         self._high = cuda.device_array(words, np.uint32)
+
+    def load(self, records: Sequence[Codes]) -> None:
+        """Take these records in the place of those before."""
+        self.size = sum(record.size + 1 for record in records)
+        self.strand = -(-self.size // TILE) * TILE
+        self.columns = self.strand * self._strands
+        if self.strand > self._staged.size:
+            self._allocate(self.strand)
+        parts, at = [], 0
+        for record in records:
+            for first, last in split_range(0, record.size, -(-record.size // COPIED_AT_ONCE)):
+                into = self._staged[at + first : at + last]
+                parts.append(partial(np.copyto, into, record[first:last]))
+            at += record.size + 1
+            self._staged[at - 1] = 5
+        run_all(parts, usable_cores())
+        self._codes[: self.size].copy_to_device(self._staged[: self.size])
+        words = self.columns // 32 + SPARE_WORDS
         _kernel("pack")[-(-words // pack.THREADS), pack.THREADS](
-            cuda.to_device(codes), np.int64(self.strand), self._words, self._low, self._high
-        )
-        self._room = 1 << 16
+            self._codes[: self.size], np.int64(self.strand), self._words, self._low[:words],
+            self._high,
+        )  # fmt: skip
 
     def codes(self) -> Codes:
         """All columns as the kernels see them, 5 behind records."""
         text = np.full(self.columns, 5, dtype=np.uint8)
-        text[: self._codes.size] = self._codes
+        codes = self._staged[: self.size]
+        text[: self.size] = codes
         if self.columns > self.strand:
-            turned = self._codes[::-1]
+            turned = codes[::-1]
             text[self.strand : self.strand + turned.size] = np.where(turned < 4, 3 - turned, turned)
         return text
 

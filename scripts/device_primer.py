@@ -119,7 +119,7 @@ def clocked():
 
         return inner
 
-    for name in ("__init__", "scanned", "table", "seeded", "_extend"):
+    for name in ("load", "scanned", "table", "seeded", "_extend"):
         kept[name] = getattr(card.Text, name)
         setattr(card.Text, name, clock(name, kept[name]))
     try:

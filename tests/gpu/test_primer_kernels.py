@@ -150,7 +150,7 @@ def test_a_table_has_every_piece_with_at_most_one_error(symbols):
     alpha[[3, 50, 52]] = 4
     firsts = np.array([0, 9, 28, 44])
     blocks = np.stack([firsts, firsts, firsts + 2 * symbols])
-    text = Text(Alpha(alpha, np.full(70, 70)), [alpha], 3, both=False)
+    text = Text(Alpha(alpha, np.full(70, 70)), 3, both=False)
     table = text.table(np.append(blocks, [[5], [5], [7]], axis=1), 2, symbols, 1)
     begins, entries = table.begins.copy_to_host(), table.entries.copy_to_host()
     weights = 1 << np.arange(symbols - 1, -1, -1)

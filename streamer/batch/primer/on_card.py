@@ -84,19 +84,22 @@ class Card:
 
     window: int = 0
     seen: int = 0
-    on_card: Any = None
+    text: Any = None
     counts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         from gpu.primer import Alpha as CardAlpha
+        from gpu.primer import Text
 
-        self.on_card = CardAlpha(self.alpha.codes, self.alpha.ends)
+        on_card = CardAlpha(self.alpha.codes, self.alpha.ends)
+        self.text = Text(on_card, self.k, both=self.both)
 
     def improve(self, records: list[Codes], reach: Columns) -> None:
         """Raise the reaches by records of beta, with ``both`` by their reverse complements too."""
-        from gpu.primer import TILE, Text
+        from gpu.primer import TILE
 
-        text = Text(self.on_card, records, self.k, both=self.both)
+        text = self.text
+        text.load(records)
         first = 0
         while first < text.columns:
             columns = text.columns if self.bare else GROWTH * self.seen
