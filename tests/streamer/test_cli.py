@@ -121,9 +121,9 @@ def test_interrupt_that_a_kernel_ends_with_exits_130(streamer, monkeypatch):
     from streamer.batch import asm
 
     def search(*_, **__):
-        first = SystemError("returned a result with an exception set")
+        first = SystemError()
         first.__cause__ = KeyboardInterrupt()
-        raise SystemError("returned a result with an exception set") from first
+        raise SystemError from first
 
     monkeypatch.setattr(asm, "find", search)
     code, _, said = streamer("asm", "/dev/null", "--pattern", "ACGT", "-k", 1, "-q")
