@@ -30,36 +30,52 @@ def _byte(at, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def count_events(starts, matches, offsets, first, stop, windows, hits):  # type: ignore[no-untyped-def]
-    """Count the windows of the reads first..stop - 1, and those that match.
+def summarize(starts, matches, offsets, k, target, first, stop, columns):  # type: ignore[no-untyped-def]
+    """What became of each of the reads first..stop - 1, and of all of them.
 
-    Returns how many runs of windows that match there are, and of others, target sets aside.
+    columns: length, windows, matches, mismatches, skipped (windows that hold a gap code), best: the
+    index ``target`` where a window matches, else -1. Returns the sums of windows, matches and
+    skipped, how many reads match, and how many runs of windows match and do not, target sets aside.
     """
+    length_, windows_, matches_, mismatches_, skipped_, best_ = columns
+    windows = np.int64(0)
+    matched = np.int64(0)
+    skipped = np.int64(0)
+    reads = np.int64(0)
     hit_runs = np.int64(0)
     miss_runs = np.int64(0)
     for read in range(first, stop):
-        end = offsets[read + 1]
-        begun = np.int64(0)
-        hit = np.int64(0)
+        begin, end = offsets[read], offsets[read + 1]
+        misses = np.int64(0)
+        hits = np.int64(0)
         was_hit = np.uint64(0)
         was_miss = np.uint64(0)
-        for at in range(offsets[read], end, _STEP):
+        for at in range(begin, end, _STEP):
             byte = _byte(at, starts.size)
             shift = np.uint64(at - 8 * byte)
-            here: np.uint64 = word_at(starts, byte) >> shift  # type: ignore[call-arg]
+            here: np.uint64 = word_at(starts, byte) >> shift
             found: np.uint64 = word_at(matches, byte) >> shift
             here &= (np.uint64(1) << np.uint64(min(end - at, _STEP))) - np.uint64(1)
             found &= here
             here ^= found
-            begun += np.int64(popcount(here))
-            hit += np.int64(popcount(found))
+            misses += np.int64(popcount(here))
+            hits += np.int64(popcount(found))
             hit_runs += np.int64(popcount(found & ~((found << np.uint64(1)) | was_hit)))
             miss_runs += np.int64(popcount(here & ~((here << np.uint64(1)) | was_miss)))
             was_hit = found >> np.uint64(_STEP - 1)
             was_miss = here >> np.uint64(_STEP - 1)
-        windows[read] = begun + hit
-        hits[read] = hit
-    return hit_runs, miss_runs
+        length_[read] = end - begin
+        windows_[read] = hits + misses
+        matches_[read] = hits
+        mismatches_[read] = misses
+        gone = max(end - begin - k + 1, 0) - hits - misses
+        skipped_[read] = gone
+        best_[read] = target if hits else -1
+        windows += hits + misses
+        matched += hits
+        skipped += gone
+        reads += hits > 0
+    return windows, matched, skipped, reads, hit_runs, miss_runs
 
 
 @njit(cache=True, nogil=True)

@@ -6,9 +6,10 @@ Reads and targets are indices here; ``streamer.output`` puts in their names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,16 +62,17 @@ def intervals(result: BatchResult) -> Columns:
     read int64 (index), start int64, end int64 (of the last window), event uint8, windows int64,
     target uint32 (target set).
     """
-    columns, _ = _runs(result, np.dtype(np.int64), apart=False)
+    counts = [] if result.sets is not None else [t[4:] for t in _summarized(result, -1)[1]]
+    columns, _ = _runs(result, np.dtype(np.int64), counts, apart=False)
     return {name: columns[name] for name in INTERVAL_COLUMNS}
 
 
-def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
+def intervals_by_event(result: BatchResult, sums: Sums) -> tuple[Columns, Columns]:
     """As ``intervals``, those that match and the others apart, without the column event.
 
-    read is uint32, as the feed sends it.
+    read is uint32, as the feed sends it. sums: of ``reads_and_sums``.
     """
-    columns, hits = _runs(result, np.dtype(np.uint32), apart=True)
+    columns, hits = _runs(result, np.dtype(np.uint32), sums.runs, apart=True)
     del columns["event"]
     return (
         {name: values[:hits] for name, values in columns.items()},
@@ -78,21 +80,22 @@ def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
     )
 
 
-def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Columns, int]:
-    """The runs of all reads and how many of them match; with ``apart`` these come first."""
+def _runs(
+    result: BatchResult, index: np.dtype[Any], counts: Sequence[Any], *, apart: bool
+) -> tuple[Columns, int]:
+    """The runs of all reads and how many of them match; with ``apart`` these come first.
+
+    counts: as ``Sums.runs``, not looked at where target sets are many.
+    """
     offsets = result.batch.offsets
     sets = _NO_SETS if result.sets is None else result.sets
-    bits = result.found.bytes_of_bits
     types = {"read": index} | _INTERVAL_TYPES
     parts, threads = _split(offsets)
+    bits = result.found.bytes_of_bits
     write = partial(event_runs.runs, *bits, offsets, result.k, sets, result.only_set)
-    if sets.size:
+    if result.sets is not None:
         nothing = tuple(np.zeros(0, t) for t in types.values())
         counts = run_all([partial(write, *part, 0, 0, nothing) for part in parts], threads)
-    else:
-        count = partial(event_runs.count_events, *bits, offsets)
-        unused = np.empty(len(result.batch), np.int64), np.empty(len(result.batch), np.int64)
-        counts = run_all([partial(count, *part, *unused) for part in parts], threads)
     hits = list(accumulate((hit for hit, _ in counts), initial=0))
     misses = list(accumulate((miss for _, miss in counts), initial=0))
     if apart:
@@ -108,6 +111,20 @@ def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Co
     return dict(zip(types, columns, strict=True)), hits[-1]
 
 
+class Sums(NamedTuple):
+    """Of all reads of a batch: windows, those that match, those with a gap code, reads that match.
+
+    runs: of each part of the batch that a thread looked at, how many runs of windows match and how
+    many do not, target sets aside.
+    """
+
+    windows: int
+    matches: int
+    skipped: int
+    reads_on_target: int
+    runs: list[tuple[int, int]]
+
+
 def reads(result: BatchResult, targets: TargetSets) -> Columns:
     """One row a read, reads shorter than k too.
 
@@ -115,35 +132,37 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
     hold a gap code), best_target int32 (the target with the most matching windows, the first of
     equals; -1 if none).
     """
-    count = len(result.batch)
-    offsets = result.batch.offsets
-    windows = np.empty(count, dtype=np.int64)
-    matches = np.empty(count, dtype=np.int64)
-    bits = result.found.bytes_of_bits
-    parts, threads = _split(offsets)
-    run_all(
-        [
-            partial(event_runs.count_events, *bits, offsets, *part, windows, matches)
-            for part in parts
-        ],
-        threads,
-    )
-    best = np.full(count, -1, dtype=np.int32)
+    return reads_and_sums(result, targets)[0]
+
+
+def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
+    """As ``reads``, and what there is of all reads together."""
+    only = -1
+    if result.sets is None and result.only_set != NO_SET and targets.names:
+        only = int(targets.members[targets.starts[result.only_set]])
+    columns, counts = _summarized(result, only)
+    best = columns["best_target"]
+    windows, matches, skipped, on_target = map(sum, list(zip(*counts, strict=True))[:4])
     if result.sets is not None:
-        sets, names = result.sets, len(targets.names)
+        sets, offsets, names = result.sets, result.batch.offsets, len(targets.names)
         event_runs.best_targets(sets, offsets, targets.starts, targets.members, names, best)
-    elif result.only_set != NO_SET and targets.names:
-        best[matches > 0] = targets.members[targets.starts[result.only_set]]
-    lengths = result.batch.lengths
-    return {
-        "read": np.arange(count),
-        "length": lengths,
-        "windows": windows,
-        "matches": matches,
-        "mismatches": windows - matches,
-        "skipped": np.maximum(lengths - result.k + 1, 0) - windows,
-        "best_target": best,
-    }
+        on_target = int((best >= 0).sum())
+    elif only < 0:
+        on_target = 0
+    read = {"read": np.arange(best.size)}
+    runs = [(told[4], told[5]) for told in counts]
+    return read | columns, Sums(windows, matches, skipped, on_target, runs)
+
+
+def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[int, ...]]]:
+    """A row a read, and what ``event_runs.summarize`` tells of each part."""
+    offsets = result.batch.offsets
+    parts, threads = _split(offsets)
+    columns = {name: np.empty(len(result.batch), np.int64) for name in READ_COLUMNS[1:-1]}
+    columns[READ_COLUMNS[-1]] = np.empty(len(result.batch), np.int32)
+    arrays = tuple(columns.values())
+    count = partial(event_runs.summarize, *result.found.bytes_of_bits, offsets, result.k, target)
+    return columns, run_all([partial(count, *part, arrays) for part in parts], threads)
 
 
 def near(result: ApproximateResult, *, best: bool = False) -> Columns:

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
@@ -281,21 +282,37 @@ class FeedMessage:
     columns: dict[str, NDArray[Any]]
 
 
+class Encoded(NamedTuple):
+    """A message of the feed: its frames are ``first``, then ``block`` in pieces of ``sizes``."""
+
+    first: tuple[bytes, bytes]
+    block: bytes
+    sizes: list[int]
+
+    def frames(self) -> list[bytes]:
+        """All frames, one by one."""
+        stops = [0, *accumulate(self.sizes)]
+        return [*self.first, *(self.block[a:b] for a, b in pairwise(stops))]
+
+
 def encode_feed(
     topic: str, header: Header, names: bytes, columns: dict[str, NDArray[Any]]
-) -> list[Buffer]:
-    """The frames of a message about a batch; ``header`` gets the columns and the checksum."""
+) -> Encoded:
+    """A message about a batch; ``header`` gets the columns and the checksum."""
     frames: list[Buffer] = [names, *(raw(values) for values in columns.values())]
     header["columns"] = [
         [name, _NAMES[values.dtype], values.size] for name, values in columns.items()
     ]
-    header["checksum"] = checksum(frames)
-    return [topic.encode(), msgpack.packb(header), *frames]
+    # one after the other: checksums and sockets are slow with many pieces
+    block = b"".join(frames)
+    header["checksum"] = checksum((block,))
+    return Encoded((topic.encode(), msgpack.packb(header)), block, list(map(len, frames)))
 
 
-def encode_notice(topic: str, header: Header) -> list[Buffer]:
-    """The frames of a message about the daemon, which has a header only."""
-    return [topic.encode(), msgpack.packb(header | {"checksum": checksum(())})]
+def encode_notice(topic: str, header: Header) -> Encoded:
+    """A message about the daemon, which has a header only."""
+    first = topic.encode(), msgpack.packb(header | {"checksum": checksum(())})
+    return Encoded(first, b"", [])
 
 
 def decode_feed(frames: Sequence[Buffer]) -> FeedMessage:

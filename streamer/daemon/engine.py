@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -53,15 +54,15 @@ class Matched:
 class Engine(Worker):
     """Loads the dictionary, then matches what is in ``inbox`` and hands it to ``forward``.
 
-    Batches that wait are matched together. A slot of ``slots`` is released for what was matched
-    together once its results are out.
+    Batches that wait are matched together and handed on together. A slot of ``slots`` is released
+    for what was matched together once its results are out.
     """
 
     def __init__(
         self,
         board: Board,
         ended: Callable[[], None],
-        forward: Callable[[Matched], None],
+        forward: Callable[[Sequence[Matched]], None],
         wants_words: Callable[[], bool],
         loaded: Callable[[], None],
     ) -> None:
@@ -89,6 +90,9 @@ class Engine(Worker):
             self._board.targets = len(dictionary.targets.names)
             self._tell(matcher)
             self._make_batch = matcher.make_batch
+            # what is there now stays: looking through it for garbage would hold everything up
+            gc.collect()
+            gc.freeze()
             self.ready.set()
             self._loaded()
             while not self.stopping.is_set():
@@ -128,8 +132,12 @@ class Engine(Worker):
             results = matcher.match_all(batches)
         self.working_on = None
         self._tell(matcher)
-        for item, result in zip(items, results, strict=True):
-            self._forward(Matched(item, result, dictionary, item is items[-1], stored))
+        self._forward(
+            [
+                Matched(item, result, dictionary, item is items[-1], stored)
+                for item, result in zip(items, results, strict=True)
+            ]
+        )
 
     def _tell(self, matcher: Matcher) -> None:
         self._board.kmers = matcher.kmers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -13,12 +13,18 @@ from streamer.daemon.board import ENDED, Board
 from streamer.daemon.engine import Matched
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Publication
+from streamer.daemon.sending import send_parts
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
-from streamer.wire import BATCH_TOPICS, PROTOCOL, TOPICS, Buffer, Header, encode_feed, encode_notice
+from streamer.wire import (
+    BATCH_TOPICS,
+    PROTOCOL,
+    TOPICS,
+    Encoded,
+    Header,
+    encode_feed,
+    encode_notice,
+)
 
-# plain numbers: pyzmq's enumerations take long to combine, once a frame
-_NOBLOCK = int(zmq.NOBLOCK)
-_MORE = _NOBLOCK | int(zmq.SNDMORE)
 # subscribers send nothing but the names of topics
 _MAX_SUBSCRIPTION = 1024
 # the size of a message that the first high-water mark is reckoned with
@@ -55,17 +61,17 @@ class HighWater:
 
 
 class Feed(InboxWorker):
-    """Publishes what is in ``inbox`` and tells ``done`` of each batch afterwards."""
+    """Publishes what is in ``inbox`` and tells ``done`` of the batches afterwards."""
 
     def __init__(
         self,
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
         ended: Callable[[], None],
-        done: Callable[[Matched], None],
+        done: Callable[[Sequence[Matched]], None],
     ) -> None:
         super().__init__("feed", board.config.feed.endpoint, context, ended)
-        self.inbox: Mailbox[Matched] = Mailbox()
+        self.inbox: Mailbox[Publication] = Mailbox()
         self._board = board
         self._done = done
         self._high_water = HighWater(board.config.feed.buffer_bytes)
@@ -105,8 +111,16 @@ class Feed(InboxWorker):
         said = self._board.announcements
         while said and said[0] != ENDED:
             self._say_state(socket, said.popleft())
-        for matched in self.inbox.take():
-            self._publish(socket, matched)
+        published: list[Matched] = []
+        for publication in self.inbox.take():
+            self._publish(socket, publication)
+            published.append(publication.matched)
+            # told in groups: waking another thread takes as long as publishing
+            if publication.matched.last:
+                self._done(published)
+                published = []
+        if published:
+            self._done(published)
 
     def _say_state(self, socket: zmq.Socket[bytes], state: str) -> None:
         self._announce(socket, "status", {"status": self._board.fields() | {"state": state}})
@@ -127,9 +141,9 @@ class Feed(InboxWorker):
             log.debug("subscriptions", topics=sorted(topics))
             self._board.topics = frozenset(topics)
 
-    def _publish(self, socket: zmq.Socket[bytes], matched: Matched) -> None:
+    def _publish(self, socket: zmq.Socket[bytes], publication: Publication) -> None:
+        matched = publication.matched
         accepted, result = matched.accepted, matched.result
-        publication = Publication(matched)
         for topic in BATCH_TOPICS:
             if not publication.has(topic):
                 continue
@@ -151,7 +165,6 @@ class Feed(InboxWorker):
             }
             self._send(socket, encode_feed(topic, header | extra, accepted.names, columns))
         self._board.totals.add(accepted.at, **publication.counts)
-        self._done(matched)
 
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         totals = self._board.totals.fields()
@@ -177,10 +190,8 @@ class Feed(InboxWorker):
             "time": time.time_ns(),
         }
 
-    def _send(self, socket: zmq.Socket[bytes], frames: list[Buffer]) -> None:
+    def _send(self, socket: zmq.Socket[bytes], message: Encoded) -> None:
         # a socket of many subscribers never blocks: what one of them has no room for, it misses
-        for frame in frames[:-1]:
-            socket.send(frame, _MORE, copy=False)
-        socket.send(frames[-1], _NOBLOCK, copy=False)
-        if self._high_water.count(sum(map(len, frames))):
+        send_parts(socket, *message)
+        if self._high_water.count(len(message.block) + sum(map(len, message.first))):
             socket.setsockopt(zmq.SNDHWM, self._high_water.messages)

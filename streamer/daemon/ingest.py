@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 import zmq
@@ -28,9 +29,14 @@ from streamer.wire import (
     text,
     unpack,
 )
+from trie.parallel import run_all, usable_cores
 
-# messages taken before acknowledgements go out and the inbox is looked at
+# messages, and bytes, taken before acknowledgements go out and the inbox is looked at
 _BURST = 64
+_BURST_BYTES = 1 << 24
+# batches of at least so many bytes are decoded side by side, on so many threads
+_AHEAD_FROM = 1 << 18
+_AHEAD_THREADS = 4
 # a message of the protocol has at most 5 frames; of others no more than this is looked at
 _MAX_FRAMES = 8
 
@@ -52,6 +58,42 @@ class Accepted:
     batch: ReadBatch
     names: bytes
     at: float
+
+
+class _Message:
+    """A message of a producer: ``frames`` without the header, which is looked at when asked for."""
+
+    def __init__(self, route: bytes, frames: list[memoryview]) -> None:
+        self.route = route
+        self.frames = frames[1:]
+        self._first = frames[:1]
+        self._header: Header | None = None
+        self._decoded: tuple[ReadBatch, bytes] | WireError | None = None
+
+    @property
+    def header(self) -> Header:
+        """The fields of the header; WireError if there is none."""
+        if self._header is None:
+            if not self._first:
+                raise WireError(Reason.MALFORMED, "a message without frames")
+            self._header = unpack(self._first[0])
+        return self._header
+
+    def decode(self, make: Make) -> None:
+        """Decode the batch that it carries, and keep what comes of it; from any thread."""
+        try:
+            self._decoded = decode_batch(self.header, self.frames, make)
+        except WireError as error:
+            self._decoded = error
+
+    def batch(self, make: Make) -> tuple[ReadBatch, bytes]:
+        """The batch, as ``wire.decode_batch`` tells it; WireError for any fault."""
+        if self._decoded is None:
+            self.decode(make)
+        if isinstance(self._decoded, WireError):
+            raise self._decoded
+        assert self._decoded is not None
+        return self._decoded
 
 
 class Ingest(InboxWorker):
@@ -76,6 +118,7 @@ class Ingest(InboxWorker):
         self._board = board
         self._forward = forward
         self._make = make
+        self._threads = min(_AHEAD_THREADS, usable_cores() // 2)
         self._settings = board.config.ingest
         self._producers = Producers(self._settings.memory_bytes, self._settings.max_batch_bytes)
         self._number = 0
@@ -120,24 +163,52 @@ class Ingest(InboxWorker):
                 self._unacknowledged[producer.name] = producer
 
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
-        for _ in range(_BURST):
+        for message in self._decoded_ahead(self._burst(socket)):
             try:
-                route, *frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                break
-            try:
-                answer = self._handle(route.bytes, [f.buffer for f in frames[:_MAX_FRAMES]])
+                answer = self._handle(message)
             except WireError as error:
                 self._board.refused += 1
                 answer = {"type": "refused"} | error.fields()
             if answer is not None:
-                self._send(socket, route.bytes, answer)
+                self._send(socket, message.route, answer)
 
-    def _handle(self, route: bytes, frames: list[memoryview]) -> Header | None:
+    def _burst(self, socket: zmq.Socket[bytes]) -> list[_Message]:
+        """Messages that have come, some megabytes at most."""
+        burst: list[_Message] = []
+        size = 0
+        while len(burst) < _BURST and size < _BURST_BYTES:
+            try:
+                route, *frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            burst.append(_Message(route.bytes, [f.buffer for f in frames[:_MAX_FRAMES]]))
+            size += size_of(burst[-1].frames)
+        return burst
+
+    def _decoded_ahead(self, burst: list[_Message]) -> list[_Message]:
+        """The same messages; batches that are likely to be taken have been decoded, on threads."""
+        likely = [message for message in burst if self._is_likely(message)]
+        if len(likely) > 1 and self._threads > 1:
+            run_all([partial(message.decode, self._make) for message in likely], self._threads)
+        return burst
+
+    def _is_likely(self, message: _Message) -> bool:
+        """Whether it is a large new batch of a known producer, as far as its header tells."""
+        size = size_of(message.frames)
+        if not _AHEAD_FROM <= size <= self._settings.max_batch_bytes:
+            return False
+        try:
+            header = message.header
+            producer = self._producers.find(text(header, "producer"))
+            new = producer is not None and integer(header, "seq", 1) > producer.received
+        except WireError:
+            return False
+        free = self._settings.memory_bytes - self._producers.queued_bytes
+        return new and self._producers.open and size <= free
+
+    def _handle(self, message: _Message) -> Header | None:
         """Do what one message asks; the answer, None where the next acknowledgement is it."""
-        if not frames:
-            raise WireError(Reason.MALFORMED, "a message without frames")
-        header = unpack(frames[0])
+        header = message.header
         kind = header.get("type")
         if kind not in ("hello", "batch"):
             problem = f"type {repr(kind)[:40]}, must be 'hello' or 'batch'"
@@ -145,7 +216,7 @@ class Ingest(InboxWorker):
         name, epoch = text(header, "producer"), integer(header, "epoch")
         keys: Header = {"producer": name, "epoch": epoch}
         try:
-            producer = self._producers.hear(name, epoch, route)
+            producer = self._producers.hear(name, epoch, message.route)
             if kind == "hello":
                 return self._state(producer) | {
                     "type": "welcome",
@@ -153,7 +224,7 @@ class Ingest(InboxWorker):
                     "durability": self._board.config.journal.durability,
                 }
             sequence = keys["seq"] = integer(header, "seq", 1)
-            self._take(producer, sequence, header, frames[1:])
+            self._take(producer, sequence, message)
         except WireError as error:
             self._board.refused += error.reason != Reason.CREDIT
             log.debug("refused", **keys, reason=error.reason.value, why=str(error))
@@ -165,19 +236,17 @@ class Ingest(InboxWorker):
         self._unacknowledged[name] = producer
         return None
 
-    def _take(
-        self, producer: Producer, sequence: int, header: Header, frames: list[memoryview]
-    ) -> None:
+    def _take(self, producer: Producer, sequence: int, message: _Message) -> None:
         if self._producers.is_duplicate(producer, sequence):
             return
         if self._board.state == DRAINING:
             raise WireError(Reason.DRAINING, "the daemon is draining and takes no more batches")
-        size = size_of(frames)
+        size = size_of(message.frames)
         if size > self._settings.max_batch_bytes:
             problem = f"a batch of {size} bytes, at most {self._settings.max_batch_bytes} are taken"
             raise WireError(Reason.TOO_LARGE, problem)
         self._producers.check_room(producer, size)
-        batch, names = decode_batch(header, frames, self._make)
+        batch, names = message.batch(self._make)
         self._producers.accept(producer, size)
         item = Accepted(
             self._number, producer, producer.epoch, sequence, size, batch, names, time.monotonic()

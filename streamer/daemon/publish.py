@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from streamer.errors import StreamerError
 from streamer.matching.result import MATCH, MISMATCH
 from streamer.targets import NO_SET
 from streamer.wire import Header
+from trie.parallel import run_all, usable_cores
 
 NEAR_TOPICS = {"near": "levenshtein", "ltb": "ltb"}
 
@@ -21,27 +23,44 @@ Columns = dict[str, NDArray[Any]]
 Content = tuple[Header, Columns]
 
 
-class Publication:
-    """The messages of one batch, each computed only when asked for."""
+_THREADS = 4
 
-    def __init__(self, matched: Matched) -> None:
+
+def publications(matched: Sequence[Matched], *, intervals: bool) -> list[Publication]:
+    """Those of the batches, in order; with ``intervals`` these are computed now, on threads."""
+    threads = min(_THREADS, usable_cores() // 2)
+    return run_all([partial(Publication, m, intervals=intervals) for m in matched], threads)
+
+
+class Publication:
+    """The messages of the batch ``matched``, each computed only when asked for.
+
+    intervals: those of ``match`` and ``mismatch`` are computed now.
+    """
+
+    def __init__(self, matched: Matched, *, intervals: bool = False) -> None:
+        self.matched = matched
         self._result = matched.result
         self._targets = matched.dictionary.targets
         self._stored = matched.stored
         self._near = matched.result.near
         self._intervals: tuple[Columns, Columns] | None = None
-        self.summary = reports.reads(self._result, self._targets)
-        sums = {
-            name: int(self.summary[name].sum()) for name in ("windows", "matches", "mismatches")
-        }
-        self.counts = sums | {
+        self._summary, sums = reports.reads_and_sums(self._result, self._targets)
+        self._sums = sums
+        self.counts = {
+            "windows": sums.windows,
+            "matches": sums.matches,
+            "mismatches": sums.windows - sums.matches,
+            "skipped": sums.skipped,
+            "reads_on_target": sums.reads_on_target,
             "batches": 1,
             "reads": len(self._result.batch),
             "bases": self._result.batch.symbols,
-            "skipped": int(self.summary["skipped"].sum()),
-            "reads_on_target": int((self.summary["best_target"] >= 0).sum()),
             "new_kmers": int(self._result.new_kmers.size),
         }
+
+        if intervals:
+            self._by_event()
 
     def has(self, topic: str) -> bool:
         """Whether there is something to say; it depends on the stream only, not on who listens."""
@@ -66,10 +85,13 @@ class Publication:
         }
         return makers[topic]()
 
-    def _events(self, event: int) -> Content:
+    def _by_event(self) -> tuple[Columns, Columns]:
         if self._intervals is None:
-            self._intervals = reports.intervals_by_event(self._result)
-        matched, mismatched = self._intervals
+            self._intervals = reports.intervals_by_event(self._result, self._sums)
+        return self._intervals
+
+    def _events(self, event: int) -> Content:
+        matched, mismatched = self._by_event()
         if event == MISMATCH:
             return {}, mismatched
         return {"targets": self._targets_of(matched["target"])}, matched
@@ -145,15 +167,9 @@ class Publication:
         return {}, columns
 
     def _reads(self) -> Content:
-        columns: Columns = {
-            "read": self.summary["read"].astype(np.uint32),
-            "length": self.summary["length"],
-            "windows": self.summary["windows"],
-            "matches": self.summary["matches"],
-            "mismatches": self.summary["mismatches"],
-            "skipped": self.summary["skipped"],
-            "best_target": self.summary["best_target"].astype(np.int32),
-        }
+        summary = self._summary
+        columns: Columns = {"read": np.arange(summary["read"].size, dtype=np.uint32)}
+        columns |= {name: summary[name] for name in reports.READ_COLUMNS[1:]}
         targets = _named(columns["best_target"], -1, self._targets.names.__getitem__)
         return {"targets": targets}, columns
 

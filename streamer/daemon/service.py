@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -20,6 +20,7 @@ from streamer.daemon.feed import Feed
 from streamer.daemon.ingest import Ingest
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.memory import keep_freed
+from streamer.daemon.publish import publications
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.endpoints import socket_path
 from streamer.errors import StreamerError
@@ -48,7 +49,7 @@ class Service:
         self._engine = Engine(
             self.board,
             notify,
-            forward=self._feed.inbox.put,
+            forward=self._hand_on,
             wants_words=lambda: self._feed.wants("word"),
             loaded=notify,
         )
@@ -113,10 +114,15 @@ class Service:
         paths = (socket_path(endpoint) for endpoint in self.board.endpoints.values())
         return [str(path) for path in paths if path is not None]
 
-    def _finished(self, matched: Matched) -> None:
-        if matched.last:
-            self._engine.slots.release()
-        self._ingest.inbox.put(matched.accepted)
+    def _hand_on(self, matched: Sequence[Matched]) -> None:
+        intervals = self._feed.wants("match") or self._feed.wants("mismatch")
+        self._feed.inbox.put_all(publications(matched, intervals=intervals))
+
+    def _finished(self, published: Sequence[Matched]) -> None:
+        for matched in published:
+            if matched.last:
+                self._engine.slots.release()
+        self._ingest.inbox.put_all(matched.accepted for matched in published)
 
     def _check(self) -> None:
         for worker in self._workers:

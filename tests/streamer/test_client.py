@@ -265,14 +265,15 @@ class Feed:
             "read": none.astype(np.uint32),
             "best_target": none.astype(np.int32),
         }
-        frames = [bytes(f) for f in encode_feed("read", head, msgpack.packb([]), columns)]
+        frames = encode_feed("read", head, msgpack.packb([]), columns).frames()
         if damage:
             frames[2] = b"\x91\xa0"
         self.socket.send_multipart(frames)
 
     def beat(self, seq, prev, heads, epoch=1):
         head = {"v": 1, "topic": "beat", "epoch": epoch, "seq": seq, "prev": prev, "time": 0}
-        self.socket.send_multipart(encode_notice("beat", head | {"heads": heads, "totals": {}}))
+        message = encode_notice("beat", head | {"heads": heads, "totals": {}})
+        self.socket.send_multipart(message.frames())
 
     def __enter__(self):
         return self

@@ -83,13 +83,16 @@ def test_runs_and_counts(case, many):
         windows = np.subtract(end, start) - k + 1
         found = [column[: len(want)].tolist() for column in columns]
         assert found == [*map(list, (read, start, end, windows, event, target))]
-    windows, matches = np.zeros(reads, np.int64), np.zeros(reads, np.int64)
-    counted = event_runs.count_events(*bits, offsets, 0, reads, windows, matches)
+    rows = tuple(np.zeros(reads, t) for t in (*[np.int64] * 5, np.int32))
+    told = event_runs.summarize(*bits, offsets, k, 7, 0, reads, rows)
     if not many:
-        assert counted == (len(hits), len(misses))
-    for at in range(reads):
+        assert told[-2:] == (len(hits), len(misses))
+    assert told[:4] == (rows[1].sum(), rows[2].sum(), rows[4].sum(), (rows[2] > 0).sum())
+    for at, row in enumerate(zip(*rows, strict=True)):
         part = events[offsets[at] : offsets[at + 1]]
-        assert (matches[at], windows[at]) == ((part == 1).sum(), (part != 0).sum())
+        hit, windows = (part == 1).sum(), (part != 0).sum()
+        gone = max(part.size - k + 1, 0) - windows
+        assert row == (part.size, windows, hit, windows - hit, gone, 7 if hit else -1)
 
 
 @settings(max_examples=100, deadline=None)

@@ -23,6 +23,7 @@ from streamer.wire import (
     encode_notice,
     encode_reads,
     pack,
+    raw,
     unpack,
 )
 
@@ -54,9 +55,9 @@ def vectors():
             listed,
         ],
         "Its acknowledgement": [pack({"v": 1} | state | counts | {"type": "ack"})],
-        "A message of the feed (some keys and columns left out)": [
-            bytes(frame) for frame in encode_feed("read", header, columns[0], reads)
-        ],
+        "A message of the feed (some keys and columns left out)": encode_feed(
+            "read", header, columns[0], reads
+        ).frames(),
     }
 
 
@@ -89,14 +90,13 @@ def test_batch_survives_the_way():
 
 def test_arrays_are_sent_without_a_copy():
     values = np.arange(1000, dtype=np.uint64)
-    frames = encode_feed("delta", {}, msgpack.packb([]), {"code": values})
-    assert np.shares_memory(np.frombuffer(frames[3], np.uint64), values)
+    assert np.shares_memory(np.frombuffer(raw(values), np.uint64), values)
 
 
 def feed_message():
     columns = {"code": np.arange(3, dtype=np.uint64), "start": np.zeros(0, np.int64)}
     header = {"v": 1, "topic": "delta", "epoch": 1, "seq": 2, "prev": 0, "time": 3}
-    return [bytes(f) for f in encode_feed("delta", header, msgpack.packb(["a"]), columns)]
+    return encode_feed("delta", header, msgpack.packb(["a"]), columns).frames()
 
 
 def test_feed_message_survives_the_way():
@@ -107,7 +107,7 @@ def test_feed_message_survives_the_way():
         "start": [],
     }
     notice = {"v": 1, "topic": "beat", "epoch": 1, "seq": 2, "prev": 0, "time": 3}
-    assert decode_feed(encode_notice("beat", notice)).header["seq"] == 2
+    assert decode_feed(encode_notice("beat", notice).frames()).header["seq"] == 2
 
 
 def test_every_flipped_bit_in_the_data_is_noticed():
