@@ -147,6 +147,13 @@ else:
         return signature, codegen
 
 
+def numba_type(name: str) -> Any:
+    """The numba type that a kernel's signature means, as "uint32" or "uint64[::1]"."""
+    scalar, _, dimensions = name.partition("[")
+    found: Any = getattr(types, scalar)
+    return types.Array(found, dimensions.count(",") + 1, "C") if dimensions else found
+
+
 @device_function
 def bit_mask_below(position):  # type: ignore[no-untyped-def]
     """A uint64 whose bits below ``position`` (0..63) are set."""

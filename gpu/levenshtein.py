@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.intrinsics import cuda
+from gpu.intrinsics import SIMULATED, cuda, numba_type
 from gpu.kernels import levenshtein as kernels
 from gpu.levenshtein_index import DeviceIndex
 from gpu.levenshtein_planes import PLANES, pack_planes, plane_words
@@ -37,6 +37,14 @@ def kernel(name: str) -> Any:
     if name.startswith("scan"):
         return cuda.jit(kernels.scan(int(name[4]), name.endswith("paired")))
     return cuda.jit(kernels.sources()[name][0])
+
+
+def compile_scans(distance: int) -> None:
+    """Compile the scans of both kinds of scheme on the current card, which takes seconds."""
+    if not SIMULATED:
+        types = tuple(numba_type(name) for name in kernels.signature())
+        for kind in ("", "_paired"):
+            kernel(f"scan{distance}{kind}").compile(types)
 
 
 class NearBuffers:

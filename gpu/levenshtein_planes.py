@@ -12,6 +12,7 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from gpu.kernels.levenshtein import MARGIN
-from trie.parallel import run_all, split_range
+from trie.parallel import run_all
 from trie.vectors import marked
 from trie.windows import check_batch
 
@@ -28,8 +29,10 @@ PLANES = 4
 SPARE_WORDS = 4
 """Words behind the last symbol's in every plane: windows reach there."""
 
+PART = 1 << 22
+"""Symbols that a thread packs at a time: a millisecond's work at most; 64 | PART."""
+
 _MARGIN_WORDS = MARGIN // 32
-_PER_THREAD = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +49,51 @@ def plane_words(symbols: int) -> int:
 
 
 def pack_planes(
-    bases: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    *,
-    threads: int = 1,
-    out: NDArray[np.uint32] | None = None,
+    bases: NDArray[np.uint8], offsets: NDArray[np.int64], *, threads: int = 1
 ) -> PlaneChunk:
     """Pack a chunk: bases uint8[n] (codes, 4 = gap), offsets int64[reads + 1].
 
-    out: uint32[at least 4 plane_words(n)], pinned memory, say, that the planes are to begin.
     Raises BatchShapeError for offsets that do not describe the bases.
     """
     bases, offsets = check_batch(bases, offsets)
     words = plane_words(bases.size)
-    flat = np.empty(PLANES * words, dtype=np.uint32) if out is None else out[: PLANES * words]
-    planes = flat.reshape(PLANES, words)
+    planes = np.empty(PLANES * words, dtype=np.uint32)
+    run_all(packing(bases, offsets, 0, bases.size, planes), threads)
+    return PlaneChunk(bases.size, planes.reshape(PLANES, words))
+
+
+def packing(
+    bases: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    origin: int,
+    stop: int,
+    out: NDArray[np.uint32],
+) -> list[Callable[[], None]]:
+    """The work of packing the symbols [origin, stop) of a batch, in parts for several threads.
+
+    bases, offsets: of the batch, checked and contiguous. out: uint32[at least 4 plane_words(stop -
+    origin)], pinned memory, say, that the planes are to begin.
+    """
+    total = stop - origin
+    words = plane_words(total)
+    planes = out[: PLANES * words].reshape(PLANES, words)
     planes[:, :_MARGIN_WORDS] = 0
-    planes[:, _MARGIN_WORDS + -(-bases.size // 32) :] = 0
-    parts = min(threads, 1 + bases.size // _PER_THREAD)
-    run_all(
-        [
-            partial(_pack, bases, a, b, planes)
-            for a, b in split_range(0, bases.size, parts, align=64)
-        ],
-        parts,
-    )
-    _mark(offsets, planes[3])
-    return PlaneChunk(bases.size, planes)
+    planes[:, _MARGIN_WORDS + -(-total // 32) :] = 0
+    chunk = bases[origin:stop]
+    return [
+        partial(_pack, chunk, offsets, origin, first, min(first + PART, total), planes)
+        for first in range(0, total, PART)
+    ]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _mark(firsts, symbol):  # type: ignore[no-untyped-def]
+    firsts[(symbol + MARGIN) >> 5] |= np.uint32(np.uint32(1) << np.uint32((symbol + MARGIN) & 31))
 
 
 @njit(cache=True, nogil=True)
-def _pack(bases, first, stop, planes):  # type: ignore[no-untyped-def]
-    """The planes of the symbols [first, stop), 64 | first, without reads' firsts."""
+def _pack(bases, offsets, origin, first, stop, planes):  # type: ignore[no-untyped-def]
+    """The planes of the symbols [first, stop) of a chunk, 64 | first."""
     low, high, gaps, firsts = planes[0], planes[1], planes[2], planes[3]
     upper = np.uint64(32)
     for block in range((stop - first) // 64):
@@ -105,10 +121,11 @@ def _pack(bases, first, stop, planes):  # type: ignore[no-untyped-def]
                 value |= np.uint32(bit << np.uint32(i))
             planes[plane, word] = value
         firsts[word] = np.uint32(0)
-
-
-@njit(cache=True, nogil=True)
-def _mark(offsets, firsts):  # type: ignore[no-untyped-def]
-    for i in range(offsets.size):
-        bit = offsets[i] + MARGIN
-        firsts[bit >> 5] |= np.uint32(1) << np.uint32(bit & 31)
+    if first == 0:
+        _mark(firsts, 0)
+    for read in range(np.searchsorted(offsets, origin + first), offsets.size):
+        if offsets[read] - origin >= stop:
+            break
+        _mark(firsts, offsets[read] - origin)
+    if stop == bases.size:
+        _mark(firsts, stop)

@@ -11,23 +11,26 @@ with the same text on the card.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.engine.budget import Budget
-from gpu.engine.errors import driver_errors_told
+from gpu.engine.errors import driver_errors, driver_errors_told
 from gpu.engine.leaving import several_used
 from gpu.engine.place import OnCard
 from gpu.engine.timeline import Timeline
 from gpu.intrinsics import cuda
-from gpu.levenshtein import NearBuffers, launch
+from gpu.levenshtein import NearBuffers, compile_scans, launch
 from gpu.levenshtein_index import DeviceIndex
-from gpu.levenshtein_planes import PLANES, pack_planes, plane_words
-from gpu.overlap import Ahead, Flights, bar, part_of
+from gpu.levenshtein_planes import PLANES, packing, plane_words
+from gpu.overlap import Ahead, Flights, bar
 from trie.levenshtein import NOTHING, Patterns
+from trie.windows import check_batch
 
 MAX_CHUNK = 1 << 26
 """Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the card, 0.4 pinned."""
@@ -52,7 +55,6 @@ class _Chunk:
     origin: int
     start: int
     stop: int
-    threads: int
 
     @property
     def symbols(self) -> int:
@@ -62,9 +64,8 @@ class _Chunk:
     def lead(self) -> int:
         return self.start - self.origin
 
-    def pack(self, planes: NDArray[np.uint32]) -> None:
-        reads = part_of(self.offsets, self.origin, self.stop)
-        pack_planes(self.bases[self.origin : self.stop], reads, threads=self.threads, out=planes)
+    def packing(self, planes: NDArray[np.uint32]) -> list[Callable[[], None]]:
+        return packing(self.bases, self.offsets, self.origin, self.stop, planes)
 
 
 class _Slot:
@@ -121,8 +122,9 @@ class _Card(OnCard):
         self._tables: dict[int, tuple[Patterns, DeviceIndex]] = {}
         self.held: list[DeviceIndex] = []
 
-    def load(self, sets: Sequence[Patterns]) -> None:
-        """Have the tables of these sets here, and of no others."""
+    def load(self, sets: Sequence[Patterns]) -> bool:
+        """Have the tables of these sets here, and of no others; whether others were before."""
+        grown = any(id(one) not in self._tables for one in sets) and bool(self._tables)
         wanted = {id(one) for one in sets}
         for key in [key for key in self._tables if key not in wanted]:
             self.budget.give(DeviceIndex.nbytes(self._tables.pop(key)[0]))
@@ -135,6 +137,7 @@ class _Card(OnCard):
                     self._tables[id(one)] = one, DeviceIndex(one, stream=stream)
                     stream.synchronize()
         self.held = [self._tables[id(one)][1] for one in sets]
+        return grown
 
 
 _Place = tuple[_Card, _Slot]
@@ -171,10 +174,11 @@ class NearEngine:
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
+        self._distance = distance
         self._overlap = k + distance - 1
         self._chunk = min(max(chunk, k), MAX_CHUNK)
-        self._threads = threads
         self._timeline = timeline
+        self._growing: Thread | None = None
         size = self._chunk + self._overlap
         alone = len(cards) == 1
         with driver_errors_told():
@@ -187,7 +191,7 @@ class NearEngine:
         self._ahead: Ahead[_Chunk, NDArray[np.uint32]] = Ahead(
             min(threads, MOST_AHEAD),
             lambda: cuda.pinned_array(PLANES * plane_words(size), np.uint32),
-            _Chunk.pack,
+            _Chunk.packing,
         )
 
     def match(
@@ -201,27 +205,39 @@ class NearEngine:
         """(set, ends int64 ascending, words uint32) of the ends first + 1 .. stop, chunk by chunk.
 
         The tables of ``sets`` are made once: they stay on the cards while the same objects are
-        asked for.
+        asked for. Raises BatchShapeError for offsets that do not describe the bases.
         """
         if not sets:
             return
         with driver_errors_told():
-            for card in self._cards:
-                card.load(sets)
-        starts = range(first, stop, self._chunk)
-        # few chunks leave threads idle: these help with the same chunk
-        threads = max(self._threads // max(len(starts), 1), 1)
+            grown = [card.load(sets) for card in self._cards]
+            if any(grown):
+                self._expect_growth()
+        bases, offsets = check_batch(bases, offsets)
         chunks = (
             _Chunk(
                 number, bases, offsets, max(start - self._overlap, 0), start,
-                min(start + self._chunk, stop), threads,
+                min(start + self._chunk, stop),
             )
-            for number, start in enumerate(starts)
+            for number, start in enumerate(range(first, stop, self._chunk))
         )  # fmt: skip
         flights: Flights[_Place, tuple[_Chunk, NDArray[np.uint32]], _Flight, Iterator[SetHits]]
         flights = Flights(self._places, self._send, self._land, self._leave)
         for answers in flights.run(self._ahead.prepared(chunks)):
             yield from answers
+
+    def _expect_growth(self) -> None:
+        """Compile what a larger dictionary may ask for, once: the stream shall not wait for it."""
+        if self._growing is None:
+            self._growing = Thread(target=self._compile, name="compile", daemon=True)
+            self._growing.start()
+
+    def _compile(self) -> None:
+        # what goes wrong here is told when the kernel is launched
+        with suppress(*driver_errors()):
+            for card in self._cards:
+                with card.active():
+                    compile_scans(self._distance)
 
     def _send(self, place: _Place, prepared: tuple[_Chunk, NDArray[np.uint32]]) -> _Flight:
         (card, slot), (chunk, planes) = place, prepared

@@ -7,7 +7,8 @@ plain form: upload, launch, download, wait. The bitmaps are those of trie/ltb.py
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpu.compiled import kernel
 from gpu.device_tree import clear
-from gpu.intrinsics import SIMULATED, cuda
+from gpu.intrinsics import SIMULATED, cuda, numba_type
 from gpu.kernels import derive, ltb
 from gpu.kernels.ltb import efficient, naive, queue, sliced
 from gpu.packing import MAX_SYMBOLS, ChunkTooLargeError
@@ -31,6 +32,9 @@ ACTIVE_BYTES = 4 << 30
 
 BLOCKS = 4
 """Blocks at most in numba's simulator; on a card as many as it holds at once."""
+
+PART = 1 << 22
+"""Symbols that a thread packs at a time."""
 
 SHORTEST_PIECE = 64
 """Symbols of a block's piece at least, for it begins up to 34 symbols early."""
@@ -130,20 +134,39 @@ class LtbBuffers:
         self._active = None
 
 
-def pack_symbols(
-    bases: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[np.uint8] | None = None
-) -> NDArray[np.uint8]:
+def pack_symbols(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
     """The symbols of a chunk as the kernels read them, uint8[n]: code, and bit 3 a read's first.
 
-    out: uint8[at least n], pinned memory, say, that they are to begin. Raises BatchShapeError for
-    offsets that do not describe the bases.
+    Raises BatchShapeError for offsets that do not describe the bases.
     """
     bases, offsets = check_batch(bases, offsets)
-    symbols = np.empty_like(bases) if out is None else out[: bases.size]
-    symbols[:] = bases
-    starts = offsets[:-1]
-    symbols[starts[starts < bases.size]] |= np.uint8(ltb.FIRST_OF_READ)
+    symbols = np.empty_like(bases)
+    for part in packing(bases, offsets, 0, bases.size, symbols):
+        part()
     return symbols
+
+
+def packing(
+    bases: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    origin: int,
+    stop: int,
+    out: NDArray[np.uint8],
+) -> list[Callable[[], None]]:
+    """The work of packing the symbols [origin, stop) of a batch, in parts for several threads.
+
+    out: uint8[at least stop - origin], pinned memory, say, that they are to begin.
+    """
+
+    def pack(first: int, last: int) -> None:
+        symbols = out[first - origin : last - origin]
+        symbols[:] = bases[first:last]
+        reads = offsets[np.searchsorted(offsets, first) : np.searchsorted(offsets, last)]
+        symbols[reads - first] |= np.uint8(ltb.FIRST_OF_READ)
+        if first == origin:
+            symbols[0] |= np.uint8(ltb.FIRST_OF_READ)
+
+    return [partial(pack, first, min(first + PART, stop)) for first in range(origin, stop, PART)]
 
 
 def sources() -> dict[str, ltb.Source]:
@@ -178,18 +201,10 @@ def occupancy(method: str, threads: int, entries: int) -> tuple[int, int]:
     bytes a warp, would bind later.
     """
     run = _compiled_queue(threads, entries) if method == "ltb-queue" else _compiled(method)
-    run.compile(tuple(_numba_type(name) for name in ltb.signature()))
+    run.compile(tuple(numba_type(name) for name in ltb.signature()))
     registers = int(next(iter(run.get_regs_per_thread().values())))
     a_warp = -(-32 * registers // 256) * 256
     return registers, min(2048 // threads, 65536 // (a_warp * (threads // 32)))
-
-
-def _numba_type(name: str) -> Any:
-    from numba.core import types
-
-    scalar, _, dimensions = name.partition("[")
-    found: Any = getattr(types, scalar)
-    return types.Array(found, dimensions.count(",") + 1, "C") if dimensions else found
 
 
 def threads_of(method: str) -> int:

@@ -6,7 +6,7 @@ not depend on where chunks are cut. 1 byte a symbol goes to the card, 8 come bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +19,11 @@ from gpu.engine.leaving import several_used
 from gpu.engine.place import OnCard
 from gpu.engine.timeline import Timeline
 from gpu.intrinsics import cuda
-from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch, pack_symbols
-from gpu.overlap import Ahead, Flights, bar, part_of
+from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch, packing
+from gpu.overlap import Ahead, Flights, bar
 from trie.ltb import check_distance, overlap_of
 from trie.tree_bitmap import TreeBitmap
+from trie.windows import check_batch
 
 MAX_CHUNK = 1 << 25
 """Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the card, 0.3 pinned."""
@@ -51,9 +52,8 @@ class _Chunk:
     def symbols(self) -> int:
         return self.stop - self.origin
 
-    def pack(self, symbols: NDArray[np.uint8]) -> None:
-        reads = part_of(self.offsets, self.origin, self.stop)
-        pack_symbols(self.bases[self.origin : self.stop], reads, symbols)
+    def packing(self, symbols: NDArray[np.uint8]) -> list[Callable[[], None]]:
+        return packing(self.bases, self.offsets, self.origin, self.stop, symbols)
 
 
 class _Slot:
@@ -157,16 +157,20 @@ class LtbEngine:
         # consecutive chunks go to different cards, then to different streams
         self._places = [(card, card.slots[i]) for i in range(streams) for card in self._cards]
         self._ahead: Ahead[_Chunk, NDArray[np.uint8]] = Ahead(
-            min(threads, MOST_AHEAD), lambda: cuda.pinned_array(size, np.uint8), _Chunk.pack
+            min(threads, MOST_AHEAD), lambda: cuda.pinned_array(size, np.uint8), _Chunk.packing
         )
 
     def match(
         self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]
     ) -> tuple[Bitmaps, Bitmaps]:
-        """Match and mismatch bitmaps of a batch of any size, as ``trie.ltb.approximate``."""
+        """Match and mismatch bitmaps of a batch of any size, as ``trie.ltb.approximate``.
+
+        Raises BatchShapeError for offsets that do not describe the bases.
+        """
         with driver_errors_told():
             for card in self._cards:
                 card.load(tree, self._distance)
+        bases, offsets = check_batch(bases, offsets)
         total = bases.size
         matches = np.empty(total, dtype=np.uint32)
         mismatches = np.empty(total, dtype=np.uint32)

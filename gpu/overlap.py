@@ -6,21 +6,18 @@
 
 ``Flights`` queues a chunk on every place in turn, and waits for one only when its place is needed
 again (thesis Fig. 20); one place alone is the serial loop (Fig. 17). ``Ahead`` has threads prepare
-chunks before their turn, a chunk a thread: to wake sixteen threads for one chunk takes as long as
-its work.
+chunks before their turn, in parts that are begun in order: so the first chunk is ready soon, and no
+thread is ever woken for one chunk, which takes as long as its work.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from itertools import cycle
 from typing import Any, Generic, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gpu.engine.timeline import Timeline
 
@@ -75,44 +72,46 @@ class Flights(Generic[Place, Chunk, Flight, Answer]):
 
 
 class Ahead(Generic[Chunk, Buffer]):
-    """Prepares up to ``threads`` chunks before their turn, each in a buffer of its own.
+    """Has ``threads`` prepare chunks before their turn, each in a buffer of its own.
 
-    make: a new buffer. prepare: fills one for a chunk, in any thread. A buffer is used again once
-    it has been given back.
+    make: a new buffer. parts: the work of filling one for a chunk, in parts that any threads may
+    do side by side. A buffer is used again once it has been given back.
     """
 
     def __init__(
         self,
         threads: int,
         make: Callable[[], Buffer],
-        prepare: Callable[[Chunk, Buffer], None],
+        parts: Callable[[Chunk, Buffer], Sequence[Callable[[], None]]],
     ) -> None:
         self._threads = threads
         self._make = make
-        self._prepare = prepare
+        self._parts = parts
         self._free: list[Buffer] = []
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ahead")
 
     def prepared(self, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Buffer]]:
-        """The chunks in order, with their buffers."""
-        ahead: deque[tuple[Chunk, Buffer, Future[None]]] = deque()
+        """The chunks in order, with their buffers; they are asked for as threads need work."""
+        ahead: deque[tuple[Chunk, Buffer, list[Future[None]]]] = deque()
 
         def ready() -> tuple[Chunk, Buffer]:
-            ahead[0][2].result()
+            for part in ahead[0][2]:
+                part.result()
             chunk, buffer, _ = ahead.popleft()
             return chunk, buffer
 
         try:
             for chunk in chunks:
-                if len(ahead) == self._threads:
+                while sum(len(parts) for _, _, parts in ahead) >= 2 * self._threads:
                     yield ready()
                 buffer = self._free.pop() if self._free else self._make()
-                ahead.append((chunk, buffer, self._pool.submit(self._prepare, chunk, buffer)))
+                parts = [self._pool.submit(part) for part in self._parts(chunk, buffer)]
+                ahead.append((chunk, buffer, parts))
             while ahead:
                 yield ready()
         finally:
-            for _, buffer, work in ahead:
-                work.exception()
+            for _, buffer, parts in ahead:
+                wait(parts)
                 self.give_back(buffer)
 
     def give_back(self, buffer: Buffer) -> None:
@@ -137,10 +136,3 @@ def bar(
     if stream is None:
         return timeline.host(chunk, number, row)
     return timeline.device(row, chunk, number, stream)
-
-
-def part_of(offsets: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:
-    """Offsets of the (parts of) reads inside symbols [start, stop), counted from ``start``."""
-    first = int(np.searchsorted(offsets, start, side="right")) - 1
-    last = int(np.searchsorted(offsets, stop, side="left"))
-    return np.clip(offsets[first : last + 1], start, stop) - start

@@ -1,10 +1,12 @@
 """Levenshtein kernels on a card: equal to the CPU, then ends a second, by dictionary and scheme.
 
-    python scripts/device_levenshtein.py [kernels] [groups] [engine] [growth] [dense] [one] [small]
+    python scripts/device_levenshtein.py [kernels] [groups] [engine] [growth] [grow] [dense] [one]
+        [small]
 
 One strand; ids and starts included. "all" is clearing, scan and the list of hits, "scan" alone.
-engine: host memory to host results, packing included. dense: text where everything is near, against
-the CPU. one: the first dictionary alone, for ncu. small: every kernel once, for compute-sanitizer.
+engine: host memory to host results, packing included. grow: the whole matcher. dense: text where
+everything is near, against the CPU. one: the first dictionary alone, for ncu. small: every kernel
+once, for compute-sanitizer.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ def scheme(k, distance, paired, width):
 CASES = [
     (1_000_000, 21, 1, [None]),
     (1_000_000, 21, 2, [None]),
+    (2_100_000, 21, 1, [None, (False, 10)]),
+    (20_000, 21, 2, [None, (False, 7)]),
     (10_000, 21, 1, [None]),
     (10_000, 21, 2, [None, (True, 4)]),
     (10_000, 21, 3, [None]),
@@ -80,7 +84,7 @@ def dictionary(rng, number, k, distance):
 def kernels(rng, bases, offsets, cases=CASES):
     chunk = pack_planes(bases, offsets, threads=16)
     began = time.perf_counter()
-    chunk = pack_planes(bases, offsets, threads=16, out=chunk.planes.reshape(-1))
+    chunk = pack_planes(bases, offsets, threads=16)
     print(f"packing {SIZE / (time.perf_counter() - began) / 1e9:.1f} G symbols/s", flush=True)
     buffers = near.NearBuffers(SIZE)
     buffers.upload(chunk.planes.reshape(-1), SIZE)
@@ -117,13 +121,14 @@ def groups(rng, bases, offsets):
     near.MOST_GROUPS = 16
 
 
-def engine(rng, bases, offsets):
+def engine(rng, bases, offsets, cases=((1_000_000, 21, 1), (10_000, 21, 2), (96, 24, 3))):
     """Host memory to host results, by chunk and streams; what each stage takes of a chunk."""
     from gpu.levenshtein_stream import NearEngine
 
-    bases = np.tile(bases, 4)
-    offsets = np.append(np.concatenate([offsets[:-1] + i * SIZE for i in range(4)]), 4 * SIZE)
-    for number, k, distance in ((1_000_000, 21, 1), (10_000, 21, 2), (96, 24, 3)):
+    times = 8
+    bases = np.tile(bases, times)
+    offsets = np.concatenate([offsets[:-1] + i * SIZE for i in range(times)] + [[times * SIZE]])
+    for number, k, distance in cases:
         patterns = dictionary(rng, number, k, distance)
         for chunk, streams in (
             (1 << 22, 2),
@@ -187,6 +192,45 @@ def growth(rng, bases, offsets):
             f"ends {(time.perf_counter() - learnt) * 1e3:.1f} ms, sets {solver.sizes()}",
             flush=True,
         )
+
+
+def grow(rng, bases, offsets, device="cuda", total=1 << 24, chunks=(1 << 16, 1 << 20, 1 << 23)):
+    """A dictionary that grows by nearly every window, then is saturated; k = 21, D = 1."""
+    from streamer.matching.approximate import Approximate, Options
+    from streamer.matching.matcher import Matcher
+    from streamer.reads import ReadBatch
+    from streamer.targets import Dictionary, TargetSets
+
+    none = np.zeros(0, dtype=np.uint64)
+    stored = Dictionary(21, "forward", none, np.zeros(0, np.uint32), TargetSets.empty())
+    reads = np.append(np.arange(0, total, 10_000), total)
+    batch = ReadBatch([str(i) for i in range(reads.size - 1)], reads, bases[:total])
+    few = 1 << 16
+    first = ReadBatch(["first"], np.array([0, few]), bases[SIZE - few :])
+    for chunk in chunks:
+        for both in (False, True):
+            options = Options(device=device, threads=16, chunk=chunk)
+            near_of = Approximate(
+                stored, semantics="levenshtein", distance=1, both=both, options=options
+            )
+            matcher = Matcher(
+                stored.without_targets("both" if both else "forward"), mode="grow", chunk=chunk,
+                device=device, threads=16, approximate=near_of,
+            )  # fmt: skip
+            matcher.match(first)
+            seconds = []
+            for _ in range(2):
+                began = time.perf_counter()
+                result = matcher.match(batch)
+                seconds.append(time.perf_counter() - began)
+            print(
+                f"grow on {device}: {'both' if both else 'forward'}, chunks of {chunk}: "
+                f"{total / seconds[0] / 1e6:.0f} M bases/s while {matcher.kmers} k-mers come, "
+                f"then {total / seconds[1] / 1e6:.0f}, {len(result.near)} rows, sets "
+                f"{near_of._solver.sizes()}",
+                flush=True,
+            )
+            matcher.close()
 
 
 def dense(rng, bases, offsets, total=1_000_000):
@@ -259,9 +303,9 @@ def main():
     bases = rng.integers(0, 4, SIZE, dtype=np.uint8)
     offsets = np.arange(0, SIZE + 1, SIZE // 64).astype(np.int64)
     parts = {"kernels": kernels, "groups": groups, "engine": engine, "growth": growth}
-    parts |= {"dense": dense, "small": small}
+    parts |= {"grow": grow, "dense": dense, "small": small}
     parts["one"] = lambda *given: kernels(*given, CASES[:1])
-    for name in sys.argv[1:] or ("kernels", "groups", "engine", "growth", "dense"):
+    for name in sys.argv[1:] or ("kernels", "groups", "engine", "growth", "grow", "dense"):
         parts[name](rng, bases, offsets)
 
 

@@ -126,19 +126,65 @@ def joined(parts: list[Nearest]) -> Nearest:
 
 def least(parts: list[Nearest]) -> Nearest:
     """The answer to several sets of patterns that were asked for the same ends."""
-    if len(parts) == 1:
-        return parts[0]
-    found = joined(parts)
-    order = np.lexsort((found.length, found.code, found.strand, found.distance, found.end))
-    end = found.end[order]
-    order = order[np.append(True, end[1:] != end[:-1])] if end.size else order
-    return Nearest(
-        found.end[order],
-        found.length[order],
-        found.distance[order],
-        found.strand[order],
-        found.code[order],
-    )
+    found = parts[0]
+    for other in parts[1:]:
+        if not len(other):
+            continue
+        both = joined([found, other])
+        order = _merged(both.end, both.distance, both.strand, both.code, both.length, len(found))
+        found = Nearest(
+            both.end[order],
+            both.length[order],
+            both.distance[order],
+            both.strand[order],
+            both.code[order],
+        )
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _merged(end, distance, strand, code, length, border):  # type: ignore[no-untyped-def]
+    """Where the best of each end stands: int64, ends ascending.
+
+    Ends ascend in the rows before ``border`` and in those from it on, each once there.
+    """
+    order = np.empty(end.size, dtype=np.int64)
+    number = 0
+    i = 0
+    j = border
+    while i < border and j < end.size:
+        if end[i] != end[j]:
+            if end[i] < end[j]:
+                order[number] = i
+                i += 1
+            else:
+                order[number] = j
+                j += 1
+        else:
+            # the smaller of (distance, strand, code, length)
+            better = i
+            if distance[i] != distance[j]:
+                if distance[j] < distance[i]:
+                    better = j
+            elif strand[i] != strand[j]:
+                if strand[j] < strand[i]:
+                    better = j
+            elif code[i] != code[j]:
+                if code[j] < code[i]:
+                    better = j
+            elif length[j] < length[i]:
+                better = j
+            order[number] = better
+            i += 1
+            j += 1
+        number += 1
+    for at in range(i, border):
+        order[number] = at
+        number += 1
+    for at in range(j, end.size):
+        order[number] = at
+        number += 1
+    return order[:number]
 
 
 @njit(cache=True, nogil=True)

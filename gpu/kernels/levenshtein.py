@@ -357,17 +357,21 @@ def fill(out, found):  # type: ignore[no-untyped-def]
         found[0] = np.uint64(0)
 
 
-def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
-    """Every kernel by name: the plain function and its argument types."""
+def signature() -> tuple[str, ...]:
+    """The argument types of the scans."""
     planes = ("uint32[::1]",) * 4
-    signature = (
+    return (
         *planes, *("uint32",) * 7, "uint64[::1]", "uint64[::1]", "uint32[::1]", "uint32[::1]",
     )  # fmt: skip
+
+
+def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
+    """Every kernel by name: the plain function and its argument types."""
     table: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
         "compact": (compact, ("uint32[::1]", "uint64[::1]")),
         "fill": (fill, ("uint32[::1]", "uint64[::1]")),
     }
     for distance in range(MAX_DISTANCE + 1):
-        table[f"scan{distance}"] = (scan(distance, False), signature)
-        table[f"scan{distance}_paired"] = (scan(distance, True), signature)
+        table[f"scan{distance}"] = (scan(distance, False), signature())
+        table[f"scan{distance}_paired"] = (scan(distance, True), signature())
     return table

@@ -50,7 +50,11 @@ def solvers(k, distance, codes, **options):
 
 
 @pytest.mark.parametrize(("streams", "chunk"), placement.share([(1, 50), (2, 40), (2, 9)]))
-def test_chunks_and_streams_do_not_show(streams, chunk):
+def test_chunks_and_streams_do_not_show(streams, chunk, monkeypatch):
+    from gpu import levenshtein_planes
+
+    # a chunk is packed in parts
+    monkeypatch.setattr(levenshtein_planes, "PART", 64)
     scale = 1 if SIMULATED else 500
     rng = np.random.default_rng(1)
     codes = np.unique(rng.integers(0, 4**9, 8, dtype=np.uint64))
