@@ -12,7 +12,7 @@ from placement import SIMULATED
 
 pytestmark = placement.marks()
 
-from streamer.matching.approximate import Options  # noqa: E402
+from streamer.matching.approximate import Options, levenshtein  # noqa: E402
 from streamer.matching.approximate.levenshtein import LevenshteinSolver  # noqa: E402
 from streamer.matching.approximate.result import Step  # noqa: E402
 from streamer.reads import ReadBatch  # noqa: E402
@@ -24,6 +24,12 @@ def small_blocks():
 
     with placement.small_blocks(32, levenshtein):
         yield
+
+
+@pytest.fixture(autouse=True)
+def chunks_as_asked(monkeypatch):
+    """Short chunks are not put together."""
+    monkeypatch.setattr(levenshtein, "LONG_SPAN", 0)
 
 
 def batch_of(total, codes, k):

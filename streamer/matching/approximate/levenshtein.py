@@ -18,6 +18,7 @@ from streamer.devices import KERNELS
 from streamer.errors import StreamerError, UsageError
 from streamer.matching.approximate.result import Step
 from streamer.matching.approximate.solver import Options
+from streamer.matching.engine import LONG_SPAN
 from streamer.reads import ReadBatch
 from trie import levenshtein_lanes, levenshtein_scan
 from trie.levenshtein import (
@@ -136,9 +137,11 @@ class LevenshteinSolver:
         from gpu.levenshtein_stream import NearEngine
 
         options = self._options
+        # queueing a chunk takes the host as long as the card matches millions of symbols
+        chunk = max(options.chunk, LONG_SPAN)
         try:
             self._engine = NearEngine(
-                self._k, self._distance, chunk=options.chunk, streams=options.streams,
+                self._k, self._distance, chunk=chunk, streams=options.streams,
                 cards=options.cards, memory_bytes=options.device_bytes, threads=options.threads,
             )  # fmt: skip
         except CudaEngineError as error:
