@@ -1,4 +1,4 @@
-"""Loads from shared memory at 32-bit addresses.
+"""Loads from and stores into shared memory at 32-bit addresses.
 
 An index into an array costs numba two instructions a load, since it must not assume that the sum
 of two uint32 stays below 2^32. An address in bytes costs none where a constant is added to it, for
@@ -31,6 +31,11 @@ if SIMULATED:
         assert int(address) % 4 == 0
         return array[int(address) // 4]
 
+    def store_word(array: Any, address: Any, word: Any) -> None:
+        """Store a word of a uint32 array in shared memory at an address in it, 4 | address."""
+        assert int(address) % 4 == 0
+        array[int(address) // 4] = word
+
 else:
     from numba.cuda.extending import intrinsic
 
@@ -61,3 +66,23 @@ else:
             return builder.call(load, [at])
 
         return types.uint32(array, address), codegen
+
+    @intrinsic
+    def store_word(typingctx: Any, array: Any, address: Any, word: Any) -> Any:
+        """Store a word of a uint32 array in shared memory at an address in it, 4 | address."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            at, value = (
+                context.cast(builder, given, kind, types.uint32)
+                for given, kind in zip(args[1:], signature.args[1:], strict=True)
+            )
+            store = ir.InlineAsm(
+                ir.FunctionType(ir.VoidType(), [_I32, _I32]),
+                "st.shared.u32 [$0], $1;",
+                "r,r",
+                side_effect=True,
+            )
+            builder.call(store, [at, value])
+            return context.get_dummy_value()
+
+        return types.void(array, address, word), codegen

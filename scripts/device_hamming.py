@@ -4,6 +4,7 @@
 scripts/device_hamming.py            check every method against the CPU, then time
 scripts/device_hamming.py --small    check small inputs only (for compute-sanitizer)
 scripts/device_hamming.py --times    check small inputs, then time
+scripts/device_hamming.py --check    check, do not time
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ sys.path[:0] = [str(ROOT)]
 import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
 
-from gpu.hamming import BitSlicedRun, CardEngine, TableRun, in_order  # noqa: E402
+from gpu.hamming import TableRun  # noqa: E402
+from streamer.batch.choice import Choice  # noqa: E402
 from streamer.batch.hamming import METHODS  # noqa: E402
-from streamer.batch.hamming.engines import CpuEngine  # noqa: E402
+from streamer.batch.hamming.engines import CpuEngine, make  # noqa: E402
 from streamer.batch.hamming.patterns import Oriented  # noqa: E402
 
 warnings.filterwarnings("ignore", message=".*under-utilization.*")
 CUDA_METHODS = [name for name, devices in METHODS.items() if "cuda" in devices]
+PAPER_METHODS = [name for name in CUDA_METHODS if name not in ("bit-sliced", "pigeonhole")]
 LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 256)
 
 
@@ -53,7 +56,7 @@ def agree(rng, methods, symbols, count, length, k):
     want = np.concatenate([*CpuEngine("bit-sliced", patterns, 4).words(text, 0, windows), []])
     want = want.astype(np.uint64)
     for method in methods:
-        engine = CardEngine(method, patterns.codes, patterns.ids, k)
+        engine = make(Choice(method, "cuda"), patterns, 1, free=False)
         found = []
         for first in range(0, windows, engine.chunk):
             stop = min(first + engine.chunk, windows)
@@ -70,17 +73,15 @@ def check(small):
     rng = np.random.default_rng(5)
     cases = [(3000, 5, 12, 4), (2100, 3, 33, 9), (1500, 3, 256, 200)]
     if not small:
-        cases += [
-            (70_000 + length, 6, length, k)
-            for length in LENGTHS
-            for k in sorted({0, 1, 2, 6, length - 1})
-            if k < length
-        ]
+        for number, length in enumerate(LENGTHS):
+            # a kernel a length and k up to 32 symbols, which takes a while to compile
+            ks = sorted({k for k in (0, 1, 2, 6, length - 1) if k < length})
+            cases += [(70_000 + length, 6, length, k) for k in ks[number % 2 :: 2]]
         cases += [(100_000, 3000, 20, 4), (33_000, 70_000, 24, 2)]
     hits = 0
     for symbols, count, length, k in cases:
         dense = k == length - 1 and length > 2
-        methods = CUDA_METHODS if count < 100 else ["bit-sliced", "pmasm-thread"]
+        methods = CUDA_METHODS if count < 100 else ["bit-sliced", "pigeonhole", "pmasm-thread"]
         hits += agree(
             rng, methods, 40_000 if dense and symbols > 40_000 else symbols, count, length, k
         )
@@ -103,24 +104,42 @@ def seconds(run, repeats, queued=10):
     return float(np.median(times))
 
 
-def time_bit_sliced(windows, count, length, k, label=""):
+def drawn(method, count, length, k):
+    """An engine for random patterns."""
     rng = np.random.default_rng(1)
     patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
+    ids = np.arange(count, dtype=np.uint32)
+    return make(Choice(method, "cuda"), Oriented(patterns, ids, k), 1, free=False)
+
+
+def time_planes(windows, count, length, k, method="bit-sliced", gaps=0.0):
+    """From bit planes in the card's memory to hits there, in no order and in order."""
+    rng = np.random.default_rng(2)
+    start = time.perf_counter()
+    run = drawn(method, count, length, k).run
+    prepared = time.perf_counter() - start
     codes = rng.integers(0, 4, windows + length - 1, dtype=np.uint8)
-    run = BitSlicedRun(patterns, k)
-    _, by_four = run._text.put(codes)
-    text = run.slice(by_four, codes.size, windows)
+    codes[: int(gaps * codes.size)] = 4
+    text = run.send(codes, windows)
+    text.sent.synchronize()
     run.scan(text, windows)
     hits = int(run.counter.copy_to_host()[0])
     run.found = cuda.device_array(hits + 1024, np.uint64)
+    ids = np.arange(count, dtype=np.uint64) << np.uint64(8)
     scan = seconds(lambda: run.scan(text, windows), 11)
-    both = seconds(lambda: (run.scan(text, windows), run.distances(by_four, hits)), 11)
-    slicing = seconds(lambda: run.slice(by_four, codes.size, windows), 5)
+    both = scan
+    if hits >= 1000:
+
+        def ordered():
+            run.scan(text, windows)
+            run.order.launch(run.found, hits, windows, ids, 0)
+
+        both = seconds(ordered, 11)
     log(
-        f"bit-sliced{label} r={count} m={length} k={k} n={windows / 1e6:.0f}M "
-        f"hits/window={hits / windows:.4f}: scan {windows / scan / 1e9:.1f} G/s "
-        f"and distances {windows / both / 1e9:.1f}, "
-        f"slice {windows / slicing / 1e9:.1f}, all {windows / (both + slicing) / 1e9:.1f}"
+        f"{method} r={count} m={length} k={k} n={windows / 1e6:.0f}M"
+        f"{' with gaps' if gaps else ''} hits/window={hits / windows:.4f}: "
+        f"with distances {windows / scan / 1e9:.1f} G/s, and in order {windows / both / 1e9:.1f} "
+        f"(made in {prepared:.1f} s)"
     )
 
 
@@ -128,47 +147,44 @@ def time_tables(windows, count, length, k):
     rng = np.random.default_rng(1)
     patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
     codes = cuda.to_device(rng.integers(0, 4, windows + length - 1, dtype=np.uint8))
-    for method in CUDA_METHODS[1:]:
+    for method in PAPER_METHODS:
         run = TableRun(method, patterns, k)
         took = seconds(partial(run.launch, codes, windows), 5)
         log(f"{method} r={count} m={length} k={k}: {windows / took / 1e9:.2f} G/s")
 
 
 def time_whole(windows, count, length, k):
-    """Host memory to ordered hit words in host memory, and its parts for one chunk."""
-    rng = np.random.default_rng(1)
-    patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
-    codes = rng.integers(0, 4, windows + length - 1, dtype=np.uint8)
-    ids = np.arange(count, dtype=np.uint32)
-    engine = CardEngine("bit-sliced", patterns, ids, k)
+    """Host memory to ordered hit words in host memory, and the parts of one chunk."""
+    engine = drawn("bit-sliced", count, length, k)
+    codes = np.random.default_rng(2).integers(0, 4, windows + length - 1, dtype=np.uint8)
     best = 9e9
-    for _ in range(3):
+    for _ in range(4):
         start = time.perf_counter()
         for first in range(0, windows, engine.chunk):
             engine.words(codes, first, min(first + engine.chunk, windows))
         best = min(best, time.perf_counter() - start)
     log(f"host to host r={count} m={length} k={k}: {windows / best / 1e9:.2f} G/s")
-    run, chunk = engine._run, engine.chunk
+    run, chunk = engine.run, engine.chunk
+    symbols = codes[: chunk + length - 1]
     marks = [time.perf_counter()]
 
     def mark():
         cuda.synchronize()
         marks.append(time.perf_counter())
 
-    _, by_four = run._text.put(codes[: chunk + length - 1])
+    run.send(symbols, chunk)  # nothing waits for this one
     mark()
-    text = run.slice(by_four, chunk + length - 1, chunk)
+    text = run.send(symbols, chunk)
     mark()
     run.scan(text, chunk)
     mark()
     hits = int(run.counter.copy_to_host()[0])
-    run.distances(by_four, hits)
     mark()
-    found = run.found[:hits].copy_to_host(run._host[:hits])
+    run.order.launch(run.found, hits, chunk, engine._ids, 0)
     mark()
-    in_order(found, ids.astype(np.uint64), chunk)
+    run.found[:hits].copy_to_host(run.order._host[:hits])
     mark()
-    names = ("send", "slice", "scan", "distances", "fetch", "order")
+    names = ("first", "pack and send", "scan", "counter", "order", "fetch")
     took = " ".join(
         f"{name} {(b - a) * 1e3:.2f}" for name, a, b in zip(names, marks, marks[1:], strict=False)
     )
@@ -179,21 +195,25 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--times", action="store_true")
+    parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     start = time.time()
     check(asked.small or asked.times)
     log(f"checked in {time.time() - start:.0f} s")
-    if asked.small:
+    if asked.small or asked.check:
         return
-    time_bit_sliced(1 << 27, 8, 12, 4)
-    time_bit_sliced(1 << 27, 6, 7, 4)
-    time_bit_sliced(1 << 27, 1, 12, 4)
-    time_bit_sliced(1 << 27, 16, 12, 4)
-    time_bit_sliced(1 << 27, 8, 12, 2)
-    time_bit_sliced(1 << 27, 8, 20, 4)
-    time_bit_sliced(1 << 27, 8, 24, 9)
-    time_bit_sliced(1 << 26, 192, 24, 3)
-    time_bit_sliced(1 << 22, 2000, 20, 4)
+    time_planes(1 << 27, 8, 12, 4)
+    time_planes(1 << 27, 6, 7, 4)
+    time_planes(1 << 27, 1, 12, 4)
+    time_planes(1 << 27, 16, 12, 4)
+    time_planes(1 << 27, 8, 12, 2)
+    time_planes(1 << 27, 8, 12, 4, gaps=0.01)
+    time_planes(1 << 27, 8, 20, 4)
+    time_planes(1 << 27, 8, 24, 9)
+    time_planes(1 << 26, 192, 24, 3)
+    time_planes(1 << 26, 192, 24, 3, "pigeonhole")
+    time_planes(1 << 24, 2000, 20, 4)
+    time_planes(1 << 26, 2000, 20, 4, "pigeonhole")
     time_tables(10_280_000, 8, 12, 4)
     time_tables(10_280_000, 6, 7, 4)
     time_whole(1 << 28, 8, 12, 4)

@@ -2,9 +2,10 @@
 
 Characters of the text a second, for all patterns of a set together, forward strand, the best of
 several runs in one process. On the CPU (one thread, the thread's own time) a run ends with the
-columns of all hits. On a card (CUDA events) it begins with the codes, a byte each, in its memory
-and ends with the hits there: the paper's methods with their result table, bit-sliced with hit
-words and their distances. Texts and patterns are random, of the paper's sizes.
+columns of all hits. On a card (CUDA events) it begins with the text in its memory and ends with the
+hits there: the paper's methods begin with a byte a code and end with their result table, bit-sliced
+begins with bit planes and ends with hit words, their distances among them, in order. Texts and
+patterns are random, of the paper's sizes.
 """
 
 from __future__ import annotations
@@ -78,27 +79,34 @@ def card_rate(
     method: str, codes: NDArray[np.uint8], patterns: NDArray[np.uint8], k: int, repeats: int = 5
 ) -> tuple[float, int]:
     """A method on the card, from codes in its memory to hits in its memory."""
-    from gpu.hamming import BitSlicedRun, TableRun, Text
+    from gpu.hamming import TableRun
     from gpu.intrinsics import cuda
+    from streamer.batch.hamming.engines import make
+    from streamer.batch.hamming.patterns import Oriented
 
     windows = codes.size - patterns.shape[1] + 1
-    one_by_one, by_four = Text().put(codes)
     hits = -1
-    if method == "bit-sliced":
-        sliced = BitSlicedRun(patterns, k)
-        sliced.scan(sliced.slice(by_four, codes.size, windows), windows)
-        hits = int(sliced.counter.copy_to_host()[0])
-        sliced.found = cuda.device_array(max(hits, 1), np.uint64)
+    ids = np.arange(len(patterns), dtype=np.uint32)
+    engine: Any = make(Choice(method, "cuda"), Oriented(patterns, ids, k), 1, free=False)
+    kernels = engine.run
+    if isinstance(kernels, TableRun):
+        on_card = cuda.to_device(codes)
 
         def run() -> None:
-            sliced.scan(sliced.slice(by_four, codes.size, windows), windows)
-            sliced.distances(by_four, max(hits, 1))
+            kernels.launch(on_card, windows)
 
     else:
-        table = TableRun(method, patterns, k)
+        text = kernels.send(codes, windows)
+        text.sent.synchronize()
+        kernels.scan(text, windows)
+        hits = int(kernels.counter.copy_to_host()[0])
+        kernels.found = cuda.device_array(max(hits, 1), np.uint64)
+        words = ids.astype(np.uint64) << np.uint64(8)
 
         def run() -> None:
-            table.launch(one_by_one, windows)
+            kernels.scan(text, windows)
+            if hits:
+                kernels.order.launch(kernels.found, hits, windows, words, 0)
 
     run()
     least = float("inf")

@@ -15,7 +15,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 from ptx import compiled
 
 from gpu.kernels.hamming import bit_sliced_source, shift_add_source, sources
-from gpu.kernels.hamming.bit_sliced import shape_for
+from gpu.kernels.hamming.network import Network
+from gpu.kernels.hamming.shape import shape_for
 
 SHARED_BYTES = 48 * 1024
 
@@ -33,12 +34,19 @@ def test_shift_add_keeps_its_states_in_registers(words):
     assert ".local" not in compiled(shift_add_source(words), (9, 0))
 
 
-@pytest.mark.parametrize(("length", "k"), [(12, 4), (33, 8), (256, 255)])
+@pytest.mark.parametrize(("length", "k"), [(1, 0), (12, 4), (32, 31), (33, 8), (256, 255)])
 def test_bit_sliced_counts_in_registers(length, k):
-    shape = shape_for(length, k)
+    shape = shape_for(length, k, gapped=length % 2 == 0)
     ptx = compiled(bit_sliced_source(shape), (9, 0))
     assert ".local" not in ptx
-    # four loads a word for four symbols; one to count a word's hits, one to write them
-    assert ptx.count("ld.shared.u32") == 4 * shape.words + 2
+    # a load a word and symbol; one for a word's hits, one for a hit that was listed
+    assert ptx.count("ld.shared.u32") >= (length if length <= 32 else 16) * shape.words + 2
     sizes = re.findall(r"\.shared .*\[(\d+)\];", ptx)
     assert 0 < sum(map(int, sizes)) <= SHARED_BYTES
+
+
+def test_operations_of_a_pattern():
+    """The numbers that docs/performance.md names."""
+    network = Network(3)
+    network.more_than([f"x{j}" for j in range(12)], 4)
+    assert len(network.operations) == 17

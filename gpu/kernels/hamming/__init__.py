@@ -1,4 +1,4 @@
-"""Kernels of the search with k mismatches (PMASM paper): the paper's, and bit-sliced."""
+"""Kernels of the search with k mismatches (PMASM paper): the paper's, bit-sliced, pigeonhole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import cache
 from typing import Any
 
 from gpu.intrinsics import cuda
-from gpu.kernels.hamming import bit_sliced, naive, planes, pmasm, shift_add
+from gpu.kernels.hamming import bit_sliced, naive, order, pigeonhole, pmasm, shift_add
+from gpu.kernels.hamming.shape import Shape
 
 Source = tuple[Callable[..., None], tuple[str, ...]]
 
@@ -19,8 +20,11 @@ def sources() -> dict[str, Source]:
         "pmasm-thread": (pmasm.thread, pmasm.signature()),
         "pmasm-block-thread": (pmasm.block_thread, pmasm.signature()),
         "pmasm-shared": (pmasm.shared, pmasm.signature()),
-        "slice": (planes.slice_text, planes.signature_slice()),
-        "distance": (planes.distance, planes.signature_distance()),
+        "tally": (order.tally, order.signature_tally()),
+        "totals": (order.totals(order.THREADS), order.signature_totals()),
+        "begins": (order.begins(order.THREADS), order.signature_totals()),
+        "place": (order.place, order.signature_place()),
+        "rank": (order.rank, order.signature_rank()),
     }
 
 
@@ -29,9 +33,14 @@ def shift_add_source(words: int) -> Source:
     return shift_add.shift_add(words), shift_add.signature()
 
 
-def bit_sliced_source(shape: bit_sliced.Shape) -> Source:
+def bit_sliced_source(shape: Shape) -> Source:
     """``bit-sliced`` for one shape."""
     return bit_sliced.bit_sliced(shape), bit_sliced.signature()
+
+
+def pigeonhole_source(length: int) -> Source:
+    """``pigeonhole`` for pieces of that many symbols."""
+    return pigeonhole.pigeonhole(length), pigeonhole.signature()
 
 
 @cache
@@ -47,6 +56,12 @@ def shift_add_kernel(words: int) -> Any:
 
 
 @cache
-def bit_sliced_kernel(shape: bit_sliced.Shape) -> Any:
+def bit_sliced_kernel(shape: Shape) -> Any:
     """The compiled kernel ``bit-sliced``."""
     return cuda.jit(bit_sliced_source(shape)[0])
+
+
+@cache
+def pigeonhole_kernel(length: int) -> Any:
+    """The compiled kernel ``pigeonhole``."""
+    return cuda.jit(pigeonhole_source(length)[0])

@@ -8,8 +8,8 @@ searched for, left to right in the text as given.
     search        letters in, one structured array out
     find          batches of base codes in, columns out chunk by chunk: memory stays bounded
 
-Every method gives the same hits. ``bit-sliced`` is the default, and on the CPU ``pigeonhole`` where
-that is likely faster, with hundreds of patterns; the others are the paper's.
+Every method gives the same hits. ``bit-sliced`` is the default, and ``pigeonhole`` where that is
+likely faster, with hundreds of patterns; the others are the paper's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trie.parallel import usable_cores
 
 METHODS: dict[str, tuple[Device, ...]] = {
     "bit-sliced": ("cpu", "cuda"),
-    "pigeonhole": ("cpu",),
+    "pigeonhole": ("cpu", "cuda"),
     "naive": ("cpu", "cuda"),
     "shift-add": ("cpu", "cuda"),
     "pmasm": ("cpu",),

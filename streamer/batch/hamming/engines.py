@@ -104,5 +104,8 @@ def make(choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> Eng
         return CpuEngine("pigeonhole" if faster else choice.method, patterns, threads)
     from gpu.hamming import CardEngine
 
-    engine: Engine = CardEngine(choice.method, patterns.codes, patterns.ids, patterns.k)
+    method, index = choice.method, None
+    if method == "pigeonhole" or (free and pigeonhole.pays_on_card(patterns)):
+        method, index = "pigeonhole", pigeonhole.index_for_card(patterns)
+    engine: Engine = CardEngine(method, patterns.codes, patterns.ids, patterns.k, index)
     return engine

@@ -18,7 +18,8 @@ the first.
 Cost, a window: s look-ups, and r s N / 4^q comparisons for r patterns, N = sum of C(q, i) 3^i for i
 up to e. For 2,000 patterns of 20 that is 1.7 comparisons with k = 4 and s = 2, and 0.12 with k = 2,
 against 0.004 r m = 160 vector operations of ``bit-sliced``. All windows of a block take each step
-together, so that the waits for memory overlap. ``pays`` says from where on this is faster.
+together, so that the waits for memory overlap. ``pays`` says from where on this is faster; over 11
+pairs of length and k and 16 to 2,048 patterns it chose wrongly 3 times of 77, at 12-34 %.
 """
 
 # mypy: no-check-untyped-defs
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
@@ -37,6 +39,9 @@ from streamer.batch.hamming.words import ID_SHIFT, START_SHIFT
 from trie.codes import GAP
 from trie.intrinsics import popcount, prefetch
 
+if TYPE_CHECKING:
+    from gpu.hamming_planes import PieceIndex
+
 LONGEST_PIECE = 12
 """Symbols: the bitmap of a piece then takes 2 MiB."""
 
@@ -44,10 +49,19 @@ MOST_MEMBERS = 1 << 26
 BLOCK = 1024
 """Windows whose text is packed at once."""
 
-WINDOW, COMPARE, OPERATION = 1.0, 3.0, 0.0011
-"""Nanoseconds: to pack a window, to compare it; bit-sliced, a symbol of a pattern a window."""
+WINDOW, COMPARE, HIT = 1.3, 3.0, 60.0
+"""Nanoseconds: to pack a window, to compare it with a pattern, to write a hit in its place."""
 
-_CACHES = ((1 << 15, 0.8, 3.0), (1 << 20, 1.2, 8.0), (1 << 60, 4.0, 20.0))
+SLICED, OPERATION, SLICED_HIT = 0.15, 0.00095, 34.0
+"""Nanoseconds of ``bit-sliced``: a window, a symbol of a pattern a window, a hit."""
+
+CARD_SHARE, CARD_OPERATION = 0.004, 4.5e-6
+"""Of a core's time for ``pigeonhole`` on a card; as OPERATION, on a card."""
+
+_CACHES = (
+    (1 << 15, 0.7, 2.0), (1 << 20, 1.0, 2.5), (1 << 21, 1.5, 4.0), (1 << 22, 3.0, 8.0),
+    (1 << 23, 3.0, 10.0), (1 << 60, 4.0, 22.0),
+)  # fmt: skip
 """Bytes; nanoseconds of a look-up, and of a list's beginning, in a table up to that size."""
 
 
@@ -88,8 +102,27 @@ def best_cut(count: int, length: int, k: int) -> Cut:
 
 def pays(patterns: Oriented) -> bool:
     """Whether this is likely faster than ``bit-sliced``."""
+    count, length, k = len(patterns), patterns.length, patterns.k
+    hits = count * sum(comb(length, i) * 0.75**i * 0.25 ** (length - i) for i in range(k + 1))
+    sliced = SLICED + count * length * OPERATION + hits * SLICED_HIT
+    return best_cut(count, length, k).cost + hits * HIT < sliced
+
+
+def pays_on_card(patterns: Oriented) -> bool:
+    """As ``pays``, for a card."""
     cut = best_cut(len(patterns), patterns.length, patterns.k)
-    return cut.cost < len(patterns) * patterns.length * OPERATION
+    return cut.cost * CARD_SHARE < len(patterns) * patterns.length * CARD_OPERATION
+
+
+def index_for_card(patterns: Oriented) -> PieceIndex:
+    """What the card's kernel of this method reads."""
+    from gpu.hamming_planes import PieceIndex
+
+    index = prepare(patterns)
+    return PieceIndex(
+        index.bitmap, index.rank, index.starts, index.members, index.places, index.cut.length,
+        index.cut.errors,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
