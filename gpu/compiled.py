@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from gpu.intrinsics import cuda
+from gpu.jit import jit
 from gpu.kernels import buckets, derive, naive, orient, shuffle, walk
 
 KERNELS = ("buckets", "walk", "shuffle", "naive")
@@ -58,14 +58,14 @@ def bucket_sources(shape: buckets.Shape) -> dict[str, Source]:
 
 @cache
 def kernel(name: str, k: int = 0) -> Any:
-    """The compiled kernel of that name; compiled at its first launch on each device.
+    """The compiled kernel of that name; compiled or loaded at its first launch.
 
     k is only asked for by the kernels that are made for one k.
     """
-    return cuda.jit(sources(k or 1)[name][0])
+    return jit(sources(k or 1)[name][0])
 
 
 @cache
 def bucket_kernel(name: str, shape: buckets.Shape) -> Any:
     """The compiled kernel of that name for one shape of bucket table."""
-    return cuda.jit(bucket_sources(shape)[name][0])
+    return jit(bucket_sources(shape)[name][0])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpu.engine.budget import Budget
 from gpu.intrinsics import cuda
+from gpu.jit import jit
 from gpu.kernels import kmer_set as kernels
 
 SLOT_BYTES = 16
@@ -26,7 +27,7 @@ _PIECE = 1 << 24
 @cache
 def kernel(name: str, k: int, canonical: bool) -> Any:
     """The compiled kernel of that name; ``add``, ``rehash`` and ``wipe`` are the same for all k."""
-    return cuda.jit(kernels.sources(k, canonical)[name][0])
+    return jit(kernels.sources(k, canonical)[name][0])
 
 
 def grid(threads: int) -> int:
