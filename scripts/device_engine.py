@@ -187,7 +187,7 @@ def main(arguments):
                 table(bench.growing(200_000_000))
                 table(bench.growing_rows(200_000_000))
             elif job == "ks":
-                table(bench.frozen(10_000_000, 1 << 28, (6, 9, 12, 21), (1 << 24,), (2,)))
+                table(bench.frozen(10_000_000, 1 << 28, (6, 9, 12, 15, 21, 31), (1 << 24,), (2,)))
             elif job == "profile":
                 bench.growing_rows(1 << 26, 21, 1 << 24)
                 bench.frozen(10_000_000, 1 << 26, (15,), (1 << 24,), (2,))

@@ -59,9 +59,10 @@ def stream_of(text: NDArray[np.uint8], total: int, read: int = 1000) -> ReadBatc
     rng = np.random.default_rng(11)
     reads = max(2, total // read)
     rows = rng.integers(0, 4, (reads, read), dtype=np.uint8)
-    begins = rng.integers(0, max(1, text.size - read), (reads + 1) // 2)
-    for row, begin in enumerate(begins):
-        rows[2 * row] = np.resize(text[begin : begin + read], read)
+    if text.size < read:
+        text = np.resize(text, read)
+    begins = rng.integers(0, text.size - read + 1, (reads + 1) // 2)
+    rows[::2] = np.lib.stride_tricks.sliding_window_view(text, read)[begins]
     return _batch(rows.reshape(-1), np.arange(reads + 1, dtype=np.int64) * read)
 
 
@@ -105,10 +106,10 @@ def _best(repeats: int, run: Callable[[], object]) -> float:
 def kernels(kmers: int, total: int, ks: Sequence[int] = KS) -> list[Row]:
     """Kernels side by side, data on the card: a bit a window, forward."""
     rows: list[Row] = []
+    text = _text(kmers, max(ks))
+    batch = stream_of(text, total)
     for k in ks:
-        text = _text(kmers, k)
         tree = DeviceTree(snapshot(_codes(text, k, False), k), with_buckets=True)
-        batch = stream_of(text, total)
         packed = pack_chunk(batch.bases, batch.offsets, k, threads=usable_cores())
         buffers = ChunkBuffers(packed.symbols)
         buffers.bases.copy_to_device(packed.bases)
@@ -146,11 +147,11 @@ def frozen(
     """Host memory to host results: bits, then also a byte a window; canonical."""
     rows: list[Row] = []
     threads = usable_cores()
+    text = _text(kmers, max(ks))
+    batch = stream_of(text, total)
+    events = np.zeros(batch.bases.size, dtype=np.uint8)
     for k in ks:
-        text = _text(kmers, k)
         tree = snapshot(_codes(text, k, True), k)
-        batch = stream_of(text, total)
-        events = np.zeros(batch.bases.size, dtype=np.uint8)
         packing = _best(
             3,
             lambda b=batch, k=k: pack_chunk(b.bases, b.offsets, k, threads=threads),  # type: ignore[misc]
