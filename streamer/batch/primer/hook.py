@@ -10,8 +10,8 @@ the reach is r + h - 1: one pass, no cells, no search.
     ph, mh    bit i-1: D[i, j] - D[i, j-1] is +1, is -1
 
 Operations: 17 for 64 rows and a symbol, on the words up to the hook and one more. A match that has
-grown over ``LONG`` rows is followed along its diagonals instead (``alternative``): work then grows
-with k * k, not with its length.
+grown so long that k columns of all diagonals are less work is followed along its diagonals instead
+(``alternative``): work then grows with k * k, not with the square of its length.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from trie.parallel import run_all, split_range
 
 WORD = 64
 LONG = 512
-"""Rows from which a match is followed along diagonals, unless 4 k is more."""
+"""Rows from which a match may be followed along diagonals."""
+
+DIAGONAL_CELL = 512.0
+"""What a cell along diagonals costs, in rows of a column."""
 
 _ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -92,7 +95,7 @@ def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, 
         return floor
     n = text.size
     begin = max(0, from_ - (core_end - r) - k)
-    height = max(LONG, 4 * k)
+    height = max(LONG, int(np.sqrt(DIAGONAL_CELL * float(k) * (until - from_ + 3 * k))))
     h = floor + 1 - r
     words = (h - 1) // WORD + 2
     while True:
