@@ -22,8 +22,7 @@ from gpu.asm_sliced import (
     Workspace,
 )
 from gpu.asm_transfers import fetch_hits, send_packed
-from gpu.kernels.asm import warps
-from gpu.packing import packed_sizes
+from gpu.kernels.asm import slicing, warps
 
 METHODS = ("bit-parallel", *asm_rows.METHODS)
 
@@ -65,11 +64,9 @@ class Searcher:
         above ``limit``.
         """
         if self._method == "bit-parallel":
-            words, bits = packed_sizes(codes.size)
-            bases = self._space.array("bases", words, np.uint32)
-            starts = self._space.array("starts", bits, np.uint32)
-            send_packed(codes, bases, starts)
-            batches = self._sliced(self._text(codes.size).set_packed(bases, starts), lead, limit)
+            packed = self._space.array("packed", slicing.packed_words(codes.size), np.uint32)
+            send_packed(codes, packed)
+            batches = self._sliced(self._text(codes.size).set_packed(packed), lead, limit)
         else:
             there = self._space.upload("codes", codes)
             batches = self.on_card(there, codes.size, lead, limit)

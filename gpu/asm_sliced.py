@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.intrinsics import SIMULATED, cuda
-from gpu.kernels.asm import listing, order, sliced, slicing
+from gpu.kernels.asm import counting, listing, order, sliced, slicing
 
 MULTIPROCESSORS = 132
 """Of a large card: texts are cut so that all of its threads have an equal share."""
@@ -142,10 +142,10 @@ class SlicedText:
         )
         return self
 
-    def set_packed(self, bases: Any, starts: Any) -> SlicedText:
-        """From packed bases and a bit a symbol that is no gap, uint32 on the card."""
+    def set_packed(self, packed: Any) -> SlicedText:
+        """From packed text, uint32[slicing.packed_words(size)] on the card."""
         made(slicing.slice_packed, sliced.TILE)[self.tiles, 2 * sliced.TILE](
-            bases, starts, grid(self.size, 16), self.span, self.planes, self.words, self.gaps
+            packed, grid(self.size, 16), self.span, self.planes, self.words, self.gaps
         )
         return self
 
@@ -221,8 +221,8 @@ class SlicedHits:
         totals = space.array("totals", searches * text.groups, np.int64)
         places = space.array("places", searches * text.groups + 1, np.int64)
         begins = space.array("begins", searches + 1, np.int64, exact=True)
-        threads = listing.COUNT_THREADS
-        made(listing.count, threads, sliced.TILE)[(text.groups, searches), threads](
+        threads = counting.THREADS
+        made(counting.count, threads, sliced.TILE)[(text.groups, searches), threads](
             self.sliced, self.flags, text.groups, text.span, self.planes, low, high, counts,
             offsets, totals,
         )  # fmt: skip
@@ -236,7 +236,7 @@ class SlicedHits:
             distances = space.array("distances", ends.size, np.uint16)
             made(listing.emit, sliced.TILE, listing.LISTED)[(text.tiles, searches), sliced.TILE](
                 self.sliced, self.flags, text.groups, text.span, self.planes, low, high, self.k,
-                offsets, places, ends.size, ends, distances,
+                counts, offsets, places, ends.size, ends, distances,
             )  # fmt: skip
             begins.copy_to_host(on_host)
             total = int(on_host[-1])

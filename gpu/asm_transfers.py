@@ -1,123 +1,110 @@
-"""Texts to the card and hits from it, through pinned memory, while the cores pack and unpack.
+"""Texts to the card and hits from it: a core packs or widens a piece in pinned memory of its own.
 
 A text goes as 2 bits a symbol and a bit that tells gaps (``gpu.packing``), so 0.375 bytes a symbol;
-hits come as 6 bytes and are widened by all cores.
+hits come as 6 bytes. Waking the cores takes a millisecond, so each is woken once for all pieces.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.engine.place import OnCard
 from gpu.intrinsics import SIMULATED, cuda
-from gpu.packing import pack_chunk, packed_sizes
-from trie.parallel import run_all, split_range, usable_cores
+from gpu.kernels.asm import slicing
+from gpu.packing import SPARE_WORDS, pack_chunk
+from trie.parallel import run_all, usable_cores
 
-PIECE = 1 << 25
-"""Symbols sent at once; a multiple of 32."""
-
-HITS = 1 << 21
-"""Hits fetched at once."""
-
-FEW_HITS = 1 << 16
-"""Hits that one core widens sooner than several."""
-
-_BYTES = 4 * (packed_sizes(PIECE)[0] + packed_sizes(PIECE)[1])
-_BUFFERS = 2
+HITS = 1 << 19
+"""Hits of a piece: as many bytes as packed symbols of one."""
 
 
-class Staging:
-    """Two pinned buffers: one is on its way while the cores work on the other."""
+class Buffer:
+    """Pinned memory for a piece, and the stream on which it comes and goes."""
 
     def __init__(self) -> None:
+        words = slicing.packed_words(slicing.PACKED) + SPARE_WORDS
+        self.words = cuda.pinned_array(max(words, 6 * HITS // 4), np.uint32)
         self.stream = cuda.stream()
-        self.buffers = [cuda.pinned_array(_BYTES, np.uint8) for _ in range(_BUFFERS)]
-        self.moved = [cuda.event() for _ in range(_BUFFERS)]
 
 
-_idle: list[tuple[Any, Staging]] = []
-"""Staging that nobody uses, with its device: pinning memory takes longer than many searches."""
+_idle: deque[tuple[int, Buffer]] = deque()
+"""Buffers that nobody uses, with their device: pinning memory takes longer than many searches."""
+
+
+def _with_buffer(device: int, work: Callable[[Buffer], None]) -> None:
+    """Do it with a buffer that has come or gone, on its device."""
+    with OnCard(device, alone=True).active():
+        try:
+            held, buffer = _idle.popleft()
+            if held != device:
+                _idle.append((held, buffer))
+                buffer = Buffer()
+        except IndexError:
+            buffer = Buffer()
+        buffer.stream.synchronize()
+        work(buffer)
+        _idle.append((device, buffer))
 
 
 def _device() -> int:
     return 0 if SIMULATED else int(cuda.get_current_device().id)
 
 
-def _taken(device: int) -> Staging:
-    for pair in list(_idle):
-        if pair[0] == device:
-            try:
-                _idle.remove(pair)
-            except ValueError:
-                continue
-            return pair[1]
-    return Staging()
-
-
-def send_packed(codes: NDArray[np.uint8], bases: Any, starts: Any) -> None:
-    """Pack a text and send it: codes uint8[n] on the host, bases and starts uint32 on the card.
-
-    They hold at least ``packed_sizes(n)`` words. All has arrived when this returns.
-    """
+def _in_pieces(size: int, piece: int, work: Callable[[int, Buffer], None]) -> None:
+    """Call work(first, buffer) for the pieces of ``size``, on as many cores as have a piece."""
     device = _device()
-    staging = _taken(device)
-    cores = usable_cores()
-    for number, first in enumerate(range(0, codes.size, PIECE)):
-        part = codes[first : first + PIECE]
-        buffer = staging.buffers[number % _BUFFERS].view(np.uint32)
-        moved = staging.moved[number % _BUFFERS]
-        if number >= _BUFFERS:
-            moved.synchronize()
-        words, bits = packed_sizes(part.size)
-        there = buffer[:words], buffer[words : words + bits]
-        offsets = np.array([0, part.size])
+    tasks = [partial(_with_buffer, device, partial(work, first)) for first in range(0, size, piece)]
+    run_all(tasks, usable_cores())
+
+
+def send_packed(codes: NDArray[np.uint8], packed: Any) -> None:
+    """Pack a text and send it: codes uint8[n] on the host.
+
+    packed: uint32[slicing.packed_words(n)] or more on the card; all has arrived on return.
+    """
+
+    def send(first: int, buffer: Buffer) -> None:
+        part = codes[first : first + slicing.PACKED]
+        starts, bases = slicing.packed_places(part.size)
         # for windows of one symbol a start is what is no gap
-        pack_chunk(part, offsets, 1, threads=cores, out_bases=there[0], out_starts=there[1])
-        for to, at, source in ((bases, first // 16, there[0]), (starts, first // 32, there[1])):
-            to[at : at + source.size].copy_to_device(source, stream=staging.stream)
-        moved.record(staging.stream)
-    staging.stream.synchronize()
-    _idle.append((device, staging))
+        pack_chunk(
+            part,
+            np.array([0, part.size]),
+            1,
+            out_bases=buffer.words[bases.start : bases.stop + SPARE_WORDS],
+            out_starts=buffer.words[starts],
+        )
+        to = slicing.packed_words(slicing.PACKED) * (first // slicing.PACKED)
+        used = [starts, bases] if starts.stop < bases.start else [slice(0, bases.stop)]
+        for words in used:
+            there = packed[to + words.start : to + words.stop]
+            there.copy_to_device(buffer.words[words], stream=buffer.stream)
+        buffer.stream.synchronize()
+
+    _in_pieces(codes.size, slicing.PACKED, send)
 
 
 def fetch_hits(
     ends: Any, distances: Any, total: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The first ``total`` of ends uint32 and distances uint16 on the card, widened on the host."""
-    wide = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int32)
-    device = _device()
-    staging = _taken(device)
-    cores = usable_cores() if total >= FEW_HITS else 1
-    firsts = list(range(0, total, HITS))
-    held: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    wide_ends = np.empty(total, dtype=np.int64)
+    wide_distances = np.empty(total, dtype=np.int32)
 
-    def ask(number: int) -> None:
-        first = firsts[number]
+    def fetch(first: int, buffer: Buffer) -> None:
         size = min(HITS, total - first)
-        buffer = staging.buffers[number % _BUFFERS]
-        parts = buffer[: 4 * size].view(np.uint32), buffer[4 * size : 6 * size].view(np.uint16)
-        for source, to in zip((ends, distances), parts, strict=True):
-            source[first : first + size].copy_to_host(to, stream=staging.stream)
-        staging.moved[number % _BUFFERS].record(staging.stream)
-        held.append(parts)
+        here = buffer.words[:size], buffer.words.view(np.uint16)[2 * size : 3 * size]
+        for source, to in zip((ends, distances), here, strict=True):
+            source[first : first + size].copy_to_host(to, stream=buffer.stream)
+        buffer.stream.synchronize()
+        wide_ends[first : first + size] = here[0]
+        wide_distances[first : first + size] = here[1]
 
-    for number in range(min(_BUFFERS, len(firsts))):
-        ask(number)
-    for number, first in enumerate(firsts):
-        staging.moved[number % _BUFFERS].synchronize()
-        size = held[number][0].size
-        run_all(
-            [
-                partial(np.copyto, wide[i][first + a : first + b], held[number][i][a:b])
-                for a, b in split_range(0, size, cores)
-                for i in range(2)
-            ],
-            cores,
-        )
-        if number + _BUFFERS < len(firsts):
-            ask(number + _BUFFERS)
-    _idle.append((device, staging))
-    return wide
+    _in_pieces(total, HITS, fetch)
+    return wide_ends, wide_distances

@@ -26,13 +26,15 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu.kernels.asm import listing, order, rows, sliced, warps
+    from gpu import asm_transfers
+    from gpu.kernels.asm import counting, listing, order, rows, sliced, slicing, warps
 
-    with placement.small_blocks(32, order, rows, sliced, warps) as patch:
+    with placement.small_blocks(32, counting, order, rows, sliced, warps) as patch:
         if SIMULATED:
+            patch.setattr(asm_transfers, "HITS", 50)
+            patch.setattr(slicing, "PACKED", 256)
             patch.setattr(order, "STEPS", 2)
-            patch.setattr(listing, "COUNT_THREADS", 32)
-            patch.setattr(listing, "LISTED", 40)
+            patch.setattr(listing, "LISTED", 4)
             patch.setattr(sliced, "TILE", 32)
             patch.setattr(sliced, "ROWS", 8)
         yield

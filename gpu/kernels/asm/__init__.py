@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpu.kernels.asm import listing, order, rows, sliced, slicing, warps
+from gpu.kernels.asm import counting, listing, order, rows, sliced, slicing, warps
 
 Source = tuple[Callable[..., None], tuple[str, ...]]
 
@@ -30,10 +30,10 @@ def sources() -> dict[str, Source]:
         "wspasm_shared_2": (warps.wspasm(warps.THREADS, 2, True), warps.signature()),
         "slice_text": (slicing.slice_text(sliced.TILE), slicing.signature()),
         "count_sliced": (
-            listing.count(listing.COUNT_THREADS, sliced.TILE),
-            listing.signature_count(),
+            counting.count(counting.THREADS, sliced.TILE),
+            counting.signature(),
         ),
-        "emit_sliced": (listing.emit(sliced.TILE, listing.LISTED), listing.signature_emit()),
+        "emit_sliced": (listing.emit(sliced.TILE, listing.LISTED), listing.signature()),
         "places": (order.places(order.THREADS), order.signature_places()),
         "count": (order.count(order.THREADS), order.signature_count()),
         "emit": (order.emit(order.THREADS), order.signature_emit()),

@@ -13,8 +13,9 @@ side in a byte, two bits each, eight such words are parted into planes and their
 16 bytes x 32 about 350 operations for 512 symbols. Eight threads side by side read 128 bytes, and
 write whole sectors: 1.25 bytes a symbol of memory, which bounds it.
 
-Packed text (``gpu.packing``: 16 bases a word, the first most significant, and a bit a symbol that is
-no gap) is sliced likewise: 32 words are turned, which makes 16 columns of both planes.
+Packed text (``gpu.packing``: 16 bases a word, the first most significant, and a bit a symbol that
+is no gap) is sliced likewise: 32 words are turned, which makes 16 columns of both planes. It lies
+on the card in pieces of PACKED symbols: PACKED / 32 words of those bits, then PACKED / 16 of bases.
 """
 
 from __future__ import annotations
@@ -25,11 +26,28 @@ from typing import Any
 import numpy as np
 
 from gpu.intrinsics import cuda, load_word
+from gpu.kernels.asm.statements import block
 from gpu.kernels.asm.turning import EXCHANGES, turning
 from gpu.kernels.asm.vectors import load_four, store_four
 
 PIECE = 16
 """Columns of a thread: the bytes of a load."""
+
+PACKED = 1 << 23
+"""Symbols of a piece of packed text; a power of two, at least 32."""
+
+
+def packed_places(symbols: int) -> tuple[slice, slice]:
+    """Where in a piece the bits of so many symbols are, and where their bases."""
+    bases = PACKED // 32
+    return slice(0, -(-symbols // 32)), slice(bases, bases - (-symbols // 16))
+
+
+def packed_words(symbols: int) -> int:
+    """Words of packed text."""
+    whole, rest = divmod(symbols, PACKED)
+    return whole * (PACKED // 32 * 3) + (packed_places(rest)[1].stop if rest else 0)
+
 
 _KERNEL = """
 def kernel(codes, units, span, planes, plane_size, gaps):
@@ -76,10 +94,6 @@ def kernel(codes, units, span, planes, plane_size, gaps):
     out = np.uint64(high + np.uint64(plane_size) // np.uint64(4))
     {store_gaps}
 """
-
-
-def _lines(indent: int, lines: list[str]) -> str:
-    return ("\n" + " " * indent).join(lines)
 
 
 def _gather() -> list[str]:
@@ -139,11 +153,11 @@ def slice_text(tile: int) -> Callable[..., None]:
         tile=tile,
         pieces=pieces,
         piece=PIECE,
-        gather=_lines(4, _gather()),
-        store=_lines(4, _store()),
-        clear=_lines(4, [f"g{q}_{c} = np.uint32(0)" for q, c in words]),
-        none=_lines(8, [f"n{q} = np.uint32(0)" for q in range(4)]),
-        gap=_lines(
+        gather=block(4, _gather()),
+        store=block(4, _store()),
+        clear=block(4, [f"g{q}_{c} = np.uint32(0)" for q, c in words]),
+        none=block(8, [f"n{q} = np.uint32(0)" for q in range(4)]),
+        gap=block(
             12,
             [
                 f"n{q} = np.uint32(n{q} | np.uint32(np.uint32(np.uint32(w{q} >> np.uint32(2)) "
@@ -151,7 +165,7 @@ def slice_text(tile: int) -> Callable[..., None]:
                 for q in range(4)
             ],
         ),
-        place=_lines(
+        place=block(
             8,
             [
                 f"g{q}_{c} = np.uint32(g{q}_{c} | np.uint32(np.uint32(np.uint32(n{q} >> "
@@ -159,7 +173,7 @@ def slice_text(tile: int) -> Callable[..., None]:
                 for q, c in words
             ],
         ),
-        store_gaps=_lines(
+        store_gaps=block(
             4,
             [
                 f"store_four(planes, np.uint64(out + np.uint64({32 * q})), "
@@ -183,18 +197,18 @@ def signature() -> tuple[str, ...]:
 
 
 _PACKED = """
-def kernel(bases, starts, words, span, planes, plane_size, gaps):
+def kernel(packed, words, span, planes, plane_size, gaps):
     shared = cuda.shared.array(1, np.uint32)
     thread = np.uint32(cuda.threadIdx.x)
     if thread == 0:
         shared[0] = np.uint32(0)
-    piece = np.uint32(thread % np.uint32({pieces}))
+    part = np.uint32(thread % np.uint32({pieces}))
     lane = np.uint32(thread // np.uint32({pieces}))
     tiles = np.uint32(np.uint32(span) // np.uint32({tile}))
     block = np.uint32(cuda.blockIdx.x)
     group = np.uint32(block // tiles)
     tile = np.uint32(block - np.uint32(group * tiles))
-    column = np.uint32(np.uint32(tile * np.uint32({tile})) + np.uint32(piece * np.uint32(16)))
+    column = np.uint32(np.uint32(tile * np.uint32({tile})) + np.uint32(part * np.uint32(16)))
     step = np.uint32(np.uint32(span) // np.uint32(16))
     first = np.uint32(np.uint32(np.uint32(group * np.uint32(32)) + lane) * np.uint32(32)) * step
     first = np.uint32(first + np.uint32(column // np.uint32(16)))
@@ -214,7 +228,7 @@ def kernel(bases, starts, words, span, planes, plane_size, gaps):
     if thread == 0:
         gaps[block] = some
     # 32 columns a thread
-    if some == np.uint32(0) or np.uint32(piece & np.uint32(1)) != np.uint32(0):
+    if some == np.uint32(0) or np.uint32(part & np.uint32(1)) != np.uint32(0):
         return
     {load_gaps}
     {turn}
@@ -226,8 +240,8 @@ def kernel(bases, starts, words, span, planes, plane_size, gaps):
 def slice_packed(tile: int) -> Callable[..., None]:
     """The kernel; ``[groups * span / tile, 2 * tile]``.
 
-    Arguments: bases uint32[words] and starts uint32[(words + 1) / 2] (``gpu.packing.pack_chunk``
-    for k = 1), words int64, the others as for ``slice_text``.
+    Arguments: packed uint32[packed_words(n)], words int64 (16 symbols each), the others as for
+    ``slice_text``.
     """
     names = [f"w{i}" for i in range(32)]
 
@@ -237,14 +251,24 @@ def slice_packed(tile: int) -> Callable[..., None]:
     def stored(words: list[str], base: str, q: int) -> str:
         return f"store_four(planes, np.uint64({base} + np.uint64({32 * q})), {', '.join(words)})"
 
+    def bits(i: int) -> list[str]:
+        return [
+            f"at = np.uint32({at(i)} >> np.uint32(1))",
+            f"piece = np.uint32(at // np.uint32({PACKED // 32}))",
+            f"at = np.uint32(at + np.uint32(piece * np.uint32({PACKED // 16})))",
+        ]
+
     load, load_gaps = [], []
     for i, name in enumerate(names):
-        half = f"np.uint32({at(i)} >> np.uint32(1))"
         load += [
-            f"{name} = load_word(bases, {at(i)})",
-            f"bits = np.uint32(bits & load_word(starts, {half}))",
+            f"at = {at(i)}",
+            f"piece = np.uint32(at // np.uint32({PACKED // 16}))",
+            f"at = np.uint32(at + np.uint32(piece * np.uint32({PACKED // 32})))",
+            f"{name} = load_word(packed, np.uint32(at + np.uint32({PACKED // 32})))",
+            *bits(i),
+            "bits = np.uint32(bits & load_word(packed, at))",
         ]
-        load_gaps += [f"{name} = np.uint32(~load_word(starts, {half}))"]
+        load_gaps += [*bits(i), f"{name} = np.uint32(~load_word(packed, at))"]
     store = []
     for q in range(4):
         places = [30 - 2 * (4 * q + c) for c in range(4)]
@@ -253,11 +277,11 @@ def slice_packed(tile: int) -> Callable[..., None]:
     text = _PACKED.format(
         tile=tile,
         pieces=tile // 16,
-        load=_lines(4, load),
-        load_gaps=_lines(4, load_gaps),
-        turn=_lines(4, turning(names)),
-        store=_lines(4, store),
-        store_gaps=_lines(4, [stored(names[4 * q : 4 * q + 4], "out", q) for q in range(8)]),
+        load=block(4, load),
+        load_gaps=block(4, load_gaps),
+        turn=block(4, turning(names)),
+        store=block(4, store),
+        store_gaps=block(4, [stored(names[4 * q : 4 * q + 4], "out", q) for q in range(8)]),
     )
     scope: dict[str, Any] = {
         "cuda": cuda, "np": np, "load_word": load_word, "store_four": store_four, **EXCHANGES,
@@ -269,6 +293,4 @@ def slice_packed(tile: int) -> Callable[..., None]:
 
 def signature_packed() -> tuple[str, ...]:
     """Argument types of ``slice_packed``."""
-    return (
-        "uint32[::1]", "uint32[::1]", "int64", "int64", "uint32[::1]", "int64", "uint32[::1]",
-    )  # fmt: skip
+    return ("uint32[::1]", "int64", "int64", "uint32[::1]", "int64", "uint32[::1]")

@@ -22,6 +22,10 @@ if SIMULATED:
         at = 16 * int(index)
         array._ary.view(np.uint8)[at : at + 16].view(np.uint32)[:] = a, b, c, d
 
+    def stage_four(array: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> None:
+        """Write four words to an array in shared memory at an address in it, 16 | address."""
+        array[int(address) // 4 : int(address) // 4 + 4] = a, b, c, d
+
 else:
     from numba.cuda.extending import intrinsic
 
@@ -70,3 +74,23 @@ else:
             return context.get_dummy_value()
 
         return types.void(array, index, a, b, c, d), codegen
+
+    @intrinsic
+    def stage_four(typingctx: Any, array: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        """Write four words to an array in shared memory at an address in it, 16 | address."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            words = [
+                context.cast(builder, value, given, types.uint32)
+                for value, given in zip(args[1:], signature.args[1:], strict=True)
+            ]
+            store = ir.InlineAsm(
+                ir.FunctionType(ir.VoidType(), [_WORD] * 5),
+                "st.shared.v4.u32 [$0], {$1, $2, $3, $4};",
+                "r,r,r,r,r,~{memory}",
+                side_effect=True,
+            )
+            builder.call(store, words)
+            return context.get_dummy_value()
+
+        return types.void(array, address, a, b, c, d), codegen
