@@ -42,8 +42,10 @@ Header = dict[str, Any]
 
 _MAX_INTEGER = 2**63 - 1
 _DTYPES = ("uint8", "uint32", "int32", "int64", "uint64")
-# NumPy makes a name anew each time
+# NumPy makes a name, or a type from it, anew each time
 _NAMES = {np.dtype(name): name for name in _DTYPES}
+_NATIVE = {name: np.dtype(name) for name in _DTYPES}
+_LITTLE = {name: np.dtype(name).newbyteorder("<") for name in _DTYPES}
 
 
 class Reason(StrEnum):
@@ -347,11 +349,11 @@ def _decode_columns(
     for entry, frame in zip(described, frames, strict=True):
         match entry:
             case [str(name), str(dtype), int(rows)] if dtype in _DTYPES:
-                type_ = np.dtype(dtype).newbyteorder("<")
+                type_ = _LITTLE[dtype]
                 if len(frame) != rows * type_.itemsize:
                     problem = f"topic '{topic}': column '{name}' has the wrong length"
                     raise WireError(Reason.MALFORMED, problem)
-                yield name, np.frombuffer(frame, dtype=type_).astype(dtype, copy=False)
+                yield name, np.frombuffer(frame, dtype=type_).astype(_NATIVE[dtype], copy=False)
             case _:
                 problem = f"topic '{topic}': a column that is not described"
                 raise WireError(Reason.MALFORMED, problem)
