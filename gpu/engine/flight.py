@@ -115,7 +115,7 @@ class Flight:
                     if not piece.pinned:
                         slot.take(piece.bases, self.threads)
                 elif isinstance(piece.bases, PackedParts):
-                    slot.lay(piece.bases)
+                    slot.lay(piece.bases, self.threads)
                 elif piece.offsets is not None:
                     slot.pack(piece.bases, piece.offsets, self.threads)
             with self.bar("HtoD"):

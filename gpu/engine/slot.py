@@ -13,6 +13,7 @@ What is only needed at times is made when it is first asked for.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,9 +25,12 @@ from gpu.engine.library import Lists
 from gpu.intrinsics import cuda
 from gpu.match import ChunkBuffers
 from gpu.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
+from trie.parallel import run_all
 
 _REMEMBERED = 64
 _PER_THREAD = 1 << 21
+# threads that copy packed chunks, which lie in other cores' caches
+_LAYERS = 4
 
 
 class Views(NamedTuple):
@@ -117,15 +121,18 @@ class Slot:
         copy_into(self._bases, chunk.bases, threads)
         copy_into(self._starts, chunk.starts, threads)
 
-    def lay(self, chunks: PackedParts) -> None:
+    def lay(self, chunks: PackedParts, threads: int) -> None:
         """Copy packed chunks into pinned memory, one behind the other."""
+        tasks = []
         at = 0
         for part in chunks.parts:
-            words = -(-part.symbols // 32)
-            self._bases[2 * at : 2 * (at + words)] = part.bases[: 2 * words]
-            self._starts[at : at + words] = part.starts
+            words = part.starts.size
+            here = slice(2 * at, 2 * (at + words))
+            tasks.append(partial(np.copyto, self._bases[here], part.bases[: 2 * words]))
+            tasks.append(partial(np.copyto, self._starts[at : at + words], part.starts))
             at += words
         self._starts[at : packed_sizes(chunks.symbols)[1]] = 0
+        run_all(tasks, min(threads, _LAYERS, len(chunks.parts)))
 
     def upload(self, symbols: int, source: PackedChunk | None = None) -> None:
         """Queue the copies of the packed chunk to the card, from ``source`` if given (pinned)."""
