@@ -9,8 +9,9 @@ A hit in the list, uint32:
     bits   29-20 digits   19-15 segment of its lane   13-2 where its word of a plane is staged
 
 which is byte 512 (column / 4) + 16 (lane ^ column / 4 % 8) + 4 (column % 4): stored in fours, and
-what the hits of a segment ask for lies in different banks. The list holds LISTED hits a thread; a
-tile with more is done in rounds. Tiles without a hit, as the scan's ``flags`` tell, are left out.
+what the hits of a segment ask for lies in different banks. The list holds LISTED hits a thread. In
+a tile with more, a warp takes 32 columns of a segment after the other and writes their hits side by
+side. Tiles without a hit, as the scan's ``flags`` tell, are left out.
 
 Operations: 300 for turning 32 words, and a hit about 25 for listing, 6 a digit, 20 for writing.
 """
@@ -23,11 +24,12 @@ from typing import Any
 import numpy as np
 
 from gpu.assembly import instruction
-from gpu.intrinsics import ALL_LANES, SIMULATED, as_signed, cuda, device_function
+from gpu.intrinsics import ALL_LANES, SIMULATED, as_signed, cuda, device_function, load_word
 from gpu.kernels.asm.statements import block, sum_up
 from gpu.kernels.asm.turning import EXCHANGES, turning
 from gpu.kernels.asm.vectors import load_four, stage_four
-from gpu.shared_memory import address_of, load_word
+from gpu.shared_memory import address_of
+from gpu.shared_memory import load_word as load_shared
 
 LISTED = 40
 """Hits of a tile that a thread has at once; a multiple of GROUP."""
@@ -44,6 +46,11 @@ first_bit = instruction(
     lambda word: np.uint32((int(word) & -int(word)).bit_length() - 1),
 )
 """Which is the lowest bit that is set, of a word that is not 0."""
+
+ones_of = instruction(
+    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())
+)
+"""How many bits of a word are set."""
 
 
 @device_function
@@ -124,8 +131,49 @@ def kernel(
     ahead = place
     for i in range({each}):
         at = np.uint32(row + np.uint32(i))
-        where[np.uint32(mine + np.uint32(i))] = np.uint32(offsets[at] - ahead)
+        if total > np.uint32({listed}):
+            where[np.uint32(mine + np.uint32(i))] = offsets[at]
+        else:
+            where[np.uint32(mine + np.uint32(i))] = np.uint32(offsets[at] - ahead)
         ahead = np.uint32(ahead + np.uint32(counts[at]))
+    at = np.uint32(start + np.uint32(np.uint32(warp * np.uint32(256)) + lane))
+    {load}
+    {turn}
+    to = np.uint32(np.uint32(warp * np.uint32(32 * {pitch})) + lane)
+    {stage}
+    cuda.syncthreads()
+    if total > np.uint32({listed}):
+        # a warp takes 32 columns of a segment, a lane each
+        below = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
+        for i in range({each} * 32):
+            segment = np.uint32(np.uint32(warp * np.uint32({each} * 32)) + np.uint32(i))
+            lane_of = np.uint32(segment >> np.uint32(5))
+            bit = np.uint32(segment & np.uint32(31))
+            row = np.uint32(np.uint32(bit * np.uint32({pitch})) + lane_of)
+            place = np.uint32(0)
+            symbol = base + np.int64(segment) * span
+            for number in range({warps}):
+                word = staged[np.uint32(row + np.uint32(number * 32 * {pitch}))]
+                if edge:
+                    word = inside(word, symbol + 32 * number, low, high)
+                if np.uint32(np.uint32(word >> lane) & np.uint32(1)) != np.uint32(0):
+                    at = np.uint32(np.uint32(8 * number) + np.uint32(lane >> np.uint32(2)))
+                    at = np.uint32(np.uint32(at * np.uint32(32)) + lane_of)
+                    at = np.uint32(start + at)
+                    digits = np.uint32(0)
+                    for plane in range(low_planes):
+                        at = np.uint32(at + size)
+                        of = np.uint64(np.uint64(at) * np.uint64(4))
+                        of = np.uint64(of + np.uint64(np.uint32(lane & np.uint32(3))))
+                        of_plane = np.uint32(load_word(sliced, of) >> bit)
+                        of_plane = np.uint32(np.uint32(of_plane & np.uint32(1)) << np.uint32(plane))
+                        digits = np.uint32(digits | of_plane)
+                    to = np.uint32(where[segment] + place)
+                    to_hit = to_hits + np.int64(np.uint32(to + ones_of(np.uint32(word & below))))
+                    ends[to_hit] = np.uint32(symbol + 32 * number + np.int64(lane) + 1)
+                    distances[to_hit] = np.uint16(np.uint32(digits + nothing) - over)
+                place = np.uint32(place + ones_of(word))
+        return
     # what of its words this thread has listed
     row = np.uint32(np.uint32(np.uint32(mine & np.uint32(31)) * np.uint32({pitch})) +
                     np.uint32(mine >> np.uint32(5)))
@@ -134,57 +182,43 @@ def kernel(
     step = np.uint32(0)
     bits = np.uint32(0)
     entry = np.uint32(0)
+    while place < ahead:
+        if bits == np.uint32(0):
+            of = np.uint32(step // np.uint32({warps}))
+            number = np.uint32(step % np.uint32({warps}))
+            at = np.uint32(row + np.uint32(of * np.uint32({pitch})))
+            bits = staged[np.uint32(at + np.uint32(number * np.uint32(32 * {pitch})))]
+            if edge:
+                symbol = base + np.int64(np.uint32(mine + of)) * span
+                symbol += np.int64(np.uint32(number * np.uint32(32)))
+                bits = inside(bits, symbol, low, high)
+            entry = np.uint32(first_entry + np.uint32(of << np.uint32(15)))
+            entry = np.uint32(entry + np.uint32(number << np.uint32(12)))
+            step = np.uint32(step + np.uint32(1))
+        if bits != np.uint32(0):
+            bit = first_bit(bits)
+            bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
+            fours = np.uint32(np.uint32(bit & np.uint32(28)) << np.uint32(7))
+            fours = np.uint32(fours + np.uint32(bit << np.uint32(2)))
+            listed[place] = np.uint32(entry ^ fours)
+            place = np.uint32(place + np.uint32(1))
+    cuda.syncthreads()
+    {take}
     from_planes = address_of(staged)
-    first = np.uint32(0)
-    while first < total:
-        at = np.uint32(start + np.uint32(np.uint32(warp * np.uint32(256)) + lane))
-        {load}
-        {turn}
-        to = np.uint32(np.uint32(warp * np.uint32(32 * {pitch})) + lane)
-        {stage}
+    for plane in range(low_planes):
+        at = np.uint32(start + np.uint32(size * np.uint32(1 + plane)))
+        for i in range(thread, {tile} * 8, {threads}):
+            a, b, c, d = load_four(sliced, np.uint32(at + np.uint32(i)))
+            # lane ^ column / 4 % 8
+            to = np.uint32(np.uint32(i) ^ np.uint32(np.uint32(np.uint32(i) >> np.uint32(5)) &
+                           np.uint32(7)))
+            to = np.uint32(from_planes + np.uint32(to * np.uint32(16)))
+            stage_four(staged, to, a, b, c, d)
         cuda.syncthreads()
-        top = np.uint32(first + np.uint32({listed}))
-        going = place < top
-        while going:
-            if bits == np.uint32(0):
-                of = np.uint32(step // np.uint32({warps}))
-                number = np.uint32(step % np.uint32({warps}))
-                at = np.uint32(row + np.uint32(of * np.uint32({pitch})))
-                bits = staged[np.uint32(at + np.uint32(number * np.uint32(32 * {pitch})))]
-                if edge:
-                    symbol = base + np.int64(np.uint32(mine + of)) * span
-                    symbol += np.int64(np.uint32(number * np.uint32(32)))
-                    bits = inside(bits, symbol, low, high)
-                entry = np.uint32(first_entry + np.uint32(of << np.uint32(15)))
-                entry = np.uint32(entry + np.uint32(number << np.uint32(12)))
-                step = np.uint32(step + np.uint32(1))
-            if bits != np.uint32(0):
-                bit = first_bit(bits)
-                bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
-                fours = np.uint32(np.uint32(bit & np.uint32(28)) << np.uint32(7))
-                fours = np.uint32(fours + np.uint32(bit << np.uint32(2)))
-                listed[np.uint32(place - first)] = np.uint32(entry ^ fours)
-                place = np.uint32(place + np.uint32(1))
-            going = place < top and (bits != np.uint32(0) or step < np.uint32({each} * {warps}))
+        weight = np.uint32(np.uint32(1) << np.uint32(20 + plane))
+        {digits}
         cuda.syncthreads()
-        some = min(np.uint32(total - first), np.uint32({listed}))
-        {take}
-        for plane in range(low_planes):
-            at = np.uint32(start + np.uint32(size * np.uint32(1 + plane)))
-            for i in range(thread, {tile} * 8, {threads}):
-                a, b, c, d = load_four(sliced, np.uint32(at + np.uint32(i)))
-                # lane ^ column / 4 % 8
-                to = np.uint32(np.uint32(i) ^ np.uint32(np.uint32(np.uint32(i) >> np.uint32(5)) &
-                               np.uint32(7)))
-                stage_four(staged, np.uint32(from_planes + np.uint32(to * np.uint32(16))),
-                           a, b, c, d)
-            cuda.syncthreads()
-            weight = np.uint32(np.uint32(1) << np.uint32(20 + plane))
-            {digits}
-            cuda.syncthreads()
-        {write}
-        first = top
-        cuda.syncthreads()
+    {write}
 """
 
 
@@ -195,7 +229,7 @@ of = np.uint32(np.uint32(of & np.uint32(31)) * np.uint32(32))
 of = np.uint32(of + np.uint32(np.uint32(hit{i} >> np.uint32(15)) & np.uint32(31)))
 column = np.uint32(np.uint32(column & np.uint32({fours} - 1)) * np.uint32(4))
 column = np.uint32(column + np.uint32(np.uint32(hit{i} >> np.uint32(2)) & np.uint32(3)))
-to = to_hits + np.int64(np.uint32(where[of] + np.uint32(j + np.uint32(first + np.uint32({at})))))
+to = to_hits + np.int64(np.uint32(where[of] + np.uint32(j + np.uint32({at}))))
 end = np.uint32(np.uint32(base) + np.uint32(of * np.uint32(span)))
 ends[to] = np.uint32(np.uint32(end + column) + np.uint32(1))
 distances[to] = np.uint16(np.uint32(np.uint32(hit{i} >> np.uint32(20)) + nothing) - over)
@@ -206,7 +240,7 @@ def _by_groups(indent: int, each: int, threads: int, lines: Callable[[int], list
     """The lines of the hits of a thread, ``threads`` apart, as many groups as there are hits."""
     text = []
     for first in range(0, each, GROUP):
-        text += [f"if some > np.uint32({first * threads}):"]
+        text += [f"if total > np.uint32({first * threads}):"]
         for i in range(first, first + GROUP):
             text += ["    " + line for line in lines(i)]
     return block(indent, text)
@@ -234,7 +268,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
         text = _WRITE.format(i=i, at=i * tile, fours=tile // 4)
         lines = text.strip().split("\n")
         return [
-            f"if np.uint32(j + np.uint32({i * tile})) < some:",
+            f"if np.uint32(j + np.uint32({i * tile})) < total:",
             *("    " + line for line in lines),
         ]
 
@@ -248,30 +282,31 @@ def emit(tile: int, each: int) -> Callable[..., None]:
         aligned="" if SIMULATED else ", alignment=16",
         listed=each * tile,
         load=block(
-            8,
+            4,
             [
                 f"{', '.join(words[4 * q : 4 * q + 4])} = "
                 f"load_four(sliced, np.uint32(at + np.uint32({32 * q})))"
                 for q in range(8)
             ],
         ),
-        turn=block(8, turning(words)),
+        turn=block(4, turning(words)),
         sum_upto=block(4, sum_up("upto")),
         stage=block(
-            8,
+            4,
             [f"staged[np.uint32(to + np.uint32({i * PITCH}))] = w{i}" for i in range(32)],
         ),
-        take="j = thread\n        "
-        + block(8, [f"hit{i} = np.uint32(0)" for i in range(each)])
-        + "\n        "
-        + _by_groups(8, each, tile, take),
-        digits=_by_groups(12, each, tile, look_up),
-        write=_by_groups(8, each, tile, write),
+        take="j = thread\n    "
+        + block(4, [f"hit{i} = np.uint32(0)" for i in range(each)])
+        + "\n    "
+        + _by_groups(4, each, tile, take),
+        digits=_by_groups(8, each, tile, look_up),
+        write=_by_groups(4, each, tile, write),
     )
     scope: dict[str, Any] = {
         "cuda": cuda, "np": np, "load_four": load_four, "ALL_LANES": ALL_LANES, "inside": inside,
         "as_signed": as_signed, "first_bit": first_bit, "digit": digit, "address_of": address_of,
-        "load_shared": load_word, "stage_four": stage_four, **EXCHANGES,
+        "load_shared": load_shared, "load_word": load_word,
+        "stage_four": stage_four, "ones_of": ones_of, **EXCHANGES,
     }  # fmt: skip
     exec(text, scope)
     made: Callable[..., None] = scope["kernel"]
