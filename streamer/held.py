@@ -132,11 +132,12 @@ class Held:
             index = bisect_right(self._starts, at) - 1
             position = at - self._starts[index] + (self._start if index == 0 else 0)
             problem = f"{shown_byte(error.byte)} is not a base"
+            name = self._names[index]
             raise DataError(
                 problem,
                 file=self._shown,
                 record=self._first + index + 1,
-                name=self._names[index],
+                name=name if name.isprintable() else None,
                 position=position + 1,
             ) from None
         self._letters, self._waiting = [], 0
