@@ -61,27 +61,34 @@ class PackedChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """The words [first, stop) of ``chunk.starts``, and the bases that their windows have."""
+
+    chunk: PackedChunk
+    first: int
+    stop: int
+
+    @property
+    def words(self) -> int:
+        """Words that it takes among others: a cut one has one more, for the ends of its windows."""
+        return self.stop - self.first + (self.stop < self.chunk.starts.size)
+
+
+@dataclass(frozen=True, slots=True)
 class PackedParts:
-    """Packed chunks for one k, laid one behind the other, each from a whole word of 32 symbols on.
+    """Parts of packed chunks for one k, laid one behind the other, each from a whole word on.
 
     No window starts in between, nor behind the last, where ``symbols`` is rounded up to a multiple
-    of PARTS_STEP: few lengths keep what depends on the length few.
+    of ``step`` (32 divides it): few lengths keep what depends on the length few.
     """
 
-    parts: Sequence[PackedChunk]
+    parts: Sequence[Segment]
+    step: int
 
     @property
     def symbols(self) -> int:
         """Symbols of the chunk that they make."""
-        return -(-sum(map(aligned, self.parts)) // PARTS_STEP) * PARTS_STEP
-
-
-PARTS_STEP = 1 << 19
-
-
-def aligned(chunk: PackedChunk) -> int:
-    """The symbols that a chunk takes among parts."""
-    return -(-chunk.symbols // 32) * 32
+        return -(-32 * sum(part.words for part in self.parts) // self.step) * self.step
 
 
 def packed_sizes(symbols: int) -> tuple[int, int]:
@@ -237,7 +244,12 @@ def _pack(bases, offsets, k, first, stop, packed, starts):  # type: ignore[no-un
 
 
 def pack_letters(
-    letters: bytes | memoryview | NDArray[np.uint8], offsets: NDArray[np.int64], k: int
+    letters: bytes | memoryview | NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    k: int,
+    *,
+    out_bases: NDArray[np.uint32] | None = None,
+    out_starts: NDArray[np.uint32] | None = None,
 ) -> PackedChunk:
     """Pack the joined letters of reads as ``pack_chunk`` does their codes: in one pass, one thread.
 
@@ -250,9 +262,9 @@ def pack_letters(
         message = f"a chunk of {symbols.size} symbols, at most {MAX_SYMBOLS} fit"
         raise ChunkTooLargeError(message)
     base_words, start_words = packed_sizes(symbols.size)
-    packed = np.empty(base_words, dtype=np.uint32)
+    packed = _out(out_bases, base_words)
     packed[base_words - SPARE_WORDS :] = 0
-    starts = np.empty(start_words, dtype=np.uint32)
+    starts = _out(out_starts, start_words)
     bad = _pack_letters(symbols, LETTER_TO_CODE, offsets, k, packed, starts)
     if bad >= 0:
         raise InvalidBaseError(int(symbols[bad]), int(bad))

@@ -122,15 +122,17 @@ class Slot:
         copy_into(self._starts, chunk.starts, threads)
 
     def lay(self, chunks: PackedParts, threads: int) -> None:
-        """Copy packed chunks into pinned memory, one behind the other."""
+        """Copy parts of packed chunks into pinned memory, one behind the other."""
         tasks = []
         at = 0
         for part in chunks.parts:
-            words = part.starts.size
-            here = slice(2 * at, 2 * (at + words))
-            tasks.append(partial(np.copyto, self._bases[here], part.bases[: 2 * words]))
-            tasks.append(partial(np.copyto, self._starts[at : at + words], part.starts))
-            at += words
+            own = part.stop - part.first
+            starts = part.chunk.starts[part.first : part.stop]
+            bases = part.chunk.bases[2 * part.first : 2 * (part.first + part.words)]
+            tasks.append(partial(np.copyto, self._bases[2 * at : 2 * at + bases.size], bases))
+            tasks.append(partial(np.copyto, self._starts[at : at + own], starts))
+            self._starts[at + own : at + part.words] = 0
+            at += part.words
         self._starts[at : packed_sizes(chunks.symbols)[1]] = 0
         run_all(tasks, min(threads, _LAYERS, len(chunks.parts)))
 

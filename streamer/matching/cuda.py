@@ -26,6 +26,8 @@ __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 
 # pieces of a batch from which on threads pack a piece each, and how many of them at most
 STAGED_FROM = 8
+# two words of 32 symbols, of which parts of packed batches are made
+LEAST_CHUNK = 64
 # with a span's other chunks it fits the buffers
 LONGEST_CHUNK = MAX_CHUNK - LONG_SPAN
 
@@ -60,17 +62,17 @@ class CudaEngine:
         in_set = grows or seeded
         self.walks = not in_set or self._method != "default"
         self._size = dictionary.codes.size
+        self._chunk = max(chunk + LONG_SPAN, LEAST_CHUNK)
         self._engine = Engine(
             self._k,
             dictionary.strands,
-            chunk=chunk + LONG_SPAN,
+            chunk=self._chunk,
             streams=streams,
             cards=cards,
             memory_bytes=memory_bytes,
             threads=threads,
         )
         self._dictionary = dictionary
-        self._chunk = chunk + LONG_SPAN
         self._in_use = (streams + 1) * len(cards) + 2
         self._staging: Staging | None = None
         self._has_set = in_set or with_sets
@@ -78,7 +80,7 @@ class CudaEngine:
             self._engine.load(dictionary.codes, dictionary.sets, growing=in_set)
         self.packed: PackedPath | None = None
         if not self._has_set:
-            self.packed = PackedMatching(self._engine, self._chunk, self._method)
+            self.packed = PackedMatching(self._engine, self._method, threads)
 
     def __len__(self) -> int:
         return self._engine.kmers.known if self._has_set else self._size

@@ -1,12 +1,12 @@
-"""Batches that were packed as they came, against a fixed dictionary on CUDA devices.
+"""Batches against a fixed dictionary on CUDA devices, where matches alone are asked of them.
 
-    letters ──pack, one thread a batch──▶ 2 bits a base, a bit a window ──┐
-    letters ──pack──▶ ...                                                ├─ side by side ─▶ a chunk
-    letters ──pack──▶ ...                                                ┘
+    letters, as they come ──pack, one thread a batch──▶ 2 bits a base, a bit a window ──┐
+    codes ──pack, on threads──────────────────────────▶ ...                            ├─▶ a chunk
+    ...                                                                                ┘
     a bit a window ◀── a chunk
 
-No batch ends within a word, so that its bits are words of the chunk's: nothing is shifted, and
-nothing of a byte a symbol is written. Import it only when a GPU is asked for.
+No batch begins or is cut within a word, so that its bits are words of the chunk's: nothing is
+shifted, and nothing of a byte a symbol is written. Import it only when a GPU is asked for.
 """
 
 from __future__ import annotations
@@ -17,22 +17,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.engine import Engine, Piece
-from gpu.packing import PARTS_STEP, PackedChunk, PackedParts, aligned, pack_letters
+from gpu.packing import PackedChunk, PackedParts, Segment, pack_chunk, pack_letters
 from streamer.matching.events import Events
 from streamer.matching.packed import Letters, PackedReads
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.reads import BadReadError
+from streamer.reads import BadReadError, ReadBatch
 from trie.codes import InvalidBaseError
 from trie.tree_bitmap import TreeBitmap
 
+# lengths of chunks are multiples of it
+_STEP = 1 << 19
+# symbols that are worth a thread
+_PER_THREAD = 1 << 21
+
 
 class PackedMatching:
-    """Matches with ``engine``, whose chunks have at most ``chunk`` symbols, by that kernel."""
+    """Matches with ``engine`` by the kernel ``method``, packing on at most ``threads`` threads."""
 
-    def __init__(self, engine: Engine, chunk: int, method: str) -> None:
+    def __init__(self, engine: Engine, method: str, threads: int) -> None:
         self._engine = engine
-        self._chunk = chunk
         self._method = method
+        self._threads = threads
+        # a cut segment of one word takes two
+        self._step = min(_STEP, engine.chunk // 64 * 32)
+        assert self._step, "chunks of at least 64 symbols"
+        self._room = engine.chunk // self._step * self._step // 32
 
     def pack(
         self, names: Sequence[str], offsets: NDArray[np.int64], letters: Letters
@@ -47,35 +56,55 @@ class PackedMatching:
             raise BadReadError.at(offsets, error) from None
         return PackedReads(names, offsets, letters, packed)
 
-    def fits(self, batch: PackedReads) -> bool:
-        """Whether it is no longer than a chunk."""
-        return aligned(batch.packed) + PARTS_STEP <= self._chunk
-
     def match(
-        self, batches: Sequence[PackedReads], snapshot: Callable[[], VersionedSnapshot]
+        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[Events]:
-        """What happened in each of the batches, which must all fit."""
+        """What happened in each of the batches, in order."""
+        matches = np.zeros(0, np.uint32)
         for found in self._engine.run(self._pieces(batches, snapshot)):
             at = 0
-            for part in found.piece.tag:
-                words = part.starts.size
-                matches = found.matches[at : at + words].copy()
-                yield Events(part.symbols, bits=(part.starts, matches))
-                at += words
+            for segment in found.piece.tag:
+                chunk, own = segment.chunk, segment.stop - segment.first
+                if segment.first == 0:
+                    matches = np.empty(chunk.starts.size, np.uint32)
+                matches[segment.first : segment.stop] = found.matches[at : at + own]
+                at += segment.words
+                if segment.stop == chunk.starts.size:
+                    yield Events(chunk.symbols, bits=(chunk.starts, matches))
 
     def _pieces(
-        self, batches: Sequence[PackedReads], snapshot: Callable[[], VersionedSnapshot]
+        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[Piece]:
         def seen() -> tuple[TreeBitmap, int]:
             held = snapshot()
             return held.tree, held.version
 
-        parts: list[PackedChunk] = []
-        symbols = 0
-        for number, batch in enumerate(batches, 1):
-            parts.append(batch.packed)
-            symbols += aligned(batch.packed)
-            following = aligned(batches[number].packed) if number < len(batches) else self._chunk
-            if symbols + following + PARTS_STEP > self._chunk:
-                yield Piece(PackedParts(parts), snapshot=seen, method=self._method, tag=parts)
-                parts, symbols = [], 0
+        parts: list[Segment] = []
+        left = self._room
+        for batch in batches:
+            packed = self._packed(batch)
+            words = packed.starts.size
+            first = 0
+            while True:
+                # all the rest, or as much as there is room for beside the ends of its windows
+                stop = words if words - first <= left else first + left - 1
+                if stop > first or words == 0:
+                    parts.append(Segment(packed, first, stop))
+                    left -= parts[-1].words
+                    first = stop
+                if first == words:
+                    break
+                yield self._piece(parts, seen)
+                parts, left = [], self._room
+        if parts:
+            yield self._piece(parts, seen)
+
+    def _piece(self, parts: list[Segment], seen: Callable[[], tuple[TreeBitmap, int]]) -> Piece:
+        chunk = PackedParts(parts, self._step)
+        return Piece(chunk, snapshot=seen, method=self._method, tag=parts)
+
+    def _packed(self, batch: ReadBatch) -> PackedChunk:
+        if isinstance(batch, PackedReads):
+            return batch.packed
+        threads = min(self._threads, 1 + batch.symbols // _PER_THREAD)
+        return pack_chunk(batch.bases, batch.offsets, self._engine.k, threads=threads)

@@ -54,7 +54,7 @@ class SpanFound:
 
 
 class PackedPath(Protocol):
-    """Batches packed as they come, against a dictionary that stays as it is."""
+    """Batches of which matches alone are asked, against a dictionary that stays as it is."""
 
     def pack(
         self, names: Sequence[str], offsets: NDArray[np.int64], letters: Letters
@@ -64,13 +64,10 @@ class PackedPath(Protocol):
         The letters must stay as they are.
         """
 
-    def fits(self, batch: PackedReads) -> bool:
-        """Whether ``match`` can take the batch."""
-
     def match(
-        self, batches: Sequence[PackedReads], snapshot: Callable[[], VersionedSnapshot]
+        self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[Events]:
-        """What happened in each of the batches."""
+        """What happened in each of the batches, in order."""
 
 
 class MatchEngine(Protocol):

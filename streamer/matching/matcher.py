@@ -21,7 +21,7 @@ from streamer.matching.approximate import Approximate
 from streamer.matching.approximate.steps import Steps
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.engine import BatchArrays, MatchEngine, PackedPath, Span
-from streamer.matching.packed import Letters, PackedReads
+from streamer.matching.packed import Letters
 from streamer.matching.result import MATCH, BatchResult, Depths, Events
 from streamer.matching.spans import Views, spans_of
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
@@ -183,6 +183,9 @@ class Matcher:
 
     def match(self, batch: ReadBatch, *, want_depths: bool = False) -> BatchResult:
         """The events of the next batch; with ``want_depths`` also how deep its windows went."""
+        path = self._packed
+        if path is not None and not want_depths:
+            return self._match_packed([batch], path)[0]
         if want_depths and self._growing and self._tree is None:
             self._start_tree()
         if isinstance(self._engine, CpuEngine):
@@ -203,20 +206,24 @@ class Matcher:
         return result
 
     @property
+    def _packed(self) -> PackedPath | None:
+        """The shorter way, where matches alone are asked for and the engine has one."""
+        return None if self._approximate is not None else self._engine.packed
+
+    @property
     def make_batch(self) -> MakeBatch:
         """Makes a batch of names, offsets and joined letters, which must stay as they are.
 
-        In the form that ``match_all`` has the least work with; from any thread.
+        In the form that ``match`` has the least work with; from any thread.
         """
-        path = self._engine.packed
-        return ReadBatch.from_letters if path is None or self._approximate else path.pack
+        path = self._packed
+        return ReadBatch.from_letters if path is None else path.pack
 
     def match_all(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
         """As ``match`` of one after the other; against a fixed dictionary all of them at once."""
-        path = self._engine.packed
-        packed = [b for b in batches if isinstance(b, PackedReads) and path and path.fits(b)]
-        if path is not None and len(packed) == len(batches) and self._approximate is None:
-            return self._match_packed(packed, path)
+        path = self._packed
+        if path is not None:
+            return self._match_packed(batches, path)
         if len(batches) == 1 or self._growing or self._approximate is not None:
             return [self.match(batch) for batch in batches]
         together = joined_batches(batches, self._room, self._threads)
@@ -226,7 +233,7 @@ class Matcher:
         self._number += len(batches) - 1
         return result.split(batches)
 
-    def _match_packed(self, batches: Sequence[PackedReads], path: PackedPath) -> list[BatchResult]:
+    def _match_packed(self, batches: Sequence[ReadBatch], path: PackedPath) -> list[BatchResult]:
         from streamer.matching.cuda import CudaEngineError
 
         try:

@@ -138,11 +138,9 @@ def check(
 @pytest.mark.parametrize("strands", ["canonical", "forward"])
 @pytest.mark.parametrize("lengths", [[40, 0, 70, 4, 33, 8], [32, 64], [200, 12]])
 def test_batches_that_are_packed_as_they_come(strands, lengths, monkeypatch):
-    from gpu import packing
     from streamer.matching import cuda_packed
 
-    for module in (packing, cuda_packed):
-        monkeypatch.setattr(module, "PARTS_STEP", 64)
+    monkeypatch.setattr(cuda_packed, "_STEP", 64)
     k, records = 5, make_reads(5, 60, 8)
     reads = [make_reads(k, length, 20 + length, gaps=length // 16) for length in lengths]
     want = [
@@ -159,7 +157,7 @@ def test_batches_that_are_packed_as_they_come(strands, lengths, monkeypatch):
             letters = "".join(sequence for _, sequence in part).encode()
             batches.append(matcher.make_batch(plain.names, plain.offsets, letters))
             np.testing.assert_array_equal(batches[-1].bases, plain.bases)
-        # the longest goes another way, and what comes behind it is counted on
+        # the longest is cut, and what comes behind it is counted on
         found = matcher.match_all(batches) + matcher.match_all(batches[:1])
     for result, rows in zip(found, [*want, want[0]], strict=True):
         have = [(row[0], row[1], row[2]) for row in rows_of([result], known.targets)]
