@@ -23,6 +23,7 @@ from gpu.asm_sliced import (
 )
 from gpu.asm_transfers import fetch_hits, send_packed
 from gpu.kernels.asm import slicing, warps
+from trie.codes import encode
 
 METHODS = ("bit-parallel", *asm_rows.METHODS)
 
@@ -56,18 +57,20 @@ class Searcher:
         self._alike = list(alike.values())
 
     def search(
-        self, codes: NDArray[np.uint8], lead: int, limit: int
+        self, symbols: NDArray[np.uint8], lead: int, limit: int, *, letters: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
         """Every end in (lead, n] with a distance <= k: ends, distances, numbers of patterns.
 
-        codes: uint8[n], 4 is a gap code, n < 2**31. By search, ends ascending; TooManyHitsError
-        above ``limit``.
+        symbols: uint8[n], codes (4 is a gap code) or ``letters``, n < 2**31. By search, ends
+        ascending; TooManyHitsError above ``limit``, InvalidBaseError for a letter that is not of
+        DNA.
         """
         if self._method == "bit-parallel":
-            packed = self._space.array("packed", slicing.packed_words(codes.size), np.uint32)
-            send_packed(codes, packed)
-            batches = self._sliced(self._text(codes.size).set_packed(packed), lead, limit)
+            packed = self._space.array("packed", slicing.packed_words(symbols.size), np.uint32)
+            send_packed(symbols, packed, letters=letters)
+            batches = self._sliced(self._text(symbols.size).set_packed(packed), lead, limit)
         else:
+            codes = encode(symbols) if letters else symbols
             there = self._space.upload("codes", codes)
             batches = self.on_card(there, codes.size, lead, limit)
         parts = []

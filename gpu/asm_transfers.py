@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from gpu.engine.place import OnCard
 from gpu.intrinsics import SIMULATED, cuda
 from gpu.kernels.asm import slicing
-from gpu.packing import SPARE_WORDS, pack_chunk
+from gpu.packing import SPARE_WORDS, pack_chunk, pack_letters
+from trie.codes import InvalidBaseError
 from trie.parallel import run_all, usable_cores
 
 HITS = 1 << 19
@@ -63,23 +64,28 @@ def _in_pieces(size: int, piece: int, work: Callable[[int, Buffer], None]) -> No
     run_all(tasks, usable_cores())
 
 
-def send_packed(codes: NDArray[np.uint8], packed: Any) -> None:
-    """Pack a text and send it: codes uint8[n] on the host.
+def send_packed(symbols: NDArray[np.uint8], packed: Any, *, letters: bool = False) -> None:
+    """Pack a text and send it: codes or ``letters``, uint8[n] on the host.
 
     packed: uint32[slicing.packed_words(n)] or more on the card; all has arrived on return.
+    InvalidBaseError for a letter that is not of DNA.
     """
+    pack = pack_letters if letters else pack_chunk
 
     def send(first: int, buffer: Buffer) -> None:
-        part = codes[first : first + slicing.PACKED]
+        part = symbols[first : first + slicing.PACKED]
         starts, bases = slicing.packed_places(part.size)
-        # for windows of one symbol a start is what is no gap
-        pack_chunk(
-            part,
-            np.array([0, part.size]),
-            1,
-            out_bases=buffer.words[bases.start : bases.stop + SPARE_WORDS],
-            out_starts=buffer.words[starts],
-        )
+        try:
+            # for windows of one symbol a start is what is no gap
+            pack(
+                part,
+                np.array([0, part.size]),
+                1,
+                out_bases=buffer.words[bases.start : bases.stop + SPARE_WORDS],
+                out_starts=buffer.words[starts],
+            )
+        except InvalidBaseError as error:
+            raise InvalidBaseError(error.byte, first + error.position) from None
         to = slicing.packed_words(slicing.PACKED) * (first // slicing.PACKED)
         used = [starts, bases] if starts.stop < bases.start else [slice(0, bases.stop)]
         for words in used:
@@ -87,7 +93,7 @@ def send_packed(codes: NDArray[np.uint8], packed: Any) -> None:
             there.copy_to_device(buffer.words[words], stream=buffer.stream)
         buffer.stream.synchronize()
 
-    _in_pieces(codes.size, slicing.PACKED, send)
+    _in_pieces(symbols.size, slicing.PACKED, send)
 
 
 def fetch_hits(

@@ -31,10 +31,17 @@ class Cuda:
 
     def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> Found:
         """Every end in (lead, n] with a distance <= k, in the order of rows."""
-        if codes.size <= lead:
+        return self._search(codes, lead, limit, letters=False)
+
+    def search_letters(self, letters: NDArray[np.uint8], lead: int, limit: int) -> list[Found]:
+        """The same; InvalidBaseError where a letter is not of DNA."""
+        return [self._search(letters, lead, limit, letters=True)]
+
+    def _search(self, symbols: NDArray[np.uint8], lead: int, limit: int, *, letters: bool) -> Found:
+        if symbols.size <= lead:
             return Found(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32))
         try:
-            found = self._searcher.search(codes, lead, limit)
+            found = self._searcher.search(symbols, lead, limit, letters=letters)
         except TooManyHitsError:
             raise TooManyError from None
-        return in_order(Found(*found), lead, codes.size)
+        return in_order(Found(*found), lead, symbols.size)
