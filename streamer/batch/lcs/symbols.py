@@ -64,8 +64,8 @@ class Pair:
 def pair_of(a: Codes, b: Codes, symbols: int) -> Pair:
     """Make two sequences of codes ready; codes from ``symbols`` on match nothing."""
     dense = _numbered(a, b, symbols)
-    kept_codes_a, kept_a = _kept(a, dense)
-    kept_codes_b, kept_b = _kept(b, dense)
+    kept_codes_a, kept_a = _kept(a, dense, symbols)
+    kept_codes_b, kept_b = _kept(b, dense, symbols)
     prefix, suffix = common_ends(kept_codes_a, kept_codes_b)
     return Pair(
         kept_codes_a[prefix : kept_codes_a.size - suffix],
@@ -80,7 +80,12 @@ def pair_of(a: Codes, b: Codes, symbols: int) -> Pair:
     )
 
 
-def _kept(codes: Codes, dense: NDArray[np.int16]) -> tuple[Codes, NDArray[np.int64] | None]:
+def _kept(
+    codes: Codes, dense: NDArray[np.int16], symbols: int
+) -> tuple[Codes, NDArray[np.int64] | None]:
+    if int(dense[256]) == symbols and (codes.size == 0 or int(codes.max()) < symbols):
+        # every one keeps its number
+        return np.ascontiguousarray(codes), None
     out = np.empty(codes.size, dtype=np.uint8)
     count = _renumber(codes, dense, out)
     if count == codes.size:
@@ -93,10 +98,8 @@ def _numbered(a, b, symbols):  # type: ignore[no-untyped-def]
     """int16[257]: a number for each symbol below ``symbols`` that both have, -1 for others; their
     count."""
     seen = np.zeros((2, 256), dtype=np.bool_)
-    for i in range(a.size):
-        seen[0, a[i]] = True
-    for i in range(b.size):
-        seen[1, b[i]] = True
+    _see(a, symbols, seen[0])
+    _see(b, symbols, seen[1])
     dense = np.full(257, -1, dtype=np.int16)
     count = 0
     for symbol in range(symbols):
@@ -105,6 +108,19 @@ def _numbered(a, b, symbols):  # type: ignore[no-untyped-def]
             count += 1
     dense[256] = count
     return dense
+
+
+@njit(cache=True, nogil=True)
+def _see(codes, symbols, seen):  # type: ignore[no-untyped-def]
+    """Set ``seen`` for those symbols below ``symbols`` that there are; it mostly ends early."""
+    missing = symbols
+    for code in codes:
+        if not seen[code]:
+            seen[code] = True
+            if code < symbols:
+                missing -= 1
+                if missing == 0:
+                    break
 
 
 @njit(cache=True, nogil=True)
