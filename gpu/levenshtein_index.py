@@ -35,6 +35,12 @@ def gpu_scheme(patterns: Patterns) -> Scheme:
     return choose(patterns.words.size, patterns.k, patterns.distance, GPU_COSTS)
 
 
+def changes_soon(patterns: Patterns) -> bool:
+    """Whether four times as many patterns would be found by a scheme of the other kind."""
+    later = choose(4 * patterns.words.size, patterns.k, patterns.distance, GPU_COSTS)
+    return later.paired != gpu_scheme(patterns).paired
+
+
 class DeviceIndex:
     """The tables of patterns on the current card, queued on ``stream``.
 

@@ -26,7 +26,7 @@ from gpu.engine.place import OnCard
 from gpu.engine.timeline import Timeline
 from gpu.intrinsics import cuda
 from gpu.levenshtein import NearBuffers, compile_scans, launch
-from gpu.levenshtein_index import DeviceIndex
+from gpu.levenshtein_index import DeviceIndex, changes_soon
 from gpu.levenshtein_planes import PLANES, packing, plane_words
 from gpu.overlap import Ahead, Flights, bar
 from trie.levenshtein import NOTHING, Patterns
@@ -178,7 +178,7 @@ class NearEngine:
         self._overlap = k + distance - 1
         self._chunk = min(max(chunk, k), MAX_CHUNK)
         self._timeline = timeline
-        self._growing: Thread | None = None
+        self._compiling: Thread | None = None
         size = self._chunk + self._overlap
         alone = len(cards) == 1
         with driver_errors_told():
@@ -211,8 +211,8 @@ class NearEngine:
             return
         with driver_errors_told():
             grown = [card.load(sets) for card in self._cards]
-            if any(grown):
-                self._expect_growth()
+            if any(grown) and any(changes_soon(one) for one in sets):
+                self._compile_ahead()
         bases, offsets = check_batch(bases, offsets)
         chunks = (
             _Chunk(
@@ -226,11 +226,11 @@ class NearEngine:
         for answers in flights.run(self._ahead.prepared(chunks)):
             yield from answers
 
-    def _expect_growth(self) -> None:
-        """Compile what a larger dictionary may ask for, once: the stream shall not wait for it."""
-        if self._growing is None:
-            self._growing = Thread(target=self._compile, name="compile", daemon=True)
-            self._growing.start()
+    def _compile_ahead(self) -> None:
+        """Compile what a larger dictionary will ask for, once: the stream shall not wait for it."""
+        if self._compiling is None:
+            self._compiling = Thread(target=self._compile, name="compile")
+            self._compiling.start()
 
     def _compile(self) -> None:
         # what goes wrong here is told when the kernel is launched
