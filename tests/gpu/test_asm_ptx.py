@@ -21,6 +21,11 @@ def test_the_kernels_of_asm(name):
     ptx = compiled(sources()[name], (9, 0))
     assert ".target sm_90" in ptx
     assert ".local" not in ptx
+    if name in ("slice_text", "count_sliced", "emit_sliced") or name.startswith("scan"):
+        assert "ld.global.nc.v4.u32" in ptx
+    if name.startswith("slice"):
+        assert ptx.count("prmt.b32") >= 16
+        assert "st.global.v4.u32" in ptx
     if name.startswith("wspasm"):
         assert "shfl.sync.up" in ptx
     if name.startswith("scan"):

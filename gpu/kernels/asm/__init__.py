@@ -29,6 +29,7 @@ def sources() -> dict[str, Source]:
         "wspasm_shared": (warps.wspasm(warps.THREADS, 1, True), warps.signature()),
         "wspasm_shared_2": (warps.wspasm(warps.THREADS, 2, True), warps.signature()),
         "slice_text": (slicing.slice_text(sliced.TILE), slicing.signature()),
+        "slice_packed": (slicing.slice_packed(sliced.TILE), slicing.signature_packed()),
         "count_sliced": (
             counting.count(counting.THREADS, sliced.TILE),
             counting.signature(),
