@@ -140,19 +140,23 @@ def _fill(words, text, start, end, distance, strand, pattern):  # type: ignore[n
     """Write rows of FIELDS as four words of 64 bits each; a column may have one value for all."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
-    rows = np.uint64(words.shape[0])
-    each = [np.uint64(column.size == words.shape[0]) for column in (text, distance, pattern)]
-    each_start = np.uint64(start.size == words.shape[0])
-    each_end = np.uint64(end.size == words.shape[0])
-    each_strand = np.uint64(strand.size == words.shape[0])
-    for i in range(rows):
-        begin = np.uint64(start[i * each_start])
-        stop = np.uint64(end[i * each_end])
-        sign = _CODE_POINTS[strand[i * each_strand]]
-        words[i, 0] = np.uint64(text[i * each[0]]) & low | begin << half
+    # what leaves of a row's number the place in a column
+    of_text, of_start, of_end = _mask(text, words), _mask(start, words), _mask(end, words)
+    of_distance, of_strand = _mask(distance, words), _mask(strand, words)
+    of_pattern = _mask(pattern, words)
+    for i in range(np.uint64(words.shape[0])):
+        begin = np.uint64(start[i & of_start])
+        stop = np.uint64(end[i & of_end])
+        sign = _CODE_POINTS[np.uint64(strand[i & of_strand])]
+        words[i, 0] = np.uint64(text[i & of_text]) & low | begin << half
         words[i, 1] = begin >> half | stop << half
-        words[i, 2] = stop >> half | np.uint64(distance[i * each[1]]) << half
-        words[i, 3] = sign | np.uint64(pattern[i * each[2]]) << half
+        words[i, 2] = stop >> half | np.uint64(distance[i & of_distance]) << half
+        words[i, 3] = sign | np.uint64(pattern[i & of_pattern]) << half
+
+
+@njit(cache=True, nogil=True)
+def _mask(column, words):  # type: ignore[no-untyped-def]
+    return np.uint64(0) - np.uint64(column.size == words.shape[0])
 
 
 def concatenate(parts: Sequence[Hits]) -> Hits:

@@ -28,7 +28,7 @@ SPAN_BLOCKS = 15
 """Blocks of 64 ends a lane, at most (more for long patterns): 491,520 ends a tile, whose letters
 take 260 KB of the L2 cache."""
 
-TILES = 8
+TILES = 16
 """Tiles that are worked on in one call, so that its Python is paid for."""
 
 FULL, WRONG = 1, 2

@@ -43,10 +43,11 @@ def _picked(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
 def every_end(block: Block, found: Found, searches: Searches) -> Hits:
     """A row for every end, without start."""
     found, piece = _pieces(block, found)
+    shift = block.offsets - block.starts
     return Hits(
         text=_picked(block.records.astype(np.int32), piece),
         start=repeated(np.int64(NO_START), len(found)),
-        end=found.ends + _picked(block.offsets - block.starts, piece),
+        end=found.ends + _picked(shift, piece) if shift.any() else found.ends,
         distance=found.distances,
         strand=_picked(searches.strand, found.searches),
         pattern=_picked(searches.pattern, found.searches),

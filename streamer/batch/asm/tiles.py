@@ -99,7 +99,8 @@ def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes,
         for kind in range(kinds):
             at = block * size + kind * ROW
             source = at + span_blocks * size
-            planes[at + 1 : at + LANES] = planes[source : source + LANES - 1]
+            for lane in range(1, LANES):
+                planes[at + lane] = planes[source + lane - 1]
     for block in range(lead_blocks + span_blocks):
         for kind in range(kinds):
             transpose(planes, block * size + kind * ROW)
