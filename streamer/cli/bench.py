@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -92,7 +93,9 @@ def _exact_on_cuda(kmers: int) -> None:
     typer.echo(machine_line())
     typer.echo(cuda.device_line())
     print_table("Kernels, data on the card", cuda.kernels(kmers, 12 * kmers))
-    print_table("Engine, host memory to host results", cuda.frozen(kmers, 25 * kmers))
+    engine = partial(cuda.frozen, kmers, 25 * kmers)
+    print_table("Engine, host memory to host results", engine(cuda.KS, (1 << 24,), (2,)))
+    print_table("The same by chunk and streams", engine((15,), (1 << 20, 1 << 22), (1, 2)))
     print_table("Growing from empty, and saturated", cuda.growing(20 * kmers))
     print_table("The thesis's experiment (3.4.3)", cuda.thesis())
     print_table("The same, naive kernel, a twentieth", cuda.thesis(("naive",), (50_000, 15, 5_000)))
