@@ -22,8 +22,10 @@ from gpu.levenshtein_planes import PLANES, pack_planes, plane_words
 from trie.levenshtein import NOTHING, Patterns
 from trie.levenshtein_pieces import Scheme
 
-HITS_SHARE = 8
-"""The list of hits has a place for one end in so many; if more are hits, all words come back."""
+HITS_SHARE = 32
+"""The list of hits has a place for so many symbols; if there are more, all words come back."""
+
+FILL_BLOCKS = 2048
 
 FULL_WARPS = 1 << 14
 """Warps that fill a large card; shorter chunks get fewer groups of places a warp."""
@@ -50,8 +52,8 @@ def compile_scans(distance: int) -> None:
 class NearBuffers:
     """Device memory for one chunk of at most ``max_symbols``, reused from chunk to chunk.
 
-    planes: uint32, one behind the other. out: uint32, a word an end. found: uint64, the number of
-    hits and then the hits.
+    planes: uint32, one behind the other. found: uint64, the number of hits and then the hits. out:
+    uint32, a word an end.
     """
 
     def __init__(self, max_symbols: int) -> None:
@@ -59,6 +61,7 @@ class NearBuffers:
         self.planes = cuda.device_array(PLANES * plane_words(max_symbols), np.uint32)
         self.out = cuda.device_array(max(max_symbols, 1), np.uint32)
         self.found = cuda.device_array(found_size(max_symbols), np.uint64)
+        self.no_words = self.out[:0]
         self._views: tuple[int, Any] = (-1, None)
 
     def views(self, symbols: int) -> tuple[list[Any], Any, Any]:
@@ -87,13 +90,19 @@ def found_size(max_symbols: int) -> int:
 
 
 def launch(
-    index: DeviceIndex, buffers: NearBuffers, symbols: int, lead: int, stream: Any = 0
+    index: DeviceIndex,
+    buffers: NearBuffers,
+    symbols: int,
+    lead: int,
+    stream: Any = 0,
+    *,
+    all_words: bool = False,
 ) -> None:
     """Queue the kernels for a chunk of ``symbols`` symbols which the buffers hold.
 
     Ends behind symbol ``lead`` only: what comes before is there for matches to begin in. Afterwards
-    ``buffers.out`` holds the words (index: end - 1), and ``buffers.found`` how many are hits, even
-    if more than fit, and then these in no order.
+    ``buffers.found`` holds the hits as the scan lists them, which may be more than fit; or with
+    ``all_words`` ``buffers.out`` the words (index: end - 1).
     """
     if symbols > buffers.max_symbols:
         message = f"a chunk of {symbols} symbols, the buffers hold {buffers.max_symbols}"
@@ -104,16 +113,19 @@ def launch(
     scheme = index.scheme
     planes, out, _ = buffers.views(symbols)
     grid = max(-(-symbols // threads), 1)
-    kernel("fill")[grid, threads, stream](out, buffers.found)
+    if not all_words:
+        out = buffers.no_words
+    blocks = min(grid, FILL_BLOCKS) if all_words else 1
+    kernel("fill")[blocks, threads, stream](out, buffers.found)
     if symbols <= lead:
         return
     name = f"scan{scheme.distance}" + ("_paired" if scheme.paired else "")
     groups = min(max(symbols // (32 * FULL_WARPS), 1), MOST_GROUPS)
     numbers = (symbols, lead, groups, scheme.k, scheme.spacing, scheme.width, len(scheme.gaps))
     kernel(name)[-(-grid // groups), threads, stream](
-        *planes, *map(np.uint32, numbers), index.buckets, index.entries, index.ranks, out
-    )
-    kernel("compact")[grid, threads, stream](out, buffers.found)
+        *planes, *map(np.uint32, numbers), index.buckets, index.entries, index.ranks,
+        buffers.found, out,
+    )  # fmt: skip
 
 
 def nearest_words(
@@ -135,8 +147,6 @@ def nearest_words(
     index = DeviceIndex(patterns, scheme)
     buffers = NearBuffers(chunk.symbols)
     buffers.upload(chunk.planes.reshape(-1), chunk.symbols)
-    launch(index, buffers, chunk.symbols, first)
+    launch(index, buffers, chunk.symbols, first, all_words=True)
     words: NDArray[np.uint32] = buffers.out.copy_to_host()[first:]
-    number = int(buffers.found[:1].copy_to_host()[0])
-    assert number == int((words != NOTHING).sum())
     return words

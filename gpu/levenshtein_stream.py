@@ -2,8 +2,9 @@
 
 A chunk begins k + D - 1 symbols before the first that it answers for (thesis 3.3.5), so results do
 not depend on where chunks are cut. Threads pack chunks ahead into pinned buffers; half a byte a
-symbol goes to the card. Back come the hits, 8 bytes each, or where more than one end in eight is a
-hit the words of all ends, 4 bytes each.
+symbol goes to the card. Back come the hits, 8 bytes each. Where these are more than one for 32
+symbols, the chunk is asked again for the words of all ends, 4 bytes each, and so are the next ones
+until hits are few.
 
 A dictionary may be several sets of patterns (one that grows is); a chunk is asked of each in turn
 with the same text on the card.
@@ -79,35 +80,49 @@ class _Slot:
         self._found = cuda.pinned_array(found.size, np.uint64)
         self._first = found[: FIRST_HITS + 1]
         self._words: NDArray[np.uint32] | None = None
+        # whether hits were too many to be listed
+        self._dense = False
 
     def ask(self, index: DeviceIndex, chunk: _Chunk, timeline: Timeline | None) -> None:
         """Queue a question to one set of patterns about the chunk that is there."""
         with bar(timeline, "kernel", chunk.number, self.number, self.stream):
-            launch(index, self.buffers, chunk.symbols, chunk.lead, self.stream)
+            launch(
+                index, self.buffers, chunk.symbols, chunk.lead, self.stream, all_words=self._dense
+            )
         with bar(timeline, "DtoH", chunk.number, self.number, self.stream):
-            self._first.copy_to_host(self._found[: self._first.size], stream=self.stream)
+            if self._dense:
+                there = self.buffers.views(chunk.symbols)[1]
+                there.copy_to_host(self._all_words()[: chunk.symbols], stream=self.stream)
+            else:
+                self._first.copy_to_host(self._found[: self._first.size], stream=self.stream)
 
-    def answer(self, chunk: _Chunk) -> Hits:
+    def answer(self, index: DeviceIndex, chunk: _Chunk, timeline: Timeline | None) -> Hits:
         """Ends - 1 in the chunk, ascending, and their words; waits."""
         self.stream.synchronize()
+        if not self._dense and int(self._found[0]) >= self._found.size:
+            self._dense = True
+            self.ask(index, chunk, timeline)
+            self.stream.synchronize()
+        if self._dense:
+            words = self._all_words()[chunk.lead : chunk.symbols]
+            at = np.flatnonzero(words != NOTHING)
+            # an end is listed for each piece that reaches it
+            self._dense = at.size > self._found.size // 8
+            return at + chunk.lead, words[at]
         behind = int(self._found[0]) + 1
-        if behind > self._found.size:
-            return self._from_all_words(chunk)
         if behind > self._first.size:
             rest = slice(self._first.size, behind)
             self.buffers.found[rest].copy_to_host(self._found[rest], stream=self.stream)
             self.stream.synchronize()
         hits = np.sort(self._found[1:behind])
-        return (hits >> np.uint64(32)).astype(np.int64), hits.astype(np.uint32)
+        ends = (hits >> np.uint64(32)).astype(np.int64)
+        least = np.flatnonzero(np.diff(ends, prepend=-1))
+        return ends[least], hits[least].astype(np.uint32)
 
-    def _from_all_words(self, chunk: _Chunk) -> Hits:
+    def _all_words(self) -> NDArray[np.uint32]:
         if self._words is None:
             self._words = cuda.pinned_array(self.buffers.max_symbols, np.uint32)
-        words = self._words[: chunk.symbols]
-        self.buffers.views(chunk.symbols)[1].copy_to_host(words, stream=self.stream)
-        self.stream.synchronize()
-        at = np.flatnonzero(words[chunk.lead :] != NOTHING) + chunk.lead
-        return at, words[at]
+        return self._words
 
 
 class _Card(OnCard):
@@ -254,7 +269,7 @@ class NearEngine:
                 if number:
                     slot.ask(index, chunk, self._timeline)
                 with bar(self._timeline, "CPU", chunk.number, slot.number):
-                    at, words = slot.answer(chunk)
+                    at, words = slot.answer(index, chunk, self._timeline)
             if not number:
                 self._ahead.give_back(flight.planes)
             yield number, at + chunk.origin + 1, words

@@ -3,7 +3,7 @@
     python scripts/device_levenshtein.py [kernels] [groups] [engine] [growth] [grow] [dense] [one]
         [small]
 
-One strand; ids and starts included. "all" is clearing, scan and the list of hits, "scan" alone.
+One strand; ids and starts included; hits are listed, "words" is a word for every end instead.
 engine: host memory to host results, packing included. grow: the whole matcher. dense: text where
 everything is near, against the CPU. one: the first dictionary alone, for ncu. small: every kernel
 once, for compute-sanitizer.
@@ -59,21 +59,11 @@ CASES = [
 
 
 def timed(index, buffers):
-    """Seconds of all kernels, and of the scan alone; the registers of that."""
-    chosen = index.scheme
-    name = f"scan{chosen.distance}" + ("_paired" if chosen.paired else "")
-    groups = near.MOST_GROUPS
-    numbers = (SIZE, 0, groups, chosen.k, chosen.spacing, chosen.width, len(chosen.gaps))
-    planes, out, _ = buffers.views(SIZE)
-    kernel, threads = near.kernel(name), near.kernels.THREADS
-
-    def scan():
-        kernel[-(-SIZE // (threads * groups)), threads](
-            *planes, *map(np.uint32, numbers), index.buckets, index.entries, index.ranks, out
-        )
-
-    whole = median_seconds(lambda: near.launch(index, buffers, SIZE, 0))
-    return whole, median_seconds(scan), list(kernel.get_regs_per_thread().values())
+    """Seconds for the list of hits, and for the words of all ends; registers of the scan."""
+    name = f"scan{index.scheme.distance}" + ("_paired" if index.scheme.paired else "")
+    words = median_seconds(lambda: near.launch(index, buffers, SIZE, 0, all_words=True))
+    hits = median_seconds(lambda: near.launch(index, buffers, SIZE, 0))
+    return hits, words, list(near.kernel(name).get_regs_per_thread().values())
 
 
 def dictionary(rng, number, k, distance):
@@ -96,18 +86,18 @@ def kernels(rng, bases, offsets, cases=CASES):
             chosen = gpu_scheme(patterns) if variant is None else scheme(k, distance, *variant)
             began = time.perf_counter()
             index = DeviceIndex(patterns, chosen)
-            near.launch(index, buffers, SIZE, 0)
+            near.launch(index, buffers, SIZE, 0, all_words=True)
             got = buffers.out[:CHECKED].copy_to_host()
             compiled = time.perf_counter() - began
             equal = np.array_equal(got, cpu)
             built = median_seconds(lambda p=patterns, c=chosen: DeviceIndex(p, c))
-            whole, scan, registers = timed(index, buffers)
-            hits = int(buffers.found[:1].copy_to_host()[0])
+            hits, words, registers = timed(index, buffers)
+            listed = int(buffers.found[:1].copy_to_host()[0])
             print(
                 f"{number:>9} k {k} D {distance} {'01*0' if chosen.paired else 'pigeonhole':>10} "
-                f"w {chosen.width:>2}  all {SIZE / whole / 1e9:7.2f} G/s  scan "
-                f"{SIZE / scan / 1e9:7.2f} G/s  equal {equal} ({int((cpu != NOTHING).sum())})  "
-                f"hits {hits}  regs {registers}  first {compiled:.1f} s  tables "
+                f"w {chosen.width:>2}  {SIZE / hits / 1e9:7.2f} G/s  words "
+                f"{SIZE / words / 1e9:7.2f} G/s  equal {equal} ({int((cpu != NOTHING).sum())})  "
+                f"listed {listed}  regs {registers}  first {compiled:.1f} s  tables "
                 f"{DeviceIndex.nbytes(patterns, chosen) / 1e6:.1f} MB in {1e3 * built:.2f} ms",
                 flush=True,
             )

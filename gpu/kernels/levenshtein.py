@@ -18,12 +18,13 @@ verify, however uneven the buckets are and however few candidates a group has; t
 (its Fig. 35), with entries in place of trie-nodes.
 
 Verifying aligns the longer side of the piece (trie/levenshtein_reach.py), and if that can be, the
-other. What passes is looked at in full, with gap codes and the read's bounds, and lowers the words
-of its ends (trie/levenshtein.py) by an atomic minimum: no order matters.
+other. What passes is looked at in full, with gap codes and the read's bounds. Its ends are listed
+with their words (trie/levenshtein.py), of which the smallest of an end counts; or where too many
+ends are hits, the words of all ends are lowered by an atomic minimum. No order matters.
 
 Operations for D edits: about 35 a place, 30 a question and 17 a turn of its fullest bucket in the
 warp; 8 (D + 1)^2 + 5 (2D + 1) + 40 a candidate. Bytes: 8 a question and 8 a candidate, from
-whatever cache holds the tables; the word of an end is cleared and read once (8 bytes).
+whatever cache holds the tables.
 """
 
 # mypy: no-check-untyped-defs
@@ -113,9 +114,10 @@ def symbols_from(firsts, place):  # type: ignore[no-untyped-def]
 
 @device_function
 def tell_ends(  # type: ignore[no-untyped-def]
-    k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, out
-):
-    """Lower the words of the ends that a candidate with its piece at ``place`` reaches."""
+    k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, found,
+    out,
+):  # fmt: skip
+    """Tell the ends that a candidate with its piece at ``place`` reaches, as ``scan`` says."""
     room = symbols_from(firsts, place) - width
     covered = np.uint32(np.uint32(np.uint32(1) << np.uint32(width)) - np.uint32(1))
     if room < 0 or np.uint32(window(gaps, place) & covered) != np.uint32(0):
@@ -145,18 +147,27 @@ def tell_ends(  # type: ignore[no-untyped-def]
             word = np.uint32(np.uint32(cost + edits) << np.uint32(DISTANCE_SHIFT))
             word = np.uint32(word | np.uint32(np.uint32(rank) << np.uint32(PATTERN_SHIFT)))
             word = np.uint32(word | np.uint32(start + d + MAX_DISTANCE))
-            cuda.atomic.min(out, last, word)
+            if out.size != 0:
+                cuda.atomic.min(out, last, word)
+            elif found[0] < np.uint64(found.size):
+                hit = np.uint64(np.uint64(np.uint64(last) << np.uint64(32)) | np.uint64(word))
+                at = np.uint64(cuda.atomic.add(found, 0, np.uint64(1)) + np.uint64(1))
+                if at < np.uint64(found.size):
+                    found[at] = hit
 
 
 def scan(distance: int, paired: bool) -> Callable[..., None]:
-    """The kernel that lowers the words of every end; ``[grid, block]``, block = THREADS, 32 |
-    block.
+    """The kernel that tells what is near; ``[grid, block]``, block = THREADS, 32 | block.
+
+    With an ``out`` of a word a symbol (all ones before) it lowers the words there: out[e - 1] is
+    the word of end e. With an empty one it lists hits: found uint64[], [0] their number (0 before;
+    found.size or more if they do not fit), then in no order, an end once for each piece that
+    reaches it, 63-32 end - 1 | 31-0 word.
 
     Arguments: low, high, gaps, firsts uint32[] (planes), symbols and lead uint32 (ends behind
     symbol ``lead`` only), groups uint32 (<= MOST_GROUPS: a warp has so many times 32 places), k,
     spacing, width, tables uint32 (the scheme), buckets uint64[], entries uint64[], ranks uint32[],
-    out uint32[symbols] (all ones before; out[e - 1] is the word of end e). grid * block * groups >=
-    symbols; ``paired``: the scheme is.
+    found, out uint32[symbols or 0]. grid * block * groups >= symbols; ``paired``: the scheme is.
     """
     cost_of = REACH.costs[distance]
     most = np.uint32(distance)
@@ -166,7 +177,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
 
     def kernel(  # type: ignore[no-untyped-def]
         low, high, gaps, firsts, symbols, lead, groups, k, spacing, width, tables, buckets, entries,
-        ranks, out,
+        ranks, hits, out,
     ):  # fmt: skip
         low_text = cuda.shared.array(threads, np.uint32)
         high_text = cuda.shared.array(threads, np.uint32)
@@ -314,7 +325,8 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                     tell_ends(
                         np.int64(k), distance, np.int64(width), entry, np.int64(behind),
                         load_word(ranks, index), low, high, gaps, firsts,
-                        np.int64(np.uint32(origin + found)), np.int64(lead), np.int64(symbols), out,
+                        np.int64(np.uint32(origin + found)), np.int64(lead), np.int64(symbols),
+                        hits, out,
                     )  # fmt: skip
             cuda.syncwarp()
             head = np.uint32(np.uint32(head + np.uint32(32)) & np.uint32(_QUEUE - 1))
@@ -323,52 +335,24 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
     return kernel
 
 
-def compact(out, found):  # type: ignore[no-untyped-def]
-    """List the words that were lowered, in no order, behind their number.
-
-    found: uint64, [0] the number, 0 before, afterwards also of those that do not fit; the others
-    63-32 end - 1 | 31-0 word. A thread a word; grid * block >= out.size.
-    """
-    at = np.uint32(cuda.grid(1))
-    word = np.uint32(0xFFFFFFFF)
-    if at < np.uint32(out.size):
-        word = out[at]
-    hit = word != np.uint32(0xFFFFFFFF)
-    together = np.uint32(cuda.ballot_sync(ALL_LANES, hit))
-    if together == np.uint32(0):
-        return
-    lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(31))
-    first = np.uint32(0)
-    if lane == np.uint32(0):
-        first = np.uint32(cuda.atomic.add(found, 0, np.uint64(ones(together))))
-    first = np.uint32(cuda.shfl_sync(ALL_LANES, np.int32(first), 0))
-    below = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
-    index = np.uint32(np.uint32(first + ones(np.uint32(together & below))) + np.uint32(1))
-    if hit and index < np.uint32(found.size):
-        found[index] = np.uint64(np.uint64(np.uint64(at) << np.uint64(32)) | np.uint64(word))
-
-
-def fill(out, found):  # type: ignore[no-untyped-def]
-    """Every word is NOTHING and the list of those found empty; grid * block >= out.size."""
-    at = np.uint32(cuda.grid(1))
-    if at < np.uint32(out.size):
-        out[at] = np.uint32(0xFFFFFFFF)
-    if at == np.uint32(0):
+def fill(words, found):  # type: ignore[no-untyped-def]
+    """Every word of uint32[] is NOTHING, and no hit listed; any grid."""
+    for at in range(cuda.grid(1), words.size, cuda.gridsize(1)):
+        words[at] = np.uint32(0xFFFFFFFF)
+    if cuda.grid(1) == 0:
         found[0] = np.uint64(0)
 
 
 def signature() -> tuple[str, ...]:
     """The argument types of the scans."""
     planes = ("uint32[::1]",) * 4
-    return (
-        *planes, *("uint32",) * 7, "uint64[::1]", "uint64[::1]", "uint32[::1]", "uint32[::1]",
-    )  # fmt: skip
+    tables = ("uint64[::1]", "uint64[::1]", "uint32[::1]")
+    return (*planes, *("uint32",) * 7, *tables, "uint64[::1]", "uint32[::1]")
 
 
 def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
     """Every kernel by name: the plain function and its argument types."""
     table: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
-        "compact": (compact, ("uint32[::1]", "uint64[::1]")),
         "fill": (fill, ("uint32[::1]", "uint64[::1]")),
     }
     for distance in range(MAX_DISTANCE + 1):

@@ -55,9 +55,16 @@ def solvers(k, distance, codes, **options):
     return on_cpu, on_card
 
 
-@pytest.mark.parametrize(("streams", "chunk"), placement.share([(1, 50), (2, 40), (2, 9)]))
-def test_chunks_and_streams_do_not_show(streams, chunk, monkeypatch):
+@pytest.mark.parametrize(
+    ("streams", "chunk", "places"),
+    placement.share([(1, 50, 20), (2, 40, 0.1), (2, 9, 20), (1, 30, 0.1), (2, 60, 0.5)]),
+)
+def test_chunks_and_streams_do_not_show(streams, chunk, places, monkeypatch):
+    from gpu import levenshtein as near
     from gpu import levenshtein_planes
+
+    # with places for all hits these are listed, else some chunks give the words of all ends
+    monkeypatch.setattr(near, "found_size", lambda symbols: int(places * symbols) + 2)
 
     # a chunk is packed in parts
     monkeypatch.setattr(levenshtein_planes, "PART", 64)
