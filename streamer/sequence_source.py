@@ -1,7 +1,7 @@
 """A sequence file opened, decompressed and told apart by content, as records in parts.
 
-Decompressing is xopen's work, FASTQ and BAM are dnaio's, which hands out whole records; FASTA comes
-in parts (``streamer.fasta``), since a record may be a chromosome.
+Decompressing is xopen's work, FASTQ is dnaio's; FASTA comes in parts (``streamer.fasta``), since a
+record may be a chromosome. Records of FASTQ and BAM are whole.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import dnaio
 from xopen import xopen
 
+from streamer.bam import MAGIC, BamError, bam_records
 from streamer.errors import DataError
 from streamer.fasta import FastaError, fasta_parts
 
@@ -65,6 +66,8 @@ class Source:
         except FastaError as error:
             problem = f"not valid FASTA: {error}"
             self._record = max(self._record, 1)
+        except BamError as error:
+            problem = str(error)
         except dnaio.FileFormatError as error:
             line = "" if error.line is None else f" (line {error.line + 1})"
             problem = f"not valid {error.format}{line}: {error.message}"
@@ -80,9 +83,6 @@ class Source:
             problem = "is a directory, not a sequence file"
         except PermissionError:
             problem = "permission denied"
-        except NotImplementedError:
-            # dnaio's BAM reader met a record with the flags of something else
-            problem = "is no unaligned BAM of single reads: convert it with samtools fastq"
         except _READ_ERRORS as error:
             problem = f"cannot be read: {str(error) or type(error).__name__}"
         raise DataError(problem, file=self.shown, record=self._record or None)
@@ -105,18 +105,18 @@ class Source:
         start, plain = _look_ahead(opened, blanks=True)
         if start[:1] in (b">", b"#"):
             yield from self._of_fasta(plain)
-        elif start.startswith(b"BAM\x01"):
-            yield from self._of_dnaio(plain, "bam")
+        elif start.startswith(MAGIC):
+            yield from self._of_bam(plain)
         elif start[:1] == b"@":
-            yield from self._of_dnaio(plain, "fastq")
+            yield from self._of_fastq(plain)
         elif start:
             problem = "is no FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
             raise DataError(problem, file=self.shown)
 
-    def _of_dnaio(self, plain: io.BufferedReader, fileformat: str) -> Iterator[Part]:
+    def _of_fastq(self, plain: io.BufferedReader) -> Iterator[Part]:
         self.whole = True
         # given an opener, dnaio also closes what it opened
-        opened: Any = dnaio.open(self.path, fileformat=fileformat, opener=lambda path, mode: plain)
+        opened: Any = dnaio.open(self.path, fileformat="fastq", opener=lambda path, mode: plain)
         reader = iter(self._stack.enter_context(opened))
         for self._record in itertools.count(1):
             record = next(reader, None)
@@ -124,21 +124,34 @@ class Source:
                 return
             yield record.id, record.sequence.encode("latin-1", "replace")
 
+    def _of_bam(self, plain: io.BufferedReader) -> Iterator[Part]:
+        self.whole = True
+        records = bam_records(plain)
+        for self._record in itertools.count(1):
+            record = next(records, None)
+            if record is None:
+                return
+            yield self._name(record[0]), record[1]
+
     def _of_fasta(self, plain: io.BufferedReader) -> Iterator[Part]:
         for header, letters in fasta_parts(plain):
             if header is None:
                 yield None, letters
-                continue
-            self._record += 1
-            name = header.split(b" ", 1)[0].split(b"\t", 1)[0]
-            if not name.isascii():
-                problem = f"the name holds the byte 0x{max(name):02x}, which is not ASCII"
-                raise DataError(problem, file=self.shown, record=self._record)
-            yield name.decode("ascii"), letters
+            else:
+                self._record += 1
+                yield self._name(header), letters
+
+    def _name(self, header: bytes) -> str:
+        """The first word of a header; DataError if it is not ASCII."""
+        name = header.split(b" ", 1)[0].split(b"\t", 1)[0]
+        if not name.isascii():
+            problem = f"the name holds the byte 0x{max(name):02x}, which is not ASCII"
+            raise DataError(problem, file=self.shown, record=self._record)
+        return name.decode("ascii")
 
 
 def _read_errors() -> tuple[type[Exception], ...]:
-    """What the decompressors and the BAM reader raise for damaged content."""
+    """What the decompressors and dnaio raise for damaged content."""
     import lzma
     import zlib
 

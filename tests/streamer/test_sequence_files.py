@@ -166,3 +166,19 @@ def test_mapped_bam_is_an_error_with_its_record(tmp_path):
     with pytest.raises(DataError, match="record 2: is no unaligned BAM"):
         seen.extend(iter(read_batches([str(path)])))
     assert [batch.names for batch in seen] == [["r1"]]
+
+
+def test_damaged_bam_is_an_error_never_a_crash(tmp_path):
+    """What a record says of its lengths is not believed: every byte, set to any of a few values."""
+    whole = bam_of([("r1", "ACGT"), ("r2", "ACGTACGTACGT"), ("r3", "AC")])
+    path = tmp_path / "damaged.bam"
+    said = set()
+    for at in range(len(whole)):
+        for value in (0, 1, 0x21, 0x7F, 0x80, 0xFF):
+            path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            try:
+                list(read_batches([str(path)]))
+            except DataError as error:
+                said.add(error.problem)
+    for part in ("ends within", "do not fit", "the least are 32", "is negative", "samtools fastq"):
+        assert any(part in problem for problem in said), part

@@ -1,0 +1,83 @@
+"""Unaligned BAM (SAM specification 4.2), decompressed: names and letters of single reads.
+
+What a record says of its lengths is held against its size before anything is taken out of it.
+"""
+
+from __future__ import annotations
+
+import struct
+from binascii import hexlify
+from collections.abc import Iterator
+from typing import BinaryIO
+
+MAGIC = b"BAM\x01"
+
+_UNMAPPED = 4
+_FIXED = struct.Struct("<iiBBHHHiiii")
+"""refID, pos, l_read_name, mapq, bin, n_cigar_op, flag, l_seq, next_refID, next_pos, tlen."""
+_READ_BYTES = 1 << 20
+
+# two letters a byte, the first in the upper half; here by way of hexadecimal digits
+_LETTERS = bytes.maketrans(b"0123456789abcdef", b"=ACMGRSVTWYHKDBN")
+
+
+class BamError(ValueError):
+    """What makes a file no BAM of single unaligned reads."""
+
+
+def bam_records(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    """(name, letters) of every record in order; BamError for what cannot be one."""
+    if _exactly(file, len(MAGIC)) != MAGIC:
+        problem = "not valid BAM: it begins otherwise"
+        raise BamError(problem)
+    _skip(file, _number(file))
+    for _ in range(_number(file)):
+        _skip(file, _number(file))
+        _number(file)
+    while start := file.read(1):
+        size = int.from_bytes(start + _exactly(file, 3), "little", signed=True)
+        if size < _FIXED.size:
+            problem = f"not valid BAM: the record has {size} bytes, the least are {_FIXED.size}"
+            raise BamError(problem)
+        yield _record(_exactly(file, size))
+
+
+def _record(data: bytes) -> tuple[bytes, bytes]:
+    _, _, name_size, _, _, cigar_size, flag, letters, _, _, _ = _FIXED.unpack_from(data)
+    begin = _FIXED.size + name_size + 4 * cigar_size
+    stop = begin + (letters + 1) // 2
+    if letters < 0 or stop + letters > len(data):
+        problem = "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
+        raise BamError(problem)
+    if flag != _UNMAPPED:
+        problem = "is no unaligned BAM of single reads: convert it with samtools fastq"
+        raise BamError(problem)
+    name = data[_FIXED.size : _FIXED.size + name_size].partition(b"\0")[0]
+    return name, hexlify(data[begin:stop]).translate(_LETTERS)[:letters]
+
+
+def _number(file: BinaryIO) -> int:
+    """A length, int32."""
+    number = int.from_bytes(_exactly(file, 4), "little", signed=True)
+    if number < 0:
+        problem = "not valid BAM: a length in the header is negative"
+        raise BamError(problem)
+    return number
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    """So many bytes; memory is taken as they come, not as a damaged length says."""
+    parts = []
+    while size:
+        part = file.read(min(size, _READ_BYTES))
+        if not part:
+            problem = "not valid BAM: it ends within a record or the header"
+            raise BamError(problem)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _skip(file: BinaryIO, size: int) -> None:
+    while size:
+        size -= len(_exactly(file, min(size, _READ_BYTES)))
