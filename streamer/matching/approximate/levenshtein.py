@@ -21,6 +21,7 @@ from streamer.matching.approximate.solver import Options
 from streamer.matching.engine import LONG_SPAN
 from streamer.reads import ReadBatch
 from trie import levenshtein_lanes, levenshtein_scan
+from trie.ascending import lacking, merged
 from trie.levenshtein import (
     MAX_PATTERNS,
     Nearest,
@@ -75,15 +76,16 @@ class LevenshteinSolver:
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known."""
-        codes = sort_unique(codes, self._k, self._options.threads)
+        threads = self._options.threads
+        codes = sort_unique(codes, self._k, threads)
         for held in self._sets:
-            codes = codes[~_holds(held.codes, codes)]
+            codes = lacking(held.codes, codes, threads)
         if not codes.size:
             return
         while self._sets and self._sets[-1].codes.size <= GROWTH * codes.size:
             if self._sets[-1].codes.size + codes.size > self._most:
                 break
-            codes = np.sort(np.concatenate((self._sets.pop().codes, codes)), kind="stable")
+            codes = merged(self._sets.pop().codes, codes, threads)
         self._sets.extend(_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most))
 
     def match(self, batch: ReadBatch, step: Step) -> Nearest:
@@ -158,8 +160,3 @@ class LevenshteinSolver:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-
-
-def _holds(held: NDArray[np.uint64], codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    at = np.minimum(np.searchsorted(held, codes), held.size - 1)
-    return np.asarray(held[at] == codes)
