@@ -45,11 +45,17 @@ MOST_HITS = 1 << 24
 MOST_COLUMNS = 1 << 28
 """Columns of a text that keys of ``seeds`` can name."""
 
-WARPS = 1 << 12
-"""Warps of a scan that keep a card busy."""
+SLOTS = 132 * 32
+"""Warps of a scan that run at a time, about."""
 
-OVERLAP_SHARE = 3
-"""A lane's segment is at least so many times what it begins ahead."""
+MOST_LANES = 8
+"""Warps of a window at most."""
+
+LAUNCHES = 5
+"""Of ``extend``: in all but the last a thread follows one start ..."""
+
+FEW = 1 << 14
+"""... unless there are no more places than these."""
 
 SPARE_WORDS = 4
 """Words behind the last of a plane that kernels may read."""
@@ -138,6 +144,8 @@ class Text:
         self._k = k
         self._strands = 2 if both else 1
         self._room = 1 << 16
+        self._lists = [cuda.device_array((2, 1), np.uint64) for _ in "ab"]
+        self._outgrown = cuda.device_array((2, 1), np.uint64)
         self._allocate(TILE)
 
     def _allocate(self, symbols: int) -> None:
@@ -204,9 +212,10 @@ class Text:
         longest = int((blocks[2] - blocks[1]).max())
         ahead = -(-(longest + self._k) // 8)
         tiles = (stop - first) // TILE
-        # so many lanes of a window that all have work, and not much of it twice
-        lanes = 32 * max(1, WARPS // blocks.shape[1])
-        lanes = min(lanes, max(32, 8 * tiles // (OVERLAP_SHARE * ahead) // 32 * 32))
+        # so many lanes of a window that little of the card idles at the end or does things twice
+        some = np.arange(1, MOST_LANES + 1)
+        waves = np.ceil(some * blocks.shape[1] / SLOTS)
+        lanes = 32 * int(some[np.argmin(waves * (-(-tiles // (32 * some)) + ahead / 8))])
         segment = -(-tiles // lanes)
         grid = (-(-tiles // (32 * segment)), -(-blocks.shape[1] // scan.WARPS))
         on_card = cuda.to_device(blocks)
@@ -277,45 +286,50 @@ class Text:
         if keys is None:
             keys, kind = cuda.device_array(1, np.uint64), extend.EVERYWHERE
         keys = keys.reshape(1, keys.size)
+        where = cuda.to_device(np.array([hits.step, hits.span, hits.offset]))
         places, words = hits.kept, min(MOST_WORDS, -(-rows // 32))
         while places:
-            where = np.array([hits.step, hits.span, hits.offset, kind])
-            left, counts = self._extend(words, blocks, keys, places, where, on_card)
-            keys, places, kind = left, int(counts[0]), extend.STARTS
-            if not counts[1]:
-                continue
-            # all that are left in one go, with more rows
-            key, start = left.copy_to_host()[:, :places]
-            start &= np.uint64(extend.OUTGROWN - 1)
+            places = self._extend(words, blocks, keys, places, where, kind, on_card)
+            if not places:
+                break
+            key, start = (self._outgrown[i, :places].copy_to_host() for i in range(2))
             block = (key >> np.uint64(40)).astype(np.int64)
-            number = np.arange(places, dtype=np.uint64) << np.uint64(40)
-            key = (key & np.uint64((1 << 40) - 1)) | number
+            key = key & np.uint64((1 << 40) - 1) | np.arange(places, dtype=np.uint64) << np.uint64(
+                40
+            )
             blocks = np.stack([blocks[0, block], start.astype(np.int64), blocks[2, block]])
             if words == MOST_WORDS:
                 on_card.copy_to_host(reach)
                 return key, blocks
-            keys = cuda.to_device(np.stack([key, start]))
+            keys, kind = cuda.to_device(key.reshape(1, places)), extend.ANCHORS
             words = min(MOST_WORDS, 4 * words)
         on_card.copy_to_host(reach)
         return np.empty(0, dtype=np.uint64), blocks[:, :0]
 
     def _extend(
-        self, words: int, blocks: Columns, keys: Any, places: int, where: Columns, reach: Any
-    ) -> tuple[Any, NDArray[np.uint32]]:
-        """Run ``extend``: what is left for the next launch, on the card, and the two counts."""
-        left = cuda.device_array((2, places), np.uint64)
-        counter = cuda.to_device(np.zeros(2, dtype=np.uint32))
+        self, words: int, blocks: Columns, keys: Any, places: int, where: Any, kind: int, reach: Any
+    ) -> int:
+        """Follow all places to their end; how many starts outgrew the rows (``_outgrown``)."""
+        if places > self._lists[0].shape[1]:
+            self._lists = [cuda.device_array((2, places + places // 4), np.uint64) for _ in "ab"]
+            self._outgrown = cuda.device_array((2, places + places // 4), np.uint64)
         # the hook of most starts is in the last words from the beginning on
         lowest = int((blocks[2] - blocks[1]).min()) - 1
         hooked = words - 2 if lowest // 32 >= words - 2 > 0 else 0
-        _kernel("extend", words, hooked, self._alpha.gaps)[
-            -(-places // extend.THREADS), extend.THREADS
-        ](
-            self._words, np.int64(self.columns), self._alpha.planes, self._alpha.ends,
-            np.int32(self._k), cuda.to_device(blocks), keys, np.int64(places),
-            cuda.to_device(where), reach, left, counter,
-        )  # fmt: skip
-        return left, counter.copy_to_host()
+        launches = 1 if places < FEW or kind == extend.EVERYWHERE else LAUNCHES
+        counts = cuda.to_device(np.zeros((launches, 2), dtype=np.uint32))
+        cores = cuda.to_device(blocks)
+        run = _kernel("extend", words, hooked, self._alpha.gaps)
+        for launch in range(launches):
+            steps = 1 if launch + 1 < launches else extend.MOST_STEPS
+            left = self._lists[launch % 2]
+            run[-(-places // extend.THREADS), extend.THREADS](
+                self._words, np.int64(self.columns), self._alpha.planes, self._alpha.ends,
+                np.int32(self._k), cores, keys, np.int64(places), where, np.int32(kind),
+                np.int32(steps), reach, left, self._outgrown, counts, np.int32(launch),
+            )  # fmt: skip
+            keys, kind = left, extend.STARTS
+        return int(counts.copy_to_host()[0, 1])
 
 
 def longest_prefixes(

@@ -32,7 +32,8 @@ def lockstep_warps():
         patch.setattr(on_card, "FIRST", (64, 64))
         if SIMULATED:
             patch.setattr(primer, "BLOCK_THREADS", 8)
-            patch.setattr(primer, "OVERLAP_SHARE", 1)
+            patch.setattr(primer, "FEW", 20)
+            patch.setattr(primer, "LAUNCHES", 3)
         yield patch
 
 

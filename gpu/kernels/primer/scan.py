@@ -99,7 +99,9 @@ def kernel(words: int) -> Callable[..., None]:
         word_at = np.int32(max(np.int32(word_at - warm_up), np.int32(0)))
         while word_at < word_stop:
             symbols = np.uint32(load_word(text, word_at))
-            for _ in range(8):
+            turn = np.int32(0)
+            while turn < np.int32(8):
+                turn = np.int32(turn + np.int32(1))
                 symbol = np.int32(np.int32(symbols) & np.int32(15))
                 symbols = np.uint32(symbols >> np.uint32(4))
                 if symbol == np.int32(5):

@@ -33,7 +33,7 @@ from trie.parallel import usable_cores
 Columns = NDArray[np.int64]
 Improve = Callable[[list[Codes], Columns], None]
 
-EVERYWHERE = 1 << 14
+EVERYWHERE = 1 << 12
 """Columns of a task of a start that looks at all of them; it begins a prefix's length ahead."""
 
 AT_ONCE = 1 << 22
