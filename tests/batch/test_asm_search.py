@@ -9,6 +9,7 @@ import pytest
 from streamer.batch import asm
 from streamer.batch.asm import bit_parallel, pasm, sequential
 from streamer.errors import DataError, UsageError
+from trie.codes import INVALID, LETTER_TO_CODE, InvalidBaseError
 
 ENGINES = {
     "bit-parallel": bit_parallel.BitParallel,
@@ -152,6 +153,33 @@ def test_ambiguity_letters():
     assert asm.search("NNNN", "NN", 0, device="cpu").size == 0
     assert asm.search("NNNN", "NN", 0, device="cpu", iupac=True).size == 0
     assert asm.search("ACGT", "NN", 0, device="cpu", iupac=True, strands="forward").size == 3
+
+
+def test_every_byte_as_a_letter():
+    """In a place of its own each time: letters are seen 64 at once, and one by one at edges."""
+    rng = np.random.default_rng(10)
+    text = letters(rng, 330, "ACGTacgtuU")
+    for byte in range(256):
+        at = int(rng.integers(len(text)))
+        given = text[:at].encode() + bytes([byte]) + text[at + 1 :].encode()
+        code = LETTER_TO_CODE[byte]
+        if code == INVALID:
+            for texts, number in ((given, at), ([text, given, "-"], at)):
+                with pytest.raises(InvalidBaseError) as error:
+                    asm.search(texts, "ACGTA", 1, device="cpu", threads=1)
+                assert (error.value.byte, error.value.position) == (byte, number), byte
+        else:
+            agree([given.decode()], ["ACGTA"], 1, strands="forward")
+
+
+def test_ambiguous_stretches_end_where_they_end(monkeypatch):
+    monkeypatch.setattr(bit_parallel, "SPAN_BLOCKS", 1)
+    rng = np.random.default_rng(11)
+    text = letters(rng, 512 * 64 + 300)
+    for start, stop in ((0, 70), (1000, 9000), (32_760, 32_776), (33_000, 33_068)):
+        text = text[:start] + "N" * (stop - start) + text[stop:]
+    for threads in (1, 2):
+        assert agree([text], ["ACGTTA"], 1, threads=threads) > 100
 
 
 def test_long_patterns_skip_strips_but_no_hit():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +29,11 @@ SPAN_BLOCKS = 15
 """Blocks of 64 ends a lane, at most (more for long patterns): 491,520 ends a tile, whose letters
 take 260 KB of the L2 cache."""
 
-TILES = 16
-"""Tiles that are worked on in one call, so that its Python is paid for."""
+MOST_TILES = 16
+"""Tiles that are worked on in one call, so that their hits stay in the cache."""
+
+LEAST_TILES = 2
+"""Tiles that pay for the Python of a call."""
 
 FULL, WRONG = 1, 2
 """Why a search gave up: too many hits, a letter that is not of DNA."""
@@ -150,10 +154,7 @@ class BitParallel:
         least = -(-ends // (whole * self._longest_span))
         count = -(-least // self._threads) * self._threads if ends > whole else 1
         span = -(-ends // (whole * count))
-        # short parts, so that the hits of each stay in the cache, and a core that is held up takes
-        # fewer of them than the others
-        parts = max(self._threads, count // TILES)
-        tiles = split_range(lead, symbols.size, parts, align=whole * span)
+        tiles = _shares(lead, symbols.size, whole * span, self._threads)
         # few tiles and many patterns: the patterns are split too
         parts = -(-2 * self._threads // len(tiles)) if self._threads > len(tiles) else 1
         shares = split_range(0, len(self._searches), parts)
@@ -210,6 +211,17 @@ class BitParallel:
             return sorted_ if sorted_ is not found else found.at(np.arange(size))
         finally:
             self._scratch.append(own)
+
+
+def _shares(start: int, stop: int, tile: int, threads: int) -> list[tuple[int, int]]:
+    """[start, stop) in parts of whole tiles, ever shorter, so that all threads end together."""
+    cuts = [start]
+    while cuts[-1] < stop:
+        left = -(-(stop - cuts[-1]) // tile)
+        count = left // (2 * threads) if threads > 1 else left
+        count = max(min(count, MOST_TILES), min(LEAST_TILES, -(-left // threads)))
+        cuts.append(min(stop, cuts[-1] + count * tile))
+    return list(pairwise(cuts))
 
 
 def scratch_places(
