@@ -51,7 +51,8 @@ class PackedNames(Sequence[str]):
         return self._names[index]
 
 
-@njit(cache=True, nogil=True)
+# so short that giving up the interpreter's lock takes longer
+@njit(cache=True)
 def _number(frame, at, size):  # type: ignore[no-untyped-def]
     """The big-endian number of so many bytes."""
     value = 0
@@ -60,7 +61,7 @@ def _number(frame, at, size):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _count(frame):  # type: ignore[no-untyped-def]
     """How many strings the array has; -1 if it is none of printable ASCII strings and no more."""
     total = frame.size

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -20,6 +19,7 @@ from streamer.errors import StreamerError
 from streamer.packed_names import PackedNames
 from streamer.reads import BadReadError, ReadBatch, offsets_of, unprintable
 from trie.codes import decode
+from trie.windows import ascending
 
 try:  # six times as fast; it comes with xopen on most machines
     from isal.isal_zlib import crc32
@@ -41,6 +41,7 @@ Buffer = bytes | memoryview
 Header = dict[str, Any]
 
 _MAX_INTEGER = 2**63 - 1
+_AT_ONCE, _UNDER_LOCK = 1 << 17, 5_000
 _DTYPES = ("uint8", "uint32", "int32", "int64", "uint64")
 # NumPy makes a name, or a type from it, anew each time
 _NAMES = {np.dtype(name): name for name in _DTYPES}
@@ -141,7 +142,12 @@ def checksum(frames: Iterable[Buffer]) -> int:
     """CRC-32 (the one of zlib and gzip) of the frames, one after the other."""
     value = 0
     for frame in frames:
-        value = crc32(frame, value)
+        if len(frame) > _AT_ONCE:
+            value = crc32(frame, value)
+            continue
+        # above 5 KB the interpreter's lock is given up, and waiting for it takes longer than this
+        for begin in range(0, len(frame), _UNDER_LOCK):
+            value = crc32(frame[begin : begin + _UNDER_LOCK], value)
     return value
 
 
@@ -233,15 +239,19 @@ def _columns(frames: Sequence[Buffer]) -> _Reads:
     if len(frames[1]) != 8 * (len(names) + 1):
         problem = f"{len(names)} names need {len(names) + 1} offsets of 8 bytes, not "
         raise WireError(Reason.MALFORMED, problem + f"{len(frames[1])} bytes")
-    # a copy: frames need not be aligned
-    offsets = np.frombuffer(frames[1], dtype="<i8").astype(np.int64)
+    offsets = _offsets(frames[1])
     letters = frames[2]
-    # differences may wrap around where offsets lie wildly, comparisons do not
-    rising = bool((offsets[1:] >= offsets[:-1]).all())
-    if offsets[0] != 0 or offsets[-1] != len(letters) or not rising:
+    if offsets[0] != 0 or offsets[-1] != len(letters) or not ascending(offsets):
         problem = f"offsets must rise from 0 to the {len(letters)} letters of the last frame"
         raise WireError(Reason.MALFORMED, problem)
     return names, offsets, letters, bytes(frames[0])
+
+
+def _offsets(frame: Buffer) -> NDArray[np.int64]:
+    """A copy of the numbers: frames need not be aligned."""
+    offsets = np.empty(len(frame) // 8, dtype=np.int64)
+    offsets.data.cast("B")[:] = frame
+    return offsets if sys.byteorder == "little" else offsets.byteswap()  # pragma: no cover
 
 
 def _list(frames: Sequence[Buffer]) -> _Reads:
@@ -284,37 +294,21 @@ class FeedMessage:
     columns: dict[str, NDArray[Any]]
 
 
-class Encoded(NamedTuple):
-    """A message of the feed: its frames are ``first``, then ``block`` in pieces of ``sizes``."""
-
-    first: tuple[bytes, bytes]
-    block: bytes
-    sizes: list[int]
-
-    def frames(self) -> list[bytes]:
-        """All frames, one by one."""
-        stops = [0, *accumulate(self.sizes)]
-        return [*self.first, *(self.block[a:b] for a, b in pairwise(stops))]
-
-
 def encode_feed(
     topic: str, header: Header, names: bytes, columns: dict[str, NDArray[Any]]
-) -> Encoded:
-    """A message about a batch; ``header`` gets the columns and the checksum."""
+) -> list[Buffer]:
+    """The frames of a message about a batch; ``header`` gets the columns and the checksum."""
     frames: list[Buffer] = [names, *(raw(values) for values in columns.values())]
     header["columns"] = [
         [name, _NAMES[values.dtype], values.size] for name, values in columns.items()
     ]
-    # one after the other: checksums and sockets are slow with many pieces
-    block = b"".join(frames)
-    header["checksum"] = checksum((block,))
-    return Encoded((topic.encode(), msgpack.packb(header)), block, list(map(len, frames)))
+    header["checksum"] = checksum(frames)
+    return [topic.encode(), msgpack.packb(header), *frames]
 
 
-def encode_notice(topic: str, header: Header) -> Encoded:
-    """A message about the daemon, which has a header only."""
-    first = topic.encode(), msgpack.packb(header | {"checksum": checksum(())})
-    return Encoded(first, b"", [])
+def encode_notice(topic: str, header: Header) -> list[Buffer]:
+    """The frames of a message about the daemon, which has a header only."""
+    return [topic.encode(), msgpack.packb(header | {"checksum": checksum(())})]
 
 
 def decode_feed(frames: Sequence[Buffer]) -> FeedMessage:

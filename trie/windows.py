@@ -43,14 +43,15 @@ def check_batch(
     if bases.ndim != 1 or offsets.ndim != 1 or offsets.size == 0:
         message = "a batch is a one-dimensional array of bases and at least one offset"
         raise BatchShapeError(message)
-    if offsets[0] != 0 or offsets[-1] != bases.size or not _ascending(offsets):
+    if offsets[0] != 0 or offsets[-1] != bases.size or not ascending(offsets):
         message = f"offsets must ascend from 0 to the number of bases, {bases.size}"
         raise BatchShapeError(message)
     return bases, offsets
 
 
-@njit(cache=True, nogil=True)
-def _ascending(offsets):  # type: ignore[no-untyped-def]
+@njit(cache=True)  # so short that giving up the interpreter's lock takes longer
+def ascending(offsets):  # type: ignore[no-untyped-def]
+    """Whether no number is smaller than the one before it."""
     for i in range(1, offsets.size):
         if offsets[i] < offsets[i - 1]:
             return False

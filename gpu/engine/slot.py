@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from gpu.engine.budget import Budget
@@ -126,15 +127,11 @@ class Slot:
         tasks = []
         at = 0
         for part in chunks.parts:
-            own = part.stop - part.first
-            starts = part.chunk.starts[part.first : part.stop]
-            bases = part.chunk.bases[2 * part.first : 2 * (part.first + part.words)]
-            tasks.append(partial(np.copyto, self._bases[2 * at : 2 * at + bases.size], bases))
-            tasks.append(partial(np.copyto, self._starts[at : at + own], starts))
-            self._starts[at + own : at + part.words] = 0
+            chunk, there = part.chunk, (self._bases, self._starts, at)
+            tasks.append(partial(_lay, chunk.bases, chunk.starts, part.first, part.stop, *there))
             at += part.words
         self._starts[at : packed_sizes(chunks.symbols)[1]] = 0
-        run_all(tasks, min(threads, _LAYERS, len(chunks.parts)))
+        run_all(tasks, min(threads, _LAYERS, len(tasks)))
 
     def upload(self, symbols: int, source: PackedChunk | None = None) -> None:
         """Queue the copies of the packed chunk to the card, from ``source`` if given (pinned)."""
@@ -182,3 +179,14 @@ class Slot:
             self.buffers.words[:number].copy_to_host(self._words[:number], stream=self.stream)
             self.stream.synchronize()
         return self._words[:number]
+
+
+@njit(cache=True, nogil=True)
+def _lay(bases, starts, first, stop, to_bases, to_starts, at):  # type: ignore[no-untyped-def]
+    """Copy the words [first, stop) of ``starts`` to ``at``, and the bases of their windows."""
+    to_starts[at : at + stop - first] = starts[first:stop]
+    extra = 1 if stop < starts.size else 0
+    if extra:
+        to_starts[at + stop - first] = 0
+    words = 2 * (stop - first + extra)
+    to_bases[2 * at : 2 * at + words] = bases[2 * first : 2 * first + words]

@@ -13,13 +13,13 @@ from streamer.daemon.board import ENDED, Board
 from streamer.daemon.engine import Matched
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Publication
-from streamer.daemon.sending import send_parts
+from streamer.daemon.sending import send_all
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
 from streamer.wire import (
     BATCH_TOPICS,
     PROTOCOL,
     TOPICS,
-    Encoded,
+    Buffer,
     Header,
     encode_feed,
     encode_notice,
@@ -75,6 +75,8 @@ class Feed(InboxWorker):
         self._board = board
         self._done = done
         self._high_water = HighWater(board.config.feed.buffer_bytes)
+        # messages put together and not yet sent
+        self._ready: list[list[Buffer]] = []
         self._sequence = 0
         self._heads = dict.fromkeys(TOPICS, 0)
 
@@ -113,13 +115,15 @@ class Feed(InboxWorker):
             self._say_state(socket, said.popleft())
         published: list[Matched] = []
         for publication in self.inbox.take():
-            self._publish(socket, publication)
+            self._publish(publication)
             published.append(publication.matched)
-            # told in groups: waking another thread takes as long as publishing
+            # sent and told in groups: other threads want the interpreter's lock between two steps
             if publication.matched.last:
+                self._flush(socket)
                 self._done(published)
                 published = []
         if published:
+            self._flush(socket)
             self._done(published)
 
     def _say_state(self, socket: zmq.Socket[bytes], state: str) -> None:
@@ -141,7 +145,7 @@ class Feed(InboxWorker):
             log.debug("subscriptions", topics=sorted(topics))
             self._board.topics = frozenset(topics)
 
-    def _publish(self, socket: zmq.Socket[bytes], publication: Publication) -> None:
+    def _publish(self, publication: Publication) -> None:
         matched = publication.matched
         accepted, result = matched.accepted, matched.result
         for topic in BATCH_TOPICS:
@@ -163,7 +167,7 @@ class Feed(InboxWorker):
                 "version": result.version,
                 "k": result.k,
             }
-            self._send(socket, encode_feed(topic, header | extra, accepted.names, columns))
+            self._ready.append(encode_feed(topic, header | extra, accepted.names, columns))
         self._board.totals.add(accepted.at, **publication.counts)
 
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
@@ -174,7 +178,8 @@ class Feed(InboxWorker):
     def _announce(self, socket: zmq.Socket[bytes], topic: str, fields: dict[str, Any]) -> None:
         header = self._next(topic)
         if self.wants(topic):
-            self._send(socket, encode_notice(topic, header | fields))
+            self._ready.append(encode_notice(topic, header | fields))
+            self._flush(socket)
 
     def _next(self, topic: str) -> Header:
         """The header of the next message; it has a number even if nobody listens."""
@@ -190,8 +195,11 @@ class Feed(InboxWorker):
             "time": time.time_ns(),
         }
 
-    def _send(self, socket: zmq.Socket[bytes], message: Encoded) -> None:
+    def _flush(self, socket: zmq.Socket[bytes]) -> None:
+        """Send what has been put together."""
         # a socket of many subscribers never blocks: what one of them has no room for, it misses
-        send_parts(socket, *message)
-        if self._high_water.count(len(message.block) + sum(map(len, message.first))):
-            socket.setsockopt(zmq.SNDHWM, self._high_water.messages)
+        messages, self._ready = self._ready, []
+        send_all(socket, messages)
+        for message in messages:
+            if self._high_water.count(sum(map(len, message))):
+                socket.setsockopt(zmq.SNDHWM, self._high_water.messages)

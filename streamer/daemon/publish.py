@@ -170,8 +170,13 @@ class Publication:
         summary = self._summary
         columns: Columns = {"read": np.arange(summary["read"].size, dtype=np.uint32)}
         columns |= {name: summary[name] for name in reports.READ_COLUMNS[1:]}
-        targets = _named(columns["best_target"], -1, self._targets.names.__getitem__)
-        return {"targets": targets}, columns
+        name = self._targets.names.__getitem__
+        if self._result.sets is not None:
+            return {"targets": _named(columns["best_target"], -1, name)}, columns
+        if not self._sums.reads_on_target:
+            return {"targets": []}, columns
+        only = int(self._targets.members[self._targets.starts[self._result.only_set]])
+        return {"targets": [[only, name(only)]]}, columns
 
 
 def _named(

@@ -1,8 +1,9 @@
-"""All frames of a message in one call, without the interpreter's lock.
+"""All frames of many messages in one call, without the interpreter's lock.
 
-A socket of pyzmq gives the lock back and asks for it again with every frame. A message of the feed
-has up to ten, the other threads want the lock too, and each time takes as long as encoding a
-column. So libzmq's ``zmq_send``, which pyzmq brings along, is called for all of them in a row.
+A socket of pyzmq gives the lock back and asks for it again with every frame. What is said about a
+batch has 25 of them, the other threads want the lock too, and waiting for it took longer than all
+that the feed does otherwise. So libzmq's ``zmq_send``, which pyzmq brings along, is called for all
+of them in a row.
 """
 
 # mypy: no-check-untyped-defs
@@ -14,7 +15,7 @@ import ctypes
 import importlib
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -23,40 +24,29 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-_LARGE = 1 << 20
+Buffer = bytes | memoryview
+
 _MORE = int(zmq.SNDMORE | zmq.NOBLOCK)
 _LAST = int(zmq.NOBLOCK)
 
 
-def send_parts(
-    socket: zmq.Socket[bytes], first: Sequence[bytes], block: bytes, sizes: Sequence[int]
-) -> None:
-    """Send the frames ``first``, then ``block`` cut up into frames of these sizes; never waits.
+def send_all(socket: zmq.Socket[bytes], messages: Sequence[Sequence[Buffer]]) -> None:
+    """Send messages, each of some frames; never waits.
 
-    For sockets that drop what a peer has no room for. zmq.ZMQError if it cannot be sent.
+    For sockets that drop what a peer has no room for. zmq.ZMQError if one cannot be sent.
     """
+    frames = [frame for message in messages for frame in message]
+    sizes = np.array([*map(len, frames)], dtype=np.int64)
+    ends = np.zeros(sizes.size, dtype=np.bool_)
+    ends[list(accumulate(map(len, messages), initial=-1))[1:]] = True
     sent = 0
-    # large frames are better not copied once more
-    address = _zmq_send() if len(block) < _LARGE else 0
+    address = _zmq_send()
     if address:
-        heads = np.array([*map(len, first)], dtype=np.int64)
-        tails = np.array(sizes, dtype=np.int64)
-        sent = _send(
-            np.uint64(address),
-            np.uint64(socket.underlying),
-            np.frombuffer(b"".join(first), dtype=np.uint8),
-            heads,
-            np.frombuffer(block, dtype=np.uint8),
-            tails,
-        )
-    if sent < len(first) + len(sizes):
-        # pyzmq sends the rest, or says why it cannot
-        view = memoryview(block)
-        stops = [0, *accumulate(sizes)]
-        frames: list[Any] = [*first, *(view[a:b] for a, b in pairwise(stops))]
-        for frame in frames[sent:-1]:
-            socket.send(frame, _MORE, copy=False)
-        socket.send(frames[-1], _LAST, copy=False)
+        data = np.frombuffer(b"".join(frames), dtype=np.uint8)
+        sent = _send(np.uint64(address), np.uint64(socket.underlying), data, sizes, ends)
+    # pyzmq sends the rest, or says why it cannot
+    for number in range(sent, len(frames)):
+        socket.send(frames[number], _LAST if ends[number] else _MORE)
 
 
 @cache
@@ -92,17 +82,12 @@ def _call(typingctx: Any, address: Any, socket: Any, pointer: Any, size: Any, fl
 
 
 @njit(cache=True, nogil=True)
-def _send(address, socket, head, head_sizes, block, sizes):  # type: ignore[no-untyped-def]
-    """Send ``head``, then ``block``, as frames of those sizes; how many have been sent."""
-    frames = head_sizes.size + sizes.size
-    at = np.uint64(head.ctypes.data)
-    for number in range(frames):
-        tail = number - head_sizes.size
-        if tail == 0:
-            at = np.uint64(block.ctypes.data)
-        size = head_sizes[number] if tail < 0 else sizes[tail]
-        flags = np.int64(_LAST if number == frames - 1 else _MORE)
-        if _call(address, socket, at, size, flags) < 0:
+def _send(address, socket, data, sizes, ends):  # type: ignore[no-untyped-def]
+    """Send ``data`` as frames of those sizes; how many have been sent. ``ends``: of a message."""
+    at = np.uint64(data.ctypes.data)
+    for number in range(sizes.size):
+        flags = np.int64(_LAST if ends[number] else _MORE)
+        if _call(address, socket, at, sizes[number], flags) < 0:
             return number
-        at += np.uint64(size)
-    return frames
+        at += np.uint64(sizes[number])
+    return sizes.size

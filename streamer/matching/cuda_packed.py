@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from gpu.engine import Engine, Piece
@@ -67,7 +68,7 @@ class PackedMatching:
                 chunk, own = segment.chunk, segment.stop - segment.first
                 if segment.first == 0:
                     matches = np.empty(chunk.starts.size, np.uint32)
-                matches[segment.first : segment.stop] = found.matches[at : at + own]
+                _copy(found.matches, at, matches, segment.first, own)
                 at += segment.words
                 if segment.stop == chunk.starts.size:
                     yield Events(chunk.symbols, bits=(chunk.starts, matches))
@@ -108,3 +109,8 @@ class PackedMatching:
             return batch.packed
         threads = min(self._threads, 1 + batch.symbols // _PER_THREAD)
         return pack_chunk(batch.bases, batch.offsets, self._engine.k, threads=threads)
+
+
+@njit(cache=True)  # so short that giving up the interpreter's lock takes longer
+def _copy(source, at, target, there, words):  # type: ignore[no-untyped-def]
+    target[there : there + words] = source[at : at + words]

@@ -13,6 +13,7 @@ import pytest
 from gpu.jit import UnknownError, identity
 
 ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 THREADS = 128
 UNKNOWN = object()
 
@@ -60,7 +61,7 @@ for name, (function, _) in bucket_sources(choose_shape(15, 1000)).items():
 def test_other_processes_have_the_same_names():
     told = []
     for seed in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": PATHS}
         ran = subprocess.run(
             [sys.executable, "-c", PRINTED], env=environment, capture_output=True, text=True,
             check=True, timeout=100,
@@ -88,7 +89,7 @@ print(sum(cleared._cache_hits.values()), sum(cleared._cache_misses.values()))
 def test_a_second_process_loads_what_the_first_has_compiled(tmp_path):
     told = []
     for _ in range(2):
-        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": PATHS}
         ran = subprocess.run(
             [sys.executable, "-c", LAUNCHED], env=environment, capture_output=True, text=True,
             check=True, timeout=100,

@@ -265,15 +265,14 @@ class Feed:
             "read": none.astype(np.uint32),
             "best_target": none.astype(np.int32),
         }
-        frames = encode_feed("read", head, msgpack.packb([]), columns).frames()
+        frames = [bytes(f) for f in encode_feed("read", head, msgpack.packb([]), columns)]
         if damage:
             frames[2] = b"\x91\xa0"
         self.socket.send_multipart(frames)
 
     def beat(self, seq, prev, heads, epoch=1):
         head = {"v": 1, "topic": "beat", "epoch": epoch, "seq": seq, "prev": prev, "time": 0}
-        message = encode_notice("beat", head | {"heads": heads, "totals": {}})
-        self.socket.send_multipart(message.frames())
+        self.socket.send_multipart(encode_notice("beat", head | {"heads": heads, "totals": {}}))
 
     def __enter__(self):
         return self

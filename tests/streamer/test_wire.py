@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import zlib
 from pathlib import Path
 
 import msgpack
@@ -23,7 +24,6 @@ from streamer.wire import (
     encode_notice,
     encode_reads,
     pack,
-    raw,
     unpack,
 )
 
@@ -55,9 +55,9 @@ def vectors():
             listed,
         ],
         "Its acknowledgement": [pack({"v": 1} | state | counts | {"type": "ack"})],
-        "A message of the feed (some keys and columns left out)": encode_feed(
-            "read", header, columns[0], reads
-        ).frames(),
+        "A message of the feed (some keys and columns left out)": [
+            bytes(frame) for frame in encode_feed("read", header, columns[0], reads)
+        ],
     }
 
 
@@ -88,15 +88,22 @@ def test_batch_survives_the_way():
     assert frames == [bytes(frame) for frame in encode_reads(reads)]
 
 
-def test_arrays_are_sent_without_a_copy():
+def test_arrays_are_encoded_without_a_copy():
     values = np.arange(1000, dtype=np.uint64)
-    assert np.shares_memory(np.frombuffer(raw(values), np.uint64), values)
+    frames = encode_feed("delta", {}, msgpack.packb([]), {"code": values})
+    assert np.shares_memory(np.frombuffer(frames[3], np.uint64), values)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4_999, 5_000, 5_001, 70_000, 140_000])
+def test_checksum_of_any_length(size):
+    frame = bytes(np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8))
+    assert checksum([frame, memoryview(frame)]) == zlib.crc32(frame + frame)
 
 
 def feed_message():
     columns = {"code": np.arange(3, dtype=np.uint64), "start": np.zeros(0, np.int64)}
     header = {"v": 1, "topic": "delta", "epoch": 1, "seq": 2, "prev": 0, "time": 3}
-    return encode_feed("delta", header, msgpack.packb(["a"]), columns).frames()
+    return [bytes(f) for f in encode_feed("delta", header, msgpack.packb(["a"]), columns)]
 
 
 def test_feed_message_survives_the_way():
@@ -107,7 +114,7 @@ def test_feed_message_survives_the_way():
         "start": [],
     }
     notice = {"v": 1, "topic": "beat", "epoch": 1, "seq": 2, "prev": 0, "time": 3}
-    assert decode_feed(encode_notice("beat", notice).frames()).header["seq"] == 2
+    assert decode_feed(encode_notice("beat", notice)).header["seq"] == 2
 
 
 def test_every_flipped_bit_in_the_data_is_noticed():
