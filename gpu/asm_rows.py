@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.asm_sliced import Listed, Masks, TooManyHitsError, Workspace, grid, made
-from gpu.intrinsics import SIMULATED, cuda
+from gpu.intrinsics import SIMULATED
+from gpu.jit import jit
 from gpu.kernels.asm import order, rows, warps
 
 METHODS = ("pasm", "wspasm", "wspasm-shared")
@@ -22,13 +23,13 @@ METHODS = ("pasm", "wspasm", "wspasm-shared")
 
 @cache
 def _plain(function: Callable[..., Any]) -> Any:
-    return cuda.jit(function)
+    return jit(function)
 
 
 @cache
 def _warps_kernel(groups: int, shared: bool) -> Any:
     most = {} if SIMULATED else {"max_registers": 64}
-    return cuda.jit(warps.wspasm(warps.THREADS, groups, shared), **most)
+    return jit(warps.wspasm(warps.THREADS, groups, shared), **most)
 
 
 def by_rows(

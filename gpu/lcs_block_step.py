@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.intrinsics import cuda
+from gpu.jit import jit
 from gpu.kernels.lcs import SHAPES, block_step, sources
 
 FILL_THREADS = 128
@@ -19,7 +20,7 @@ FILL_THREADS = 128
 
 @cache
 def _kernel(name: str) -> Any:
-    return cuda.jit(sources(SHAPES[0])[name][0])
+    return jit(sources(SHAPES[0])[name][0])
 
 
 class BlockStep:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.intrinsics import SIMULATED, cuda, numba_type
+from gpu.jit import jit
 from gpu.kernels import levenshtein as kernels
 from gpu.levenshtein_index import DeviceIndex
 from gpu.levenshtein_planes import PLANES, pack_planes, plane_words
@@ -37,8 +38,8 @@ MOST_GROUPS = 16
 def kernel(name: str) -> Any:
     """The compiled kernel of that name; compiled at its first launch on each device."""
     if name.startswith("scan"):
-        return cuda.jit(kernels.scan(int(name[4]), name.endswith("paired")))
-    return cuda.jit(kernels.sources()[name][0])
+        return jit(kernels.scan(int(name[4]), name.endswith("paired")))
+    return jit(kernels.sources()[name][0])
 
 
 def compile_scans(distance: int) -> None:

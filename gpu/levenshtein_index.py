@@ -15,6 +15,7 @@ import numpy as np
 
 from gpu.device_tree import clear
 from gpu.intrinsics import cuda
+from gpu.jit import jit
 from gpu.kernels import levenshtein_index as kernels
 from trie.levenshtein import Patterns
 from trie.levenshtein_pieces import Costs, Scheme, choose
@@ -28,7 +29,7 @@ of verifying beside it (D = 1: 2, 2: 4.5, 3: 8); see Costs."""
 
 @cache
 def _kernel(name: str) -> Any:
-    return cuda.jit(kernels.sources()[name][0])
+    return jit(kernels.sources()[name][0])
 
 
 def gpu_scheme(patterns: Patterns) -> Scheme:

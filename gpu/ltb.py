@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gpu.compiled import kernel
 from gpu.device_tree import clear
 from gpu.intrinsics import SIMULATED, cuda, numba_type
+from gpu.jit import jit
 from gpu.kernels import derive, ltb
 from gpu.kernels.ltb import efficient, naive, queue, sliced
 from gpu.packing import MAX_SYMBOLS, ChunkTooLargeError
@@ -185,12 +186,12 @@ def sources() -> dict[str, ltb.Source]:
 
 @cache
 def _compiled(name: str) -> Any:
-    return cuda.jit(sources()[name][0])
+    return jit(sources()[name][0])
 
 
 @cache
 def _compiled_queue(threads: int, entries: int) -> Any:
-    return cuda.jit(queue.queue(threads, entries))
+    return jit(queue.queue(threads, entries))
 
 
 @cache

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.intrinsics import cuda
+from gpu.jit import jit
 from gpu.kernels.primer import alternative, conventional, extend, pack, pieces, scan, seeds
 from trie.parallel import run_all, split_range, usable_cores
 
@@ -72,14 +73,14 @@ def _kernel(name: str, *shape: Any) -> Any:
         "alternative": alternative.kernel,
     }
     if name in made:
-        return cuda.jit(made[name](*shape))
+        return jit(made[name](*shape))
     plain: dict[str, Any] = {
         "pack": pack.pack,
         "windows_of": pieces.windows_of,
         "variants": pieces.variants,
         "seeds": seeds.seeds,
     }
-    return cuda.jit(plain[name])
+    return jit(plain[name])
 
 
 def planes_of(codes: Codes) -> NDArray[np.uint32]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from gpu.intrinsics import cuda
+from gpu.jit import jit
 from gpu.kernels.hamming import bit_sliced, naive, order, pigeonhole, pmasm, shift_add
 from gpu.kernels.hamming.shape import Shape
 
@@ -46,22 +46,22 @@ def pigeonhole_source(length: int) -> Source:
 @cache
 def kernel(name: str) -> Any:
     """The compiled kernel of ``sources``."""
-    return cuda.jit(sources()[name][0])
+    return jit(sources()[name][0])
 
 
 @cache
 def shift_add_kernel(words: int) -> Any:
     """The compiled kernel ``shift-add``."""
-    return cuda.jit(shift_add_source(words)[0])
+    return jit(shift_add_source(words)[0])
 
 
 @cache
 def bit_sliced_kernel(shape: Shape) -> Any:
     """The compiled kernel ``bit-sliced``."""
-    return cuda.jit(bit_sliced_source(shape)[0])
+    return jit(bit_sliced_source(shape)[0])
 
 
 @cache
 def pigeonhole_kernel(length: int) -> Any:
     """The compiled kernel ``pigeonhole``."""
-    return cuda.jit(pigeonhole_source(length)[0])
+    return jit(pigeonhole_source(length)[0])
