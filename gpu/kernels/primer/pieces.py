@@ -41,7 +41,8 @@ def windows_of(codes, blocks, rows, planes):  # type: ignore[no-untyped-def]
     """The kernel; ``[grid, THREADS]``, a thread a window of ``rows`` <= 32 symbols.
 
     codes uint8[m], blocks int64[3, w] (a window begins at blocks[1]), planes uint32[w, 4] (out):
-    bit r is the low bit, the high bit of the code of symbol r, that it is a base, and 0.
+    the low bit, the high bit of the code of a symbol, that it is a base, and 0; the last symbol in
+    the top bit.
     """
     window = np.int64(cuda.grid(1))
     if window >= planes.shape[0]:
@@ -52,7 +53,7 @@ def windows_of(codes, blocks, rows, planes):  # type: ignore[no-untyped-def]
     base = np.uint32(0)
     for row in range(rows):
         symbol = np.uint32(codes[first + np.int64(row)])
-        bit = np.uint32(np.uint32(1) << np.uint32(row))
+        bit = np.uint32(np.uint32(1) << np.uint32(np.int32(32) - rows + np.int32(row)))
         if symbol & np.uint32(1):
             low = np.uint32(low | bit)
         if symbol & np.uint32(2):
@@ -96,7 +97,7 @@ def variants(planes, blocks, q, pieces, errors, places, entries, filling):  # ty
     gaps = np.int32(0)
     gap_at = np.int32(-1)
     for i in range(q):
-        row = np.uint32(np.int32(piece * q) + np.int32(i))
+        row = np.uint32(np.int32(32) - np.int32(np.int32(pieces - piece) * q) + np.int32(i))
         low = np.uint32(np.uint32(low << np.uint32(1)) | np.uint32(
             np.uint32(planes[window, 0] >> row) & np.uint32(1)))  # fmt: skip
         high = np.uint32(np.uint32(high << np.uint32(1)) | np.uint32(

@@ -13,7 +13,7 @@ from by bisection in the sums, so that all lanes verify however uneven the codes
 Verifying is Myers' bit-vector along the columns where the window can lie if the piece lies at its
 column: rows + 2 (k - 1) of them.
 
-Operations: 40 a column of the text, 60 a candidate and 22 for each of its columns.
+Operations: 40 a column of the text, 60 a candidate and 19 for each of its columns.
 """
 
 from __future__ import annotations
@@ -67,8 +67,10 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
     # where the lane's first entry would be if candidate 0 of the warp were entry 0
     entry_of = np.int32(np.int32(first_entry) - np.int32(total - count))
     all_of = np.int32(cuda.shfl_sync(ALL_LANES, total, 31))
-    full = np.uint32(np.uint32(0xFFFFFFFF) >> np.uint32(np.int32(32) - rows))
-    top = np.uint32(rows - np.int32(1))
+    # a window stands at the bottom of 32 rows; those above it are free, as in ``scan``
+    free = np.uint32(
+        np.uint32(np.uint32(0xFFFFFFFF) >> np.uint32(1)) >> np.uint32(rows - np.int32(1))
+    )
     before = np.int32(0)
     while before < all_of:
         candidate = np.int32(before + lane)
@@ -95,7 +97,7 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
             if here < np.int64(0):
                 left = np.int32(left + np.int32(here))
                 here = np.int64(0)
-            vp = full
+            vp = np.uint32(~free)
             vn = np.uint32(0)
             score = rows
             least = k
@@ -117,14 +119,16 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
                     text_low = np.uint32(text_low << np.uint32(1))
                     text_high = np.uint32(text_high << np.uint32(1))
                     eq = np.uint32(np.uint32(row_low ^ is_low) | np.uint32(row_high ^ is_high))
-                    eq = np.uint32(row_base & np.uint32(~eq))
+                    eq = np.uint32(np.uint32(row_base & np.uint32(~eq)) | free)
                     xv = np.uint32(eq | vn)
                     carried = np.uint32(np.uint32(eq & vp) + vp)
                     xh = np.uint32(np.uint32(carried ^ vp) | eq)
                     ph = np.uint32(vn | np.uint32(~np.uint32(xh | vp)))
                     mh = np.uint32(vp & xh)
-                    score = np.int32(score + np.int32(np.uint32(ph >> top) & np.uint32(1)))
-                    score = np.int32(score - np.int32(np.uint32(mh >> top) & np.uint32(1)))
+                    score = np.int32(
+                        np.int32(score + np.int32(ph >> np.uint32(31)))
+                        - np.int32(mh >> np.uint32(31))
+                    )
                     ph = np.uint32(ph << np.uint32(1))
                     mh = np.uint32(mh << np.uint32(1))
                     vp = np.uint32(mh | np.uint32(~np.uint32(xv | ph)))
