@@ -1,4 +1,4 @@
-"""Ascending k-mer codes, each once: what one array has that another lacks, and both together."""
+"""Ascending k-mer codes, each once: where codes stand in them, what they lack, two together."""
 
 # mypy: no-check-untyped-defs
 
@@ -15,21 +15,32 @@ from trie.parallel import run_all, split_range
 _PER_THREAD = 1 << 15
 """Codes that are worth a thread."""
 
+_TOGETHER = 64
+
+
+def places(
+    held: NDArray[np.uint64], codes: NDArray[np.uint64], threads: int = 1
+) -> NDArray[np.int64]:
+    """Where each of the codes, which come in any order, stands in ``held``; -1 if it does not.
+
+    held: uint64[n], ascending, each once. codes: uint64[m].
+    """
+    found = np.empty(codes.size, dtype=np.int64)
+    run_all(
+        [
+            partial(_places, held, codes[first:stop], found[first:stop])
+            for first, stop in _parts(codes.size, threads)
+        ],
+        threads,
+    )
+    return found
+
 
 def lacking(
     held: NDArray[np.uint64], codes: NDArray[np.uint64], threads: int = 1
 ) -> NDArray[np.uint64]:
     """Those of ``codes`` that ``held`` lacks; uint64[n] and uint64[m], ascending, each once."""
-    if not held.size or not codes.size:
-        return codes
-    absent = np.empty(codes.size, dtype=np.bool_)
-
-    def look_up(first: int, stop: int) -> None:
-        part = codes[first:stop]
-        at = np.minimum(np.searchsorted(held, part), held.size - 1)
-        np.not_equal(held[at], part, out=absent[first:stop])
-
-    run_all([partial(look_up, *part) for part in _parts(codes.size, threads)], threads)
+    absent = places(held, codes, threads) < 0
     return codes if absent.all() else codes[absent]
 
 
@@ -53,6 +64,25 @@ def merged(
 
 def _parts(size: int, threads: int) -> list[tuple[int, int]]:
     return split_range(0, size, min(threads, 1 + size // _PER_THREAD))
+
+
+@njit(cache=True, nogil=True)
+def _places(held, codes, found):  # type: ignore[no-untyped-def]
+    at = np.zeros(_TOGETHER, dtype=np.uint64)
+    for begin in range(0, codes.size, _TOGETHER):
+        asked = codes[begin : begin + _TOGETHER]
+        at[:] = 0
+        # step by step for many codes at once, which do not wait for each other
+        left = np.uint64(held.size)
+        while left > 1:
+            half = left >> np.uint64(1)
+            for i in range(asked.size):
+                later = at[i] + half
+                at[i] = later if held[later] <= asked[i] else at[i]
+            left -= half
+        for i in range(asked.size):
+            there = held.size > 0 and held[at[i]] == asked[i]
+            found[begin + i] = np.int64(at[i]) if there else -1
 
 
 @njit(cache=True, nogil=True)

@@ -18,6 +18,10 @@ def test_both_ways(held, more, threads, monkeypatch):
         second = np.unique(rng.integers(0, 150, more, dtype=np.uint64))
         new = ascending.lacking(first, second, threads)
         assert new.tolist() == sorted(set(second.tolist()) - set(first.tolist()))
+        where = ascending.places(first, second, threads)
+        assert where.tolist() == [
+            first.tolist().index(code) if code in first else -1 for code in second
+        ]
         both = ascending.merged(first, second, threads)
         assert both.tolist() == sorted(first.tolist() + second.tolist())
 

@@ -53,7 +53,9 @@ class Approximate:
         self.both = both
         self.semantics: Semantics = semantics
         self._stored = stored
-        self._solver = _solver(semantics, stored, distance, both, options or Options())
+        options = options or Options()
+        self._threads = options.threads
+        self._solver = _solver(semantics, stored, distance, both, options)
 
     @property
     def walks(self) -> bool:
@@ -70,7 +72,7 @@ class Approximate:
                 parts.append((step.version, self._solver.match(batch, step)))
             if step.learnt.size:
                 self._solver.learn(step.learnt)
-        return joined(batch, parts, self._stored, self.semantics, self.distance)
+        return joined(batch, parts, self._stored, self.semantics, self.distance, self._threads)
 
     def close(self) -> None:
         """Give back what is held."""

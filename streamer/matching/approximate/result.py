@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streamer.reads import ReadBatch
 from streamer.targets import NO_SET, Dictionary
+from trie.ascending import places
 from trie.levenshtein import Nearest
 from trie.tree_bitmap import TreeBitmap
 
@@ -95,6 +96,7 @@ def joined(
     stored: Dictionary,
     semantics: str,
     distance: int,
+    threads: int,
 ) -> ApproximateResult:
     """The rows of all steps, with reads and targets."""
     columns: dict[str, NDArray] = {}  # type: ignore[type-arg]
@@ -107,9 +109,10 @@ def joined(
         np.array([version for version, _ in parts], dtype=np.int64),
         [found.end.size for _, found in parts],
     )
-    # an end behind the last symbol of a read belongs to that read
-    read = np.searchsorted(batch.offsets, columns["end"], side="left") - 1
-    end = columns["end"] - batch.offsets[read]
+    # ends ascend; one behind the last symbol of a read belongs to that read
+    rows = np.diff(np.searchsorted(columns["end"], batch.offsets, side="right"))
+    read = np.repeat(np.arange(rows.size), rows)
+    end = columns["end"] - np.repeat(batch.offsets[:-1], rows)
     return ApproximateResult(
         k=stored.k,
         distance_limit=distance,
@@ -121,17 +124,14 @@ def joined(
         distance=columns["distance"],
         strand=columns["strand"],
         code=columns["code"],
-        target=_targets(columns["code"], stored),
+        target=_targets(columns["code"], stored, threads),
         matches=columns["matches"],
         mismatches=columns["mismatches"],
     )
 
 
-def _targets(codes: NDArray[np.uint64], stored: Dictionary) -> NDArray[np.uint32]:
+def _targets(codes: NDArray[np.uint64], stored: Dictionary, threads: int) -> NDArray[np.uint32]:
     """The target set of each k-mer; NO_SET for those that have grown."""
-    found = np.full(codes.size, NO_SET, dtype=np.uint32)
-    if stored.codes.size:
-        at = np.minimum(np.searchsorted(stored.codes, codes), stored.codes.size - 1)
-        known = stored.codes[at] == codes
-        found[known] = stored.sets[at[known]]
-    return found
+    at = places(stored.codes, codes, threads)
+    # the last one stands for -1
+    return np.append(stored.sets, NO_SET).astype(np.uint32, copy=False)[at]
