@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.intrinsics import SIMULATED, cuda
+from gpu.jit import jit
 from gpu.kernels.asm import counting, listing, order, sliced, slicing
 
 MULTIPROCESSORS = 132
@@ -56,14 +57,14 @@ class Listed:
 @cache
 def made(make: Callable[..., Any], *arguments: Any) -> Any:
     """The compiled kernel of a factory; compiled at its first launch on each device."""
-    return cuda.jit(make(*arguments))
+    return jit(make(*arguments))
 
 
 @cache
 def _scan(strip: sliced.Strip) -> Any:
     # 128 leave room for four blocks; strips of up to 24 rows need fewer
     most = {} if SIMULATED or strip.rows <= 24 else {"max_registers": 128}
-    return cuda.jit(sliced.scan(strip, sliced.THREADS), **most)
+    return jit(sliced.scan(strip, sliced.THREADS), **most)
 
 
 class Workspace:
@@ -137,14 +138,14 @@ class SlicedText:
 
     def set_codes(self, codes: Any) -> SlicedText:
         """From uint8[] on the card; ``slicing.slice_text`` says what is read behind the text."""
-        made(slicing.slice_text, sliced.TILE)[self.tiles, 2 * sliced.TILE](
+        made(slicing.slice_text, sliced.TILE, False)[self.tiles, 2 * sliced.TILE](
             codes, grid(self.size, slicing.PIECE), self.span, self.planes, self.words, self.gaps
         )
         return self
 
     def set_packed(self, packed: Any) -> SlicedText:
         """From packed text, uint32[slicing.packed_words(size)] on the card."""
-        made(slicing.slice_packed, sliced.TILE)[self.tiles, 2 * sliced.TILE](
+        made(slicing.slice_text, sliced.TILE, True)[self.tiles, 2 * sliced.TILE](
             packed, grid(self.size, 16), self.span, self.planes, self.words, self.gaps
         )
         return self

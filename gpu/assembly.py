@@ -14,7 +14,20 @@ from numba.core import types
 
 from gpu.intrinsics import SIMULATED
 
-_KINDS = {"u32": ("r", 32, types.uint32), "u64": ("l", 64, types.uint64)}
+_KINDS: dict[str, Any] = {
+    "u32": ("r", 32, types.uint32),
+    "u64": ("l", 64, types.uint64),
+    "global": ("l", 64, None),
+    "shared": ("r", 32, None),
+}
+_SHARED = 3
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any, kind: str) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    if kind == "shared":
+        data = builder.addrspacecast(data, ir.PointerType(ir.IntType(32), addrspace=_SHARED))
+    return builder.ptrtoint(data, ir.IntType(_KINDS[kind][1]))
 
 
 def instruction(
@@ -28,30 +41,37 @@ def instruction(
     """A function for kernels that runs ``assembly``.
 
     ``results`` and ``arguments`` are of "u32" and "u64" and are the operands $0, $1, ... in that
-    order; several results come back as a tuple. Results are written before all arguments are read
-    (early clobber), so several instructions may stand in one text. ``simulated`` takes and gives
-    numpy scalars. ``volatile`` keeps a call whose result is not used.
+    order; several results come back as a tuple. An argument may also be "global" or "shared": an
+    array, of which the assembly gets the address (64 and 32 bits). Results are written before all
+    arguments are read (early clobber), so several instructions may stand in one text.
+    ``simulated`` takes and gives numpy scalars. ``volatile`` keeps a call whose result is not used,
+    and the order of what is read and written in memory.
+
+    Long texts are welcome: numba takes a second for a few hundred casts, and no time for assembly.
     """
     if SIMULATED:
         return simulated
     from numba.cuda.extending import intrinsic
 
     several = len(results) > 1
-    returned: Any = _KINDS[results[0]][2]
+    returned: Any = _KINDS[results[0]][2] if results else types.void
     if several:
         returned = types.Tuple([_KINDS[kind][2] for kind in results])  # type: ignore[no-untyped-call, unused-ignore]
-    taken = [_KINDS[kind][2] for kind in arguments]
     constraints = ",".join(
-        [f"=&{_KINDS[kind][0]}" for kind in results] + [_KINDS[kind][0] for kind in arguments]
+        [f"=&{_KINDS[kind][0]}" for kind in results]
+        + [_KINDS[kind][0] for kind in arguments]
+        + ["~{memory}"] * (volatile and not {"global", "shared"}.isdisjoint(arguments))
     )
     words = [ir.IntType(_KINDS[kind][1]) for kind in results]
-    returns = ir.LiteralStructType(words) if several else words[0]
+    returns = ir.LiteralStructType(words) if several else [*words, ir.VoidType()][0]
 
     def make(*_: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             values = [
-                context.cast(builder, value, given, wanted)
-                for value, given, wanted in zip(args, signature.args, taken, strict=True)
+                context.cast(builder, value, given, _KINDS[kind][2])
+                if _KINDS[kind][2] is not None
+                else _address(context, builder, given, value, kind)
+                for value, given, kind in zip(args, signature.args, arguments, strict=True)
             ]
             text = ir.InlineAsm(
                 ir.FunctionType(returns, [value.type for value in values]),
@@ -60,6 +80,8 @@ def instruction(
                 side_effect=volatile,
             )
             answer = builder.call(text, values)
+            if not results:
+                return context.get_dummy_value()
             if not several:
                 return answer
             parts = [builder.extract_value(answer, i) for i in range(len(words))]

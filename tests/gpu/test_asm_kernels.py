@@ -34,7 +34,7 @@ def lockstep_warps():
             patch.setattr(asm_transfers, "HITS", 50)
             patch.setattr(slicing, "PACKED", 256)
             patch.setattr(order, "STEPS", 2)
-            patch.setattr(listing, "LISTED", 4)
+            patch.setattr(listing, "LISTED", 8)
             patch.setattr(sliced, "TILE", 32)
             patch.setattr(sliced, "ROWS", 8)
         yield

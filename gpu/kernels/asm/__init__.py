@@ -28,8 +28,8 @@ def sources() -> dict[str, Source]:
         "wspasm": (warps.wspasm(warps.THREADS, 1, False), warps.signature()),
         "wspasm_shared": (warps.wspasm(warps.THREADS, 1, True), warps.signature()),
         "wspasm_shared_2": (warps.wspasm(warps.THREADS, 2, True), warps.signature()),
-        "slice_text": (slicing.slice_text(sliced.TILE), slicing.signature()),
-        "slice_packed": (slicing.slice_packed(sliced.TILE), slicing.signature_packed()),
+        "slice_text": (slicing.slice_text(sliced.TILE, False), slicing.signature(False)),
+        "slice_packed": (slicing.slice_text(sliced.TILE, True), slicing.signature(True)),
         "count_sliced": (
             counting.count(counting.THREADS, sliced.TILE),
             counting.signature(),

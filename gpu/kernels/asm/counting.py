@@ -17,21 +17,60 @@ import numpy as np
 
 from gpu.assembly import instruction
 from gpu.intrinsics import ALL_LANES, as_signed, cuda, device_function
-from gpu.kernels.asm.sliced import add
-from gpu.kernels.asm.statements import block, sum_up
-from gpu.kernels.asm.turning import EXCHANGES, turning
+from gpu.kernels.asm.turning import REGISTERS, turned, turning
 from gpu.kernels.asm.vectors import load_four, store_four
 
 THREADS = 1024
 """Threads a block; a power of two from 32 to 1,024."""
 
-half_add = instruction(
-    "{ .reg .u32 s; xor.b32 s, $2, $3; and.b32 $1, $2, $3; mov.b32 $0, s; }",
-    ("u32", "u32"),
-    ("u32", "u32"),
-    lambda a, b: (a ^ b, a & b),
-)
-"""(a, b) -> (sum, carry)."""
+
+def _full_adder(total: str, one: str, other: str, carry: str) -> str:
+    """total += one + other, bit by bit; carry may be one of them."""
+    return (
+        f"lop3.b32 t, {total}, {one}, {other}, 0x96; lop3.b32 {carry}, {total}, {one}, {other}, "
+        f"0xE8; mov.b32 {total}, t;"
+    )
+
+
+def _add_text() -> str:
+    """$0 to $7, from $8 to $15: counts of bits, ones first; $16 to $23: words to be counted."""
+    lines = ["{ .reg .u32 t, a, b, c, d;", *(f"mov.b32 ${i}, ${8 + i};" for i in range(8))]
+    for carry, first in (("c", 16), ("d", 20)):
+        lines += [_full_adder("$0", f"${first}", f"${first + 1}", "a")]
+        lines += [_full_adder("$0", f"${first + 2}", f"${first + 3}", "b")]
+        lines += [_full_adder("$1", "a", "b", carry)]
+    lines += [_full_adder("$2", "c", "d", "a")]
+    for i in range(3, 8):
+        lines += [f"and.b32 t, ${i}, a; xor.b32 ${i}, ${i}, a; mov.b32 a, t;"]
+    return " ".join([*lines, "}"])
+
+
+def _add(*words: Any) -> Any:
+    counts = list(words[:8])
+    for word in words[8:]:
+        for i in range(8):
+            counts[i], word = counts[i] ^ word, counts[i] & word
+    return tuple(counts)
+
+
+add_eight = instruction(_add_text(), ("u32",) * 8, ("u32",) * 16, _add)
+"""(counts, eight words): a count a bit, in eight planes, with the bits of the words added."""
+
+
+def _bytes_text() -> str:
+    out = [f"${i}" for i in range(8)]
+    moves = " ".join(f"mov.b32 ${i}, ${8 + i};" for i in range(8))
+    turns = f"{turning(out, (4, 2, 1))} {turning(out[:4], (16, 8))} {turning(out[4:], (16, 8))}"
+    return f"{{ {REGISTERS} {moves} {turns} }}"
+
+
+def _bytes(*planes: Any) -> Any:
+    columns = turned([*planes, *[0] * 24]).astype(np.uint8).view(np.uint32)
+    return (*columns[::2], *columns[1::2])
+
+
+as_bytes = instruction(_bytes_text(), ("u32",) * 8, ("u32",) * 8, _bytes)
+"""Counts in planes as bytes: of bits 8 j to 8 j + 3 in word j, of the next four in word 4 + j."""
 
 
 @device_function
@@ -51,108 +90,11 @@ def segments_before(base, span, limit):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def bits_below(whole, rest, column):  # type: ignore[no-untyped-def]
-    """The bits of the segments whose symbol at ``column`` is before the limit."""
-    if column < rest:
-        whole += 1
-    bits = np.uint32(0xFFFFFFFF)
-    if whole < 32:
-        bits = np.uint32(np.uint32(np.uint32(1) << np.uint32(whole)) - np.uint32(1))
-    return bits
-
-
-_COUNT = """
-def kernel(sliced, flags, groups, span, low_planes, low, high, counts, offsets, totals):
-    sums = cuda.shared.array({warps} + 1, np.uint32)
-    thread = np.uint32(cuda.threadIdx.x)
-    warp = np.uint32(thread >> np.uint32(5))
-    lane = np.uint32(thread & np.uint32(31))
-    tiles = np.uint32(np.uint32(span) // np.uint32({tile}))
-    group = np.uint32(cuda.blockIdx.x)
-    search = np.uint32(cuda.blockIdx.y)
-    block = np.uint32(np.uint32(search * np.uint32(groups)) + group)
-    if thread == 0:
-        sums[{warps}] = np.uint32(0)
-    cuda.syncthreads()
-    some = np.uint32(0)
-    for at in range(thread, np.int32(tiles * np.uint32(32)), {threads}):
-        some = np.uint32(some | flags[np.uint32(np.uint32(block * tiles) * np.uint32(32)) + at])
-    if some != np.uint32(0):
-        sums[{warps}] = np.uint32(1)
-    cuda.syncthreads()
-    if sums[{warps}] == np.uint32(0):
-        if thread == 0:
-            totals[block] = 0
-        return
-    base = (np.int64(group) * 32 + lane) * 32 * span
-    edge = low > base or high < base + 32 * span
-    low_whole, low_rest = segments_before(base, np.int64(span), np.int64(low))
-    high_whole, high_rest = segments_before(base, np.int64(span), np.int64(high))
-    width = np.uint32(np.uint32(span) * np.uint32(8))
-    start = np.uint32(np.uint32(search * np.uint32(1 + low_planes)) * np.uint32(groups))
-    start = np.uint32(np.uint32(np.uint32(start + group) * width) + lane)
-    for tile in range(warp, np.int32(tiles), {warps}):
-        here = np.uint32(np.uint32(block * tiles) + np.uint32(tile))
-        {clear}
-        if flags[np.uint32(np.uint32(here * np.uint32(32)) + lane)] != np.uint32(0):
-            first = np.int64(tile) * {tile}
-            for eight in range({tile} // 8):
-                column = first + 8 * eight
-                at = np.uint32(start + np.uint32(np.uint32(column) * np.uint32(8)))
-                w0, w1, w2, w3 = load_four(sliced, at)
-                w4, w5, w6, w7 = load_four(sliced, np.uint32(at + np.uint32(32)))
-                if edge:
-                    {cut}
-                {add}
-        {turn}
-        at = np.uint32(np.uint32(here * np.uint32(64)) + np.uint32(lane * np.uint32(2)))
-        store_four(counts, at, c0, c4, c1, c5)
-        store_four(counts, np.uint32(at + np.uint32(1)), c2, c6, c3, c7)
-    cuda.syncthreads()
-    total = np.uint32(0)
-    of_group = np.int64(np.uint32(block * tiles)) * 1024
-    for i in range({each}):
-        at = of_group + np.int64(thread) * {each} + i
-        for tile in range(np.int32(tiles)):
-            total = np.uint32(total + np.uint32(counts[at + np.int64(tile) * 1024]))
-    upto = total
-    {sum_upto}
-    if lane == 31:
-        sums[warp] = upto
-    cuda.syncthreads()
-    if warp == 0:
-        value = np.uint32(0)
-        if lane < np.uint32({warps}):
-            value = sums[lane]
-        {sum_value}
-        if lane < np.uint32({warps}):
-            sums[lane] = value
-    cuda.syncthreads()
-    if thread == 0:
-        totals[block] = np.int64(sums[{warps} - 1])
-    place = np.uint32(upto - total)
-    if warp > 0:
-        place = np.uint32(place + sums[np.uint32(warp - np.uint32(1))])
-    for i in range({each}):
-        at = of_group + np.int64(thread) * {each} + i
-        for tile in range(np.int32(tiles)):
-            offsets[at + np.int64(tile) * 1024] = place
-            place = np.uint32(place + np.uint32(counts[at + np.int64(tile) * 1024]))
-"""
-
-
-def _counting() -> list[str]:
-    """Add eight words to the counts c0 (ones) to c7."""
-    lines = []
-    for low, words in enumerate((("w0", "w1", "w2", "w3"), ("w4", "w5", "w6", "w7"))):
-        a, b, c, d = words
-        lines += [
-            f"c0, x = add(c0, {a}, {b})",
-            f"c0, y = add(c0, {c}, {d})",
-            f"c1, f{low} = add(c1, x, y)",
-        ]
-    lines += ["c2, x = add(c2, f0, f1)"]
-    return [*lines, *(f"c{i}, x = half_add(c{i}, x)" for i in range(3, 8))]
+def bits_between(low_whole, low_rest, high_whole, high_rest, column):  # type: ignore[no-untyped-def]
+    """The bits of the segments whose symbol at ``column`` is from the low limit to the high one."""
+    below = np.uint64(1) << np.uint64(low_whole + (column < low_rest))
+    above = np.uint64(1) << np.uint64(high_whole + (column < high_rest))
+    return np.uint32(np.uint64(above - np.uint64(1)) & ~np.uint64(below - np.uint64(1)))
 
 
 def count(threads: int, tile: int) -> Callable[..., None]:
@@ -160,46 +102,97 @@ def count(threads: int, tile: int) -> Callable[..., None]:
 
     Arguments: sliced and flags as ``sliced.scan`` leaves them, groups, span int64, low_planes
     int32, low, high int64 (hits with low < end <= high), counts uint8[searches * groups * tiles *
-    1024] (scratch), offsets uint32 of the same size, totals int64[searches * groups]. Offsets of a
-    group without hits are not set.
+    1024], offsets uint32 of the same size, totals int64[searches * groups]. Of a group without
+    hits only the total is set.
     """
-    words = [f"c{i}" for i in range(8)]
-    text = _COUNT.format(
-        threads=threads,
-        warps=threads // 32,
-        each=1024 // threads,
-        tile=tile,
-        clear=block(8, [f"{word} = np.uint32(0)" for word in words]),
-        cut=block(
-            20,
-            [
-                f"w{i} = np.uint32(w{i} & np.uint32("
-                f"bits_below(high_whole, high_rest, column + {i}) & "
-                f"np.uint32(~bits_below(low_whole, low_rest, column + {i}))))"
-                for i in range(8)
-            ],
-        ),
-        add=block(16, _counting()),
-        sum_upto=block(4, sum_up("upto")),
-        sum_value=block(8, sum_up("value")),
-        # to bytes: segment 8 j + t in byte j of word t; then four segments side by side
-        turn=block(
-            8,
-            [
-                *turning(words, (4, 2, 1)),
-                *turning(words[:4], (16, 8)),
-                *turning(words[4:], (16, 8)),
-            ],
-        ),
-    )
-    scope: dict[str, Any] = {
-        "cuda": cuda, "np": np, "load_four": load_four, "store_four": store_four, "add": add,
-        "half_add": half_add, "segments_before": segments_before, "bits_below": bits_below,
-        "as_signed": as_signed, "ALL_LANES": ALL_LANES, **EXCHANGES,
-    }  # fmt: skip
-    exec(text, scope)
-    made: Callable[..., None] = scope["kernel"]
-    return made
+    warps = threads // 32
+    flag = warps  # a word behind the sums
+    room = warps + 1
+    each = 1024 // threads
+
+    def kernel(sliced, flags, groups, span, low_planes, low, high, counts, offsets, totals):  # type: ignore[no-untyped-def]
+        sums = cuda.shared.array(room, np.uint32)
+        thread = np.int64(cuda.threadIdx.x)
+        warp = thread >> 5
+        lane = thread & 31
+        tiles = span // tile
+        group = cuda.blockIdx.x
+        block = cuda.blockIdx.y * groups + group
+        if thread == 0:
+            sums[flag] = np.uint32(0)
+        cuda.syncthreads()
+        some = np.uint32(0)
+        for at in range(thread, tiles * 32, threads):
+            some = np.uint32(some | flags[block * tiles * 32 + at])
+        if some != np.uint32(0):
+            sums[flag] = np.uint32(1)
+        cuda.syncthreads()
+        if sums[flag] == np.uint32(0):
+            if thread == 0:
+                totals[block] = 0
+            return
+        base = (group * 32 + lane) * 32 * span
+        edge = low > base or high < base + 32 * span
+        low_whole, low_rest = segments_before(base, span, low)
+        high_whole, high_rest = segments_before(base, span, high)
+        start = (cuda.blockIdx.y * (1 + low_planes) * groups + group) * span * 8 + lane
+        for number in range(warp, tiles, warps):
+            here = block * tiles + number
+            c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = np.uint32(0)
+            if flags[here * 32 + lane] != np.uint32(0):
+                for column in range(number * tile, number * tile + tile, 8):
+                    at = start + column * 8
+                    w0, w1, w2, w3 = load_four(sliced, at)
+                    w4, w5, w6, w7 = load_four(sliced, at + 32)
+                    if edge:
+                        w0 &= bits_between(low_whole, low_rest, high_whole, high_rest, column)
+                        w1 &= bits_between(low_whole, low_rest, high_whole, high_rest, column + 1)
+                        w2 &= bits_between(low_whole, low_rest, high_whole, high_rest, column + 2)
+                        w3 &= bits_between(low_whole, low_rest, high_whole, high_rest, column + 3)
+                        w4 &= bits_between(low_whole, low_rest, high_whole, high_rest, column + 4)
+                        w5 &= bits_between(low_whole, low_rest, high_whole, high_rest, column + 5)
+                        w6 &= bits_between(low_whole, low_rest, high_whole, high_rest, column + 6)
+                        w7 &= bits_between(low_whole, low_rest, high_whole, high_rest, column + 7)
+                    c0, c1, c2, c3, c4, c5, c6, c7 = add_eight(
+                        c0, c1, c2, c3, c4, c5, c6, c7, w0, w1, w2, w3, w4, w5, w6, w7
+                    )
+            c0, c1, c2, c3, c4, c5, c6, c7 = as_bytes(c0, c1, c2, c3, c4, c5, c6, c7)
+            store_four(counts, here * 64 + lane * 2, c0, c4, c1, c5)
+            store_four(counts, here * 64 + lane * 2 + 1, c2, c6, c3, c7)
+        cuda.syncthreads()
+        total = np.uint32(0)
+        of_group = block * tiles * 1024
+        for at in range(of_group + thread * each, of_group + thread * each + each):
+            for number in range(tiles):
+                total = np.uint32(total + np.uint32(counts[at + number * 1024]))
+        upto = total
+        for step in range(5):
+            other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(upto), 1 << step))
+            if lane >= 1 << step:
+                upto = np.uint32(upto + other)
+        if lane == 31:
+            sums[warp] = upto
+        cuda.syncthreads()
+        if warp == 0:
+            value = sums[lane] if lane < warps else np.uint32(0)
+            for step in range(5):
+                other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(value), 1 << step))
+                if lane >= 1 << step:
+                    value = np.uint32(value + other)
+            if lane < warps:
+                sums[lane] = value
+        cuda.syncthreads()
+        if thread == 0:
+            totals[block] = np.int64(sums[warps - 1])
+        place = np.uint32(upto - total)
+        if warp > 0:
+            place = np.uint32(place + sums[warp - 1])
+        for at in range(of_group + thread * each, of_group + thread * each + each):
+            for number in range(tiles):
+                offsets[at + number * 1024] = place
+                place = np.uint32(place + np.uint32(counts[at + number * 1024]))
+
+    return kernel
 
 
 def signature() -> tuple[str, ...]:

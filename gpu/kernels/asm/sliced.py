@@ -31,7 +31,6 @@ import numpy as np
 
 from gpu.assembly import instruction
 from gpu.intrinsics import SIMULATED, cuda
-from gpu.kernels.asm.statements import block
 from gpu.kernels.asm.vectors import load_four, store_four
 
 THREADS = 128
@@ -241,6 +240,10 @@ def kernel(
 """
 
 
+def _lines(indent: int, lines: list[str]) -> str:
+    return ("\n" + " " * indent).join(lines)
+
+
 def _text() -> list[str]:
     """Load the bits of COLUMNS columns; in the lead they come from the segments to the left.
 
@@ -409,14 +412,14 @@ def scan(strip: Strip, threads: int) -> Callable[..., None]:
         pitch=4 * COLUMNS * threads,
         columns=COLUMNS,
         tile=TILE,
-        reset=block(4, reset),
-        text=block(12, _text()),
-        letters=block(12, _letters(strip, threads)),
-        deltas_in=block(12, come),
-        cells=block(12, _cells(strip, threads)),
-        deltas_out=block(12, go),
-        score=block(12, _score(strip)),
-        flag=block(8, flag),
+        reset=_lines(4, reset),
+        text=_lines(12, _text()),
+        letters=_lines(12, _letters(strip, threads)),
+        deltas_in=_lines(12, come),
+        cells=_lines(12, _cells(strip, threads)),
+        deltas_out=_lines(12, go),
+        score=_lines(12, _score(strip)),
+        flag=_lines(8, flag),
     )
     scope = {
         "cuda": cuda, "np": np, "row": row, "add": add, "address_of": address_of,

@@ -25,16 +25,19 @@ from typing import Any
 
 import numpy as np
 
-from gpu.intrinsics import cuda, load_word
-from gpu.kernels.asm.statements import block
-from gpu.kernels.asm.turning import EXCHANGES, turning
-from gpu.kernels.asm.vectors import load_four, store_four
+from gpu.assembly import instruction
+from gpu.intrinsics import cuda
+from gpu.kernels.asm.turning import REGISTERS, SELECT, turned, turning
+from gpu.kernels.asm.vectors import bytes_of
 
 PIECE = 16
-"""Columns of a thread: the bytes of a load."""
+"""Columns of a thread: bytes of a load of codes, symbols of a packed word."""
 
 PACKED = 1 << 23
 """Symbols of a piece of packed text; a power of two, at least 32."""
+
+_PLACES = ("global", "u64", "u64", "global", "u32", "u32", "u32")
+"""Planes, where to write the two planes (in fours of words), text, first unit, step, last unit."""
 
 
 def packed_places(symbols: int) -> tuple[slice, slice]:
@@ -49,248 +52,195 @@ def packed_words(symbols: int) -> int:
     return whole * (PACKED // 32 * 3) + (packed_places(rest)[1].stop if rest else 0)
 
 
-_KERNEL = """
-def kernel(codes, units, span, planes, plane_size, gaps):
-    shared = cuda.shared.array(1, np.uint32)
-    thread = np.uint32(cuda.threadIdx.x)
-    if thread == 0:
-        shared[0] = np.uint32(0)
-    piece = np.uint32(thread % np.uint32({pieces}))
-    lane = np.uint32(thread // np.uint32({pieces}))
-    tiles = np.uint32(np.uint32(span) // np.uint32({tile}))
-    block = np.uint32(cuda.blockIdx.x)
-    group = np.uint32(block // tiles)
-    tile = np.uint32(block - np.uint32(group * tiles))
-    column = np.uint32(np.uint32(tile * np.uint32({tile})) + np.uint32(piece * np.uint32({piece})))
-    step = np.uint32(np.uint32(span) // np.uint32({piece}))
-    unit = np.uint32(np.uint32(np.uint32(group * np.uint32(32)) + lane) * np.uint32(32)) * step
-    unit = np.uint32(unit + np.uint32(column // np.uint32({piece})))
-    last = np.uint32(units - 1)
-    seen = np.uint32(0)
-    {gather}
-    out = np.uint64(group) * np.uint64(span) + np.uint64(column)
-    out = np.uint64(np.uint64(out >> np.uint64(2)) * np.uint64(32) + np.uint64(lane))
-    high = np.uint64(out + np.uint64(plane_size) // np.uint64(4))
-    {store}
-    cuda.syncthreads()
-    if np.uint32(seen & np.uint32(0x04040404)) != np.uint32(0):
-        shared[0] = np.uint32(1)
-    cuda.syncthreads()
-    some = shared[0]
-    if thread == 0:
-        gaps[block] = some
-    if some == np.uint32(0):
-        return
-    {clear}
-    for eighth in range(4):
-        {none}
-        for j in range(8):
-            at = np.uint32(unit + np.uint32(np.uint32(8 * eighth + j) * step))
-            w0, w1, w2, w3 = load_four(codes, min(at, last))
-            shift = np.uint32(j)
-            {gap}
-        shift = np.uint32(8 * eighth)
-        {place}
-    out = np.uint64(high + np.uint64(plane_size) // np.uint64(4))
-    {store_gaps}
-"""
+def _put(planes: Any, place: Any, columns: Any) -> None:
+    """The words of columns, for the simulator."""
+    words = bytes_of(planes).view(np.uint32)
+    for i, word in enumerate(columns):
+        words[4 * (int(place) + 32 * (i // 4)) + i % 4] = word
 
 
-def _gather() -> list[str]:
-    """x{g}_{q}: symbols of segments 8 (g / 2) + 2 s + g % 2, s = 0..3, two bits each a byte."""
-    lines = []
+def _units(first: Any, step: Any, last: Any) -> list[int]:
+    return [min(int(first) + b * int(step), int(last)) for b in range(32)]
+
+
+def _codes_of(codes: Any, *units: Any) -> Any:
+    return np.stack([bytes_of(codes)[16 * u : 16 * u + 16] for u in _units(*units)])
+
+
+def _columns(bits: Any) -> Any:
+    """uint32[16] of bits[segment, column]."""
+    return np.packbits(bits.astype(bool), axis=0, bitorder="little").T.copy().view("<u4")[:, 0]
+
+
+def _load_codes(b: int) -> str:
+    """w0 to w3: 16 symbols of segment b."""
+    return (
+        f"mad.lo.u32 x, $6, {b}, $5; min.u32 x, x, $7; mul.wide.u32 at, x, 16; "
+        "add.u64 at, at, $4; ld.global.nc.v4.u32 {w0, w1, w2, w3}, [at];"
+    )
+
+
+def _codes_text() -> str:
+    """Both planes; $0: all bytes ored together."""
+    names = ", ".join(f"x{g}_{q}" for g in range(8) for q in range(4))
+    lines = [f"{{ {REGISTERS} .reg .u32 w0, w1, w2, w3, v0, v1, v2, v3, {names};"]
+    lines += [".reg .u64 at, low, high; mov.u32 $0, 0;"]
     for g in range(8):
         for s in range(4):
-            b = 8 * (g // 2) + 2 * s + g % 2
-            names = ", ".join(f"w{q}" for q in range(4))
-            lines += [
-                f"at = np.uint32(unit + np.uint32(np.uint32({b}) * step))",
-                f"{names} = load_four(codes, min(at, last))",
-            ]
+            lines += [_load_codes(8 * (g // 2) + 2 * s + g % 2)]
+            lines += ["lop3.b32 $0, $0, w0, w1, 0xFE; lop3.b32 $0, $0, w2, w3, 0xFE;"]
             for q in range(4):
-                mask = hex(0x03030303 << 2 * s)
-                part = f"np.uint32(np.uint32(w{q} << np.uint32({2 * s})) & np.uint32({mask}))"
+                mask = 0x03030303 << 2 * s
                 if s == 0:
-                    lines += [f"x{g}_{q} = {part}"]
+                    lines += [f"and.b32 x{g}_{q}, w{q}, {mask};"]
                 else:
-                    lines += [f"x{g}_{q} = np.uint32(x{g}_{q} | {part})"]
-            lines += ["seen = np.uint32(np.uint32(seen | w0) | np.uint32(w1 | np.uint32(w2 | w3)))"]
-    return lines
-
-
-def _store() -> list[str]:
-    lines = []
+                    # 0xF8: a | (b & c)
+                    lines += [f"shl.b32 x, w{q}, {2 * s};"]
+                    lines += [f"lop3.b32 x{g}_{q}, x{g}_{q}, x, {mask}, 0xF8;"]
+    lines += ["shl.b64 low, $2, 4; add.u64 low, low, $1; shl.b64 high, $3, 4;"]
+    lines += ["add.u64 high, high, $1;"]
+    words = [f"v{h}" for h in range(4)]
     for q in range(4):
-        for plane, name in enumerate(("low", "high")):
-            words = [f"{name}{h}" for h in range(4)]
-            for h, word in enumerate(words):
+        for plane in ("low", "high"):
+            for h in range(4):
                 one, other = f"x{2 * h}_{q}", f"x{2 * h + 1}_{q}"
-                if plane == 0:
-                    other = f"np.uint32({other} << np.uint32(1))"
+                if plane == "low":
+                    lines += [f"shl.b32 y, {other}, 1; mov.b32 x, {one};"]
                 else:
-                    one = f"np.uint32({one} >> np.uint32(1))"
-                lines += [
-                    f"{word} = np.uint32(np.uint32({one} & np.uint32(0x55555555)) | "
-                    f"np.uint32({other} & np.uint32(0xAAAAAAAA)))"
-                ]
-            lines += turning(words, (16, 8))
-            at = f"np.uint64({'high' if plane else 'out'} + np.uint64({32 * q}))"
-            lines += [f"store_four(planes, {at}, {', '.join(words)})"]
-    return lines
+                    lines += [f"shr.b32 x, {one}, 1; mov.b32 y, {other};"]
+                lines += [f"lop3.b32 v{h}, x, y, 0x55555555, {SELECT};"]
+            lines += [turning(words, (16, 8))]
+            lines += [f"st.global.v4.u32 [{plane} + {512 * q}], {{{', '.join(words)}}};"]
+    return " ".join([*lines, "}"])
 
 
-def slice_text(tile: int) -> Callable[..., None]:
-    """The kernel; ``[groups * span / tile, 2 * tile]``.
+def _slice_codes(planes: Any, low: Any, high: Any, codes: Any, *units: Any) -> Any:
+    here = _codes_of(codes, *units)
+    _put(planes, low, _columns(here & 1))
+    _put(planes, high, _columns(here & 2))
+    return np.bitwise_or.reduce(here.reshape(-1, 4).copy().view(np.uint32)[:, 0])
 
-    Arguments: codes uint8[], readable to the next multiple of 16 and aligned to as much, units
-    int64 (16 symbols each; what is beyond them in the last segments is anything), span int64 (a
-    multiple of tile), planes uint32[3 * plane_size], plane_size int64 = groups * span * 32, gaps
-    uint32[groups * span / tile].
+
+def _gaps_text() -> str:
+    """The plane of gap codes, at $2."""
+    names = [f"n{h}_{q}" for h in range(4) for q in range(4)]
+    lines = [f"{{ {REGISTERS} .reg .u32 w0, w1, w2, w3, {', '.join(names)};"]
+    lines += [".reg .u64 at, low;", *(f"mov.u32 {name}, 0;" for name in names)]
+    for b in range(32):
+        h, j = divmod(b, 8)
+        lines += [_load_codes(b)]
+        for q in range(4):
+            lines += [f"{'shl' if j > 2 else 'shr'}.b32 x, w{q}, {abs(j - 2)};"]
+            lines += [f"lop3.b32 n{h}_{q}, n{h}_{q}, x, {0x01010101 << j}, 0xF8;"]
+    lines += ["shl.b64 low, $2, 4; add.u64 low, low, $1;"]
+    for q in range(4):
+        words = [f"n{h}_{q}" for h in range(4)]
+        lines += [turning(words, (16, 8))]
+        lines += [f"st.global.v4.u32 [low + {512 * q}], {{{', '.join(words)}}};"]
+    return " ".join([*lines, "mov.u32 $0, 0; }"])
+
+
+def _slice_gaps(planes: Any, place: Any, _: Any, codes: Any, *units: Any) -> Any:
+    _put(planes, place, _columns(_codes_of(codes, *units) & 4))
+    return np.uint32(0)
+
+
+def _load_packed(b: int, bits: bool) -> list[str]:
+    """w{b}: 16 symbols of segment b, or with ``bits`` which of 32 are gaps; any gap to $0."""
+    lines = [f"mad.lo.u32 x, $6, {b}, $5; min.u32 x, x, $7;"]
+    if not bits:
+        lines += [f"shr.b32 y, x, {(PACKED // 16).bit_length() - 1};"]
+        lines += [f"mad.lo.u32 y, y, {PACKED // 32}, x; add.u32 y, y, {PACKED // 32};"]
+        lines += ["mul.wide.u32 at, y, 4; add.u64 at, at, $4;", f"ld.global.nc.u32 w{b}, [at];"]
+    lines += [f"shr.b32 x, x, 1; shr.b32 y, x, {(PACKED // 32).bit_length() - 1};"]
+    lines += [f"mad.lo.u32 y, y, {PACKED // 16}, x; mul.wide.u32 at, y, 4; add.u64 at, at, $4;"]
+    lines += ["ld.global.nc.u32 y, [at]; not.b32 y, y; or.b32 $0, $0, y;"]
+    return [*lines, f"mov.b32 w{b}, y;"] if bits else lines
+
+
+def _packed_text(bits: bool) -> str:
+    """Both planes, or with ``bits`` that of gaps at $2; $0: not 0 if there is a gap."""
+    words = [f"w{b}" for b in range(32)]
+    lines = [f"{{ {REGISTERS} .reg .u32 {', '.join(words)}; .reg .u64 at, low, high;"]
+    lines += ["mov.u32 $0, 0;", *(line for b in range(32) for line in _load_packed(b, bits))]
+    lines += [turning(words), "shl.b64 low, $2, 4; add.u64 low, low, $1; shl.b64 high, $3, 4;"]
+    lines += ["add.u64 high, high, $1;"]
+    planes = {"low": words} if bits else {"low": words[30::-2], "high": words[:0:-2]}
+    for plane, columns in planes.items():
+        for q in range(len(columns) // 4):
+            four = ", ".join(columns[4 * q : 4 * q + 4])
+            lines += [f"st.global.v4.u32 [{plane} + {512 * q}], {{{four}}};"]
+    return " ".join([*lines, "}"])
+
+
+def _gap_columns(packed: Any, *units: Any) -> Any:
+    words = bytes_of(packed).view(np.uint32)
+    halves = [unit // 2 for unit in _units(*units)]
+    return turned([~words[at + at // (PACKED // 32) * (PACKED // 16)] for at in halves])
+
+
+def _slice_packed(planes: Any, low: Any, high: Any, packed: Any, *units: Any) -> Any:
+    words = bytes_of(packed).view(np.uint32)
+    size = PACKED // 32
+    columns = turned([words[at + (at // (2 * size) + 1) * size] for at in _units(*units)])
+    _put(planes, low, columns[30::-2])
+    _put(planes, high, columns[:0:-2])
+    return np.bitwise_or.reduce(_gap_columns(packed, *units))
+
+
+def _slice_bits(planes: Any, place: Any, _: Any, packed: Any, *units: Any) -> Any:
+    _put(planes, place, _gap_columns(packed, *units))
+    return np.uint32(0)
+
+
+def slice_text(tile: int, packed: bool) -> Callable[..., None]:
+    """The kernel for codes or for packed text; ``[groups * span / tile, 2 * tile]``.
+
+    Arguments: text, uint8[] codes, readable to the next multiple of 16 and aligned to as much, or
+    uint32[packed_words(n)]; units int64, of 16 symbols (what is beyond them in the last segments is
+    anything), span int64 (a multiple of tile), planes uint32[3 * plane_size], plane_size int64 =
+    groups * span * 32, gaps uint32[groups * span / tile].
     """
     pieces = tile // PIECE
-    words = [(q, c) for q in range(4) for c in range(4)]
-    text = _KERNEL.format(
-        tile=tile,
-        pieces=pieces,
-        piece=PIECE,
-        gather=block(4, _gather()),
-        store=block(4, _store()),
-        clear=block(4, [f"g{q}_{c} = np.uint32(0)" for q, c in words]),
-        none=block(8, [f"n{q} = np.uint32(0)" for q in range(4)]),
-        gap=block(
-            12,
-            [
-                f"n{q} = np.uint32(n{q} | np.uint32(np.uint32(np.uint32(w{q} >> np.uint32(2)) "
-                "& np.uint32(0x01010101)) << shift))"
-                for q in range(4)
-            ],
-        ),
-        place=block(
-            8,
-            [
-                f"g{q}_{c} = np.uint32(g{q}_{c} | np.uint32(np.uint32(np.uint32(n{q} >> "
-                f"np.uint32({8 * c})) & np.uint32(255)) << shift))"
-                for q, c in words
-            ],
-        ),
-        store_gaps=block(
-            4,
-            [
-                f"store_four(planes, np.uint64(out + np.uint64({32 * q})), "
-                + ", ".join(f"g{q}_{c}" for c in range(4))
-                + ")"
-                for q in range(4)
-            ],
-        ),
-    )
-    scope: dict[str, Any] = {
-        "cuda": cuda, "np": np, "load_four": load_four, "store_four": store_four, **EXCHANGES,
-    }  # fmt: skip
-    exec(text, scope)
-    made: Callable[..., None] = scope["kernel"]
-    return made
+    texts: tuple[str, Any, str, Any]
+    if packed:
+        texts = (_packed_text(bits=False), _slice_packed, _packed_text(bits=True), _slice_bits)
+    else:
+        texts = (_codes_text(), _slice_codes, _gaps_text(), _slice_gaps)
+    slice_both = instruction(texts[0], ("u32",), _PLACES, texts[1], volatile=True)
+    slice_gaps = instruction(texts[2], ("u32",), _PLACES, texts[3], volatile=True)
+    alarm = 0xFFFFFFFF if packed else 0x04040404
+    # a word of bits is 32 columns
+    columns_of_gaps = 32 if packed else PIECE
+
+    def kernel(text, units, span, planes, plane_size, gaps):  # type: ignore[no-untyped-def]
+        shared = cuda.shared.array(1, np.uint32)
+        if cuda.threadIdx.x == 0:
+            shared[0] = np.uint32(0)
+        piece = np.int64(cuda.threadIdx.x) % pieces
+        lane = np.int64(cuda.threadIdx.x) // pieces
+        tiles = span // tile
+        group = cuda.blockIdx.x // tiles
+        column = (cuda.blockIdx.x - group * tiles) * tile + piece * PIECE
+        unit = ((group * 32 + lane) * 32 * span + column) // PIECE
+        low = (group * span + column) * 8 + lane
+        high = low + plane_size // 4
+        step = span // PIECE
+        cuda.syncthreads()
+        seen = slice_both(planes, low, high, text, unit, step, units - 1)
+        if seen & np.uint32(alarm):
+            shared[0] = np.uint32(1)
+        cuda.syncthreads()
+        some = shared[0]
+        if cuda.threadIdx.x == 0:
+            gaps[cuda.blockIdx.x] = some
+        if some and column % columns_of_gaps == 0:
+            slice_gaps(planes, high + plane_size // 4, high, text, unit, step, units - 1)
+
+    return kernel
 
 
-def signature() -> tuple[str, ...]:
+def signature(packed: bool) -> tuple[str, ...]:
     """Argument types of ``slice_text``."""
-    return ("uint8[::1]", "int64", "int64", "uint32[::1]", "int64", "uint32[::1]")
-
-
-_PACKED = """
-def kernel(packed, words, span, planes, plane_size, gaps):
-    shared = cuda.shared.array(1, np.uint32)
-    thread = np.uint32(cuda.threadIdx.x)
-    if thread == 0:
-        shared[0] = np.uint32(0)
-    part = np.uint32(thread % np.uint32({pieces}))
-    lane = np.uint32(thread // np.uint32({pieces}))
-    tiles = np.uint32(np.uint32(span) // np.uint32({tile}))
-    block = np.uint32(cuda.blockIdx.x)
-    group = np.uint32(block // tiles)
-    tile = np.uint32(block - np.uint32(group * tiles))
-    column = np.uint32(np.uint32(tile * np.uint32({tile})) + np.uint32(part * np.uint32(16)))
-    step = np.uint32(np.uint32(span) // np.uint32(16))
-    first = np.uint32(np.uint32(np.uint32(group * np.uint32(32)) + lane) * np.uint32(32)) * step
-    first = np.uint32(first + np.uint32(column // np.uint32(16)))
-    last = np.uint32(words - 1)
-    bits = np.uint32(0xFFFFFFFF)
-    {load}
-    {turn}
-    out = np.uint64(group) * np.uint64(span) + np.uint64(column)
-    out = np.uint64(np.uint64(out >> np.uint64(2)) * np.uint64(32) + np.uint64(lane))
-    high = np.uint64(out + np.uint64(plane_size) // np.uint64(4))
-    {store}
-    cuda.syncthreads()
-    if bits != np.uint32(0xFFFFFFFF):
-        shared[0] = np.uint32(1)
-    cuda.syncthreads()
-    some = shared[0]
-    if thread == 0:
-        gaps[block] = some
-    # 32 columns a thread
-    if some == np.uint32(0) or np.uint32(part & np.uint32(1)) != np.uint32(0):
-        return
-    {load_gaps}
-    {turn}
-    out = np.uint64(high + np.uint64(plane_size) // np.uint64(4))
-    {store_gaps}
-"""
-
-
-def slice_packed(tile: int) -> Callable[..., None]:
-    """The kernel; ``[groups * span / tile, 2 * tile]``.
-
-    Arguments: packed uint32[packed_words(n)], words int64 (16 symbols each), the others as for
-    ``slice_text``.
-    """
-    names = [f"w{i}" for i in range(32)]
-
-    def at(i: int) -> str:
-        return f"min(np.uint32(first + np.uint32(np.uint32({i}) * step)), last)"
-
-    def stored(words: list[str], base: str, q: int) -> str:
-        return f"store_four(planes, np.uint64({base} + np.uint64({32 * q})), {', '.join(words)})"
-
-    def bits(i: int) -> list[str]:
-        return [
-            f"at = np.uint32({at(i)} >> np.uint32(1))",
-            f"piece = np.uint32(at // np.uint32({PACKED // 32}))",
-            f"at = np.uint32(at + np.uint32(piece * np.uint32({PACKED // 16})))",
-        ]
-
-    load, load_gaps = [], []
-    for i, name in enumerate(names):
-        load += [
-            f"at = {at(i)}",
-            f"piece = np.uint32(at // np.uint32({PACKED // 16}))",
-            f"at = np.uint32(at + np.uint32(piece * np.uint32({PACKED // 32})))",
-            f"{name} = load_word(packed, np.uint32(at + np.uint32({PACKED // 32})))",
-            *bits(i),
-            "bits = np.uint32(bits & load_word(packed, at))",
-        ]
-        load_gaps += [*bits(i), f"{name} = np.uint32(~load_word(packed, at))"]
-    store = []
-    for q in range(4):
-        places = [30 - 2 * (4 * q + c) for c in range(4)]
-        store += [stored([names[i] for i in places], "out", q)]
-        store += [stored([names[i + 1] for i in places], "high", q)]
-    text = _PACKED.format(
-        tile=tile,
-        pieces=tile // 16,
-        load=block(4, load),
-        load_gaps=block(4, load_gaps),
-        turn=block(4, turning(names)),
-        store=block(4, store),
-        store_gaps=block(4, [stored(names[4 * q : 4 * q + 4], "out", q) for q in range(8)]),
-    )
-    scope: dict[str, Any] = {
-        "cuda": cuda, "np": np, "load_word": load_word, "store_four": store_four, **EXCHANGES,
-    }  # fmt: skip
-    exec(text, scope)
-    made: Callable[..., None] = scope["kernel"]
-    return made
-
-
-def signature_packed() -> tuple[str, ...]:
-    """Argument types of ``slice_packed``."""
-    return ("uint32[::1]", "int64", "int64", "uint32[::1]", "int64", "uint32[::1]")
+    text = "uint32[::1]" if packed else "uint8[::1]"
+    return (text, "int64", "int64", "uint32[::1]", "int64", "uint32[::1]")
