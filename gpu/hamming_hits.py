@@ -31,6 +31,20 @@ CROWDED = 256
 """Hits a window from which the card would compare each with too many others."""
 
 
+MOST_BINS = 1 << 22
+"""Bins that stay in the card's cache."""
+
+MOST_IN_BIN = 32
+
+
+def bin_width(hits: int, windows: int) -> int:
+    """The shift of a window's number to that of its bin: about two hits a bin, in few bins."""
+    shift = max(0, (2 * windows // hits).bit_length() - 1)
+    while windows >> shift > MOST_BINS and hits << (shift + 1) <= MOST_IN_BIN * windows:
+        shift += 1
+    return shift
+
+
 class Order:
     """The kernels that order hit words on the card, and their buffers."""
 
@@ -70,8 +84,7 @@ class Order:
             self._placed = cuda.device_array(found.size, np.uint64)
         if self._ids is None or self._ids[0] is not ids:
             self._ids = (ids, cuda.to_device(ids, stream=stream))
-        # about two hits a bin
-        shift = max(0, (2 * windows // hits).bit_length() - 1)
+        shift = bin_width(hits, windows)
         threads = order.THREADS
         blocks = -(-(((windows - 1) >> shift) + 1) // (threads * order.EACH))
         size = blocks * threads * order.EACH

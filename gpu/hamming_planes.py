@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,7 +33,7 @@ class Search(Protocol):
     """A kernel for one set of patterns."""
 
     def words(self, windows: int) -> int:
-        """Words of a plane of the text of so many windows."""
+        """Words of a plane of the text of so many windows, an even number."""
 
     def launch(self, text: Planes, windows: int, counter: Any, found: Any, stream: Any) -> None:
         """Queue it: hits are added to ``counter``, those that fit are in ``found``, in no order."""
@@ -61,7 +62,7 @@ class BitSliced:
         shares = max(shares, -(-self.count // bit_sliced.MOST_SHARED))
         share = -(-self.count // (shares * bit_sliced.BATCH)) * bit_sliced.BATCH
         grid = (tiles, -(-self.count // share))
-        hamming.bit_sliced_kernel(self.shape)[grid, self.shape.threads, stream](
+        hamming.bit_sliced_kernel(self.shape)[grid, 32, stream](
             text.text, text.gaps, np.uint32(windows), self._steps,
             np.uint32(self._pairs), np.uint32(self._begin), self._patterns,
             np.uint32(planes.blocks_of(self.length)), np.uint32(share), np.uint32(self.count),
@@ -107,13 +108,23 @@ class Pigeonhole:
 
     def words(self, windows: int) -> int:
         """As ``Search.words``."""
-        return -(-windows // 32) + self._blocks + 1
+        return 2 * (-(-windows // 64) + self._blocks + 1)
 
     def launch(self, text: Planes, windows: int, counter: Any, found: Any, stream: Any) -> None:
         """As ``Search.launch``."""
         self._kernel[-(-windows // pigeonhole.THREADS), pigeonhole.THREADS, stream](
             text.text, text.gaps, np.uint32(windows), *self._index, counter, found
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The windows [first, stop) of a text that are packed while others are searched."""
+
+    codes: NDArray[np.uint8]
+    first: int
+    stop: int
+    packed: Future[None]
 
 
 class PlanesRun:
@@ -128,7 +139,8 @@ class PlanesRun:
         self._length = length
         self._stream = cuda.stream()
         self._texts = (Planes(cuda.stream()), Planes(cuda.stream()))
-        self._ahead: tuple[NDArray[np.uint8], int, int] | None = None
+        self._packer = ThreadPoolExecutor(1, thread_name_prefix="hamming-pack")
+        self._ahead: Ahead | None = None
 
     def send(self, codes: NDArray[np.uint8], windows: int) -> Planes:
         """Queue the text of so many windows."""
@@ -145,19 +157,24 @@ class PlanesRun:
         self, codes: NDArray[np.uint8], first: int, stop: int, ids: NDArray[np.uint64]
     ) -> list[NDArray[np.uint64]]:
         """As ``CardEngine.words``; ids: in place in a hit word."""
-        ahead = self._ahead
-        if ahead is None or ahead[0] is not codes or ahead[1:] != (first, stop):
-            self._send_part(codes, first, stop)
         text = self._texts[0]
+        ahead = self._ahead
+        if ahead is not None:
+            ahead.packed.result()
+        if ahead is None or ahead.codes is not codes or (ahead.first, ahead.stop) != (first, stop):
+            self._take(text, codes, first, stop)
+            text.pack()
+        text.queue()
         self._texts = self._texts[::-1]
+        self._ahead = None
+        after = min(stop + self.chunk, codes.size - self._length + 1)
+        if after > stop:
+            self._take(self._texts[0], codes, stop, after)
+            packed = self._packer.submit(self._texts[0].pack)
+            self._ahead = Ahead(codes, stop, after, packed)
         windows = stop - first
         text.sent.wait(self._stream)
         self.scan(text, windows, self._stream)
-        after = min(stop + self.chunk, codes.size - self._length + 1)
-        self._ahead = None
-        if after > stop:
-            self._send_part(codes, stop, after)
-            self._ahead = (codes, stop, after)
         counted = self.counter.copy_to_host(stream=self._stream)
         self._stream.synchronize()
         hits = int(counted[0])
@@ -167,5 +184,6 @@ class PlanesRun:
             self.scan(text, windows, self._stream)
         return self.order.fetch(self.found, hits, windows, ids, self._stream)
 
-    def _send_part(self, codes: NDArray[np.uint8], first: int, stop: int) -> None:
-        self.send(codes[first : stop + self._length - 1], stop - first)
+    def _take(self, text: Planes, codes: NDArray[np.uint8], first: int, stop: int) -> None:
+        part = codes[first : stop + self._length - 1]
+        text.take(part, self.search.words(stop - first))

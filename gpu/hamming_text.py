@@ -16,11 +16,11 @@ from gpu.kernels.hamming.planes import PLANES
 from trie.parallel import run_all, split_range, usable_cores
 from trie.vectors import marked
 
-LEAST_PART = 1 << 16
-"""Symbols for which a thread is worth while."""
+LEAST_PART = 1 << 20
+"""Symbols that a thread takes at once."""
 
 PIECE = 1 << 24
-"""Symbols that are packed, or copied, before they are sent: the next are, while they travel."""
+"""Bytes that are copied before they are sent: the next are, while they travel."""
 
 
 @njit(cache=True, nogil=True)
@@ -64,43 +64,45 @@ class Planes:
         self.stream = stream
         self.text: Any = None
         self.gaps = np.uint32(0)
+        self._codes = np.empty(0, dtype=np.uint8)
+        self._buffer: Any = None
         self._pinned: Any = None
         self.sent = cuda.event()
         """Recorded when the planes are there."""
 
     def send(self, codes: NDArray[np.uint8], words: int) -> None:
-        """Pack the codes and queue them; words: of a plane, which may be more than they need."""
-        if self.text is None or self.text.shape[1] < words:
-            self.text = None  # before the new one is taken
-            self.text = cuda.device_array((PLANES, words), np.uint32)
-            self._pinned = None
-            self._pinned = cuda.pinned_array((PLANES, -(-words // 2)), np.uint64)
-        self.sent.synchronize()
-        cores = usable_cores()
-        gaps = False
-        for first in range(0, codes.size, PIECE):
-            stop = min(first + PIECE, codes.size)
-            parts = max(1, min(cores, (stop - first) // LEAST_PART))
-            tasks = [
-                partial(pack, codes, a, b, self._pinned)
-                for a, b in split_range(first, stop, parts, align=64)
-            ]
-            gaps = any(run_all(tasks, cores)) or gaps
-            self._queue(range(PLANES - 1), first, stop)
-        self.gaps = np.uint32(0xFFFFFFFF if gaps else 0)
-        if gaps:
-            self._queue([PLANES - 1], 0, codes.size)
-        self.sent.record(self.stream)
+        """Pack the codes and queue them; words: of a plane, even; it may be more than they need."""
+        self.take(codes, words)
+        self.pack()
+        self.queue()
 
-    def _queue(self, planes: Any, first: int, stop: int) -> None:
-        """Send those planes of the symbols [first, stop), 64 | first."""
-        words = self.text.shape[1]
-        row = self.text.reshape(self.text.size)
-        here = slice(first // 32, -(-stop // 32))
-        for plane in planes:
-            packed = self._pinned[plane].view(np.uint32)[here]
-            there = row[plane * words + here.start : plane * words + here.stop]
-            there.copy_to_device(packed, stream=self.stream)
+    def take(self, codes: NDArray[np.uint8], words: int) -> None:
+        """Make room for the codes, when what was sent before has gone."""
+        if self._buffer is None or self._buffer.size < PLANES * words:
+            self._buffer = self.text = None  # before the new one is taken
+            self._buffer = cuda.device_array(PLANES * words, np.uint32)
+            self._pinned = None
+            self._pinned = cuda.pinned_array(PLANES * words // 2, np.uint64)
+        self.sent.synchronize()
+        self.text = self._buffer[: PLANES * words].reshape(PLANES, words)
+        self._codes = codes
+
+    def pack(self) -> None:
+        """Pack what was taken; nothing of CUDA, so that any thread may do it."""
+        words = self.text.shape[1] // 2
+        planes = self._pinned[: PLANES * words].reshape(PLANES, words)
+        cores = usable_cores()
+        ranges = split_range(0, self._codes.size, max(1, self._codes.size // LEAST_PART), align=64)
+        tasks = [partial(pack, self._codes, a, b, planes) for a, b in ranges]
+        self.gaps = np.uint32(0xFFFFFFFF if any(run_all(tasks, cores)) else 0)
+
+    def queue(self) -> None:
+        """Queue what was packed."""
+        # in one piece, the unused ends of planes too: queuing a copy takes longer than they do
+        used = (PLANES if self.gaps else PLANES - 1) * self.text.shape[1]
+        packed = self._pinned.view(np.uint32)[:used]
+        self._buffer[:used].copy_to_device(packed, stream=self.stream)
+        self.sent.record(self.stream)
 
 
 class Codes:
@@ -121,10 +123,9 @@ class Codes:
         for number, first in enumerate(range(0, codes.size, PIECE)):
             stop = min(first + PIECE, codes.size)
             staged = self._staging(number % 2, stop - first)
-            parts = max(1, min(cores, (stop - first) // LEAST_PART))
             tasks = [
                 partial(np.copyto, staged[a - first : b - first], codes[a:b])
-                for a, b in split_range(first, stop, parts)
+                for a, b in split_range(first, stop, max(1, (stop - first) // LEAST_PART))
             ]
             run_all(tasks, cores)
             self._buffer[first:stop].copy_to_device(staged, stream=self._stream)

@@ -13,7 +13,6 @@ import argparse
 import sys
 import time
 import warnings
-from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,15 +21,14 @@ sys.path[:0] = [str(ROOT)]
 import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
 
-from gpu.hamming import TableRun  # noqa: E402
 from streamer.batch.choice import Choice  # noqa: E402
 from streamer.batch.hamming import METHODS  # noqa: E402
 from streamer.batch.hamming.engines import CpuEngine, make  # noqa: E402
 from streamer.batch.hamming.patterns import Oriented  # noqa: E402
+from streamer.bench import hamming as bench  # noqa: E402
 
 warnings.filterwarnings("ignore", message=".*under-utilization.*")
 CUDA_METHODS = [name for name, devices in METHODS.items() if "cuda" in devices]
-PAPER_METHODS = [name for name in CUDA_METHODS if name not in ("bit-sliced", "pigeonhole")]
 LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 256)
 
 
@@ -143,14 +141,19 @@ def time_planes(windows, count, length, k, method="bit-sliced", gaps=0.0):
     )
 
 
-def time_tables(windows, count, length, k):
-    rng = np.random.default_rng(1)
-    patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
-    codes = cuda.to_device(rng.integers(0, 4, windows + length - 1, dtype=np.uint8))
-    for method in PAPER_METHODS:
-        run = TableRun(method, patterns, k)
-        took = seconds(partial(run.launch, codes, windows), 5)
-        log(f"{method} r={count} m={length} k={k}: {windows / took / 1e9:.2f} G/s")
+def time_tables(sets):
+    """Tables 1-3 of the paper, as ``streamer bench hamming --device cuda`` has them."""
+    methods = bench.methods_of("cuda")
+    for row in bench.table_1(bench.card_rate, methods, sets=sets):
+        log(
+            f"table 1: {row['patterns']} of {row['length']}, {row['method']}: G/s "
+            + ", ".join(f"{name} {row[name] / 1e9:.2f}" for name in ("max", "min", "mean"))
+        )
+    for number, table in ((2, bench.table_2), (3, bench.table_3)):
+        rows = table(bench.card_rate, methods)
+        for method in methods:
+            rates = [row["characters/s"] / 1e9 for row in rows if row["method"] == method]
+            log(f"table {number}: {method}, G/s: " + " ".join(f"{rate:.2f}" for rate in rates))
 
 
 def time_whole(windows, count, length, k):
@@ -214,9 +217,8 @@ def main():
     time_planes(1 << 26, 192, 24, 3, "pigeonhole")
     time_planes(1 << 24, 2000, 20, 4)
     time_planes(1 << 26, 2000, 20, 4, "pigeonhole")
-    time_tables(10_280_000, 8, 12, 4)
-    time_tables(10_280_000, 6, 7, 4)
     time_whole(1 << 28, 8, 12, 4)
+    time_tables(3)
 
 
 if __name__ == "__main__":

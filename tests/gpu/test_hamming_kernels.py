@@ -24,9 +24,9 @@ LENGTHS = (1, 2, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 256)
 def lockstep_warps():
     """Blocks and tiles that the simulator can carry."""
     from gpu.kernels import derive
-    from gpu.kernels.hamming import naive, order, pigeonhole, pmasm, shape, shift_add
+    from gpu.kernels.hamming import naive, order, pigeonhole, pmasm, shift_add
 
-    modules = (derive, naive, order, pigeonhole, pmasm, shape, shift_add)
+    modules = (derive, naive, order, pigeonhole, pmasm, shift_add)
     with placement.small_blocks(32, *modules) as patch:
         if SIMULATED:
             patch.setattr(shift_add, "PIECE", 8)
@@ -103,7 +103,7 @@ def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(words, monkeypat
 
     if SIMULATED:
         monkeypatch.setattr(shape, "WORDS", words)
-    tile = 32 * shape.THREADS * shape.WORDS
+    tile = 1024 * shape.WORDS
     text, patterns = text_and_patterns(5, 2 * tile + 100, 6, seed=words)
     wanted = on_cpu(text[3:], patterns, 1)
     assert wanted.size > 10

@@ -1,8 +1,8 @@
 """The kernel ``bit_sliced``: 32 windows a word, mismatches counted by networks of full adders.
 
-A block takes a tile of 32 S windows and some patterns; a thread W words, S = THREADS W. The tile
-lies in shared memory as rows of S words, 32 segments of S symbols side by side, so that "j symbols
-on" is "j words on", without a shift:
+A block is a warp. It takes a tile of 32 S windows and some patterns, a lane W words, S = 32 W. The
+tile lies in shared memory as rows of S words, 32 segments of S symbols side by side, so that "j
+symbols on" is "j words on", without a shift:
 
     rows     uint32[.][S + HALO]    bit i of rows[c][w + j]: window i S + w has no c at symbol j
 
@@ -19,7 +19,12 @@ time.
 Hits are few, and in other words in every lane. So the words of a batch of patterns go to shared
 memory, a bit for each that is not zero stays in a register, and then each lane goes through its
 own, a hit of each lane at a time. Hits are listed in shared memory, so that for what takes longer,
-the distance and writing, all lanes have work. A hit is a uint64 in global memory, in no order:
+the distance and writing, all lanes have work; the planes of the tile stay there for the distances,
+since 32 loads from as many places of global memory cost as much as all the rest of a hit.
+
+    listed   31 batch 15 | 14 segment 10 | 9 word of the batch 0
+
+A hit is a uint64 in global memory, in no order:
 
     63              36 35                       8 7          0
     [ start in chunk ] [ index of the pattern   ] [ distance ]
@@ -30,10 +35,10 @@ the distance and writing, all lanes have work. A hit is a uint64 in global memor
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from gpu.assembly import instruction
 from gpu.intrinsics import ALL_LANES, as_signed, cuda, device_function
 from gpu.kernels.hamming import planes
 from gpu.kernels.hamming.search import mark, search_for
@@ -69,109 +74,76 @@ def _inside(windows, first, span):  # type: ignore[no-untyped-def]
     return np.uint32(np.uint32(np.uint32(1) << count) - np.uint32(1))
 
 
-@device_function
-def _exchanged(word, step, turn, keep):  # type: ignore[no-untyped-def]
-    """One step of turning a matrix of bits, a row a lane: the other half of the bits is swapped.
+def _chosen(word, other, turn, keep):  # type: ignore[no-untyped-def]
+    turn = int(turn) & 31
+    turned = np.uint32((int(other) << turn | int(other) >> (32 - turn)) & 0xFFFFFFFF)
+    return np.uint32(np.uint32(word & keep) | np.uint32(turned & np.uint32(~keep)))
 
-    turn: to the left, for lanes without the bit ``step``; back for the others. keep: the half that
-    stays.
+
+# 0xE4: c ? a : b
+chosen = instruction(
+    "{ .reg .b32 r; shf.l.wrap.b32 r, $2, $2, $3; lop3.b32 $0, $1, r, $4, 0xE4; }",
+    ("u32",), ("u32", "u32", "u32", "u32"), _chosen,
+)  # fmt: skip
+"""The bits ``keep`` of a word, and the others of another one turned to the left."""
+
+
+@device_function
+def _turn(matrices, first, stop, lane):  # type: ignore[no-untyped-def]
+    """Turn the matrices [first, stop), a row a lane: bit i of lane b where lane i had bit b.
+
+    In each step lanes 16, 8, ... apart exchange halves of their bits: 5 exchanges, 10 operations.
     """
-    other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(word), step))
-    back = np.uint32(other >> np.uint32(np.uint32(32) - turn))
-    other = np.uint32(np.uint32(other << turn) | back)
-    return np.uint32(np.uint32(word & keep) | np.uint32(other & np.uint32(~keep)))
-
-
-@device_function
-def _half(lane, step, low):  # type: ignore[no-untyped-def]
-    """turn and keep of ``_exchanged`` for a lane; low: the lower of 2 * ``step`` bits each."""
-    if np.uint32(lane & np.uint32(step)) != np.uint32(0):
-        return np.uint32(32 - step), np.uint32(~np.uint32(low))
-    return np.uint32(step), np.uint32(low)
-
-
-@device_function
-def _turn(matrices, count, lane):  # type: ignore[no-untyped-def]
-    """Each of ``count`` words: bit i of lane b where lane i had bit b."""
-    turn, keep = _half(lane, 16, 0x0000FFFF)
-    for i in range(count):
-        matrices[i] = _exchanged(matrices[i], 16, turn, keep)
-    turn, keep = _half(lane, 8, 0x00FF00FF)
-    for i in range(count):
-        matrices[i] = _exchanged(matrices[i], 8, turn, keep)
-    turn, keep = _half(lane, 4, 0x0F0F0F0F)
-    for i in range(count):
-        matrices[i] = _exchanged(matrices[i], 4, turn, keep)
-    turn, keep = _half(lane, 2, 0x33333333)
-    for i in range(count):
-        matrices[i] = _exchanged(matrices[i], 2, turn, keep)
-    turn, keep = _half(lane, 1, 0x55555555)
-    for i in range(count):
-        matrices[i] = _exchanged(matrices[i], 1, turn, keep)
-
-
-@device_function
-def _differs(low, high, gap, base):  # type: ignore[no-untyped-def]
-    """Where the symbols of three planes are not that base."""
-    if base & 1:
-        low = np.uint32(~low)
-    if base & 2:
-        high = np.uint32(~high)
-    return np.uint32(np.uint32(low | high) | gap)
-
-
-@device_function
-def _write(found, place, start, p, wrong):  # type: ignore[no-untyped-def]
-    """A hit word, if there is room for it."""
-    if place < np.uint32(found.size):
-        where = np.uint64(np.uint64(start) << np.uint64(36))
-        what = np.uint64(np.uint64(p) << np.uint64(8))
-        found[place] = np.uint64(np.uint64(where | what) | np.uint64(wrong))
-
-
-def _listed_at(shape: Shape) -> Any:
-    """The device function that reads a listed hit:
-
-    31            15 14           10 9      5 4          0
-    [ batch        ] [ word of it  ] [ lane ] [ segment  ]
-
-    ``listed_at(lists, address, first)`` returns its start and its pattern's number in the block;
-    first: the start of segment 0 and word 0 for the warp's lane 0.
-    """
-    words, threads, span = shape.words, shape.threads, shape.span
-    batch = BATCH
-
-    def listed_at(lists, address, first):  # type: ignore[no-untyped-def]
-        hit = load_word(lists, address)
-        segment = np.uint32(hit & np.uint32(31))
-        lane = np.uint32(np.uint32(hit >> np.uint32(5)) & np.uint32(31))
-        word = np.uint32(np.uint32(hit >> np.uint32(10)) & np.uint32(31))
-        start = np.uint32(np.uint32(segment * np.uint32(span)) + lane)
-        start = np.uint32(start + np.uint32(np.uint32(word % np.uint32(words)) * threads))
-        p = np.uint32(np.uint32(hit >> np.uint32(15)) * np.uint32(batch))
-        return np.uint32(start + first), np.uint32(p + np.uint32(word // np.uint32(words)))
-
-    return device_function(listed_at)
+    back = np.uint32(np.uint32(lane >> np.uint32(4)) & np.uint32(1))
+    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
+    turn = np.uint32(np.uint32(np.uint32(16) ^ flip) + back)
+    for i in range(first, stop):
+        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 16))
+        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x0000FFFF) ^ flip))
+    back = np.uint32(np.uint32(lane >> np.uint32(3)) & np.uint32(1))
+    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
+    turn = np.uint32(np.uint32(np.uint32(8) ^ flip) + back)
+    for i in range(first, stop):
+        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 8))
+        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x00FF00FF) ^ flip))
+    back = np.uint32(np.uint32(lane >> np.uint32(2)) & np.uint32(1))
+    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
+    turn = np.uint32(np.uint32(np.uint32(4) ^ flip) + back)
+    for i in range(first, stop):
+        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 4))
+        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x0F0F0F0F) ^ flip))
+    back = np.uint32(np.uint32(lane >> np.uint32(1)) & np.uint32(1))
+    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
+    turn = np.uint32(np.uint32(np.uint32(2) ^ flip) + back)
+    for i in range(first, stop):
+        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 2))
+        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x33333333) ^ flip))
+    back = np.uint32(np.uint32(lane >> np.uint32(0)) & np.uint32(1))
+    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
+    turn = np.uint32(np.uint32(np.uint32(1) ^ flip) + back)
+    for i in range(first, stop):
+        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 1))
+        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x55555555) ^ flip))
 
 
 def bit_sliced(shape: Shape) -> Callable[..., None]:
     """The kernel of one shape."""
-    threads, words = shape.threads, shape.words
-    span, halo, row = shape.span, shape.halo, shape.row
+    words, span, halo, row = shape.words, shape.span, shape.halo, shape.row
     batch = BATCH
     listed = LISTED
     fixed, gapped = shape.fixed, int(shape.gapped)
     all_rows = (BASES + fixed) * row
-    all_masks = batch * words * threads
-    all_listed = threads // 32 * listed
+    all_masks = batch * span
+    all_matrices = 3 * words
+    linear_words = span + halo // 32 + 1
+    linear_shape = (3, linear_words)
     search = search_for(shape)
-    listed_at = _listed_at(shape)
     distance = planes.distance_of_short if shape.length else planes.distance
 
     def kernel(  # type: ignore[no-untyped-def]
         text, gaps, windows, steps, pairs, begin, patterns, blocks, share, count, counter, found
     ):  # fmt: skip
-        """``[(tiles, shares), threads]``.
+        """``[(tiles, shares), 32]``.
 
         Arguments: text uint32[3, at least (tiles + 1) * S] (planes.py), gaps uint32 (all ones, or 0
         if the text has none), windows uint32, steps uint64[2 r pairs] (``steps_of``), pairs uint32
@@ -182,71 +154,72 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
         """
         rows = cuda.shared.array(all_rows, np.uint32)
         masks = cuda.shared.array(all_masks, np.uint32)
-        lists = cuda.shared.array(all_listed, np.uint32)
-        own = np.uint32(cuda.threadIdx.x)
-        lane = np.uint32(own & np.uint32(31))
-        warp = np.uint32(own >> np.uint32(5))
+        lists = cuda.shared.array(listed, np.uint32)
+        linear = cuda.shared.array(linear_shape, np.uint32)
+        lane = np.uint32(cuda.threadIdx.x)
         tile = np.uint32(cuda.blockIdx.x)
         first_word = np.uint32(tile * np.uint32(span))
-        lows = cuda.local.array(words, np.uint32)
-        highs = cuda.local.array(words, np.uint32)
-        others = cuda.local.array(words, np.uint32)
-        group = np.uint32(warp * np.uint32(words))
-        at = np.uint32(np.uint32(first_word + np.uint32(lane * np.uint32(span // 32))) + group)
+        matrices = cuda.local.array(all_matrices, np.uint32)
+        to = np.uint32(lane * np.uint32(words))
+        at = np.uint32(first_word + to)
         for i in range(words):
-            lows[i] = text[0, np.uint32(at + np.uint32(i))]
-            highs[i] = text[1, np.uint32(at + np.uint32(i))]
-            others[i] = np.uint32(0)
+            matrices[i] = text[0, np.uint32(at + np.uint32(i))]
+            matrices[words + i] = text[1, np.uint32(at + np.uint32(i))]
+            matrices[2 * words + i] = np.uint32(0)
         if gaps != np.uint32(0):
             for i in range(words):
-                others[i] = text[2, np.uint32(at + np.uint32(i))]
-        _turn(lows, words, lane)
-        _turn(highs, words, lane)
+                matrices[2 * words + i] = text[2, np.uint32(at + np.uint32(i))]
+        for plane in range(3):
+            for i in range(words):
+                linear[plane, np.uint32(to + np.uint32(i))] = matrices[plane * words + i]
+            if lane < np.uint32(linear_words - span):
+                at = np.uint32(np.uint32(span) + lane)
+                linear[plane, at] = text[plane, np.uint32(first_word + at)]
+                if plane == 2:
+                    linear[plane, at] = np.uint32(linear[plane, at] & gaps)
+        _turn(matrices, 0, 2 * words, lane)
         if gaps != np.uint32(0):
-            _turn(others, words, lane)
+            _turn(matrices, 2 * words, 3 * words, lane)
         for i in range(words):
-            low, high, gap = lows[i], highs[i], others[i]
-            group = np.uint32(np.uint32(warp * np.uint32(words)) + np.uint32(i))
-            to = np.uint32(np.uint32(group * np.uint32(32)) + lane)
+            to = np.uint32(np.uint32(i * 32) + lane)
             for base in range(BASES):
-                rows[np.uint32(to + np.uint32(base * row))] = _differs(low, high, gap, base)
-            for j in range(fixed):
-                rows[np.uint32(to + np.uint32((BASES + j) * row))] = np.uint32(
-                    0xFFFFFFFF if j < gapped else 0
+                low = np.uint32(matrices[i] ^ np.uint32(0xFFFFFFFF * (base & 1)))
+                high = np.uint32(matrices[words + i] ^ np.uint32(0xFFFFFFFF * (base >> 1)))
+                rows[np.uint32(to + np.uint32(base * row))] = np.uint32(
+                    np.uint32(low | high) | matrices[2 * words + i]
                 )
         cuda.syncthreads()
-        at = own
+        at = lane
         while at < np.uint32(halo):
-            after = np.uint32(np.uint32(first_word + np.uint32(span)) + np.uint32(at >> 5))
+            after = np.uint32(np.uint32(span) + np.uint32(at >> np.uint32(5)))
             bit = np.uint32(at & np.uint32(31))
-            low = np.uint32(text[0, after] >> bit)
-            high = np.uint32(text[1, after] >> bit)
-            gap = np.uint32(0)
-            if gaps != np.uint32(0):
-                gap = np.uint32(text[2, after] >> bit)
             for base in range(BASES):
+                low = np.uint32(linear[0, after] ^ np.uint32(0xFFFFFFFF * (base & 1)))
+                high = np.uint32(linear[1, after] ^ np.uint32(0xFFFFFFFF * (base >> 1)))
+                last = np.uint32(np.uint32(low | high) | linear[2, after])
+                last = np.uint32(np.uint32(last >> bit) << np.uint32(31))
                 here = np.uint32(at + np.uint32(base * row))
-                last = np.uint32(_differs(low, high, gap, base) << np.uint32(31))
                 rows[np.uint32(here + np.uint32(span))] = np.uint32(
                     np.uint32(rows[here] >> np.uint32(1)) | last
                 )
-            for j in range(fixed):
-                rows[np.uint32(at + np.uint32((BASES + j) * row + span))] = np.uint32(
-                    0xFFFFFFFF if j < gapped else 0
-                )
-            at = np.uint32(at + np.uint32(threads))
+            at = np.uint32(at + np.uint32(32))
+        for j in range(fixed):
+            at = lane
+            while at < np.uint32(row):
+                ones = np.uint32(0xFFFFFFFF if j < gapped else 0)
+                rows[np.uint32(at + np.uint32((BASES + j) * row))] = ones
+                at = np.uint32(at + np.uint32(32))
         cuda.syncthreads()
         lower = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
         lowest = np.uint32(np.uint32(cuda.blockIdx.y) * share)
         stop = min(np.uint32(lowest + share), count)
         origin = np.uint32(first_word * np.uint32(32))
-        row_address = np.uint32(address_of(rows) + np.uint32(np.uint32(4) * own))
-        mask_address = np.uint32(address_of(masks) + np.uint32(np.uint32(4) * own))
+        row_address = np.uint32(address_of(rows) + np.uint32(np.uint32(4) * lane))
+        mask_address = np.uint32(address_of(masks) + np.uint32(np.uint32(4) * lane))
         ragged = np.uint32(origin + np.uint32(32 * span)) > windows
-        list_address = np.uint32(address_of(lists) + np.uint32(warp * np.uint32(4 * listed)))
+        list_address = np.uint32(address_of(lists))
         last_place = np.uint32(list_address + np.uint32(4 * (listed - 32)))
         next_place = list_address
-        warp_start = np.uint32(origin + np.uint32(own - lane))
         pattern = lowest
         while pattern < stop:
             some = np.uint32(0)
@@ -258,19 +231,20 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
                 marked = search(rows, masks, steps, step, pairs, begin, row_address, to)
                 some = np.uint32(some | np.uint32(marked << np.uint32(q * np.uint32(words))))
                 step = np.uint32(step + pairs)
-                to = np.uint32(to + np.uint32(4 * words * threads))
+                to = np.uint32(to + np.uint32(4 * span))
                 q = np.uint32(q + np.uint32(1))
             if ragged:
                 some = np.uint32(0)
-                for i in range(batch * words):
-                    at = np.uint32(np.uint32(i * threads) + own)
-                    first = np.uint32(np.uint32(origin + own) + np.uint32(i % words * threads))
-                    if np.uint32(i // words) < within:
-                        hits = np.uint32(masks[at] & _inside(windows, first, np.uint32(span)))
-                        masks[at] = hits
-                        some = mark(some, hits, np.uint32(1 << i))
+                bit = np.uint32(0)
+                while bit < np.uint32(within * np.uint32(words)):
+                    at = np.uint32(np.uint32(bit * np.uint32(32)) + lane)
+                    first = np.uint32(origin + np.uint32(at % np.uint32(span)))
+                    hits = np.uint32(masks[at] & _inside(windows, first, np.uint32(span)))
+                    masks[at] = hits
+                    some = mark(some, hits, np.uint32(np.uint32(1) << bit))
+                    bit = np.uint32(bit + np.uint32(1))
             here = np.uint32(np.uint32(np.uint32(pattern - lowest) // np.uint32(batch)) << 15)
-            here = np.uint32(here + np.uint32(lane << np.uint32(5)))
+            here = np.uint32(here + lane)
             pattern = np.uint32(pattern + within)
             hits = np.uint32(0)
             code = np.uint32(0)
@@ -280,15 +254,13 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
                     if hits == np.uint32(0) and some != np.uint32(0):
                         bit = _lowest(some)
                         some = np.uint32(some & np.uint32(some - np.uint32(1)))
-                        at = np.uint32(mask_address + np.uint32(bit * np.uint32(4 * threads)))
-                        hits = load_word(masks, at)
-                        code = np.uint32(here + np.uint32(bit << np.uint32(10)))
+                        hits = load_word(masks, np.uint32(mask_address + np.uint32(bit << 7)))
+                        code = np.uint32(here + np.uint32(bit << np.uint32(5)))
                     writing = np.uint32(cuda.ballot_sync(ALL_LANES, hits != np.uint32(0)))
                     if hits != np.uint32(0):
                         before = np.uint32(cuda.popc(np.uint32(writing & lower)))
-                        listed_hit = np.uint32(code + _lowest(hits))
                         at = np.uint32(next_place + np.uint32(np.uint32(4) * before))
-                        store_word(lists, at, listed_hit)
+                        store_word(lists, at, np.uint32(code + np.uint32(_lowest(hits) << 10)))
                         hits = np.uint32(hits & np.uint32(hits - np.uint32(1)))
                     listed_now = np.uint32(cuda.popc(writing))
                     next_place = np.uint32(next_place + np.uint32(np.uint32(4) * listed_now))
@@ -301,19 +273,21 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
                     to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), 0))
                     at = lane
                     while at < held:
-                        # two at a time: their loads wait together
-                        after = min(np.uint32(at + np.uint32(32)), np.uint32(held - np.uint32(1)))
-                        start, p = listed_at(lists, np.uint32(list_address + (at << 2)), warp_start)
-                        p = np.uint32(p + lowest)
-                        last, q = listed_at(
-                            lists, np.uint32(list_address + (after << 2)), warp_start
-                        )
-                        q = np.uint32(q + lowest)
-                        wrong = distance(text, gaps, patterns, blocks, p, start)
-                        other = distance(text, gaps, patterns, blocks, q, last)
-                        _write(found, np.uint32(to + at), start, p, wrong)
-                        _write(found, np.uint32(to + after), last, q, other)
-                        at = np.uint32(at + np.uint32(64))
+                        hit = load_word(lists, np.uint32(list_address + np.uint32(at << 2)))
+                        word = np.uint32(hit & np.uint32(1023))
+                        segment = np.uint32(np.uint32(hit >> np.uint32(10)) & np.uint32(31))
+                        window = np.uint32(np.uint32(word % np.uint32(span)))
+                        window = np.uint32(window + np.uint32(segment * np.uint32(span)))
+                        p = np.uint32(np.uint32(hit >> np.uint32(15)) * np.uint32(batch))
+                        p = np.uint32(np.uint32(p + np.uint32(word // np.uint32(span))) + lowest)
+                        wrong = distance(linear, gaps, patterns, blocks, p, window)
+                        place = np.uint32(to + at)
+                        if place < np.uint32(found.size):
+                            start = np.uint64(np.uint32(origin + window))
+                            what = np.uint64(np.uint64(start << np.uint64(28)) | np.uint64(p))
+                            what = np.uint64(what << np.uint64(8))
+                            found[place] = np.uint64(what | np.uint64(wrong))
+                        at = np.uint32(at + np.uint32(32))
                     next_place = list_address
                     cuda.syncwarp()
 

@@ -45,10 +45,7 @@ def _whole(shape: Shape) -> list[str]:
     addresses = ", ".join(f"a{j}" for j in range(shape.length))
     return [
         *_addresses(shape.length, "step"),
-        *(
-            f"hits_{i} = add(rows, np.uint32({4 * i * shape.threads}), {addresses})"
-            for i in range(shape.words)
-        ),
+        *(f"hits_{i} = add(rows, np.uint32({128 * i}), {addresses})" for i in range(shape.words)),
     ]
 
 
@@ -63,7 +60,7 @@ def _counted(shape: Shape) -> list[str]:
             lines.append(f"c{plane}_{i} = np.uint32({bit} * np.uint32(0xFFFFFFFF))")
         lines.append(f"c{shape.planes}_{i} = np.uint32(0)")
         counter = ", ".join(f"c{plane}_{i}" for plane in range(shape.planes + 1))
-        offset = f"np.uint32({4 * i * shape.threads})"
+        offset = f"np.uint32({128 * i})"
         body.append(f"{counter} = add(rows, {offset}, {addresses}, {counter})")
     body.append(f"step = np.uint32(step + np.uint32({STEP // 4}))")
     lines += ["last = np.uint32(step + pairs)", "while step < last:"]
@@ -83,7 +80,7 @@ def search_for(shape: Shape) -> Any:
     lines = ["def search(rows, masks, steps, step, pairs, begin, own, mine):"]
     body = [*(_whole(shape) if shape.length else _counted(shape)), "some = np.uint32(0)"]
     for i in range(shape.words):
-        place = f"np.uint32(mine + np.uint32({4 * i * shape.threads}))"
+        place = f"np.uint32(mine + np.uint32({128 * i}))"
         body.append(f"store_word(masks, {place}, hits_{i})")
         body.append(f"some = mark(some, hits_{i}, np.uint32({1 << i}))")
     lines += [f"    {line}" for line in [*body, "return some"]]

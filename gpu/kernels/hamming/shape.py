@@ -15,9 +15,8 @@ WHOLE = 32
 STEP = 16
 """Symbols that are added at once where there are more."""
 
-THREADS = 64
 WORDS = 8
-"""Threads a block, words a thread; half as many for longer patterns, which keep counters."""
+"""Words a lane; 8, so that the longest pattern reaches no further than into the next segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +24,21 @@ class Shape:
     """What a kernel is made for: patterns of ``length`` symbols, k mismatches.
 
     length: up to WHOLE; 0 for all above, which differ in nothing but ``planes``, those of the
-    counters. k: -1 for these. threads: a block, 32 | threads. words: a thread, a power of two, at
-    most 32 // BATCH. halo: words behind a row, at least m - 1 and at most threads * words. gapped:
-    patterns may hold gap codes.
+    counters. k: -1 for these. words: a lane, a power of two, at most 32 // BATCH. halo: words
+    behind a row, at least m - 1 and at most 32 * words. gapped: patterns may hold gap codes.
     """
 
     length: int
     k: int
     planes: int
-    threads: int
     words: int
     halo: int
     gapped: bool
 
     @property
     def span(self) -> int:
-        """Words of a tile, S: a power of two, at least 32."""
-        return self.threads * self.words
+        """Words of a tile, S."""
+        return 32 * self.words
 
     @property
     def tile(self) -> int:
@@ -68,8 +65,8 @@ def shape_for(length: int, k: int, gapped: bool) -> Shape:
     """The kernel for patterns of ``length`` symbols, perhaps with gap codes, and k mismatches."""
     bits = k.bit_length()
     if length <= WHOLE:
-        return Shape(length, k, bits, THREADS, WORDS, 32, gapped)
-    return Shape(0, -1, max(1, bits), THREADS, max(1, WORDS // 2), 256, gapped)
+        return Shape(length, k, bits, WORDS, 32, gapped)
+    return Shape(0, -1, max(1, bits), WORDS, 256, gapped)
 
 
 def steps_of(patterns: NDArray[np.uint8], shape: Shape) -> NDArray[np.uint64]:

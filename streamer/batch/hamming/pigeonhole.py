@@ -55,8 +55,9 @@ WINDOW, COMPARE, HIT = 1.3, 3.0, 60.0
 SLICED, OPERATION, SLICED_HIT = 0.15, 0.00095, 34.0
 """Nanoseconds of ``bit-sliced``: a window, a symbol of a pattern a window, a hit."""
 
-CARD_SHARE, CARD_OPERATION = 0.004, 4.5e-6
-"""Of a core's time for ``pigeonhole`` on a card; as OPERATION, on a card."""
+CARD_LOOK_UPS, CARD_COMPARE, CARD_OPERATION = (0.0048, 0.01), 0.0145, 5e-6
+"""On a card: a look-up and its list's beginning, in a table up to 256 KiB or above; COMPARE;
+OPERATION."""
 
 _CACHES = (
     (1 << 15, 0.7, 2.0), (1 << 20, 1.0, 2.5), (1 << 21, 1.5, 4.0), (1 << 22, 3.0, 8.0),
@@ -84,7 +85,7 @@ def neighbours(length: int, errors: int) -> int:
     return sum(comb(length, i) * 3**i for i in range(errors + 1))
 
 
-def best_cut(count: int, length: int, k: int) -> Cut:
+def best_cut(count: int, length: int, k: int, *, on_card: bool = False) -> Cut:
     """The cheapest cut for so many patterns whose index is not too large."""
     cuts = []
     for pieces in range(1, min(k + 1, length) + 1):
@@ -96,6 +97,9 @@ def best_cut(count: int, length: int, k: int) -> Cut:
                 visit = next(cost for size, _, cost in _CACHES if 4 * pieces * members <= size)
                 each = members / 4**piece
                 cost = WINDOW + pieces * (look_up + min(each, 1) * visit + each * COMPARE)
+                if on_card:
+                    near = 4**piece <= 1 << 20
+                    cost = pieces * (CARD_LOOK_UPS[not near] + each * CARD_COMPARE)
                 cuts.append(Cut(pieces, piece, errors, cost))
     return min(cuts, key=lambda cut: cut.cost)
 
@@ -110,15 +114,16 @@ def pays(patterns: Oriented) -> bool:
 
 def pays_on_card(patterns: Oriented) -> bool:
     """As ``pays``, for a card."""
-    cut = best_cut(len(patterns), patterns.length, patterns.k)
-    return cut.cost * CARD_SHARE < len(patterns) * patterns.length * CARD_OPERATION
+    count, length = len(patterns), patterns.length
+    cut = best_cut(count, length, patterns.k, on_card=True)
+    return cut.cost < count * length * CARD_OPERATION
 
 
 def index_for_card(patterns: Oriented) -> PieceIndex:
     """What the card's kernel of this method reads."""
     from gpu.hamming_planes import PieceIndex
 
-    index = prepare(patterns)
+    index = prepare(patterns, on_card=True)
     return PieceIndex(
         index.bitmap, index.rank, index.starts, index.members, index.places, index.cut.length,
         index.cut.errors,
@@ -148,10 +153,10 @@ class Index:
     k: int
 
 
-def prepare(patterns: Oriented) -> Index:
+def prepare(patterns: Oriented, *, on_card: bool = False) -> Index:
     """Make the index."""
     count, length = patterns.codes.shape
-    cut = best_cut(count, length, patterns.k)
+    cut = best_cut(count, length, patterns.k, on_card=on_card)
     places = cut.places(length)
     words = 4**cut.length // 64 or 1
     bitmap = np.zeros((cut.pieces, words), dtype=np.uint64)
