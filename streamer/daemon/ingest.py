@@ -13,6 +13,7 @@ import zmq
 from streamer.daemon.board import DRAINING, Board
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.producers import Producer, Producers
+from streamer.daemon.receiving import receive
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
 from streamer.reads import ReadBatch
 from streamer.wire import (
@@ -163,7 +164,10 @@ class Ingest(InboxWorker):
                 self._unacknowledged[producer.name] = producer
 
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
-        for message in self._decoded_ahead(self._burst(socket)):
+        # the first frame is the route
+        received = receive(socket, messages=_BURST, frames=_MAX_FRAMES + 1, size=_BURST_BYTES)
+        burst = [_Message(bytes(frames[0]), frames[1:]) for frames in received]
+        for message in self._decoded_ahead(burst):
             try:
                 answer = self._handle(message)
             except WireError as error:
@@ -171,19 +175,6 @@ class Ingest(InboxWorker):
                 answer = {"type": "refused"} | error.fields()
             if answer is not None:
                 self._send(socket, message.route, answer)
-
-    def _burst(self, socket: zmq.Socket[bytes]) -> list[_Message]:
-        """Messages that have come, some megabytes at most."""
-        burst: list[_Message] = []
-        size = 0
-        while len(burst) < _BURST and size < _BURST_BYTES:
-            try:
-                route, *frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                break
-            burst.append(_Message(route.bytes, [f.buffer for f in frames[:_MAX_FRAMES]]))
-            size += size_of(burst[-1].frames)
-        return burst
 
     def _decoded_ahead(self, burst: list[_Message]) -> list[_Message]:
         """The same messages; batches that are likely to be taken have been decoded, on threads."""

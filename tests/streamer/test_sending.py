@@ -1,11 +1,15 @@
-"""Messages of many frames, sent in one call or one by one."""
+"""Messages of many frames, sent and received in one call or one by one."""
 
 from __future__ import annotations
+
+import contextlib
+import random
+import time
 
 import pytest
 import zmq
 
-from streamer.daemon import sending
+from streamer.daemon import receiving, sending
 
 CASES = [
     [[b"topic", b"header"]],
@@ -18,9 +22,9 @@ CASES = [
 @pytest.mark.parametrize("messages", CASES)
 def test_frames_arrive_as_they_are(known, messages, monkeypatch):
     if known:
-        assert sending._zmq_send(), "libzmq's zmq_send was not found"
+        assert sending.address_of("zmq_send"), "libzmq's zmq_send was not found"
     else:
-        monkeypatch.setattr(sending, "_zmq_send", lambda: 0)
+        monkeypatch.setattr(sending, "address_of", lambda name: 0)
     context = zmq.Context()
     try:
         here, there = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
@@ -43,3 +47,60 @@ def test_what_cannot_be_sent_is_said():
             sending.send_all(alone, [[b"a", b"b"], [b"c"]])
     finally:
         context.destroy(linger=0)
+
+
+@contextlib.contextmanager
+def router_and_dealer():
+    context = zmq.Context()
+    try:
+        router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+        router.bind("tcp://127.0.0.1:*")
+        dealer.routing_id = b"me"
+        dealer.connect(router.last_endpoint)
+        yield router, dealer
+    finally:
+        context.destroy(linger=0)
+
+
+def collect(router, count, **limits):
+    found = []
+    while len(found) < count:
+        assert router.poll(10_000)
+        found += receiving.receive(router, **limits)
+    return found
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_messages_are_received_as_they_are(known, monkeypatch):
+    if not known:
+        monkeypatch.setattr(receiving, "address_of", lambda name: 0)
+    rng = random.Random(3)
+    sent = [
+        [rng.randbytes(rng.choice((0, 1, 30, 5_000, 300_000))) for _ in range(rng.randrange(1, 14))]
+        for _ in range(60)
+    ]
+    with router_and_dealer() as (router, dealer):
+        assert receiving.receive(router, messages=4, frames=3, size=100) == []
+        for message in sent:
+            dealer.send_multipart(message)
+        found = collect(router, len(sent), messages=7, frames=9, size=1_000_000)
+        assert receiving.receive(router, messages=4, frames=3, size=100) == []
+    # what was received outlives the socket
+    assert [[*map(bytes, frames)] for frames in found] == [[b"me", *m][:9] for m in sent]
+    kept = [frames[-1] for frames in found]
+    del found
+    assert [*map(bytes, kept)] == [[b"me", *m][:9][-1] for m in sent]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_no_more_is_received_than_asked_for(known, monkeypatch):
+    if not known:
+        monkeypatch.setattr(receiving, "address_of", lambda name: 0)
+    with router_and_dealer() as (router, dealer):
+        for _ in range(10):
+            dealer.send_multipart([b"x" * 100] * 3)
+        assert router.poll(10_000)
+        time.sleep(0.2)
+        assert len(receiving.receive(router, messages=2, frames=9, size=10_000)) == 2
+        assert len(receiving.receive(router, messages=9, frames=9, size=500)) == 2
+        assert len(collect(router, 6, messages=9, frames=1, size=10_000)) == 6
