@@ -92,7 +92,11 @@ def unread(pipe):
     return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
 
 
-@pytest.mark.parametrize("sent", [b"", b">r\nACGTTGC\n", gzip.compress(b">r\nACGTTGC\n")[:-4]])
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b">r\nACGTTGC\n", gzip.compress(b">r\nACGTTGC\n")[:-4]],
+    ids=["nothing", "a-read", "a-cut-gzip"],
+)
 def test_interrupt_while_waiting_for_input_exits_130(sent, tmp_path):
     """Standard input stays open: a thread that reads it must not hold up or break the end."""
     dictionary = write_fasta(tmp_path / "d.fa", [("t", "ACGTTGCATTAC")])
