@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import threading
 
 import numpy as np
 import primer_oracle as oracle
@@ -10,7 +12,7 @@ import pytest
 
 from streamer.batch import primer
 from streamer.batch.choice import Choice
-from streamer.batch.primer import seeds, windows
+from streamer.batch.primer import alternative, conventional, cores, seeds, windows
 from streamer.batch.primer.problem import Alpha
 from streamer.batch.primer.shapes import Costs
 from streamer.errors import UsageError
@@ -63,19 +65,23 @@ def test_all_methods_find_what_the_oracle_finds(seed):
             assert found.tolist() == expected, (seed, number, method, threads, case)
 
 
-@pytest.mark.parametrize("method", ["conventional-coarse", "alternative-coarse"])
-@pytest.mark.parametrize("cells", [1, 5000])
-def test_starts_dealt_out_in_shares(monkeypatch, method, cells):
-    from streamer.batch.primer import cores
+@pytest.mark.parametrize("solve", [conventional.solve, alternative.solve])
+def test_an_interrupt_ends_within_a_start(solve):
+    """A start of the paper's solutions may take hours: the thread that waits tells its kernel."""
+    rng = np.random.default_rng(1)
+    alpha = Alpha.of([rng.integers(0, 4, 5000, dtype=np.uint8)])
+    beta = rng.integers(0, 4, 3_000_000, dtype=np.uint8)
+    counts = []
 
-    monkeypatch.setattr(cores, "CELLS_AT_ONCE", cells)
-    rng = random.Random(cells)
-    for _ in range(20):
-        case = alphas, betas, k, strands = random_case(rng)
-        found = primer.find(
-            alphas, betas, k, strands=strands, method=method, device="cpu", threads=2
-        )
-        assert found.tolist() == oracle.primers(*case), case
+    def watched(*arguments):
+        counts.append(arguments[-1])
+        main = threading.main_thread().ident
+        threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+        solve(*arguments)
+
+    with pytest.raises(KeyboardInterrupt):
+        cores.coarse(watched, alpha, [beta], 900, alpha.first_reaches(900), 1)
+    assert counts[0][0] < 899 * beta.size  # a start has more comparisons
 
 
 def test_the_example_of_the_seed():

@@ -19,12 +19,12 @@ from trie.codes import GAP
 
 
 @njit(cache=True, nogil=True)
-def longest_prefix(alpha, beta, k, diagonals, column, comparisons):  # type: ignore[no-untyped-def]
+def longest_prefix(alpha, beta, k, diagonals, column, comparisons, stop):  # type: ignore[no-untyped-def]
     """The length of alpha's longest prefix within k - 1 differences of a substring of beta.
 
     Diagonals from ``diagonals`` (at most |beta|) on are left out: a prefix whose alignment needs
     them is not seen. ``column`` is room for int32[diagonals + k + 3]; ``comparisons`` int64[1] is
-    raised by the symbols compared.
+    raised by the symbols compared; ``stop`` as in ``conventional``.
     """
     m = alpha.size
     n = beta.size
@@ -36,6 +36,8 @@ def longest_prefix(alpha, beta, k, diagonals, column, comparisons):  # type: ign
     compared = 0
     c = min(m, k - 1)
     for e in range(k):
+        if stop[0] < 0:
+            break
         before = np.int32(column[shift - e - 1])  # L[d - 1, e - 1]
         for d in range(-e, diagonals):
             here = column[d + shift]
@@ -66,7 +68,7 @@ def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):  
     for r in range(first, min(last, m - k + 1), step):
         if r >= stop[0]:
             break
-        c = longest_prefix(alpha[r:], beta, k, beta.size, column, comparisons)
+        c = longest_prefix(alpha[r:], beta, k, beta.size, column, comparisons, stop)
         reach[r] = max(reach[r], begin + r + c)
         if r + c >= m:
             stop[0] = min(stop[0], r)

@@ -17,16 +17,19 @@ from trie.codes import GAP
 
 
 @njit(cache=True, nogil=True)
-def longest_prefix(alpha, beta, k, row, comparisons):  # type: ignore[no-untyped-def]
+def longest_prefix(alpha, beta, k, row, comparisons, stop):  # type: ignore[no-untyped-def]
     """The length of alpha's longest prefix within k - 1 differences of a substring of beta.
 
     alpha and beta uint8[] of one record each; ``row`` is room for int32[|beta| + 1];
-    ``comparisons`` int64[1] is raised by the symbols compared.
+    ``comparisons`` int64[1] is raised by the symbols compared; ``stop`` int64[1] below 0, which
+    another thread may set, ends it with what there is.
     """
     n = beta.size
     for j in range(n + 1):
         row[j] = 0
     for i in range(1, alpha.size + 1):
+        if stop[0] < 0:
+            return i - 1
         symbol = alpha[i - 1]
         diagonal = row[0]
         row[0] = i
@@ -57,7 +60,7 @@ def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):  
     for r in range(first, min(last, m - k + 1), step):
         if r >= stop[0]:
             break
-        c = longest_prefix(alpha[r:], beta, k, row, comparisons)
+        c = longest_prefix(alpha[r:], beta, k, row, comparisons, stop)
         reach[r] = max(reach[r], begin + r + c)
         if r + c >= m:
             stop[0] = min(stop[0], r)

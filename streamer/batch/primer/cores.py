@@ -10,7 +10,7 @@ optimization 1 (section 3.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -24,9 +24,6 @@ from trie.parallel import run_all, split_range
 
 Reach = NDArray[np.int64]
 Solve = Callable[..., None]
-
-CELLS_AT_ONCE = 1 << 30
-"""Of a thread before the next starts are dealt out, about: so long an interrupt waits."""
 
 
 def coarse(
@@ -48,21 +45,30 @@ def coarse(
         for piece in pieces:
             stop = _first_done(reach[begin:end], end)
             counts = np.zeros((threads, 1), dtype=np.int64)
-            share = threads * max(1, CELLS_AT_ONCE // (2 * k * (piece.size + 1)))
-            for first in range(0, end - begin, share):
-                tasks = [
-                    partial(
-                        solve, alpha.codes[begin:end], piece, k, begin, first + thread,
-                        first + share, threads, reach[begin:end], stop, counts[thread],
-                    )
-                    for thread in range(threads)
-                ]  # fmt: skip
-                run_all(tasks, threads)
-                if stop[0] < first + share:
-                    break
+            tasks = [
+                partial(
+                    solve, alpha.codes[begin:end], piece, k, begin, thread, end - begin, threads,
+                    reach[begin:end], stop, counts[thread],
+                )
+                for thread in range(threads)
+            ]  # fmt: skip
+            _unless_interrupted(tasks, threads, stop)
             reach[begin + stop[0] : end] = end
             if comparisons is not None:
                 comparisons[0] += counts.sum()
+
+
+def _unless_interrupted(
+    tasks: Sequence[Callable[[], None]], threads: int, stop: NDArray[np.int64]
+) -> None:
+    """Run the tasks beside this thread, which can be interrupted: then they end at ``stop`` < 0."""
+    with ThreadPoolExecutor(1) as beside:
+        done = beside.submit(run_all, tasks, threads)
+        try:
+            done.result()
+        except KeyboardInterrupt:
+            stop[0] = -1
+            raise
 
 
 def _first_done(reach: Reach, end: int) -> Reach:

@@ -72,7 +72,8 @@ def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):  # t
         if scratch.size < diagonals + k + 3:
             scratch = np.empty(diagonals + k + 3, dtype=np.int32)
         counts = np.zeros(1, dtype=np.int64)
-        c = longest_prefix(codes[r:end], text[at:stop], k, diagonals, scratch, counts)
+        never = np.zeros(1, dtype=np.int64)
+        c = longest_prefix(codes[r:end], text[at:stop], k, diagonals, scratch, counts, never)
         best = max(best, r + c)
         if best >= end:
             break
