@@ -15,36 +15,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.intrinsics import cuda
-from gpu.jit import jit
 from gpu.kernels.lcs import SHAPES, cut, prepare, sources, systolic
 from gpu.kernels.lcs.systolic import Shape
 
 Numbers = NDArray[np.int64]
 
-TALL_FROM = 12_000_000
-"""Rows from which strips of 8 words a lane fill the card too, and need fewer operations a cell."""
+TALL_CELLS = 1e12
+"""Cells of passes from which strips of several heights are weighed: below, one kernel will do."""
 
-WARPS_PER_MULTIPROCESSOR = 32
-"""More than fit find nothing left to take and end."""
+PACE = {4: (2_200, 2_700), 10: (3_600, 6_300)}
+"""Cycles that a warp takes for 32 columns, by its words a lane: alone on its scheduler, and with
+another. Only the choice of a height hangs on them."""
+
+SCHEDULERS = 4
+"""Warp schedulers of a multiprocessor."""
+
+WARPS_PER_MULTIPROCESSOR = 2 * SCHEDULERS
+"""Warps at work at a time; the others' strips come later. More would mostly wait for each other:
+a scheduler gives way to its oldest warp, and all behind the slowest strip stand still."""
 
 
 @cache
 def _kernel(name: str, shape: Shape) -> Any:
-    return jit(sources(shape)[name][0])
+    return cuda.jit(sources(shape)[name][0])
 
 
-def shape_for(symbols: int, rows: int) -> Shape:
-    """The shape of the systolic kernel for an alphabet and the rows of the whole table."""
-    if symbols <= SHAPES[0].symbols:
-        return SHAPES[1] if rows >= TALL_FROM else SHAPES[0]
-    return next(shape for shape in SHAPES[2:] if symbols <= shape.symbols)
+def shape_for(symbols: int, passes: Any) -> Shape:
+    """The shape of the systolic kernel for an alphabet, and for passes that run at once."""
+    most = next(shape.symbols for shape in SHAPES if symbols <= shape.symbols)
+    shapes = [shape for shape in SHAPES if shape.symbols == most]
+    if len(shapes) == 1 or float((passes.rows * passes.columns).sum()) < TALL_CELLS:
+        return shapes[0]
+    return min(shapes, key=lambda shape: _cycles(shape, passes.rows))
+
+
+def _cycles(shape: Shape, rows: Numbers) -> float:
+    """What 32 columns of all strips take in rounds of as many warps as are at work at a time."""
+    alone, together = PACE[shape.words]
+    strips = int((-(-rows // shape.strip_rows)).sum())
+    schedulers = SCHEDULERS * _multiprocessors()
+    rounds, rest = divmod(strips, 2 * schedulers)
+    return rounds * together + (0 if rest == 0 else alone if rest <= schedulers else together)
 
 
 class Card:
     """Two sequences on the card in use, and the pool of results of the passes over them.
 
     a (rows), b (columns): uint8, C-contiguous, symbols below ``symbols``, of which ``bits`` bits
-    count. ``on_cells`` is told the cells of passes once they have been run.
+    count. ``shape``: of all passes, None for the best of each sweep. ``on_cells`` is told the cells
+    of passes once they have been run.
     """
 
     def __init__(
@@ -56,7 +75,7 @@ class Card:
         shape: Shape | None = None,
         on_cells: Callable[[int], None] | None = None,
     ) -> None:
-        self.shape = shape or shape_for(symbols, a.size)
+        self._shape = shape
         self._symbols = np.uint32(symbols)
         self._on_cells = on_cells
         self._cells = 0
@@ -68,7 +87,6 @@ class Card:
         _kernel("planes", SHAPES[0])[grid, threads](rows, self._planes)
         self._pool = cuda.device_array(4, np.uint32)
         self._used = 0
-        self._blocks = _multiprocessors() * WARPS_PER_MULTIPROCESSOR // self.shape.warps
 
     def reserve(self, words: int) -> None:
         """Make the pool hold so many words; what it holds is kept."""
@@ -82,18 +100,22 @@ class Card:
     def sweep(self, passes: Any) -> None:
         """Run passes (arrays as ``streamer.batch.lcs.passes.Passes``); the pool then holds the
         results."""
+        shape = self._shape or shape_for(int(self._symbols), passes)
         fields, stretches, cells = laid_out(passes)
         self._cells += int((passes.rows * passes.columns).sum())
-        tickets = tickets_of(passes.rows, self.shape.strip_rows)
+        tickets = tickets_of(passes.rows, shape.strip_rows)
         given = cuda.device_array(cells, np.uint64)
-        columns = cuda.device_array(4 * cells, np.uint64)
+        columns = cuda.device_array(systolic.PAIRS * cells, np.uint64)
         threads = prepare.THREADS
         _kernel("arrange", SHAPES[0])[-(-32 * cells // threads), threads](
-            self._b, cuda.to_device(stretches), self._symbols, columns.view(np.uint32), given
-        )
-        grid = min(self._blocks, -(-len(tickets) // self.shape.warps))
-        _kernel("systolic", self.shape)[grid, 32 * self.shape.warps](
-            self._planes, self._symbols, columns, cuda.to_device(fields), cuda.to_device(tickets),
+            self._b, cuda.to_device(stretches), self._symbols, np.uint32(shape.scale),
+            columns.view(np.uint32), given,
+        )  # fmt: skip
+        blocks = _multiprocessors() * WARPS_PER_MULTIPROCESSOR // shape.warps
+        grid = min(blocks, -(-len(tickets) // shape.warps))
+        _kernel("systolic", shape)[grid, 32 * shape.warps](
+            self._planes, self._symbols, np.int64(systolic.PAIRS), columns,
+            cuda.to_device(fields), cuda.to_device(tickets),
             cuda.to_device(np.zeros(1, dtype=np.uint32)), given, self._pool,
         )  # fmt: skip
 

@@ -27,7 +27,9 @@ def small_kernels():
         if SIMULATED:
             patch.setattr(block_step, "STEP", 32)
             patch.setattr(processor, "CARD_FROM", 300)
-            patch.setattr(gpu.lcs, "shape_for", lambda symbols, rows: systolic.Shape(1, symbols, 1))
+            patch.setattr(
+                gpu.lcs, "shape_for", lambda symbols, passes: systolic.Shape(1, symbols, 1)
+            )
             patch.setattr(gpu.lcs, "_multiprocessors", lambda: 1)
         yield patch
 
@@ -53,19 +55,24 @@ def bits(words, count):
 
 
 CASES = placement.share(
-    [(1, 1, 4), (31, 33, 4), (40, 64, 1), (1_023, 90, 4), (1_025, 65, 4), (1_100, 31, 20)]
+    [
+        (1, 1, 4, None), (31, 33, 4, None), (40, 64, 1, None), (1_023, 90, 4, None),
+        (1_025, 65, 4, None), (1_100, 31, 20, None), (5_300, 33, 4, 5),
+    ]
     if SIMULATED
     else [
-        (m, n, symbols)
+        (m, n, symbols, words)
         for m in (1, 33, 1_023, 4_097, 20_000)
         for n in (1, 31, 32, 33, 1_025, 5_000)
-        for symbols in (1, 4, 20, 200)
+        for symbols, words in ((1, None), (4, None), (4, 10), (20, None), (200, None))
     ]
-)
+)  # fmt: skip
+"""Rows, columns, symbols, words of a lane (None: as the shape is chosen)."""
 
 
-@pytest.mark.parametrize(("rows", "columns", "symbols"), CASES)
-def test_passes_in_both_directions_and_every_mark(rows, columns, symbols):
+@pytest.mark.parametrize(("rows", "columns", "symbols", "words"), CASES)
+def test_passes_in_both_directions_and_every_mark(rows, columns, symbols, words):
+    from gpu.kernels.lcs.systolic import Shape
     from gpu.lcs import Card
     from streamer.batch.lcs.passes import Passes, stride_of
 
@@ -79,7 +86,8 @@ def test_passes_in_both_directions_and_every_mark(rows, columns, symbols):
         columns=np.array([columns, columns]), backward=np.array([False, True]), marks=marks,
         at=np.array([0, 3 * stride[0]]), stride=stride,
     )  # fmt: skip
-    card = Card(a, b, symbols, max(1, (symbols - 1).bit_length()))
+    shape = words and Shape(words, symbols, 1)
+    card = Card(a, b, symbols, max(1, (symbols - 1).bit_length()), shape)
     card.reserve(int(6 * stride[0]))
     card.sweep(passes)
     pool = card.pool.copy_to_host()
@@ -150,21 +158,22 @@ def test_a_step_is_the_bit_vectors_of_listing_4():
     """Carries that run through all words of a lane, in and out."""
     if not SIMULATED:
         pytest.skip("a step alone runs in the simulator; on a card it is part of every pass")
-    from gpu.kernels.lcs.words import step
+    from gpu.kernels.lcs.words import step, symbol_words
 
     rng = np.random.default_rng(60)
-    for words in (1, 2, 4, 8):
-        table = rng.integers(0, 2**32, 32 * words * 3, dtype=np.uint32)
-        table[: 32 * words] = 0xFFFFFFFF
+    for words, scale in ((1, 1), (2, 8), (4, 8), (8, 8), (10, 8)):
+        stride = symbol_words(words)
+        table = rng.integers(0, 2**32, stride * 3, dtype=np.uint32)
+        table[:stride] = 0xFFFFFFFF
         for symbols in (0x00000000, 0x02010001, 0x01020102):
             v = tuple(rng.integers(0, 2**32, words, dtype=np.uint32))
             carries = np.uint32(rng.integers(0, 2**32, dtype=np.uint32))
-            got = step(words)(table, symbols, 4 * min(words, 4), carries, v)
+            got = step(words, scale)(table, symbols * scale, 4 * min(words, 4), carries, v)
             whole = sum(int(x) << (32 * i) for i, x in enumerate(v))
             out = 0
             for column in range(4):
                 symbol = symbols >> (8 * column) & 255
-                at = 32 * words * symbol + min(words, 4)
+                at = stride * symbol + min(words, 4)
                 m = sum(int(table[at + 128 * (i // 4) + i % 4]) << (32 * i) for i in range(words))
                 total = whole + (whole & m) + (int(carries) >> (31 - column) & 1)
                 out = 2 * out + (total >> (32 * words))

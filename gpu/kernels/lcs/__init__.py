@@ -11,7 +11,7 @@ Source = tuple[Callable[..., None], tuple[str, ...]]
 
 SHAPES = (
     Shape(words=4, symbols=4, warps=1),
-    Shape(words=8, symbols=4, warps=4),
+    Shape(words=10, symbols=4, warps=1),
     Shape(words=4, symbols=31, warps=1),
     Shape(words=1, symbols=255, warps=1),
 )

@@ -2,7 +2,8 @@
 
     planes    uint32[bits, words]   bit r % 32 of word r // 32: that bit of row r's symbol; made
                                     once
-    columns   uint32, 8 for a cell of 32 columns; a byte a column, the first lowest
+    columns   uint32, 8 for a cell of 32 columns; a byte a column, the first lowest: the symbol
+              times ``scale_of`` in words.py
 
 The columns of a level of the division are laid out anew for each of its passes, forwards or
 backwards and filled up to whole cells: a byte a column, so that the kernel has no ends to look
@@ -48,15 +49,15 @@ def planes(symbols: Any, out: Any) -> None:
 
 def signature_arrange() -> tuple[str, ...]:
     """Argument types of ``arrange``."""
-    return ("uint8[::1]", "int64[:,::1]", "uint32", "uint32[::1]", "uint64[::1]")
+    return ("uint8[::1]", "int64[:,::1]", "uint32", "uint32", "uint32[::1]", "uint64[::1]")
 
 
-def arrange(symbols: Any, stretches: Any, none: Any, columns: Any, cells: Any) -> None:
+def arrange(symbols: Any, stretches: Any, none: Any, scale: Any, columns: Any, cells: Any) -> None:
     """Lay out the columns of stretches, and clear their cells; a warp a cell.
 
     symbols: uint8, the second sequence. stretches: int64[stretches, 4], ascending by their first
-    cell: that cell, the symbol of its first column, how many columns, 1 or -1. ``none`` fills the
-    rest.
+    cell: that cell, the symbol of its first column, how many columns, 1 or -1. The symbol ``none``
+    fills the rest. All of them times ``scale``.
     """
     cell = np.int64(cuda.grid(1)) >> 5
     lane = cuda.threadIdx.x & 31
@@ -73,6 +74,7 @@ def arrange(symbols: Any, stretches: Any, none: Any, columns: Any, cells: Any) -
         symbol = np.uint32(none)
         if at < stretches[low, COUNT]:
             symbol = np.uint32(symbols[stretches[low, FIRST] + stretches[low, STEP] * at])
+        symbol = np.uint32(symbol * scale)
         # four lanes' symbols in one word
         beside = np.uint32(cuda.shfl_down_sync(ALL_LANES, as_signed(symbol), 1))
         symbol = np.uint32(symbol | np.uint32(beside << np.uint32(8)))

@@ -19,9 +19,11 @@ A pass is one or more stretches of columns; at the end of each the warp lets its
 writes its rows' bits to the pool. Columns that fill up a cell, and those of lanes that have not
 begun or have ended, have a symbol whose match words are 0: they change nothing and carry nothing.
 
-Integer operations for 4 columns of W = 4 words: 4 (3 W + 2) and 2 for lane 0, so 3.6 a word (32
-cells), against 64 a cycle and multiprocessor; additions of carries out and shifts run beside them
-as multiplications. Loads: 4 of 16 bytes from shared memory, 4 cycles each of 29 for the operations.
+Integer operations for 4 columns: 4 (3 W + 1) and 3 for lane 0 and what has left, so 3.2 a word (32
+cells) with W = 10, against 64 a cycle and multiprocessor; addresses, carries out and shifts run
+beside them as multiplications. Loads: a word takes 4 bytes of 128 a cycle. The inner loop is two
+steps for high strips, and a whole cell's eight for low ones: longer it is slower for the former,
+shorter for the latter.
 """
 
 from __future__ import annotations
@@ -32,8 +34,20 @@ from dataclasses import dataclass
 import numpy as np
 from numba.core import types
 
-from gpu.intrinsics import ALL_LANES, as_signed, cuda, device_function, load_pair
-from gpu.kernels.lcs.words import address_of, group_words, read_cell, rows_of, step, write_cell
+from gpu.intrinsics import ALL_LANES, as_signed, cuda, device_function, load_word
+from gpu.kernels.lcs.words import (
+    address_of,
+    group_words,
+    read_cell,
+    rows_of,
+    scale_of,
+    step,
+    symbol_words,
+    write_cell,
+)
+
+PAIRS = 4
+"""Pairs of steps for the columns of a cell."""
 
 STRETCHES = 4
 """The most stretches of columns in a pass."""
@@ -61,14 +75,19 @@ class Shape:
     @property
     def table_words(self) -> int:
         """Words of shared memory for each warp: match words of every symbol, and of none."""
-        return 32 * self.words * (self.symbols + 1)
+        return symbol_words(self.words) * (self.symbols + 1)
+
+    @property
+    def scale(self) -> int:
+        """What the symbols of columns are multiplied by."""
+        return scale_of(self.symbols)
 
 
 def signature() -> tuple[str, ...]:
     """The kernel's argument types."""
     return (
-        "uint32[:,::1]", "uint32", "uint64[::1]", "int64[:,::1]", "uint32[:,::1]", "uint32[::1]",
-        "uint64[::1]", "uint32[::1]",
+        "uint32[:,::1]", "uint32", "int64", "uint64[::1]", "int64[:,::1]", "uint32[:,::1]",
+        "uint32[::1]", "uint64[::1]", "uint32[::1]",
     )  # fmt: skip
 
 
@@ -76,16 +95,20 @@ def systolic(shape: Shape) -> Callable[..., None]:
     """The kernel for a shape: ``shape.warps`` warps a block, any number of blocks, one launch.
 
     planes: uint32[bits, words], bit r % 32 of word r // 32 is that bit of row r's symbol. symbols:
-    how many there are. columns: uint64, 4 for a cell, as ``arrange`` in prepare.py leaves them.
-    passes: int64[passes, FIELDS]. tickets: uint32[strips, 2], pass and strip. taken: uint32[1], 0.
-    cells: uint64, all 0. pool: uint32, receives the results (H = ~V), stretch by stretch from AT
-    on, the last first: STRIDE words each, a multiple of 4.
+    how many there are. pairs: PAIRS; being told, the compiler keeps the loop. columns: uint64,
+    PAIRS for a cell, as ``arrange`` in prepare.py leaves them. passes: int64[passes, FIELDS].
+    tickets: uint32[strips, 2], pass and strip. taken: uint32[1], 0. cells: uint64, all 0. pool:
+    uint32, receives the results (H = ~V), stretch by stretch from AT on, the last first: STRIDE
+    words each, a multiple of 4.
     """
     words = shape.words
     warps = shape.warps
     group = group_words(words)
     table_words = shape.table_words
-    four_columns = step(words)
+    looped = words > 4
+    of_symbol = symbol_words(words)
+    scale = shape.scale
+    four_columns = step(words, scale)
     ones = (np.uint32(0xFFFFFFFF),) * words
     size = warps * table_words
     strip_words = np.int64(32 * words)
@@ -105,8 +128,8 @@ def systolic(shape: Shape) -> Callable[..., None]:
                     if not (symbol >> p) & 1:
                         plane = np.uint32(~plane)
                     match = np.uint32(match & plane)
-                table[at + 32 * words * symbol] = match
-            table[at + 32 * words * symbols] = np.uint32(0)
+                table[at + of_symbol * symbol] = match
+            table[at + of_symbol * symbols] = np.uint32(0)
 
     @device_function
     def low(pair):  # type: ignore[no-untyped-def]
@@ -133,14 +156,31 @@ def systolic(shape: Shape) -> Callable[..., None]:
         after = four_columns(table, held, address, above, v)
         return held, after[0], np.uint32(shifted(gathered, 4) | after[0]), after[1:]
 
+    @device_function
+    def two_steps(table, lane, address, columns, pair, end, none, state):  # type: ignore[no-untyped-def]
+        """Two steps, and eight columns fetched of which the first is due two pairs later."""
+        now, coming, entering, held, leaving, gathered, _, v = state
+        following = none
+        if pair + 2 < end:
+            following = load_word(columns, pair + 2)
+        held, leaving, kept, v = advance(
+            table, lane, address, low(now), entering, held, leaving, gathered, v
+        )
+        held, leaving, gathered, v = advance(
+            table, lane, address, high(now), shifted(entering, 4), held, leaving, kept, v
+        )
+        return coming, following, shifted(entering, 8), held, leaving, gathered, kept, v
+
     def systolic(  # type: ignore[no-untyped-def]
-        planes, symbols, columns, passes, tickets, taken, cells, pool
+        planes, symbols, pairs, columns, passes, tickets, taken, cells, pool
     ):
         table = cuda.shared.array(size, types.uint32)
         lane = cuda.threadIdx.x & 31
         base = (cuda.threadIdx.x >> 5) * table_words
         address = np.uint32(address_of(table, base + lane * group))
-        nothing = np.uint32(symbols * np.uint32(0x01010101))
+        empty = np.uint32(0)
+        nothing = np.uint32(symbols * np.uint32(0x01010101 * scale))
+        none = np.uint64(nothing) * np.uint64(0x100000001)
         while True:
             ticket = np.uint32(0)
             if lane == 0:
@@ -160,65 +200,45 @@ def systolic(shape: Shape) -> Callable[..., None]:
                 count = passes[which, STRETCH + stretch]
                 if count == 0:
                     continue
-                held = np.uint32(nothing)
-                leaving = np.uint32(0)
-                gathered = np.uint32(0)
                 given = read_cell(cells, cell)
-                now_a, now_b = load_pair(columns, 2 * cell)
-                now_c, now_d = load_pair(columns, 2 * cell + 1)
+                end = PAIRS * (cell + count)
+                state = (
+                    load_word(columns, PAIRS * cell), load_word(columns, PAIRS * cell + 1),
+                    empty, nothing, empty, empty, empty, v,
+                )  # fmt: skip
                 # four more, in which lane 0 finds nothing, until the last lane has done
                 for at in range(count + 4):
-                    entering = np.uint32(0)
+                    entering = empty
                     if at < count:
                         while cuda.any_sync(ALL_LANES, np.int64(given >> np.uint64(32)) != strip):
                             given = read_cell(cells, cell + at)
                         entering = np.uint32(given & np.uint64(0xFFFFFFFF))
-                    next_a = next_b = next_c = next_d = np.uint64(nothing) * np.uint64(0x100000001)
                     if at + 1 < count:
                         given = read_cell(cells, cell + at + 1)
-                        next_a, next_b = load_pair(columns, 2 * (cell + at + 1))
-                        next_c, next_d = load_pair(columns, 2 * (cell + at + 1) + 1)
-                    # no loop: nothing is to be chosen while it runs
-                    held, leaving, gathered, v = advance(
-                        table, lane, address, low(now_a), entering, held, leaving,
-                        gathered, v,
-                    )  # fmt: skip
-                    held, leaving, gathered, v = advance(
-                        table, lane, address, high(now_a), shifted(entering, 4), held, leaving,
-                        gathered, v,
-                    )  # fmt: skip
-                    held, leaving, gathered, v = advance(
-                        table, lane, address, low(now_b), shifted(entering, 8), held, leaving,
-                        gathered, v,
-                    )  # fmt: skip
-                    held, leaving, gathered, v = advance(
-                        table, lane, address, high(now_b), shifted(entering, 12), held, leaving,
-                        gathered, v,
-                    )  # fmt: skip
-                    held, leaving, gathered, v = advance(
-                        table, lane, address, low(now_c), shifted(entering, 16), held, leaving,
-                        gathered, v,
-                    )  # fmt: skip
-                    held, leaving, gathered, v = advance(
-                        table, lane, address, high(now_c), shifted(entering, 20), held, leaving,
-                        gathered, v,
-                    )  # fmt: skip
-                    held, leaving, gathered, v = advance(
-                        table, lane, address, low(now_d), shifted(entering, 24), held, leaving,
-                        gathered, v,
-                    )  # fmt: skip
-                    # lane 31 is 31 steps behind: now it has done 8 of a cell
+                    now, coming, _, held, leaving, gathered, kept, v = state
+                    state = now, coming, entering, held, leaving, gathered, kept, v
+                    pair = PAIRS * (cell + at)
+                    if looped:
+                        for other in range(pair, pair + pairs):
+                            state = two_steps(
+                                table, lane, address, columns, other, end, none, state
+                            )
+                    else:
+                        state = two_steps(table, lane, address, columns, pair, end, none, state)
+                        pair += 1
+                        state = two_steps(table, lane, address, columns, pair, end, none, state)
+                        pair += 1
+                        state = two_steps(table, lane, address, columns, pair, end, none, state)
+                        pair += 1
+                        state = two_steps(table, lane, address, columns, pair, end, none, state)
+                    # lane 31 is 31 steps behind: a step ago it had done 8 of a cell
                     if lane == 31 and at >= 4:
                         write_cell(
                             cells,
                             cell + at - 4,
-                            (np.uint64(strip + 1) << np.uint64(32)) | np.uint64(gathered),
+                            (np.uint64(strip + 1) << np.uint64(32)) | np.uint64(state[6]),
                         )
-                    held, leaving, gathered, v = advance(
-                        table, lane, address, high(now_d), shifted(entering, 28), held, leaving,
-                        gathered, v,
-                    )  # fmt: skip
-                    now_a, now_b, now_c, now_d = next_a, next_b, next_c, next_d
+                v = state[7]
                 cell += count
                 stride = passes[which, STRIDE]
                 out = passes[which, AT] + stretch * stride

@@ -7,8 +7,7 @@
 
 The operations of ``step`` for each column and lane, W words of 32 rows:
 
-    address    prmt, mad            the column's symbol is a byte; its match words lie in shared
-                                    memory
+    address    dp4a                 the column's byte, weighted, is added to the lane's address
     matches    ld.shared            one for 4 words, without bank conflicts: 16 bytes a lane, side
                                     by side
     carry in   add.cc x, x, x       the topmost bit of x falls into the carry flag, the next moves
@@ -16,8 +15,9 @@ The operations of ``step`` for each column and lane, W words of 32 rows:
     a word     and, addc.cc, lop3   u = v & m; s = v + u + carry; v = s | (v & ~m)
     carry out  addc o, o, o         o moves up, the carry flag comes in
 
-So 3 W + 3 operations of the integer units for 32 W cells, a multiplication that the others do, and
-W / 4 loads; a match word selected from bit planes would cost one more of the former for each word.
+So 3 W + 1 operations of the integer units for 32 W cells; the dot product and the carries out are
+for the multipliers, which stand beside them. A match word selected from bit planes would cost the
+integer units one more for each word.
 """
 
 from __future__ import annotations
@@ -41,43 +41,65 @@ def group_words(words: int) -> int:
     return min(words, 4)
 
 
-def step_assembly(words: int) -> str:
+def symbol_words(words: int) -> int:
+    """Words of shared memory for the match words of a symbol: all lanes', in whole groups."""
+    group = group_words(words)
+    return 32 * group * -(-words // group)
+
+
+def scale_of(symbols: int) -> int:
+    """What a symbol is multiplied by in a column's byte: an address is 255 times that, at most."""
+    return 8 if 8 * symbols <= 255 else 1
+
+
+def step_assembly(words: int, scale: int) -> str:
     """The PTX of ``step``: $0 carries out, then the words; symbols, address, carries in, the
     words."""
     group = group_words(words)
+    weight = 4 * symbol_words(words) // scale
+    assert weight <= 255
     new = [f"${1 + i}" for i in range(words)]
     symbols, address, carries = (f"${words + 1 + i}" for i in range(3))
     old = [f"${words + 4 + i}" for i in range(words)]
-    matches = [f"m{i}" for i in range(words)]
-    lines = [f".reg .b32 x, t, {', '.join(f'u{i}, s{i}, m{i}' for i in range(words))};"]
-    lines += [f"mov.b32 x, {carries};", "mov.b32 $0, 0;"]
-    for column in range(COLUMNS):
-        v = old if column == 0 else new
-        lines += [
-            f"prmt.b32 t, {symbols}, 0, {0x4440 + column:#x};",
-            f"mad.lo.u32 t, t, {128 * words}, {address};",
-        ]
+
+    def match(column: int, word: int) -> str:
+        return f"m{column}_{word}"
+
+    def load(column: int) -> list[str]:
+        lines = [f"dp4a.u32.u32 t, {symbols}, {weight << (8 * column):#x}, {address};"]
         for first in range(0, words, group):
-            named = ", ".join(matches[first : first + group])
-            vector = {1: "", 2: ".v2", 4: ".v4"}[group]
-            target = named if group == 1 else f"{{{named}}}"
+            named = [match(column, i) for i in range(first, min(first + group, words))]
+            vector = {1: "", 2: ".v2", 4: ".v4"}[len(named)]
+            target = f"{{{', '.join(named)}}}" if vector else named[0]
             lines.append(f"ld.shared{vector}.u32 {target}, [t+{128 * first}];")
-        lines += [f"and.b32 u{i}, {v[i]}, m{i};" for i in range(words)]
+        return lines
+
+    matches = [match(column, i) for column in range(COLUMNS) for i in range(words)]
+    lines = [f".reg .b32 x, t, {', '.join(f'u{i}, s{i}' for i in range(words))};"]
+    lines += [f".reg .b32 {', '.join(matches)};", f"mov.b32 x, {carries};", "mov.b32 $0, 0;"]
+    lines += load(0)
+    for column in range(COLUMNS):
+        if column + 1 < COLUMNS:
+            # ahead of the column before it, which hides the load
+            lines += load(column + 1)
+        v = old if column == 0 else new
+        m = [match(column, i) for i in range(words)]
+        lines += [f"and.b32 u{i}, {v[i]}, {m[i]};" for i in range(words)]
         lines.append("add.cc.u32 x, x, x;")
         lines += [f"addc.cc.u32 s{i}, {v[i]}, u{i};" for i in range(words)]
         lines.append("addc.u32 $0, $0, $0;")
-        lines += [f"lop3.b32 {new[i]}, s{i}, {v[i]}, m{i}, 0xF4;" for i in range(words)]
+        lines += [f"lop3.b32 {new[i]}, s{i}, {v[i]}, {m[i]}, 0xF4;" for i in range(words)]
     return "{ " + " ".join(lines) + " }"
 
 
 @cache
-def step(words: int) -> Any:
+def step(words: int, scale: int) -> Any:
     """step(table, symbols, address, carries, v) -> (carries out, v...): four columns of W words.
 
-    table: the match words in shared memory (only the simulator looks at it). address:
-    ``address_of`` the lane's words of symbol 0. carries: bit 31 enters at the first column, ...,
-    bit 28 at the fourth; those that leave come back in bits 3 to 0. v: a tuple of W uint32, 0 where
-    the length grows.
+    table: the match words in shared memory (only the simulator looks at it). symbols: ``scale``
+    times the columns' symbols, a byte each. address: ``address_of`` the lane's words of symbol 0.
+    carries: bit 31 enters at the first column, ..., bit 28 at the fourth; those that leave come
+    back in bits 3 to 0. v: a tuple of W uint32, 0 where the length grows.
     """
     if SIMULATED:
 
@@ -86,8 +108,8 @@ def step(words: int) -> Any:
             whole = sum(int(word) << (32 * i) for i, word in enumerate(v))
             out = 0
             for column in range(COLUMNS):
-                symbol = int(symbols) >> (8 * column) & 255
-                at = int(address) // 4 + 32 * words * symbol
+                symbol = (int(symbols) >> (8 * column) & 255) // scale
+                at = int(address) // 4 + symbol_words(words) * symbol
                 m = sum(
                     int(table[at + 32 * (i // 4 * 4) + i % 4]) << (32 * i) for i in range(words)
                 )
@@ -102,7 +124,7 @@ def step(words: int) -> Any:
         return simulated
     # volatile: it reads shared memory, which the compiler does not see
     assembled = instruction(
-        step_assembly(words),
+        step_assembly(words, scale),
         ("u32",) * (words + 1),
         ("u32",) * (words + 3),
         lambda *_: None,
