@@ -209,3 +209,18 @@ def test_letters_that_are_none():
         hamming.search("AC*T", "ACG", 1, device="cpu")
     with pytest.raises(StreamerError):
         hamming.search("ACGT", "ACG", 1, method="pmasm-thread", device="tpu")
+
+
+def test_where_pigeonhole_is_the_default():
+    from streamer.batch.hamming.pigeonhole import pays, pays_on_card
+
+    def drawn(count, length, k):
+        codes = np.zeros((count, length), dtype=np.uint8)
+        return Oriented(codes, np.arange(count, dtype=np.uint32), k)
+
+    for choose in (pays, pays_on_card):
+        assert not choose(drawn(8, 12, 4))
+        assert choose(drawn(2000, 20, 4))
+        assert choose(drawn(512, 24, 3))
+    # more hits than comparisons
+    assert not pays(drawn(2000, 12, 6))

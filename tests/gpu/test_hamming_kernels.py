@@ -186,3 +186,14 @@ def test_words_in_order_whatever_their_number():
         words = starts | (index.astype(np.uint64) << np.uint64(8)) | distance
         wanted = np.sort(starts | ids[index] | distance)
         np.testing.assert_array_equal(joined(in_order(words, ids, windows)), wanted)
+
+
+def test_bins_hold_few_hits_and_are_few():
+    from gpu.hamming_hits import MOST_BINS, bin_width
+
+    for windows in (1, 1000, 1 << 25):
+        for hits in (1, 999, 1 << 20, 1 << 28):
+            shift = bin_width(hits, windows)
+            bins = (windows >> shift) + 1
+            assert hits / windows * 2**shift <= 32 or shift == 0
+            assert bins <= max(hits + 1, MOST_BINS) * 2
