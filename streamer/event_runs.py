@@ -145,6 +145,37 @@ def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_mi
 
 
 @njit(cache=True, nogil=True)
+def summarize_with_runs(starts, matches, offsets, k, only_set, target):  # type: ignore[no-untyped-def]
+    """``summarize`` and ``runs`` of all reads in one call, for matches of one set, events apart.
+
+    Returns what ``summarize`` returns and the columns of both.
+    """
+    reads = offsets.size - 1
+    rows = (
+        np.empty(reads, np.int64),
+        np.empty(reads, np.int64),
+        np.empty(reads, np.int64),
+        np.empty(reads, np.int64),
+        np.empty(reads, np.int64),
+        np.empty(reads, np.int32),
+    )
+    told = summarize(starts, matches, offsets, k, target, 0, reads, rows)
+    count = told[4] + told[5]
+    columns = (
+        np.empty(count, np.uint32),
+        np.empty(count, np.int64),
+        np.empty(count, np.int64),
+        np.empty(count, np.int64),
+        np.empty(0, np.uint8),
+        np.empty(count, np.uint32),
+    )
+    sets = np.empty(0, np.uint32)
+    if count:
+        runs(starts, matches, offsets, k, sets, only_set, 0, reads, 0, told[4], columns)
+    return told, rows, columns
+
+
+@njit(cache=True, nogil=True)
 def _holds(members, start, stop, target):  # type: ignore[no-untyped-def]
     """Whether ascending members[start:stop] hold a target."""
     low, high = start, stop

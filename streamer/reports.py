@@ -72,12 +72,41 @@ def intervals_by_event(result: BatchResult, sums: Sums) -> tuple[Columns, Column
 
     read is uint32, as the feed sends it. sums: of ``reads_and_sums``.
     """
-    columns, hits = _runs(result, np.dtype(np.uint32), sums.runs, apart=True)
+    return _apart(*_runs(result, np.dtype(np.uint32), sums.runs, apart=True))
+
+
+def _apart(columns: Columns, hits: int) -> tuple[Columns, Columns]:
     del columns["event"]
     return (
         {name: values[:hits] for name, values in columns.items()},
         {name: values[hits:] for name, values in columns.items() if name != "target"},
     )
+
+
+def reads_and_intervals(
+    result: BatchResult, targets: TargetSets
+) -> tuple[Columns, Sums, tuple[Columns, Columns]]:
+    """``reads_and_sums`` and ``intervals_by_event`` together, on one thread."""
+    if result.sets is not None:
+        columns, sums = reads_and_sums(result, targets)
+        return columns, sums, intervals_by_event(result, sums)
+    only = _only_target(result, targets)
+    bits, offsets = result.found.bytes_of_bits, result.batch.offsets
+    told, rows, runs = event_runs.summarize_with_runs(
+        *bits, offsets, result.k, result.only_set, only
+    )
+    summary = {"read": np.arange(len(result.batch))}
+    summary |= dict(zip(READ_COLUMNS[1:], rows, strict=True))
+    windows, matches, skipped, on_target = told[:4]
+    sums = Sums(windows, matches, skipped, on_target if only >= 0 else 0, [told[4:]])
+    return summary, sums, _apart(dict(zip(("read", *_INTERVAL_TYPES), runs, strict=True)), told[4])
+
+
+def _only_target(result: BatchResult, targets: TargetSets) -> int:
+    """The target of every window that matches, -1 if there is none or more than one."""
+    if result.sets is not None or result.only_set == NO_SET or not targets.names:
+        return -1
+    return int(targets.members[targets.starts[result.only_set]])
 
 
 def _runs(
@@ -137,9 +166,7 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
 
 def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
     """As ``reads``, and what there is of all reads together."""
-    only = -1
-    if result.sets is None and result.only_set != NO_SET and targets.names:
-        only = int(targets.members[targets.starts[result.only_set]])
+    only = _only_target(result, targets)
     columns, counts = _summarized(result, only)
     best = columns["best_target"]
     windows, matches, skipped, on_target = map(sum, list(zip(*counts, strict=True))[:4])

@@ -45,7 +45,11 @@ class Publication:
         self._stored = matched.stored
         self._near = matched.result.near
         self._intervals: tuple[Columns, Columns] | None = None
-        self._summary, sums = reports.reads_and_sums(self._result, self._targets)
+        if intervals:
+            found = reports.reads_and_intervals(self._result, self._targets)
+            self._summary, sums, self._intervals = found
+        else:
+            self._summary, sums = reports.reads_and_sums(self._result, self._targets)
         self._sums = sums
         self.counts = {
             "windows": sums.windows,
@@ -58,9 +62,6 @@ class Publication:
             "bases": self._result.batch.symbols,
             "new_kmers": int(self._result.new_kmers.size),
         }
-
-        if intervals:
-            self._by_event()
 
     def has(self, topic: str) -> bool:
         """Whether there is something to say; it depends on the stream only, not on who listens."""
