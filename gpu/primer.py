@@ -49,8 +49,8 @@ MOST_COLUMNS = 1 << 28
 SLOTS = 132 * 32
 """Warps of a scan that run at a time, about."""
 
-MOST_LANES = 8
-"""Warps of a window at most."""
+MOST_WAVES = 8
+"""So many times as many warps at most, if a window has more than one."""
 
 LAUNCHES = 5
 """Of ``extend``: in all but the last a thread follows one start ..."""
@@ -214,7 +214,7 @@ class Text:
         ahead = -(-(longest + self._k) // 8)
         tiles = (stop - first) // TILE
         # so many lanes of a window that little of the card idles at the end or does things twice
-        some = np.arange(1, MOST_LANES + 1)
+        some = np.arange(1, 2 + MOST_WAVES * SLOTS // blocks.shape[1])
         waves = np.ceil(some * blocks.shape[1] / SLOTS)
         lanes = 32 * int(some[np.argmin(waves * (-(-tiles // (32 * some)) + ahead / 8))])
         segment = -(-tiles // lanes)
