@@ -40,6 +40,9 @@ MOST_WORDS = 32
 MOST_WINDOWS = 1 << 17
 """Windows a launch; the second dimension of a grid has 65,535 blocks at most."""
 
+ROOM = 1 << 20
+"""Hits of a launch there is room for at first; more take another launch."""
+
 MOST_HITS = 1 << 24
 """Hits of a launch that are kept at most."""
 
@@ -144,7 +147,7 @@ class Text:
         self._alpha = alpha
         self._k = k
         self._strands = 2 if both else 1
-        self._room = 1 << 16
+        self._room = ROOM
         self._lists = [cuda.device_array((2, 1), np.uint64) for _ in "ab"]
         self._outgrown = cuda.device_array((2, 1), np.uint64)
         self._allocate(TILE)

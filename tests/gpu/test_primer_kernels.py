@@ -189,6 +189,7 @@ def test_more_hits_than_are_kept(monkeypatch, method):
     from streamer.batch.primer import on_card, reaches
     from streamer.batch.primer.problem import Alpha
 
+    monkeypatch.setattr(primer, "ROOM", 2)
     monkeypatch.setattr(primer, "MOST_HITS", 4)
     monkeypatch.setattr(primer, "MOST_WINDOWS", 3)
     monkeypatch.setattr(on_card, "GROWTH", 3)
