@@ -99,11 +99,11 @@ def search(
     k = operator.index(k)  # a NumPy number is one too
     masks = [masks_of(letters, iupac=iupac) for letters in several(patterns)]
     check_patterns(masks, [str(i) for i in range(len(masks))], k)
-    letters = [as_letters(one) for one in several(text)]
+    letters = [one if isinstance(one, bytes | str) else as_letters(one) for one in several(text)]
     choice = choose(METHODS, DEFAULTS, method, device)
     wanted = searches(masks, k, strands)
     threads = threads or usable_cores()
-    found = _find(of_letters(letters), wanted, choice, report, threads)
+    found = _find(of_letters(letters, k + 1), wanted, choice, report, threads)
     try:
         return structured(list(found), threads)
     except InvalidBaseError:

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from streamer.batch.sequences import Letters
 from streamer.held import Piece
-from trie.codes import GAP, encode
+from trie.codes import GAP, as_letters, encode
 
 Symbols = NDArray[np.uint8]
 
@@ -30,16 +32,18 @@ _GAP_LETTER = ord("N")
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Symbols of records, one after another; of record i those from offsets[i] to offsets[i + 1].
+    """Symbols of records, one after another, with so many gaps as ``between`` between two.
 
-    symbols: uint8, base codes or, with ``letters``, letters that nobody has checked. The first
-    record has the number ``first`` and is here from its symbol ``start`` on, of which ``again``
-    came before too. ``continues``: the last record goes on in the next texts.
+    symbols: uint8, base codes or, with ``letters``, letters that nobody has checked. Record i
+    stands from offsets[i] on, the gaps behind it end at offsets[i + 1]. The first record has the
+    number ``first`` and is here from its symbol ``start`` on, of which ``again`` came before too.
+    ``continues``: the last record goes on in the next texts.
     """
 
     symbols: Symbols
     offsets: NDArray[np.int64]
     letters: bool = False
+    between: int = 0
     first: int = 0
     start: int = 0
     again: int = 0
@@ -59,19 +63,27 @@ def of_pieces(pieces: Iterable[Piece]) -> Iterator[Texts]:
         )
 
 
-def of_letters(letters: Sequence[Symbols], joined: int = JOINED_LETTERS) -> Iterator[Texts]:
+def of_letters(
+    letters: Sequence[Letters], between: int, joined: int = JOINED_LETTERS
+) -> Iterator[Texts]:
     """Texts in memory: short ones joined to about ``joined`` letters, others as they are."""
-    lengths = np.array([one.size for one in letters], dtype=np.int64)
+    lengths = np.fromiter(map(len, letters), np.int64, len(letters))
     long = lengths >= joined
     group = np.cumsum(np.where(long, 0, lengths)) // joined
     cut = (group[1:] != group[:-1]) | long[1:] | long[:-1]
     cuts = [0, *(np.flatnonzero(cut) + 1).tolist(), lengths.size]
+    gap = bytes([_GAP_LETTER]) * between
     for low, high in pairwise(cuts):
         part = letters[low:high]
         if part:
-            symbols = part[0] if len(part) == 1 else np.concatenate(part)
-            offsets = np.concatenate([[0], np.cumsum(lengths[low:high])])
-            yield Texts(symbols, offsets, letters=True, first=low)
+            symbols = as_letters(part[0] if len(part) == 1 else gap.join(map(_buffer, part)))
+            offsets = np.concatenate([[0], np.cumsum(lengths[low:high] + between)])
+            yield Texts(symbols, offsets, letters=True, between=between, first=low)
+
+
+def _buffer(letters: Letters) -> Any:
+    """What can be joined without a look at each."""
+    return letters if isinstance(letters, bytes) else as_letters(letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +139,7 @@ def blocks(texts: Iterable[Texts], k: int, reach: int, size: int) -> Iterator[Bl
     empty record has no piece.
     """
     for part in texts:
-        lengths = np.diff(part.offsets)
+        lengths = np.diff(part.offsets) - part.between
         record = 0
         while record < lengths.size:
             if lengths[record] > size:
@@ -146,17 +158,18 @@ def blocks(texts: Iterable[Texts], k: int, reach: int, size: int) -> Iterator[Bl
 
 def _of_short(part: Texts, low: int, high: int, k: int) -> Iterator[Block]:
     bounds = part.offsets[low : high + 1]
-    lengths = np.diff(bounds)
-    starts = np.cumsum(lengths + (k + 1)) - (lengths + (k + 1))
+    lengths = np.diff(bounds) - part.between
     lead = part.again if low == 0 else 0
     offsets = np.zeros(high - low, dtype=np.int64)
     offsets[0] = part.start if low == 0 else 0
-    if high - low == 1:
-        symbols = part.symbols[bounds[0] : bounds[1]]
+    if high - low == 1 or part.between > k:
+        starts = bounds[:-1] - bounds[0]
+        symbols = part.symbols[bounds[0] : bounds[-1] - part.between]
     else:
+        starts = np.cumsum(lengths + (k + 1)) - (lengths + (k + 1))
         gap = _GAP_LETTER if part.letters else GAP
         symbols = np.full(int(starts[-1] + lengths[-1]), gap, dtype=np.uint8)
-        _spread(part.symbols, bounds, starts, symbols)
+        _spread(part.symbols, bounds, lengths, starts, symbols)
     held = lengths > 0
     # without an end that is new there is nothing to find, and a run that is open stays so
     if symbols.size > lead and held.any():
@@ -173,16 +186,16 @@ def _of_short(part: Texts, low: int, high: int, k: int) -> Iterator[Block]:
 
 
 @njit(cache=True, nogil=True)
-def _spread(joined, offsets, starts, symbols):  # type: ignore[no-untyped-def]
+def _spread(joined, offsets, lengths, starts, symbols):  # type: ignore[no-untyped-def]
     for read in range(starts.size):
-        at = starts[read]
-        for i in range(offsets[read], offsets[read + 1]):
-            symbols[at] = joined[i]
-            at += 1
+        source = offsets[read]
+        target = starts[read]
+        for i in range(lengths[read]):
+            symbols[target + i] = joined[source + i]
 
 
 def _of_long(part: Texts, record: int, reach: int, size: int) -> Iterator[Block]:
-    symbols = part.symbols[part.offsets[record] : part.offsets[record + 1]]
+    symbols = part.symbols[part.offsets[record] : part.offsets[record + 1] - part.between]
     start, first = (part.start, part.again) if record == 0 else (0, 0)
     continues = part.continues and record == part.offsets.size - 2
     for at in range(first, symbols.size, size):
