@@ -131,7 +131,7 @@ class Slot:
             tasks.append(partial(_lay, chunk.bases, chunk.starts, part.first, part.stop, *there))
             at += part.words
         self._starts[at : packed_sizes(chunks.symbols)[1]] = 0
-        run_all(tasks, min(threads, _LAYERS, len(tasks)))
+        run_all(tasks, min(threads, _LAYERS, chunks.symbols // _PER_THREAD))
 
     def upload(self, symbols: int, source: PackedChunk | None = None) -> None:
         """Queue the copies of the packed chunk to the card, from ``source`` if given (pinned)."""

@@ -24,11 +24,14 @@ Content = tuple[Header, Columns]
 
 
 _THREADS = 4
+_PER_THREAD = 1 << 20
 
 
 def publications(matched: Sequence[Matched], *, intervals: bool) -> list[Publication]:
     """Those of the batches, in order; with ``intervals`` these are computed now, on threads."""
-    threads = min(_THREADS, usable_cores() // 2)
+    # waking a thread takes as long as a batch of some 100,000 symbols
+    symbols = sum(m.result.batch.symbols for m in matched)
+    threads = min(_THREADS, usable_cores() // 2, symbols // _PER_THREAD)
     return run_all([partial(Publication, m, intervals=intervals) for m in matched], threads)
 
 
