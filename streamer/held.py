@@ -36,12 +36,14 @@ class Piece:
 class Held:
     """Records, or pieces of them, that wait to be enough for a ``Piece``.
 
-    shown: how errors name the file. room: codes that memory is taken for where letters come in
-    several parts.
+    shown: how errors name the file. size, records: new symbols and records that are enough. room:
+    codes that memory is taken for where letters come in several parts.
     """
 
-    def __init__(self, shown: str, room: int = 0) -> None:
+    def __init__(self, shown: str, size: int, records: int, room: int = 0) -> None:
         self._shown = shown
+        self._size = size
+        self._records = records
         self._room = room
         self._first = self._start = 0
         self._begin([], np.empty(0, dtype=np.uint8))
@@ -53,25 +55,21 @@ class Held:
         self._codes = codes
         self._filled = self._again = codes.size
         self._letters: list[bytes] = []
-        self._waiting = 0
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @property
-    def added(self) -> int:
-        """Symbols that no piece before had."""
-        return self._filled + self._waiting - self._again
+        self._end = codes.size
+        self._enough = codes.size + self._size
+        self.full = False
+        """There is enough."""
 
     def add(self, name: str | None, letters: bytes) -> None:
         """Letters of a record that begins, or without a name more of the last one."""
         if name is not None:
             self._names.append(name)
-            self._starts.append(self._filled + self._waiting)
+            self._starts.append(self._end)
         self._letters.append(letters)
-        self._waiting += len(letters)
-        if self._waiting >= ENCODED_AT_ONCE:
+        self._end += len(letters)
+        if self._end - self._filled >= ENCODED_AT_ONCE:
             self._encode()
+        self.full = self._end >= self._enough or len(self._names) >= self._records
 
     def piece(self, overlap: int | None = None) -> Piece:
         """All that is held; DataError for the first record with a fault.
@@ -119,7 +117,7 @@ class Held:
         size = self._starts[record]
         letters = b"".join(self._letters)[: max(0, size - self._filled)]
         self._filled = min(self._filled, size)
-        self._letters, self._waiting = [letters], len(letters)
+        self._letters = [letters]
         del self._names[record:], self._starts[record:]
 
     def _encode(self) -> None:
@@ -140,7 +138,7 @@ class Held:
                 name=name if name.isprintable() else None,
                 position=position + 1,
             ) from None
-        self._letters, self._waiting = [], 0
+        self._letters = []
         size = self._filled + codes.size
         if self._filled == 0:
             self._codes = codes

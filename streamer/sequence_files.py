@@ -65,10 +65,10 @@ def read_pieces(
     size = size or PIECE_BASES
     with ExitStack() as stack:
         source = Source(path, stack)
-        held = Held(source.shown, room=overlap + size + ENCODED_AT_ONCE)
+        held = Held(source.shown, size, BATCH_READS, room=overlap + size + ENCODED_AT_ONCE)
         try:
             for name, letters in source.parts():
-                if held.added >= size or len(held) >= BATCH_READS:
+                if held.full:
                     if on_bytes is not None:
                         on_bytes(source.bytes_read())
                     yield held.piece(overlap if name is None else None)
@@ -124,14 +124,14 @@ def size_of_files(paths: Iterable[str]) -> int | None:
 
 def _batches(source: Source, batch_bases: int, batch_reads: int) -> Iterator[ReadBatch]:
     """The whole records of a file."""
-    held = Held(source.shown)
+    held = Held(source.shown, batch_bases, batch_reads)
     try:
         for name, letters in source.parts():
             # a record of FASTA is known to be whole once the next one begins
-            if name is not None and (held.added >= batch_bases or len(held) >= batch_reads):
+            if held.full and name is not None:
                 yield held.piece().reads
             held.add(name, letters)
-            if source.whole and (held.added >= batch_bases or len(held) >= batch_reads):
+            if held.full and source.whole:
                 yield held.piece().reads
         last = held.piece().reads
     except DataError as error:
