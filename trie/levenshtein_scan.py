@@ -33,6 +33,7 @@ from trie.levenshtein_detail import tell_ends
 from trie.levenshtein_lanes import equal_symbols, search_read
 from trie.levenshtein_pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
 from trie.levenshtein_planes import (
+    GAP_BACK,
     HIGH,
     HIGH_BACK,
     LOW,
@@ -253,12 +254,22 @@ def _tell(  # type: ignore[no-untyped-def]
     places, costs, out,
 ):  # fmt: skip
     verify.passing(distance, k - width, held, words, passed)
+    one = np.uint32(1)
     for j in range(held):
         if passed[j]:
             piece = np.int64(found[1, j])
             place = piece + origin
+            behind = words[verify.BEHIND, j]
+            ahead = np.uint32(np.uint32(k - width) - behind)
+            if ahead and ahead <= place - begin:
+                other = (words[verify.LOW, j] >> behind) ^ words[verify.LOW_BACK, j]
+                other |= (words[verify.HIGH, j] >> behind) ^ words[verify.HIGH_BACK, j]
+                other |= window(planes[GAP_BACK], total - piece)
+                if not other & np.uint32(np.uint32(one << ahead) - one):
+                    # all is equal before this piece: the first piece tells as much
+                    continue
             tell_ends(
                 k, distance, width, words[verify.LOW, j], words[verify.HIGH, j],
-                np.int64(words[verify.BEHIND, j]), ranks[found[0, j]], planes, total, piece,
-                place - begin, last - place - width, place + width - 1 - tile, out, places, costs,
+                np.int64(behind), ranks[found[0, j]], planes, total, piece, place - begin,
+                last - place - width, place + width - 1 - tile, out, places, costs,
             )  # fmt: skip
