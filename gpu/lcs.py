@@ -163,7 +163,8 @@ def laid_out(passes: Any) -> tuple[Numbers, Numbers, int]:
     lengths = padded[:, :-1] - starts
     cells = -(-lengths // 32)
     fields = np.zeros((count, systolic.FIELDS), dtype=np.int64)
-    of_pass = cells.sum(axis=1)
+    taken = np.where(cells > 0, cells + systolic.EMPTY_CELLS, 0)
+    of_pass = taken.sum(axis=1)
     first_cell = np.cumsum(of_pass) - of_pass
     fields[:, systolic.ROW] = passes.row + np.where(passes.backward, passes.rows, 0)
     fields[:, systolic.ROWS] = passes.rows
@@ -173,13 +174,13 @@ def laid_out(passes: Any) -> tuple[Numbers, Numbers, int]:
     fields[:, systolic.BACKWARD] = passes.backward
     fields[:, systolic.STRETCH :] = cells
     # from the corner on: the shortest mark's stretch first
-    lengths, starts, cells = (part[:, ::-1] for part in (lengths, starts, cells))
-    at = first_cell[:, np.newaxis] + np.cumsum(cells, axis=1) - cells
+    lengths, starts, taken = (part[:, ::-1] for part in (lengths, starts, taken))
+    at = first_cell[:, np.newaxis] + np.cumsum(taken, axis=1) - taken
     step = np.where(passes.backward, -1, 1)[:, np.newaxis]
     corner = np.where(passes.backward, passes.column + passes.columns - 1, passes.column)
     first = corner[:, np.newaxis] + step * starts
     stretches = np.stack([at, first, lengths, np.broadcast_to(step, at.shape)], axis=2)
-    return fields, np.ascontiguousarray(stretches[lengths > 0]), int(cells.sum())
+    return fields, np.ascontiguousarray(stretches[lengths > 0]), int(taken.sum())
 
 
 def tickets_of(rows: Numbers, strip_rows: int) -> NDArray[np.uint32]:

@@ -6,8 +6,8 @@
               times ``scale_of`` in words.py
 
 The columns of a level of the division are laid out anew for each of its passes, forwards or
-backwards and filled up to whole cells: a byte a column, so that the kernel has no ends to look
-after.
+backwards, filled up to whole cells and followed by empty ones: a byte a column, so that the kernel
+has no ends to look after.
 """
 
 from __future__ import annotations

@@ -49,6 +49,10 @@ from gpu.kernels.lcs.words import (
 PAIRS = 4
 """Pairs of steps for the columns of a cell."""
 
+EMPTY_CELLS = 5
+"""Cells without symbols behind the columns of a stretch: lane 31 is four behind lane 0, and columns
+are fetched one ahead."""
+
 STRETCHES = 4
 """The most stretches of columns in a pass."""
 
@@ -157,12 +161,10 @@ def systolic(shape: Shape) -> Callable[..., None]:
         return held, after[0], np.uint32(shifted(gathered, 4) | after[0]), after[1:]
 
     @device_function
-    def two_steps(table, lane, address, columns, pair, end, none, state):  # type: ignore[no-untyped-def]
-        """Two steps, and eight columns fetched of which the first is due two pairs later."""
+    def two_steps(table, lane, address, columns, pair, state):  # type: ignore[no-untyped-def]
+        """Two steps; the columns of the next but one pair of steps are fetched."""
         now, coming, entering, held, leaving, gathered, _, v = state
-        following = none
-        if pair + 2 < end:
-            following = load_word(columns, pair + 2)
+        following = load_word(columns, pair + 2)
         held, leaving, kept, v = advance(
             table, lane, address, low(now), entering, held, leaving, gathered, v
         )
@@ -180,7 +182,6 @@ def systolic(shape: Shape) -> Callable[..., None]:
         address = np.uint32(address_of(table, base + lane * group))
         empty = np.uint32(0)
         nothing = np.uint32(symbols * np.uint32(0x01010101 * scale))
-        none = np.uint64(nothing) * np.uint64(0x100000001)
         while True:
             ticket = np.uint32(0)
             if lane == 0:
@@ -201,13 +202,12 @@ def systolic(shape: Shape) -> Callable[..., None]:
                 if count == 0:
                     continue
                 given = read_cell(cells, cell)
-                end = PAIRS * (cell + count)
                 state = (
                     load_word(columns, PAIRS * cell), load_word(columns, PAIRS * cell + 1),
                     empty, nothing, empty, empty, empty, v,
                 )  # fmt: skip
                 # four more, in which lane 0 finds nothing, until the last lane has done
-                for at in range(count + 4):
+                for at in range(count + EMPTY_CELLS - 1):
                     entering = empty
                     if at < count:
                         while cuda.any_sync(ALL_LANES, np.int64(given >> np.uint64(32)) != strip):
@@ -220,26 +220,24 @@ def systolic(shape: Shape) -> Callable[..., None]:
                     pair = PAIRS * (cell + at)
                     if looped:
                         for other in range(pair, pair + pairs):
-                            state = two_steps(
-                                table, lane, address, columns, other, end, none, state
-                            )
+                            state = two_steps(table, lane, address, columns, other, state)
                     else:
-                        state = two_steps(table, lane, address, columns, pair, end, none, state)
+                        state = two_steps(table, lane, address, columns, pair, state)
                         pair += 1
-                        state = two_steps(table, lane, address, columns, pair, end, none, state)
+                        state = two_steps(table, lane, address, columns, pair, state)
                         pair += 1
-                        state = two_steps(table, lane, address, columns, pair, end, none, state)
+                        state = two_steps(table, lane, address, columns, pair, state)
                         pair += 1
-                        state = two_steps(table, lane, address, columns, pair, end, none, state)
+                        state = two_steps(table, lane, address, columns, pair, state)
                     # lane 31 is 31 steps behind: a step ago it had done 8 of a cell
-                    if lane == 31 and at >= 4:
+                    if lane == 31 and at >= EMPTY_CELLS - 1:
                         write_cell(
                             cells,
-                            cell + at - 4,
+                            cell + at - (EMPTY_CELLS - 1),
                             (np.uint64(strip + 1) << np.uint64(32)) | np.uint64(state[6]),
                         )
                 v = state[7]
-                cell += count
+                cell += count + EMPTY_CELLS
                 stride = passes[which, STRIDE]
                 out = passes[which, AT] + stretch * stride
                 for word in range(words):
