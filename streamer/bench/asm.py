@@ -207,8 +207,8 @@ def peers(
     """One pattern, forward, all hits, from letters in memory to rows: GB/s of wall time.
 
     Everything takes turns, so that what else the machine does meets all alike. sassy ``search_all``
-    makes an object of every hit. edlib (mode HW) tells the best distance only and is given a
-    hundredth of the text. hyperscan reports ends without distances and refuses what it cannot do.
+    makes an object of every hit. edlib (mode HW) tells the best distance only; hyperscan reports
+    ends without distances and refuses what it cannot do; both are given a hundredth of the text.
     """
     text = _LETTERS[random_codes(size)].tobytes()
     return [_peer_row(length, k, 1, text, repeats) for length, k in cases]
@@ -237,8 +237,8 @@ def _peer_row(length: int, k: int, count: int, text: bytes, repeats: int) -> Row
         "1 thread": (ours(1), len(text)),
         f"{cores} threads": (ours(cores), len(text)),
         "sassy": (_sassy(patterns, part, k), len(part)),
-        "edlib": (_edlib(patterns, part[: len(text) // 100], k), len(text) // 100),
-        "hyperscan": (_hyperscan(patterns, part, k), len(part)),
+        "edlib": (_edlib(patterns, text[: len(text) // 100], k), len(text) // 100),
+        "hyperscan": (_hyperscan(patterns, text[: len(text) // 100], k), len(text) // 100),
     }
     rates = {
         name: size / seconds / 1e9

@@ -16,8 +16,8 @@ is right for every path that is still of interest. So long patterns with small k
 than their first strip.
 
 Operations, of 512 bits: 5 with three-input logic a row and column, 2 a plane of the score and
-column (6 planes for m = 32), and for the text 3 x 64 loads and tests, 2 x 8 x 24 shuffles / 8,
-2 x 960 exchanges and 64 x 4 stores a block of 64 columns.
+column (6 planes for m = 32), and for the text 512 loads with two tests and a look-up each, 2 x 768
+for the exchanges and 64 x 4 stores a block of 64 columns.
 """
 
 from __future__ import annotations
