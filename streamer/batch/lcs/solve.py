@@ -30,7 +30,7 @@ BOTH_FROM = 1 << 27
 # cells a second, and seconds a cell of the differences' table: only the choice of a method hangs on
 # them
 CPU_CELLS = 3e11
-CUDA_CELLS = 6e13
+CUDA_CELLS = 8e13
 CUDA_START = 2e-3
 DIFF_SECONDS = 4e-9
 
