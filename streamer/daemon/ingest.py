@@ -14,6 +14,7 @@ from streamer.daemon.board import DRAINING, Board
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.producers import Producer, Producers
 from streamer.daemon.receiving import receive
+from streamer.daemon.sending import send_all
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
 from streamer.reads import ReadBatch
 from streamer.wire import (
@@ -124,6 +125,8 @@ class Ingest(InboxWorker):
         self._producers = Producers(self._settings.memory_bytes, self._settings.max_batch_bytes)
         self._number = 0
         self._unacknowledged: dict[str, Producer] = {}
+        # messages for producers, sent together
+        self._answers: list[list[bytes]] = []
         self.drained = False
 
     def work(self) -> None:
@@ -174,7 +177,7 @@ class Ingest(InboxWorker):
                 self._board.refused += 1
                 answer = {"type": "refused"} | error.fields()
             if answer is not None:
-                self._send(socket, message.route, answer)
+                self._answer(message.route, answer)
 
     def _decoded_ahead(self, burst: list[_Message]) -> list[_Message]:
         """The same messages; batches that are likely to be taken have been decoded, on threads."""
@@ -247,8 +250,11 @@ class Ingest(InboxWorker):
 
     def _acknowledge(self, socket: zmq.Socket[bytes]) -> None:
         for producer in self._unacknowledged.values():
-            self._send(socket, producer.route, self._state(producer) | {"type": "ack"})
+            self._answer(producer.route, self._state(producer) | {"type": "ack"})
         self._unacknowledged.clear()
+        # a ROUTER drops what is for a peer that has gone or does not read: answers are cumulative
+        send_all(socket, self._answers)
+        self._answers.clear()
         board, producers = self._board, self._producers
         board.queued_bytes, board.queued_batches = producers.queued_bytes, producers.queued_batches
         board.producers, board.active_producers = len(producers), producers.active
@@ -269,7 +275,6 @@ class Ingest(InboxWorker):
             "credit": self._producers.credit(producer),
         }
 
-    def _send(self, socket: zmq.Socket[bytes], route: bytes, answer: Header) -> None:
+    def _answer(self, route: bytes, answer: Header) -> None:
         header = {"v": PROTOCOL, "session": self._board.epoch} | answer
-        # a ROUTER drops what is for a peer that has gone or does not read: answers are cumulative
-        socket.send_multipart([route, pack(header)], zmq.NOBLOCK)
+        self._answers.append([route, pack(header)])

@@ -28,6 +28,8 @@ def send_all(socket: zmq.Socket[bytes], messages: Sequence[Sequence[Buffer]]) ->
 
     For sockets that drop what a peer has no room for. zmq.ZMQError if one cannot be sent.
     """
+    if not messages:
+        return
     frames = [frame for message in messages for frame in message]
     sizes = np.array([*map(len, frames)], dtype=np.int64)
     ends = np.zeros(sizes.size, dtype=np.bool_)
