@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+
+SIMULATED = "_simulated.py"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What takes longest comes first; a worker of pytest-xdist takes a file, or one simulator."""
+    items.sort(key=lambda item: not item.path.name.endswith(SIMULATED))
+    for item in items:
+        file = item.path.name
+        group = re.sub(r"\W+", "-", item.nodeid) if file.endswith(SIMULATED) else file
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture

@@ -62,31 +62,52 @@ def small_blocks(threads, *modules):
         yield patch
 
 
-@contextmanager
-def simulators(parts, *names):
-    """The test modules of those names in ``parts`` simulators side by side, as processes."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    processes = [
-        subprocess.Popen(
-            [*command, *(HERE / name for name in names)],
-            env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "SIMULATED_SHARE": f"{part}/{parts}"},
+class Simulator:
+    """Test modules of those names, or a part of their cases, in a process of its own."""
+
+    def __init__(self, part, parts, names):
+        self._command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+        self._command += [HERE / name for name in names]
+        self._share = f"{part}/{parts}"
+        self._process = None
+
+    def start(self):
+        self._process = self._process or subprocess.Popen(
+            self._command,
+            env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "SIMULATED_SHARE": self._share},
             cwd=HERE.parent.parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for part in range(parts)
-    ]
+        return self._process
+
+    def end(self):
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def simulators(parts, *names):
+    """The test modules of those names in ``parts`` simulators side by side, as processes.
+
+    Where tests are spread over workers (pytest-xdist), each starts the simulator that it waits for.
+    """
+    made = [Simulator(part, parts, names) for part in range(parts)]
     try:
-        yield processes
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            for simulator in made:
+                simulator.start()
+        yield made
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        for simulator in made:
+            simulator.end()
 
 
-def assert_passed(process):
+def assert_passed(simulator):
     """The tests of one simulator have passed, and none was skipped."""
+    process = simulator.start()
     output, _ = process.communicate(timeout=280)
     assert process.returncode == 0, output
     assert " passed" in output
