@@ -62,8 +62,8 @@ def made(make: Callable[..., Any], *arguments: Any) -> Any:
 
 @cache
 def _scan(strip: sliced.Strip) -> Any:
-    # 128 leave room for four blocks; strips of up to 24 rows need fewer
-    most = {} if SIMULATED or strip.rows <= 24 else {"max_registers": 128}
+    # room for six blocks, or for four
+    most = {} if SIMULATED else {"max_registers": 80 if strip.rows <= 16 else 128}
     return jit(sliced.scan(strip, sliced.THREADS), **most)
 
 
@@ -109,9 +109,9 @@ def grid(size: int, threads: int) -> int:
 def resident_groups(rows: int) -> int:
     """Groups of 32 threads that run at once, by the registers that a strip of so many rows takes.
 
-    As ptxas says: 78 for 16 rows, 128 for 32; blocks of THREADS.
+    As ptxas says: 64 for 8 rows, 80 for 16, 112 to 128 above; blocks of THREADS.
     """
-    registers = min(37 + 3 * rows, 128)
+    registers = 64 if rows <= 8 else 80 if rows <= 16 else 128
     return MULTIPROCESSORS * 4 * min(65_536 // (registers * 128), 16)
 
 

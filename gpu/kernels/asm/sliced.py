@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpu.assembly import instruction
-from gpu.intrinsics import SIMULATED, cuda
+from gpu.intrinsics import cuda
 from gpu.kernels.asm.vectors import load_four, store_four
 
 THREADS = 128
@@ -63,118 +63,141 @@ def score_planes(rows: int) -> int:
     return 1 + (rows - 1).bit_length()
 
 
-def _row_text() -> str:
-    """$0 $1 and $10 $11: vp, vm out and in, then hp, hm of each column; $20 address, $21 step."""
-    lines = ["{ .reg .u32 z, e, at;", "mov.b32 at, $20;"]
-    for column in range(COLUMNS):
-        hp, hm = f"${2 + 2 * column}", f"${3 + 2 * column}"
-        vp_in, vm_in = ("$10", "$11") if column == 0 else ("$0", "$1")
-        hp_in, hm_in = f"${12 + 2 * column}", f"${13 + 2 * column}"
-        lines += [
-            "ld.shared.u32 e, [at];",
-            "add.u32 at, at, $21;" if column + 1 < COLUMNS else "",
-            f"lop3.b32 z, e, {vm_in}, {hm_in}, 0xFE;",
-            f"lop3.b32 {hp}, {vm_in}, z, {vp_in}, 0xF1;",
-            f"and.b32 {hm}, z, {vp_in};",
-            f"lop3.b32 $0, {hm_in}, z, {hp_in}, 0xF1;",
-            f"and.b32 $1, z, {hp_in};",
-        ]
+def _strip_text(rows: int, apart: int) -> str:
+    """vp, vm of every row and hp, hm of every column, out and in; letters, equal, mine."""
+    size = 2 * rows + 2 * COLUMNS
+    lines = ["{ .reg .u32 at, base, e, z, p, m;"]
+    lines += [f"mov.b32 ${i}, ${size + i};" for i in range(size)]
+    lines += [f"add.u32 base, ${2 * size + 1}, ${2 * size + 2};"]
+    letters = f"${2 * size}"
+    for i in range(rows):
+        vp, vm = f"${2 * i}", f"${2 * i + 1}"
+        lines += [f"ld.shared.u32 at, [{letters} + {4 * i}]; add.u32 at, at, base;"]
+        for column in range(COLUMNS):
+            hp, hm = f"${2 * (rows + column)}", f"${2 * (rows + column) + 1}"
+            lines += [
+                f"ld.shared.u32 e, [at + {apart * column}];",
+                f"lop3.b32 z, e, {vm}, {hm}, 0xFE;",
+                f"lop3.b32 p, {vm}, z, {vp}, 0xF1; and.b32 m, z, {vp};",
+                f"lop3.b32 {vp}, {hm}, z, {hp}, 0xF1; and.b32 {vm}, z, {hp};",
+                f"mov.b32 {hp}, p; mov.b32 {hm}, m;",
+            ]
     return " ".join([*lines, "}"])
 
 
-if SIMULATED:
+def strip_of(rows: int, apart: int) -> Any:
+    """What takes four columns through the rows of a strip: see the head of this module.
 
-    def address_of(shared):  # type: ignore[no-untyped-def]
-        """Where an array lies in shared memory, uint32."""
-        return np.uint32(0)
+    (vp, vm of each row, hp, hm of each column, letters, equal, mine) -> all but the last three. The
+    words ``apart`` bytes apart in ``equal`` from ``mine`` plus the row's element of ``letters`` on
+    tell where the row's letter is in each column; addresses are bytes.
+    """
 
-    def row(equal, at, apart, vp, vm, *deltas):  # type: ignore[no-untyped-def]
-        """(vp, vm, (hp, hm) a column) -> the same, one row of D on: see the head of this module.
+    def simulated(*given: Any) -> Any:
+        words = list(given[: 2 * rows + 2 * COLUMNS])
+        letters, equal, mine = given[-3:]
+        for i in range(rows):
+            vp, vm = words[2 * i : 2 * i + 2]
+            for column in range(COLUMNS):
+                at = 2 * (rows + column)
+                hp, hm = words[at : at + 2]
+                z = equal[(int(letters[i]) + int(mine) + column * apart) // 4] | vm | hm
+                words[at : at + 2] = vm | ~(z | vp), z & vp
+                vp, vm = hm | ~(z | hp), z & hp
+            words[2 * i : 2 * i + 2] = vp, vm
+        return tuple(words)
 
-        The words at ``at``, ``at + apart``, ... in shared memory (bytes) tell where the row's
-        letter is in each column.
-        """
-        out = []
-        for column in range(COLUMNS):
-            hp, hm = deltas[2 * column], deltas[2 * column + 1]
-            z = equal[(int(at) + column * apart) // 4] | vm | hm
-            out += [vm | ~(z | vp), z & vp]
-            vp, vm = hm | ~(z | hp), z & hp
-        return (vp, vm, *out)
-
-else:
-    from llvmlite import ir
-    from numba.core import types
-    from numba.cuda.extending import intrinsic
-
-    @intrinsic
-    def address_of(typingctx: Any, shared: Any) -> Any:
-        """Where an array lies in shared memory, uint32."""
-        signature = types.uint32(shared)
-
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            wide = ir.IntType(64)
-            convert = ir.InlineAsm(
-                ir.FunctionType(ir.IntType(32), [wide]),
-                "{ .reg .u64 x; cvta.to.shared.u64 x, $1; cvt.u32.u64 $0, x; }",
-                "=r,l",
-                side_effect=False,
-            )
-            return builder.call(convert, [builder.ptrtoint(data, wide)])
-
-        return signature, codegen
-
-    def _row_code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word = ir.IntType(32)
-        operands = [
-            *args[3:],
-            args[1],
-            context.cast(builder, args[2], signature.args[2], types.uint32),
-        ]
-        returns = ir.LiteralStructType([word] * (2 + 2 * COLUMNS))
-        constraints = ["=&r"] * (2 + 2 * COLUMNS) + ["r"] * (len(operands) - 1) + ["n"]
-        text = ir.InlineAsm(
-            ir.FunctionType(returns, [word] * len(operands)),
-            _row_text(),
-            # it reads what was stored before
-            ",".join([*constraints, "~{memory}"]),
-            side_effect=True,
-        )
-        answer = builder.call(text, operands)
-        parts = [builder.extract_value(answer, i) for i in range(2 + 2 * COLUMNS)]
-        return context.make_tuple(builder, signature.return_type, parts)
-
-    @intrinsic
-    def row(
-        typingctx: Any, equal: Any, at: Any, apart: Any, vp: Any, vm: Any, hp0: Any, hm0: Any,
-        hp1: Any, hm1: Any, hp2: Any, hm2: Any, hp3: Any, hm3: Any,
-    ) -> Any:  # fmt: skip
-        """(vp, vm, (hp, hm) a column) -> the same, one row of D on: see the head of this module.
-
-        The words at ``at``, ``at + apart``, ... in shared memory (bytes) tell where the row's
-        letter is in each column.
-        """
-        words: Any = types.UniTuple(types.uint32, 2 + 2 * COLUMNS)  # type: ignore[no-untyped-call, unused-ignore]
-        taken = [types.uint32] * (2 + 2 * COLUMNS)
-        return words(equal, types.uint32, apart, *taken), _row_code
+    size = 2 * rows + 2 * COLUMNS
+    arguments = (*["u32"] * size, "shared", "shared", "u32")
+    return instruction(
+        _strip_text(rows, apart), ("u32",) * size, arguments, simulated, volatile=True
+    )
 
 
-add = instruction(
-    "{ .reg .u32 s; lop3.b32 s, $2, $3, $4, 0x96; lop3.b32 $1, $2, $3, $4, 0xE8; mov.b32 $0, s; }",
-    ("u32", "u32"),
-    ("u32", "u32", "u32"),
-    lambda a, b, c: (a ^ b ^ c, (a & b) | (c & (a | b))),
+def score_of(planes: int) -> Any:
+    """What adds hp - hm to a score, column by column.
+
+    (the score's planes before, hp and hm of each column) -> planes after column 0, 1, 2, 3 of plane
+    0, then of plane 1, ...: a full adder a plane, plane 0 adds hp | hm, the others hm.
+    """
+    size = COLUMNS * planes
+    lines = ["{ .reg .u32 x, carry;"]
+    for c in range(COLUMNS):
+        hp, hm = f"${size + planes + 2 * c}", f"${size + planes + 2 * c + 1}"
+        lines += [f"or.b32 x, {hp}, {hm};"]
+        for p in range(planes):
+            old = f"${COLUMNS * p + c - 1}" if c else f"${size + p}"
+            new = f"${COLUMNS * p + c}"
+            if p == 0:
+                lines += [f"xor.b32 {new}, {old}, x; and.b32 carry, {old}, x;"]
+            else:
+                lines += [f"lop3.b32 {new}, {old}, {hm}, carry, 0x96;"]
+                lines += [f"lop3.b32 carry, {old}, {hm}, carry, 0xE8;"]
+
+    def simulated(*given: Any) -> Any:
+        score, out = list(given[:planes]), []
+        for c in range(COLUMNS):
+            hp, hm = given[planes + 2 * c : planes + 2 * c + 2]
+            carry = np.uint32(0)
+            for p in range(planes):
+                one, other = score[p], hm if p else hp | hm
+                score[p] = one ^ other ^ carry
+                carry = (one & other) | (carry & (one | other))
+            out += [list(score)]
+        return tuple(out[c][p] for p in range(planes) for c in range(COLUMNS))
+
+    arguments = ("u32",) * (planes + 2 * COLUMNS)
+    return instruction(" ".join([*lines, "}"]), ("u32",) * size, arguments, simulated)
+
+
+def _entered(*given: Any) -> Any:
+    words, left, (keep, more) = given[:COLUMNS], given[COLUMNS : 2 * COLUMNS], given[-2:]
+    one = np.uint32(1)
+    return tuple(
+        ((a << one) | (b >> np.uint32(31))) & keep | more for a, b in zip(words, left, strict=True)
+    )
+
+
+# 0xEA: (a & b) | c
+entered = instruction(
+    "{ .reg .u32 x; "
+    + " ".join(
+        f"shf.l.wrap.b32 x, ${2 * COLUMNS + c}, ${COLUMNS + c}, 1; "
+        f"lop3.b32 ${c}, x, ${3 * COLUMNS}, ${3 * COLUMNS + 1}, 0xEA;"
+        for c in range(COLUMNS)
+    )
+    + " }",
+    ("u32",) * COLUMNS,
+    ("u32",) * (2 * COLUMNS + 2),
+    _entered,
 )
-"""(a, b, carry) -> (sum, carry) of a full adder."""
+"""(words of columns, those of the thread before, keep, more): the segments to the left.
 
-shifted = instruction(
-    "shf.l.wrap.b32 $0, $2, $1, 1;",
-    ("u32",),
-    ("u32", "u32"),
-    lambda word, left: (word << np.uint32(1)) | (left >> np.uint32(31)),
-)
-"""A thread's word of the segments to the left: its own, and the last bit of the thread before."""
+A thread's word of them is its own, shifted, and the last bit of the thread before; ANDed with
+``keep``, ORed with ``more``.
+"""
+
+
+def base_words(threads: int) -> Any:
+    """(a, b, gap of each column, equal, mine): where each base is, into shared memory."""
+    size = 3 * COLUMNS
+    lines = [f"{{ .reg .u32 x, at; add.u32 at, ${size}, ${size + 1};"]
+    for c in range(COLUMNS):
+        a, b, gap = f"${c}", f"${COLUMNS + c}", f"${2 * COLUMNS + c}"
+        # 0x01: none of the three, 0x30: a & ~b, 0x0C: b & ~a, 0xC0: both
+        for x, table in enumerate(("0x01", "0x30", "0x0C", "0xC0")):
+            lines += [f"lop3.b32 x, {a}, {b}, {gap}, {table};"]
+            lines += [f"st.shared.u32 [at + {4 * threads * (COLUMNS * x + c)}], x;"]
+
+    def simulated(*given: Any) -> None:
+        equal, mine = given[-2:]
+        for c in range(COLUMNS):
+            a, b, gap = given[c], given[COLUMNS + c], given[2 * COLUMNS + c]
+            for x, word in enumerate((~(a | b | gap), a & ~b, b & ~a, a & b)):
+                equal[int(mine) // 4 + threads * (COLUMNS * x + c)] = word
+
+    arguments = (*["u32"] * size, "shared", "u32")
+    return instruction(" ".join([*lines, "}"]), (), arguments, simulated, volatile=True)
 
 
 _KERNEL = """
@@ -189,7 +212,7 @@ def kernel(
     for i in range(cuda.threadIdx.x, {rows}, {threads}):
         letter = np.uint32(patterns[search * length + first + i])
         letters[i] = np.uint32(letter * np.uint32({pitch}))
-    mine = np.uint32(address_of(equal) + np.uint32(thread * np.uint32(4)))
+    mine = np.uint32(thread * np.uint32(4))
     cuda.syncthreads()
     ones = np.uint32(0xFFFFFFFF)
     zero = np.uint32(0)
@@ -205,10 +228,9 @@ def kernel(
     back = np.uint32(1)
     if lane == 0:
         back = np.uint32(width - np.uint32(31))
-    inner = zero
-    if worker:
-        inner = ones
-    else:
+    inner = ones
+    if worker == 0:
+        inner = np.uint32(0xFFFFFFFE)
         back = zero
     tiles = np.uint32(np.uint32(span) // np.uint32({tile}))
     {reset}
@@ -257,8 +279,9 @@ def _text() -> list[str]:
             f"{names} = load_four(planes, np.uint32({at} + np.uint32(np.uint32({plane}) * size)))"
         )
 
-    def shift(name: str) -> list[str]:
-        return [f"{name}{c} = shifted({name}{c}, w{c})" for c in range(COLUMNS)]
+    def shift(name: str, keep: str, more: str) -> str:
+        names = ", ".join(f"{name}{c}" for c in range(COLUMNS))
+        return f"{names} = entered({names}, w0, w1, w2, w3, {keep}, {more})"
 
     lines = [" = ".join(f"g{c}" for c in range(COLUMNS)) + " = zero"]
     lines += ["if column >= 0:"]
@@ -267,7 +290,7 @@ def _text() -> list[str]:
     lines += ["else:", "    before = np.uint32(at - back)"]
     for plane, name in planes[:2]:
         lines += ["    " + load(name, plane, "at"), "    " + load("w", plane, "before")]
-        lines += ["    " + line for line in shift(name)]
+        lines += ["    " + shift(name, "inner", "zero")]
     lines += ["    if holes:"]
     lines += ["        " + " = ".join(f"w{c}" for c in range(COLUMNS)) + " = zero"]
     lines += ["        if np.uint32(holes & np.uint32(1)):", "            " + load("g", 2, "at")]
@@ -275,20 +298,16 @@ def _text() -> list[str]:
         "        if np.uint32(holes & np.uint32(2)):",
         "            " + load("w", 2, "before"),
     ]
-    lines += ["        " + line for line in shift("g")]
-    outside = "np.uint32(np.uint32(~inner) & np.uint32(1))"
-    for plane, name in planes:
-        for c in range(COLUMNS):
-            word = f"{name}{c}"
-            if plane < 2:
-                lines += [f"    {word} = np.uint32({word} & np.uint32(~{outside}))"]
-            else:
-                lines += [f"    {word} = np.uint32({word} | {outside})"]
-    return lines
+    gaps = [f"g{c}" for c in range(COLUMNS)]
+    lines += ["        " + shift("g", "ones", "np.uint32(~inner)")]
+    return [*lines, "    elif inner != ones:", f"        {' = '.join(gaps)} = np.uint32(~inner)"]
 
 
 def _letters(strip: Strip, threads: int) -> list[str]:
     """Where the symbols of the columns equal each letter, into shared memory."""
+    if strip.letters == 4:
+        words = ", ".join(f"{name}{c}" for name in "abg" for c in range(COLUMNS))
+        return [f"base_words({words}, equal, mine)"]
     lines = []
     for c in range(COLUMNS):
         lines += [
@@ -297,12 +316,6 @@ def _letters(strip: Strip, threads: int) -> list[str]:
             f"e2 = np.uint32(b{c} & np.uint32(~a{c}))",
             f"e3 = np.uint32(a{c} & b{c})",
         ]
-        if strip.letters == 4:
-            lines += [
-                f"equal[np.uint32(thread + np.uint32({(4 * x + c) * threads}))] = e{x}"
-                for x in range(4)
-            ]
-            continue
         lines += [
             "for x in range(16):",
             "    bases = sets[search * 16 + x]",
@@ -314,13 +327,10 @@ def _letters(strip: Strip, threads: int) -> list[str]:
     return lines
 
 
-def _cells(strip: Strip, threads: int) -> list[str]:
-    handed = ", ".join(f"hp{c}, hm{c}" for c in range(COLUMNS))
-    return [
-        f"vp{i}, vm{i}, {handed} = row("
-        f"equal, np.uint32(letters[{i}] + mine), {4 * threads}, vp{i}, vm{i}, {handed})"
-        for i in range(strip.rows)
-    ]
+def _cells(strip: Strip) -> list[str]:
+    names = [f"{name}{i}" for i in range(strip.rows) for name in ("vp", "vm")]
+    names += [f"{name}{c}" for c in range(COLUMNS) for name in ("hp", "hm")]
+    return [f"{', '.join(names)} = strip({', '.join(names)}, letters, equal, mine)"]
 
 
 def _deltas(strip: Strip) -> tuple[list[str], list[str]]:
@@ -353,13 +363,10 @@ def _score(strip: Strip) -> list[str]:
     if not strip.planes:
         return ["pass"]
     sign = strip.planes - 1
-    lines = []
-    for c in range(COLUMNS):
-        old = (c - 1) % COLUMNS
-        lines += [f"s0_{c}, carry = add(s0_{old}, np.uint32(hp{c} | hm{c}), zero)"]
-        lines += [
-            f"s{p}_{c}, carry = add(s{p}_{old}, hm{c}, carry)" for p in range(1, strip.planes)
-        ]
+    after = ", ".join(f"s{p}_{c}" for p in range(strip.planes) for c in range(COLUMNS))
+    before = ", ".join(f"s{p}_{COLUMNS - 1}" for p in range(strip.planes))
+    deltas = ", ".join(f"{name}{c}" for c in range(COLUMNS) for name in ("hp", "hm"))
+    lines = [f"{after} = score({before}, {deltas})"]
 
     def store(p: int, plane: int) -> str:
         words = ", ".join(f"s{plane}_{c}" for c in range(COLUMNS))
@@ -416,14 +423,15 @@ def scan(strip: Strip, threads: int) -> Callable[..., None]:
         text=_lines(12, _text()),
         letters=_lines(12, _letters(strip, threads)),
         deltas_in=_lines(12, come),
-        cells=_lines(12, _cells(strip, threads)),
+        cells=_lines(12, _cells(strip)),
         deltas_out=_lines(12, go),
         score=_lines(12, _score(strip)),
         flag=_lines(8, flag),
     )
     scope = {
-        "cuda": cuda, "np": np, "row": row, "add": add, "address_of": address_of,
-        "load_four": load_four, "store_four": store_four, "shifted": shifted,
+        "cuda": cuda, "np": np, "strip": strip_of(strip.rows, 4 * threads), "entered": entered,
+        "load_four": load_four, "store_four": store_four, "score": score_of(strip.planes),
+        "base_words": base_words(threads),
     }  # fmt: skip
     exec(text, scope)
     made: Callable[..., None] = scope["kernel"]  # type: ignore[assignment]
