@@ -33,6 +33,7 @@ from trie.levenshtein_detail import tell_ends
 from trie.levenshtein_lanes import equal_symbols, search_read
 from trie.levenshtein_pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
 from trie.levenshtein_planes import (
+    GAP,
     GAP_BACK,
     HIGH,
     HIGH_BACK,
@@ -126,6 +127,7 @@ def _scan(  # type: ignore[no-untyped-def]
     columns = np.empty((3, 0), dtype=np.uint32)
     reach = k + distance
     table = starts.size // (questions[-1, 0] + 1)
+    later = np.int64(starts[table]) if questions[-1, 0] else np.int64(entries.size)
     large = starts.nbytes + entries.nbytes > _LARGE
     # what a candidate costs, in patterns moved on by a symbol; those that pass cost more
     worth = 10 + (distance + 1) * (distance + 1)
@@ -161,8 +163,8 @@ def _scan(  # type: ignore[no-untyped-def]
                     )  # fmt: skip
                 elif number:
                     _candidates(
-                        entries, ranks, k, distance, spacing, width, planes, total, origin, begin,
-                        last, tile, ranges[:number], words, found, passed, places, costs,
+                        entries, ranks, k, distance, spacing, width, later, planes, total, origin,
+                        begin, last, tile, ranges[:number], words, found, passed, places, costs,
                         out[tile - first : tile_stop - first],
                     )  # fmt: skip
                 piece += count
@@ -210,10 +212,13 @@ def _ranges(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _candidates(  # type: ignore[no-untyped-def]
-    entries, ranks, k, distance, spacing, width, planes, total, origin, begin, last, tile, ranges,
-    words, found, passed, places, costs, out,
+    entries, ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile,
+    ranges, words, found, passed, places, costs, out,
 ):  # fmt: skip
-    """Verify the entries of the ranges and tell the ends of those within the distance."""
+    """Verify the entries of the ranges and tell the ends of those within the distance.
+
+    later: the first entry that is of pairs with pieces between.
+    """
     mask = np.uint64(PLANE_MASK)
     held = 0
     for row in range(ranges.shape[0]):
@@ -237,24 +242,25 @@ def _candidates(  # type: ignore[no-untyped-def]
             held += 1
             if held == BATCH:
                 _tell(
-                    ranks, k, distance, width, planes, total, origin, begin, last, tile, held,
-                    words, found, passed, places, costs, out,
+                    ranks, k, distance, spacing, width, later, planes, total, origin, begin, last,
+                    tile, held, words, found, passed, places, costs, out,
                 )  # fmt: skip
                 held = 0
     if held:
         _tell(
-            ranks, k, distance, width, planes, total, origin, begin, last, tile, held, words, found,
-            passed, places, costs, out,
+            ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile,
+            held, words, found, passed, places, costs, out,
         )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
 def _tell(  # type: ignore[no-untyped-def]
-    ranks, k, distance, width, planes, total, origin, begin, last, tile, held, words, found, passed,
-    places, costs, out,
+    ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile, held,
+    words, found, passed, places, costs, out,
 ):  # fmt: skip
     verify.passing(distance, k - width, held, words, passed)
     one = np.uint32(1)
+    between = 2 * spacing - width
     for j in range(held):
         if passed[j]:
             piece = np.int64(found[1, j])
@@ -267,6 +273,13 @@ def _tell(  # type: ignore[no-untyped-def]
                 other |= window(planes[GAP_BACK], total - piece)
                 if not other & np.uint32(np.uint32(one << ahead) - one):
                     # all is equal before this piece: the first piece tells as much
+                    continue
+            if found[0, j] >= later and between <= last - place - width:
+                other = words[verify.LOW, j] ^ words[verify.LOW_ON, j]
+                other |= words[verify.HIGH, j] ^ words[verify.HIGH_ON, j]
+                other |= window(planes[GAP], piece + width)
+                if not other & np.uint32(np.uint32(one << np.uint32(between)) - one):
+                    # the next piece is there too: the pair of both tells the same
                     continue
             tell_ends(
                 k, distance, width, words[verify.LOW, j], words[verify.HIGH, j],
