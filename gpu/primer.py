@@ -66,6 +66,9 @@ SPARE_WORDS = 4
 
 COPIED_AT_ONCE = 1 << 22
 
+BEFORE = 64
+"""Columns, of words, that a window of 32 symbols and its differences cannot be longer than."""
+
 
 @cache
 def _kernel(name: str, *shape: Any) -> Any:
@@ -259,7 +262,11 @@ class Text:
         )
 
     def seeded(self, table: Table, first: int, stop: int) -> Hits:
-        """Columns of first..stop near which windows of the table end within k - 1 differences."""
+        """Columns near which windows of the table end within k - 1 differences.
+
+        All windows that end in columns first..stop, and some more: their pieces begin before.
+        """
+        first = max(0, first - BEFORE)
         grid = -(-(stop - first) // seeds.THREADS)
 
         def launch(keys: Any, counter: Any) -> None:

@@ -181,6 +181,27 @@ def test_a_table_has_every_piece_with_at_most_one_error(symbols):
 
 
 @pytest.mark.usefixtures("pieces_pay")
+@pytest.mark.parametrize("first", [50, 53])
+def test_a_window_across_two_spans(first):
+    """Its only piece with few errors lies in the first, its end in the second."""
+    from streamer.batch.choice import Choice
+    from streamer.batch.primer import reaches
+    from streamer.batch.primer.problem import Alpha
+
+    rng = np.random.default_rng(first)
+    a = rng.integers(0, 2, 60, dtype=np.uint8)
+    b = rng.integers(2, 4, 300, dtype=np.uint8)
+    b[2:22] = a[20:40]  # what is known from the first span: up to 43, after three errors
+    planted = a[20:52].copy()
+    planted[[13, 16, 19]] = 3
+    b[first : first + 32] = planted
+    alpha = Alpha.of([a])
+    expected = reaches(alpha, [b], 4, Choice("hook-row", "cpu"))
+    assert expected[20] == 52
+    np.testing.assert_array_equal(reaches(alpha, [b], 4, Choice("seeds", "cuda")), expected)
+
+
+@pytest.mark.usefixtures("pieces_pay")
 @pytest.mark.parametrize("method", ["windows", "seeds"])
 def test_more_hits_than_are_kept(monkeypatch, method):
     """Those that are kept raise the reaches, and halves are looked at anew."""
