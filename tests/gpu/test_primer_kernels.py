@@ -180,25 +180,26 @@ def test_a_table_has_every_piece_with_at_most_one_error(symbols):
         assert window * 16 + piece in either, (window, piece, exact, held)
 
 
-@pytest.mark.usefixtures("pieces_pay")
-@pytest.mark.parametrize("first", [50, 53])
-def test_a_window_across_two_spans(first):
-    """Its only piece with few errors lies in the first, its end in the second."""
-    from streamer.batch.choice import Choice
-    from streamer.batch.primer import reaches
-    from streamer.batch.primer.problem import Alpha
+@pytest.mark.parametrize("column", [45, 50, 60])
+def test_a_window_that_ends_in_the_columns_asked_for_is_found(column):
+    """Its only piece with few errors begins before them."""
+    from gpu.primer import Alpha, Text
 
-    rng = np.random.default_rng(first)
-    a = rng.integers(0, 2, 60, dtype=np.uint8)
-    b = rng.integers(2, 4, 300, dtype=np.uint8)
-    b[2:22] = a[20:40]  # what is known from the first span: up to 43, after three errors
-    planted = a[20:52].copy()
-    planted[[13, 16, 19]] = 3
-    b[first : first + 32] = planted
-    alpha = Alpha.of([a])
-    expected = reaches(alpha, [b], 4, Choice("hook-row", "cpu"))
-    assert expected[20] == 52
-    np.testing.assert_array_equal(reaches(alpha, [b], 4, Choice("seeds", "cuda")), expected)
+    rng = np.random.default_rng(column)
+    alpha = rng.integers(0, 4, 60, dtype=np.uint8)
+    beta = rng.integers(0, 4, 200, dtype=np.uint8)
+    beta[column : column + 20] = alpha[7:27]
+    beta[column + np.array([12, 15, 18])] ^= 1
+    text = Text(Alpha(alpha, np.full(60, 60)), 4, both=False)
+    text.load([beta])
+    table = text.table(np.array([[7], [7], [27]]), 2, 10, 1)
+    for first, stop in ((64, 128), (64, 192), (0, 256)):
+        hits = text.seeded(table, first, stop)
+        keys = hits.keys.copy_to_host()[: hits.kept].astype(np.int64)
+        begins = keys >> 12
+        ends = column + 19
+        found = (begins <= ends) & (ends < begins + hits.span)
+        assert found.any(), (first, stop, begins)
 
 
 @pytest.mark.usefixtures("pieces_pay")
