@@ -12,6 +12,7 @@ with the same text on the card.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from trie.levenshtein import NOTHING, Patterns
 from trie.windows import check_batch
 
 MAX_CHUNK = 1 << 26
-"""Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the card, 0.4 pinned."""
+"""Symbols of the largest chunk: it bounds a stream's buffers, 0.3 GB on the card, 0.3 pinned."""
 
 FIRST_HITS = 1 << 14
 """Hits that are fetched with their number, before it is known."""
@@ -248,11 +249,17 @@ class NearEngine:
             self._compiling.start()
 
     def _compile(self) -> None:
-        # what goes wrong here is told when the kernel is launched
-        with suppress(*driver_errors()):
-            for card in self._cards:
-                with card.active():
-                    compile_scans(self._distance)
+        usual = sys.getswitchinterval()
+        # numba's compiler is Python; usually each call of the stream would wait 5 ms for its turn
+        sys.setswitchinterval(1e-4)
+        try:
+            # what goes wrong here is told when the kernel is launched
+            with suppress(*driver_errors()):
+                for card in self._cards:
+                    with card.active():
+                        compile_scans(self._distance)
+        finally:
+            sys.setswitchinterval(usual)
 
     def _send(self, place: _Place, prepared: tuple[_Chunk, NDArray[np.uint32]]) -> _Flight:
         (card, slot), (chunk, planes) = place, prepared
