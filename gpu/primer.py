@@ -34,6 +34,8 @@ PREFETCH_FACTOR = 3
 ROW_BYTES = 4 << 30
 """Memory for the rows of D between tiles, at most."""
 
+LEAST_WORDS = 2
+
 MOST_WORDS = 32
 """Rows of 32 that a thread of ``extend`` follows at most."""
 
@@ -298,7 +300,8 @@ class Text:
             keys, kind = cuda.device_array(1, np.uint64), extend.EVERYWHERE
         keys = keys.reshape(1, keys.size)
         where = cuda.to_device(np.array([hits.step, hits.span, hits.offset]))
-        places, words = hits.kept, min(MOST_WORDS, -(-rows // 32))
+        # of words few numbers are used, since each has a kernel to be compiled
+        places, words = hits.kept, min(MOST_WORDS, max(LEAST_WORDS, -(-rows // 32)))
         while places:
             places = self._extend(words, blocks, keys, places, where, kind, on_card)
             if not places:

@@ -45,7 +45,7 @@ FIRST_SHARE = 32
 FIRST = (1 << 13, 1 << 19)
 """... and so many columns: not so few that overlaps cost more, and no more than bounds need."""
 
-GROWTH = 3
+GROWTH = 6
 """Columns of a span, for each that was seen before."""
 
 SHARED = 7
