@@ -4,13 +4,14 @@
 scripts/device_lcs.py                  check, then time
 scripts/device_lcs.py --small          check a few small inputs only (for compute-sanitizer)
 scripts/device_lcs.py --shapes         time the systolic kernel in several shapes
-scripts/device_lcs.py --large          20 M x 10 M too, with the memory it takes
+scripts/device_lcs.py --no-large       without 20 M x 10 M and the memory it takes
 ncu --clock-control none -k systolic -c 1 python scripts/device_lcs.py --profile
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import resource
 import sys
 import time
@@ -141,6 +142,9 @@ def large(m=20_000_000, n=10_000_000):
     codes = [rng.integers(0, 4, x, dtype=np.uint8) for x in (m, n)]
     choice = lcs.choose_method("systolic", "cuda")
     context = cuda.current_context()
+    # what other runs have left
+    gc.collect()
+    context.deallocations.clear()
     free = context.get_memory_info()[0]
     least = free
 
@@ -164,13 +168,13 @@ def large(m=20_000_000, n=10_000_000):
 
 def main():
     options = argparse.ArgumentParser()
-    for name in ("--small", "--shapes", "--large", "--skip-check", "--profile"):
+    for name in ("--small", "--shapes", "--no-large", "--skip-check", "--profile"):
         options.add_argument(name, action="store_true")
     chosen = options.parse_args()
     log(cuda.get_current_device().name)
     if chosen.profile:
         rng = np.random.default_rng(2)
-        kernel_rate(bases(rng, 2_500_000), bases(rng, 1_500_000), Shape(4, 4, 1))
+        kernel_rate(bases(rng, 5_000_000), bases(rng, 1_500_000), Shape(10, 4, 1))
         return
     if not chosen.skip_check:
         check(chosen.small)
@@ -179,7 +183,7 @@ def main():
     if chosen.shapes:
         shapes()
     whole_answers([(100_000, 100_000), (1_000_000, 1_000_000), (5_000_000, 5_000_000)])
-    if chosen.large:
+    if not chosen.no_large:
         large()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -62,8 +63,10 @@ CASES = placement.share(
     if SIMULATED
     else [
         (m, n, symbols, words)
-        for m in (1, 33, 1_023, 4_097, 20_000)
-        for n in (1, 31, 32, 33, 1_025, 5_000)
+        for m, n in [
+            *product((1, 33, 1_023, 4_097), (1, 31, 32, 33, 1_025, 5_000)),
+            *product((20_000,), (33, 1_025)),
+        ]
         for symbols, words in ((1, None), (4, None), (4, 10), (20, None), (200, None))
     ]
 )  # fmt: skip
