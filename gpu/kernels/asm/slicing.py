@@ -15,7 +15,8 @@ write whole sectors: 1.25 bytes a symbol of memory, which bounds it.
 
 Packed text (``gpu.packing``: 16 bases a word, the first most significant, and a bit a symbol that
 is no gap) is sliced likewise: 32 words are turned, which makes 16 columns of both planes. It lies
-on the card in pieces of PACKED symbols: PACKED / 32 words of those bits, then PACKED / 16 of bases.
+on the card in pieces of PACKED symbols: PACKED / 32 words of those bits, PACKED / 16 of bases, and
+SPARE_WORDS.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from gpu.assembly import instruction
 from gpu.intrinsics import cuda
 from gpu.kernels.asm.turning import REGISTERS, SELECT, turned, turning
 from gpu.kernels.asm.vectors import bytes_of
+from gpu.packing import SPARE_WORDS, packed_sizes
 
 PIECE = 16
 """Columns of a thread: bytes of a load of codes, symbols of a packed word."""
 
-PACKED = 1 << 23
+PACKED = 1 << 21
 """Symbols of a piece of packed text; a power of two, at least 32."""
 
 _PLACES = ("global", "u64", "u64", "global", "u32", "u32", "u32")
@@ -41,15 +43,16 @@ _PLACES = ("global", "u64", "u64", "global", "u32", "u32", "u32")
 
 
 def packed_places(symbols: int) -> tuple[slice, slice]:
-    """Where in a piece the bits of so many symbols are, and where their bases."""
+    """Where in a piece the bits of so many symbols are, and where their bases and SPARE_WORDS."""
     bases = PACKED // 32
-    return slice(0, -(-symbols // 32)), slice(bases, bases - (-symbols // 16))
+    words, bits = packed_sizes(symbols)
+    return slice(0, bits), slice(bases, bases + words)
 
 
 def packed_words(symbols: int) -> int:
     """Words of packed text."""
     whole, rest = divmod(symbols, PACKED)
-    return whole * (PACKED // 32 * 3) + (packed_places(rest)[1].stop if rest else 0)
+    return whole * packed_places(PACKED)[1].stop + (packed_places(rest)[1].stop if rest else 0)
 
 
 def _put(planes: Any, place: Any, columns: Any) -> None:
@@ -150,11 +153,13 @@ def _load_packed(b: int, bits: bool) -> list[str]:
     lines = [f"mad.lo.u32 x, $6, {b}, $5; min.u32 x, x, $7;"]
     if not bits:
         lines += [f"shr.b32 y, x, {(PACKED // 16).bit_length() - 1};"]
-        lines += [f"mad.lo.u32 y, y, {PACKED // 32}, x; add.u32 y, y, {PACKED // 32};"]
+        lines += [
+            f"mad.lo.u32 y, y, {PACKED // 32 + SPARE_WORDS}, x; add.u32 y, y, {PACKED // 32};"
+        ]
         lines += ["mul.wide.u32 at, y, 4; add.u64 at, at, $4;", f"ld.global.nc.u32 w{b}, [at];"]
     lines += [f"shr.b32 x, x, 1; shr.b32 y, x, {(PACKED // 32).bit_length() - 1};"]
-    lines += [f"mad.lo.u32 y, y, {PACKED // 16}, x; mul.wide.u32 at, y, 4; add.u64 at, at, $4;"]
-    lines += ["ld.global.nc.u32 y, [at]; not.b32 y, y; or.b32 $0, $0, y;"]
+    lines += [f"mad.lo.u32 y, y, {PACKED // 16 + SPARE_WORDS}, x; mul.wide.u32 at, y, 4;"]
+    lines += ["add.u64 at, at, $4; ld.global.nc.u32 y, [at]; not.b32 y, y; or.b32 $0, $0, y;"]
     return [*lines, f"mov.b32 w{b}, y;"] if bits else lines
 
 
@@ -176,13 +181,16 @@ def _packed_text(bits: bool) -> str:
 def _gap_columns(packed: Any, *units: Any) -> Any:
     words = bytes_of(packed).view(np.uint32)
     halves = [unit // 2 for unit in _units(*units)]
-    return turned([~words[at + at // (PACKED // 32) * (PACKED // 16)] for at in halves])
+    size = PACKED // 32
+    return turned([~words[at + at // size * (2 * size + SPARE_WORDS)] for at in halves])
 
 
 def _slice_packed(planes: Any, low: Any, high: Any, packed: Any, *units: Any) -> Any:
     words = bytes_of(packed).view(np.uint32)
     size = PACKED // 32
-    columns = turned([words[at + (at // (2 * size) + 1) * size] for at in _units(*units)])
+    columns = turned(
+        [words[at + size + at // (2 * size) * (size + SPARE_WORDS)] for at in _units(*units)]
+    )
     _put(planes, low, columns[30::-2])
     _put(planes, high, columns[:0:-2])
     return np.bitwise_or.reduce(_gap_columns(packed, *units))
