@@ -58,7 +58,7 @@ def bits(words, count):
 CASES = placement.share(
     [
         (1, 1, 4, None), (31, 33, 4, None), (40, 64, 1, None), (1_023, 90, 4, None),
-        (1_025, 65, 4, None), (1_100, 31, 20, None), (5_300, 33, 4, 5),
+        (1_025, 65, 4, None), (1_100, 31, 20, None), (100, 33, 200, None), (5_300, 33, 4, 5),
     ]
     if SIMULATED
     else [
