@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +24,11 @@ MOST_HITS = 1 << 28
 
 FIRST_CAPACITY = 1 << 22
 
+COUNTERS = 256
+"""Counters of hits, one a scan: they are cleared together, for a launch costs more than a search of
+a few million windows.
+"""
+
 BLOCKS = 2112
 """Blocks that fill a large card several times over."""
 
@@ -35,8 +39,12 @@ class Search(Protocol):
     def words(self, windows: int) -> int:
         """Words of a plane of the text of so many windows, an even number."""
 
-    def launch(self, text: Planes, windows: int, counter: Any, found: Any, stream: Any) -> None:
-        """Queue it: hits are added to ``counter``, those that fit are in ``found``, in no order."""
+    def launch(
+        self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
+    ) -> None:
+        """Queue it: hits are added to ``counter``, the place of an array, those that fit are in
+        ``found``, in no order.
+        """
 
 
 class BitSliced:
@@ -54,7 +62,9 @@ class BitSliced:
         """As ``Search.words``."""
         return (-(-windows // self.shape.tile) + 1) * self.shape.span
 
-    def launch(self, text: Planes, windows: int, counter: Any, found: Any, stream: Any) -> None:
+    def launch(
+        self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
+    ) -> None:
         """As ``Search.launch``."""
         tiles = -(-windows // self.shape.tile)
         # a share of the patterns for each of so many blocks that a short text fills the card too
@@ -66,7 +76,7 @@ class BitSliced:
             text.text, text.gaps, np.uint32(windows), self._steps,
             np.uint32(self._pairs), np.uint32(self._begin), self._patterns,
             np.uint32(planes.blocks_of(self.length)), np.uint32(share), np.uint32(self.count),
-            counter, found,
+            *counter, found,
         )  # fmt: skip
 
 
@@ -110,21 +120,13 @@ class Pigeonhole:
         """As ``Search.words``."""
         return 2 * (-(-windows // 64) + self._blocks + 1)
 
-    def launch(self, text: Planes, windows: int, counter: Any, found: Any, stream: Any) -> None:
+    def launch(
+        self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
+    ) -> None:
         """As ``Search.launch``."""
         self._kernel[-(-windows // pigeonhole.THREADS), pigeonhole.THREADS, stream](
-            text.text, text.gaps, np.uint32(windows), *self._index, counter, found
+            text.text, text.gaps, np.uint32(windows), *self._index, *counter, found
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """The windows [first, stop) of a text that are packed while others are searched."""
-
-    codes: NDArray[np.uint8]
-    first: int
-    stop: int
-    packed: Future[None]
 
 
 class PlanesRun:
@@ -133,14 +135,15 @@ class PlanesRun:
     def __init__(self, search: Search, count: int, length: int) -> None:
         self.search = search
         self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_HITS // count))
-        self.counter = cuda.device_array(1, np.uint32)
+        self._counters = cuda.device_array(COUNTERS, np.uint32)
+        self._counter = COUNTERS - 1
         self.found = cuda.device_array(FIRST_CAPACITY, np.uint64)
         self.order = Order()
         self._length = length
         self._stream = cuda.stream()
         self._texts = (Planes(cuda.stream()), Planes(cuda.stream()))
-        self._packer = ThreadPoolExecutor(1, thread_name_prefix="hamming-pack")
-        self._ahead: Ahead | None = None
+        self._ahead: tuple[NDArray[np.uint8], int, int] | None = None
+        """What was sent while something else was searched."""
 
     def send(self, codes: NDArray[np.uint8], windows: int) -> Planes:
         """Queue the text of so many windows."""
@@ -149,41 +152,44 @@ class PlanesRun:
         return text
 
     def scan(self, text: Planes, windows: int, stream: Any = 0) -> None:
-        """Queue the search: ``counter`` hits, those that fit in ``found``, in no order."""
-        clear(self.counter, stream)
-        self.search.launch(text, windows, self.counter, self.found, stream)
+        """Queue the search: ``count`` hits, those that fit are in ``found``, in no order."""
+        self._counter += 1
+        if self._counter == COUNTERS:
+            self._counter = 0
+            clear(self._counters, stream)
+        place = (self._counters, np.uint32(self._counter))
+        self.search.launch(text, windows, place, self.found, stream)
+
+    def count(self, stream: Any = 0) -> int:
+        """The hits of the last scan, when it has ended."""
+        counted = self._counters.copy_to_host(stream=stream)
+        stream = stream or cuda.default_stream()
+        stream.synchronize()
+        return int(counted[self._counter])
 
     def words(
         self, codes: NDArray[np.uint8], first: int, stop: int, ids: NDArray[np.uint64]
     ) -> list[NDArray[np.uint64]]:
         """As ``CardEngine.words``; ids: in place in a hit word."""
-        text = self._texts[0]
         ahead = self._ahead
-        if ahead is not None:
-            ahead.packed.result()
-        if ahead is None or ahead.codes is not codes or (ahead.first, ahead.stop) != (first, stop):
-            self._take(text, codes, first, stop)
-            text.pack()
-        text.queue()
+        if ahead is None or ahead[0] is not codes or ahead[1:] != (first, stop):
+            self._send_part(codes, first, stop)
+        text = self._texts[0]
         self._texts = self._texts[::-1]
         self._ahead = None
-        after = min(stop + self.chunk, codes.size - self._length + 1)
-        if after > stop:
-            self._take(self._texts[0], codes, stop, after)
-            packed = self._packer.submit(self._texts[0].pack)
-            self._ahead = Ahead(codes, stop, after, packed)
         windows = stop - first
         text.sent.wait(self._stream)
         self.scan(text, windows, self._stream)
-        counted = self.counter.copy_to_host(stream=self._stream)
-        self._stream.synchronize()
-        hits = int(counted[0])
+        after = min(stop + self.chunk, codes.size - self._length + 1)
+        if after > stop:
+            self._send_part(codes, stop, after)
+            self._ahead = (codes, stop, after)
+        hits = self.count(self._stream)
         if hits > self.found.size:
             self.found = None
             self.found = cuda.device_array(hits + hits // 4, np.uint64)
             self.scan(text, windows, self._stream)
         return self.order.fetch(self.found, hits, windows, ids, self._stream)
 
-    def _take(self, text: Planes, codes: NDArray[np.uint8], first: int, stop: int) -> None:
-        part = codes[first : stop + self._length - 1]
-        text.take(part, self.search.words(stop - first))
+    def _send_part(self, codes: NDArray[np.uint8], first: int, stop: int) -> None:
+        self.send(codes[first : stop + self._length - 1], stop - first)

@@ -99,7 +99,7 @@ def card_rate(
         text = kernels.send(codes, windows)
         text.sent.synchronize()
         kernels.scan(text, windows)
-        hits = int(kernels.counter.copy_to_host()[0])
+        hits = kernels.count()
         kernels.found = cuda.device_array(max(hits, 1), np.uint64)
 
         def run() -> None:

@@ -141,7 +141,8 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
     distance = planes.distance_of_short if shape.length else planes.distance
 
     def kernel(  # type: ignore[no-untyped-def]
-        text, gaps, windows, steps, pairs, begin, patterns, blocks, share, count, counter, found
+        text, gaps, windows, steps, pairs, begin, patterns, blocks, share, count, counters, own,
+        found,
     ):  # fmt: skip
         """``[(tiles, shares), 32]``.
 
@@ -149,8 +150,8 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
         if the text has none), windows uint32, steps uint64[2 r pairs] (``steps_of``), pairs uint32
         (pairs of words a pattern), begin uint32 (of a counter, in a kernel for long patterns),
         patterns uint64[2 r blocks] (planes.py), blocks uint32, share uint32 (patterns a block, at
-        most MOST_SHARED), count uint32 (r), counter uint32[1] (hits so far; those beyond found are
-        not written), found uint64[].
+        most MOST_SHARED), count uint32 (r), counters uint32[], own uint32 (of them; hits
+        so far, those beyond found are not written), found uint64[].
         """
         rows = cuda.shared.array(all_rows, np.uint32)
         masks = cuda.shared.array(all_masks, np.uint32)
@@ -269,7 +270,7 @@ def bit_sliced(shape: Shape) -> Callable[..., None]:
                     cuda.syncwarp()
                     to = np.uint32(0)
                     if lane == np.uint32(0):
-                        to = cuda.atomic.add(counter, 0, held)
+                        to = cuda.atomic.add(counters, own, held)
                     to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), 0))
                     at = lane
                     while at < held:
@@ -298,5 +299,5 @@ def signature() -> tuple[str, ...]:
     """The argument types of the kernel."""
     return (
         "uint32[:,::1]", "uint32", "uint32", "uint64[::1]", "uint32", "uint32", "uint64[::1]",
-        "uint32", "uint32", "uint32", "uint32[::1]", "uint64[::1]",
+        "uint32", "uint32", "uint32", "uint32[::1]", "uint32", "uint64[::1]",
     )  # fmt: skip

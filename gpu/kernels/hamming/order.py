@@ -22,7 +22,7 @@ from gpu.intrinsics import ALL_LANES, as_signed, cuda, device_function
 THREADS = 256
 """Threads a block; a multiple of 32, at most 1024."""
 
-EACH = 16
+EACH = 4
 """Bins a thread of ``totals`` and ``begins``."""
 
 START = 36

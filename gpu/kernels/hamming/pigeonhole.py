@@ -65,13 +65,13 @@ def pigeonhole(length: int) -> Callable[..., None]:
 
     def kernel(  # type: ignore[no-untyped-def]
         text, gaps, windows, records, starts, members, pieces, errors, patterns, blocks, k,
-        counter, found,
+        counters, own, found,
     ):  # fmt: skip
         """``[grid, THREADS]``, grid * THREADS >= windows.
 
         Arguments: text uint32[3, words], gaps (planes.py), windows uint32, the index as
-        above, errors uint32 (e), patterns uint64[2 r blocks] (planes.py), blocks, k uint32, counter
-        uint32[1], found uint64[] as of ``bit_sliced``.
+        above, errors uint32 (e), patterns uint64[2 r blocks] (planes.py), blocks, k uint32,
+        counters uint32[], own uint32, found uint64[] as of ``bit_sliced``.
         """
         start = np.uint32(cuda.grid(1))
         if start >= windows:
@@ -98,7 +98,7 @@ def pigeonhole(length: int) -> Callable[..., None]:
                     if wrong <= k and not _named_before(
                         text, patterns, blocks, pieces, piece, errors, p, start
                     ):
-                        to = cuda.atomic.add(counter, 0, np.uint32(1))
+                        to = cuda.atomic.add(counters, own, np.uint32(1))
                         if np.uint32(to) < np.uint32(found.size):
                             where = np.uint64(np.uint64(start) << np.uint64(36))
                             what = np.uint64(np.uint64(p) << np.uint64(8))
@@ -112,5 +112,6 @@ def signature() -> tuple[str, ...]:
     """The argument types of the kernel."""
     return (
         "uint32[:,::1]", "uint32", "uint32", "uint64[::1]", "uint32[::1]", "uint32[::1]",
-        "uint32[:,::1]", "uint32", "uint64[::1]", "uint32", "uint32", "uint32[::1]", "uint64[::1]",
+        "uint32[:,::1]", "uint32", "uint64[::1]", "uint32", "uint32", "uint32[::1]", "uint32",
+        "uint64[::1]",
     )  # fmt: skip

@@ -36,14 +36,15 @@ def from_bit(plane, word, shift):  # type: ignore[no-untyped-def]
 def differing(text, gaps, patterns, at, word, shift):  # type: ignore[no-untyped-def]
     """Which of 32 symbols of a pattern, its block ``at``, differ: about 15 operations.
 
-    word, shift: where in the text they begin. gaps uint32: all ones, or 0 for
-    a text without gap codes.
+    word, shift: where in the text they begin. gaps uint32: 0 for a text without gap
+    codes.
     """
     codes, others = load_pair(patterns, at)
     low = np.uint32(from_bit(text[0], word, shift) ^ np.uint32(codes))
     high = np.uint32(from_bit(text[1], word, shift) ^ np.uint32(codes >> np.uint64(32)))
     wrong = np.uint32(np.uint32(low | high) | np.uint32(others))
-    wrong = np.uint32(wrong | np.uint32(from_bit(text[2], word, shift) & gaps))
+    if gaps != np.uint32(0):
+        wrong = np.uint32(wrong | from_bit(text[2], word, shift))
     return np.uint32(wrong & np.uint32(others >> np.uint64(32)))
 
 
