@@ -32,6 +32,7 @@ def lockstep_warps():
     with placement.small_blocks(32, counting, order, rows, sliced, warps) as patch:
         if SIMULATED:
             patch.setattr(asm_transfers, "HITS", 50)
+            patch.setattr(asm_transfers, "PIECES", 2)
             patch.setattr(slicing, "PACKED", 256)
             patch.setattr(order, "STEPS", 2)
             patch.setattr(listing, "LISTED", 8)
