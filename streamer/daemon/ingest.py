@@ -136,8 +136,9 @@ class Ingest(InboxWorker):
             zmq.ROUTER,
             {
                 zmq.MAXMSGSIZE: frame_limit,
-                # what waits in front of the credit: a few messages a connection
-                zmq.RCVHWM: min(1000, max(2, self._settings.memory_bytes // frame_limit // 4)),
+                # what waits in front of the credit: a few messages a connection, so that more
+                # can come while those before them are decoded
+                zmq.RCVHWM: min(1000, max(8, self._settings.memory_bytes // frame_limit // 4)),
                 zmq.SNDHWM: 1000,
             },
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -29,6 +30,9 @@ _BIND_SECONDS = 10.0
 # one moves 2 to 3 GB a second; connections are spread over them
 _IO_THREADS = 4
 _JOIN_SECONDS = 10.0
+# a thread that waits for the interpreter's lock asks for it after so long, not after 5 ms, in which
+# a card matches a hundred batches
+_SWITCH_SECONDS = 0.0005
 _LOOK_SECONDS = 0.5
 # a batch this long in the engine is worth a warning
 _STALL_SECONDS = 10.0
@@ -71,6 +75,7 @@ class Service:
         StreamerError if a socket cannot be bound; nothing is left behind then.
         """
         keep_freed()
+        sys.setswitchinterval(_SWITCH_SECONDS)
         for worker in self._sockets:
             worker.start()
             if not worker.ready.wait(_BIND_SECONDS):
