@@ -48,7 +48,7 @@ from gpu.shared_memory import address_of, load_word, store_word
 BATCH = 4
 """Patterns between two looks at the hits; BATCH words a thread, at most 32 together."""
 
-LISTED = 256
+LISTED = 128
 """Hits that a warp lists before it writes them: a multiple of 32, above 32."""
 
 MOST_SHARED = BATCH << 17
