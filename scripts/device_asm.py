@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
 
@@ -156,6 +157,29 @@ def time_many(codes, count, length, k):
     )
 
 
+def time_host():
+    """From the host's memory to the host's: codes to columns, and letters to rows."""
+    codes = np.random.default_rng(SEED).integers(0, 4, 1 << 28, dtype=np.uint8)
+    letters = LETTERS[codes[: 1 << 26]]
+    pattern = random_masks(np.random.default_rng(SEED + 16), 16)
+    for k in (2, 6):
+        searcher = card.Searcher([pattern], k, "bit-parallel")
+        rates = []
+        for size in (22_870_000, codes.size):
+            run = partial(searcher.search, codes[:size], 0, 1 << 40)
+            run()
+            rates.append(size / least_seconds(run, 5) / 1e9)
+        whole = partial(
+            asm.search, letters, b"ACGTTGCATTAGCCAT", k, strands="forward", device="cuda"
+        )
+        whole()
+        rates.append(letters.size / least_seconds(whole, 3) / 1e9)
+        log(
+            f"host to host m=16 k={k}, G symbols/s: 22.87 M {rates[0]:.2f}, 268 M {rates[1]:.2f}; "
+            f"asm.search from 64 M letters {rates[2]:.2f}"
+        )
+
+
 def time_paper(codes):
     """The paper's Table 1 and figures 6-7 with every method, data on the card, Gbit/s."""
     log("| MB | m | " + " | ".join(card.METHODS) + " |")
@@ -199,6 +223,7 @@ def main():
             time_sliced(codes, length, k)
         time_many(codes[: 1 << 24], 96, 24, 3)
         time_paper(codes)
+        time_host()
         log(f"timed: {time.perf_counter() - begin:.0f} s")
 
 

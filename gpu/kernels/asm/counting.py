@@ -124,8 +124,8 @@ def count(threads: int, tile: int) -> Callable[..., None]:
         some = np.uint32(0)
         for at in range(thread, tiles * 32, threads):
             some = np.uint32(some | flags[block * tiles * 32 + at])
-        if some != np.uint32(0):
-            sums[flag] = np.uint32(1)
+        if cuda.ballot_sync(ALL_LANES, some != np.uint32(0)) != 0 and lane == 0:
+            cuda.atomic.max(sums, flag, np.uint32(1))
         cuda.syncthreads()
         if sums[flag] == np.uint32(0):
             if thread == 0:

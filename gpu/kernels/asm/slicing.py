@@ -237,7 +237,7 @@ def slice_text(tile: int, packed: bool) -> Callable[..., None]:
         cuda.syncthreads()
         seen = slice_both(planes, low, high, text, unit, step, units - 1)
         if seen & np.uint32(alarm):
-            shared[0] = np.uint32(1)
+            cuda.atomic.max(shared, 0, np.uint32(1))
         cuda.syncthreads()
         some = shared[0]
         if cuda.threadIdx.x == 0:
