@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 import gpu.asm as card
-from gpu.asm_sliced import SlicedHits, SlicedPatterns, SlicedText, Workspace
+from gpu.asm.sliced import SlicedHits, SlicedPatterns, SlicedText, Workspace
 from gpu.intrinsics import cuda
 from streamer.batch import asm
 from streamer.batch.asm.patterns import masks_of

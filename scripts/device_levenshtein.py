@@ -18,8 +18,8 @@ import numpy as np
 from numba import cuda
 
 from gpu import levenshtein as near
-from gpu.levenshtein_index import DeviceIndex, gpu_scheme
-from gpu.levenshtein_planes import pack_planes
+from gpu.levenshtein.index import DeviceIndex, gpu_scheme
+from gpu.levenshtein.planes import pack_planes
 from trie.levenshtein import NOTHING, Patterns
 from trie.levenshtein_pieces import Scheme, build
 from trie.levenshtein_scan import nearest_words
@@ -113,7 +113,7 @@ def groups(rng, bases, offsets):
 
 def engine(rng, bases, offsets, cases=((1_000_000, 21, 1), (10_000, 21, 2), (96, 24, 3))):
     """Host memory to host results, by chunk and streams; what each stage takes of a chunk."""
-    from gpu.levenshtein_stream import NearEngine
+    from gpu.levenshtein.stream import NearEngine
 
     times = 8
     bases = np.tile(bases, times)
@@ -225,7 +225,7 @@ def grow(rng, bases, offsets, device="cuda", total=1 << 24, chunks=(1 << 16, 1 <
 
 def dense(rng, bases, offsets, total=1_000_000):
     """Poly-A, near-identical k-mers, D close to k: words equal to the CPU's, in bounded memory."""
-    from gpu.levenshtein_stream import NearEngine
+    from gpu.levenshtein.stream import NearEngine
     from trie.levenshtein_lanes import nearest_words as by_lanes
 
     poly = np.zeros(total, dtype=np.uint8)
@@ -263,7 +263,7 @@ def dense(rng, bases, offsets, total=1_000_000):
 
 def small(rng, bases, offsets):
     """Every kernel over a few thousand symbols, against the CPU."""
-    from gpu.levenshtein_stream import NearEngine
+    from gpu.levenshtein.stream import NearEngine
 
     text = bases[:6_000].copy()
     text[100:160] = 4

@@ -50,7 +50,7 @@ def tune_sliced():
 def engine():
     """Host memory to host results, and milliseconds a chunk of each stage."""
     from gpu.engine.timeline import Timeline
-    from gpu.ltb_stream import LtbEngine
+    from gpu.ltb.stream import LtbEngine
 
     rows = []
     for kmers, k, distance, total in ((96, 24, 3, 1 << 27), (10_000, 21, 2, 1 << 24)):

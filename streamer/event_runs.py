@@ -53,7 +53,7 @@ def summarize(starts, matches, offsets, k, target, first, stop, columns):  # typ
         for at in range(begin, end, _STEP):
             byte = _byte(at, starts.size)
             shift = np.uint64(at - 8 * byte)
-            here: np.uint64 = word_at(starts, byte) >> shift
+            here: np.uint64 = word_at(starts, byte) >> shift  # type: ignore[call-arg]
             found: np.uint64 = word_at(matches, byte) >> shift
             here &= (np.uint64(1) << np.uint64(min(end - at, _STEP))) - np.uint64(1)
             found &= here

@@ -244,7 +244,7 @@ def _emit_shard(pool, k, counts, following, words, below, inmaps, exmaps, prefix
         for i in range(counts[level]):
             ahead = words[min(i + 16, counts[level] - 1)]
             if not ahead & TAIL:
-                prefetch(pool, np.int64(ahead))  # type: ignore[call-arg]
+                prefetch(pool, np.int64(ahead))
             word = words[i]
             if word & TAIL:
                 code = word & ~TAIL

@@ -182,8 +182,8 @@ def on_card(total: int) -> list[Row]:
     """Ends a second on the current CUDA device, the list of hits included."""
     from gpu.intrinsics import cuda
     from gpu.levenshtein import NearBuffers, launch
-    from gpu.levenshtein_index import DeviceIndex
-    from gpu.levenshtein_planes import pack_planes
+    from gpu.levenshtein.index import DeviceIndex
+    from gpu.levenshtein.planes import pack_planes
 
     bases, offsets = random_batch(total)
     buffers = NearBuffers(total)

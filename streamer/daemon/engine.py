@@ -89,7 +89,6 @@ class Engine(Worker):
         try:
             self._board.targets = len(dictionary.targets.names)
             self._tell(matcher)
-            self._make_batch = matcher.make_batch
             # what is there now stays: looking through it for garbage would hold everything up
             gc.collect()
             gc.freeze()
@@ -140,6 +139,8 @@ class Engine(Worker):
         )
 
     def _tell(self, matcher: Matcher) -> None:
+        # another way if a card has failed
+        self._make_batch = matcher.make_batch
         self._board.kmers = matcher.kmers
         self._board.version = matcher.version
         self._board.snapshot_version = matcher.snapshot_version

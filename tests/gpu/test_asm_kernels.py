@@ -26,13 +26,13 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu import asm_transfers
+    from gpu.asm import transfers
     from gpu.kernels.asm import counting, listing, order, rows, sliced, slicing, warps
 
     with placement.small_blocks(32, counting, order, rows, sliced, warps) as patch:
         if SIMULATED:
-            patch.setattr(asm_transfers, "HITS", 50)
-            patch.setattr(asm_transfers, "PIECES", 2)
+            patch.setattr(transfers, "HITS", 50)
+            patch.setattr(transfers, "PIECES", 2)
             patch.setattr(slicing, "PACKED", 256)
             patch.setattr(order, "STEPS", 2)
             patch.setattr(listing, "LISTED", 8)

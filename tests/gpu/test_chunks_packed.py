@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu import levenshtein_planes, ltb
+from gpu import ltb
+from gpu.levenshtein.planes import packing, plane_words
 
 
 def plain_planes(bases, offsets, origin, stop):
     """Bit s + 64 of the four planes, symbol by symbol."""
-    words = levenshtein_planes.plane_words(stop - origin)
+    words = plane_words(stop - origin)
     bits = np.zeros((4, 32 * words), dtype=np.uint8)
     for at in range(origin, stop):
         for plane in range(3):
@@ -31,18 +32,18 @@ def plain_symbols(bases, offsets, origin, stop):
 
 @pytest.mark.parametrize("total", [1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 700])
 def test_parts_in_any_order_make_the_chunk(total, monkeypatch):
-    monkeypatch.setattr(levenshtein_planes, "PART", 128)
+    monkeypatch.setattr("gpu.levenshtein.planes.PART", 128)
     monkeypatch.setattr(ltb, "PART", 50)
     rng = np.random.default_rng(total)
     bases = rng.integers(0, 5, total).astype(np.uint8)
     cuts = rng.integers(0, total + 1, 6)
     offsets = np.sort(np.concatenate(([0, total], cuts, cuts[:1]))).astype(np.int64)
     for origin, stop in ((0, total), (total // 3, total), (total // 3, total // 3 + 1)):
-        size = levenshtein_planes.plane_words(stop - origin)
+        size = plane_words(stop - origin)
         planes = np.full(4 * size + 7, 0xDEADBEEF, dtype=np.uint32)
         symbols = np.full(stop - origin + 7, 99, dtype=np.uint8)
         for work in (
-            levenshtein_planes.packing(bases, offsets, origin, stop, planes),
+            packing(bases, offsets, origin, stop, planes),
             ltb.packing(bases, offsets, origin, stop, symbols),
         ):
             for part in reversed(work):

@@ -111,9 +111,9 @@ def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(words, monkeypat
 
 
 def test_more_hits_than_there_is_room_for(monkeypatch):
-    import gpu.hamming_planes
+    import gpu.hamming.planes
 
-    monkeypatch.setattr(gpu.hamming_planes, "FIRST_CAPACITY", 64)
+    monkeypatch.setattr(gpu.hamming.planes, "FIRST_CAPACITY", 64)
     text, patterns = text_and_patterns(4, 300, 5, seed=2)
     wanted = on_cpu(text, patterns, 3)
     assert wanted.size > 256
@@ -122,9 +122,9 @@ def test_more_hits_than_there_is_room_for(monkeypatch):
 
 @pytest.mark.parametrize(("length", "k"), placement.share([(2, 0), (4, 1), (3, 2), (40, 39)]))
 def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
-    import gpu.hamming_hits
+    import gpu.hamming.hits
 
-    monkeypatch.setattr(gpu.hamming_hits, "LEAST_ON_CARD", 1)
+    monkeypatch.setattr(gpu.hamming.hits, "LEAST_ON_CARD", 1)
     if SIMULATED:
         monkeypatch.setattr(gpu.kernels.hamming.order, "EACH", 2)
     text, patterns = text_and_patterns(length, 500, 5, seed=k)
@@ -175,7 +175,7 @@ def test_through_the_public_door(monkeypatch):
 
 
 def test_words_in_order_whatever_their_number():
-    from gpu.hamming_hits import in_order
+    from gpu.hamming.hits import in_order
 
     rng = np.random.default_rng(6)
     ids = np.arange(0, 60, 3, dtype=np.uint64) << np.uint64(8)
@@ -189,7 +189,7 @@ def test_words_in_order_whatever_their_number():
 
 
 def test_bins_hold_few_hits_and_are_few():
-    from gpu.hamming_hits import MOST_BINS, bin_width
+    from gpu.hamming.hits import MOST_BINS, bin_width
 
     for windows in (1, 1000, 1 << 25):
         for hits in (1, 999, 1 << 20, 1 << 28):

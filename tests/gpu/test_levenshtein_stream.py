@@ -61,13 +61,13 @@ def solvers(k, distance, codes, **options):
 )
 def test_chunks_and_streams_do_not_show(streams, chunk, places, monkeypatch):
     from gpu import levenshtein as near
-    from gpu import levenshtein_planes
+    from gpu.levenshtein import planes
 
     # with places for all hits these are listed, else some chunks give the words of all ends
     monkeypatch.setattr(near, "found_size", lambda symbols: int(places * symbols) + 2)
 
     # a chunk is packed in parts
-    monkeypatch.setattr(levenshtein_planes, "PART", 64)
+    monkeypatch.setattr(planes, "PART", 64)
     scale = 1 if SIMULATED else 500
     rng = np.random.default_rng(1)
     codes = np.unique(rng.integers(0, 4**9, 8, dtype=np.uint64))
@@ -133,7 +133,7 @@ def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
 
 def test_tables_that_do_not_fit_are_told():
     from gpu.engine import CudaEngineError
-    from gpu.levenshtein_stream import NearEngine
+    from gpu.levenshtein.stream import NearEngine
     from trie.levenshtein import Patterns
 
     codes = np.arange(5_000, dtype=np.uint64)

@@ -135,7 +135,7 @@ def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
 
 @pytest.mark.parametrize(("streams", "chunk"), [(1, 8), (2, 11), (3, 9), (2, 1000)])
 def test_chunks_on_streams_agree(streams, chunk):
-    from gpu.ltb_stream import LtbEngine
+    from gpu.ltb.stream import LtbEngine
     from trie.tree_bitmap import snapshot
 
     engine = LtbEngine(5, 2, chunk=chunk, streams=streams)
@@ -149,7 +149,7 @@ def test_chunks_on_streams_agree(streams, chunk):
 
 def test_a_card_that_is_too_small_is_told():
     from gpu.engine.errors import CardMemoryError
-    from gpu.ltb_stream import LtbEngine
+    from gpu.ltb.stream import LtbEngine
     from trie.tree_bitmap import snapshot
 
     with pytest.raises(CardMemoryError, match="the buffers of a chunk needs"):

@@ -40,7 +40,7 @@ from trie.codes import GAP
 from trie.intrinsics import popcount, prefetch
 
 if TYPE_CHECKING:
-    from gpu.hamming_planes import PieceIndex
+    from gpu.hamming.planes import PieceIndex
 
 LONGEST_PIECE = 12
 """Symbols: the bitmap of a piece then takes 2 MiB."""
@@ -121,7 +121,7 @@ def pays_on_card(patterns: Oriented) -> bool:
 
 def index_for_card(patterns: Oriented) -> PieceIndex:
     """What the card's kernel of this method reads."""
-    from gpu.hamming_planes import PieceIndex
+    from gpu.hamming.planes import PieceIndex
 
     index = prepare(patterns, on_card=True)
     return PieceIndex(

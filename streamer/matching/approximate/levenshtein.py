@@ -2,7 +2,7 @@
 
 A set that is smaller than a quarter of its neighbour waits beside it, as in a log-structured merge
 tree: a k-mer is indexed anew at most log4(n) times, and a batch is matched against as many sets.
-On CUDA the sets' tables stay on the card (gpu/levenshtein_stream.py); the method ``lanes`` runs on
+On CUDA the sets' tables stay on the card (gpu/levenshtein/stream.py); the method ``lanes`` runs on
 the CPU.
 """
 
@@ -136,7 +136,7 @@ class LevenshteinSolver:
 
     def _start_engine(self) -> None:
         from gpu.engine import CudaEngineError
-        from gpu.levenshtein_stream import NearEngine
+        from gpu.levenshtein.stream import NearEngine
 
         options = self._options
         # queueing a chunk takes the host as long as the card matches millions of symbols

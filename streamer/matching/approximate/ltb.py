@@ -3,7 +3,7 @@
 The snapshot comes with the step; without one (a fixed dictionary) it is made from the stored
 k-mers once. The automaton starts afresh in every read, and so that it does not depend on where a
 step begins, it is run from k + D - 1 symbols before. ``trie.ltb`` runs it on the CPU, and
-``gpu.ltb_stream`` on CUDA devices, chunk by chunk on two streams; all methods give the same words.
+``gpu.ltb.stream`` on CUDA devices, chunk by chunk on two streams; all methods give the same words.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LtbSolver:
 
     def _start_engine(self) -> None:
         from gpu.engine import CudaEngineError
-        from gpu.ltb_stream import LtbEngine
+        from gpu.ltb.stream import LtbEngine
 
         options = self._options
         method = options.method if options.method.startswith("ltb-") else "ltb-sliced"

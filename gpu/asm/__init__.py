@@ -1,0 +1,129 @@
+"""Approximate pattern search on the card: blocks of text up, kernels, hits back.
+
+``bit-parallel`` is in ``sliced``, the WsPASM paper's methods are in ``rows``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.asm import rows
+from gpu.asm.sliced import (
+    Listed,
+    Masks,
+    SlicedHits,
+    SlicedPatterns,
+    SlicedText,
+    TooManyHitsError,
+    Workspace,
+)
+from gpu.asm.transfers import fetch_hits, send_packed
+from gpu.kernels.asm import slicing, warps
+from trie.codes import encode
+
+METHODS = ("bit-parallel", *rows.METHODS)
+
+BATCH_BYTES = 4 << 30
+"""Device memory for the hits of the searches that run side by side."""
+
+GRID_Y = 65_535
+
+
+class Searcher:
+    """Searches blocks of text for patterns (sets of bases, uint8 each) by one of METHODS."""
+
+    def __init__(self, patterns: Sequence[Masks], k: int, method: str) -> None:
+        if method not in METHODS:
+            message = f"no method is called {method!r}: {', '.join(METHODS)}"
+            raise ValueError(message)
+        longest = max(pattern.size for pattern in patterns)
+        if method == "wspasm-shared" and longest > warps.LONGEST:
+            message = f"a pattern of {longest} letters, {warps.LONGEST} have room"
+            raise ValueError(message)
+        self._patterns = patterns
+        self._k = k
+        self._method = method
+        self._space = Workspace()
+        self._reach = longest + k
+        self._on_card: dict[tuple[int, ...], SlicedPatterns] = {}
+        alike: dict[tuple[int, bool], list[int]] = {}
+        for i, pattern in enumerate(patterns):
+            plain = bool(np.isin(pattern, (1, 2, 4, 8)).all())
+            alike.setdefault((pattern.size, plain), []).append(i)
+        self._alike = list(alike.values())
+
+    def search(
+        self, symbols: NDArray[np.uint8], lead: int, limit: int, *, letters: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+        """Every end in (lead, n] with a distance <= k: ends, distances, numbers of patterns.
+
+        symbols: uint8[n], codes (4 is a gap code) or ``letters``, n < 2**31. By search, ends
+        ascending; TooManyHitsError above ``limit``, InvalidBaseError for a letter that is not of
+        DNA.
+        """
+        if self._method == "bit-parallel":
+            packed = self._space.array("packed", slicing.packed_words(symbols.size), np.uint32)
+            send_packed(symbols, packed, letters=letters)
+            batches = self._sliced(self._text(symbols.size).set_packed(packed), lead, limit)
+        else:
+            codes = encode(symbols) if letters else symbols
+            there = self._space.upload("codes", codes)
+            batches = self.on_card(there, codes.size, lead, limit)
+        parts = []
+        for numbers, found in batches:
+            ends, distances = fetch_hits(found.ends, found.distances, found.total)
+            for number, begin, stop in zip(
+                numbers, found.begins[:-1], found.begins[1:], strict=True
+            ):
+                if stop > begin:
+                    parts.append((number, ends[begin:stop], distances[begin:stop]))
+        parts.sort(key=lambda part: part[0])
+        owners = np.array([part[0] for part in parts], dtype=np.int32)
+        if len(parts) == 1:
+            _, ends, distances = parts[0]
+            return ends, distances, np.broadcast_to(owners, ends.shape)
+        return (
+            np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)]),
+            np.concatenate([np.empty(0, np.int32), *(part[2] for part in parts)]),
+            np.repeat(owners, [part[1].size for part in parts]),
+        )
+
+    def on_card(
+        self, codes: Any, size: int, lead: int, limit: int
+    ) -> Iterator[tuple[tuple[int, ...], Listed]]:
+        """The same of a text on the card, hits left there: numbers of patterns, and their hits.
+
+        codes: uint8, ``size`` symbols and for bit-parallel anything behind them to a multiple of
+        16. What is given is valid until the next is asked for.
+        """
+        if self._method == "bit-parallel":
+            return self._sliced(self._text(size).set_codes(codes), lead, limit)
+        return rows.by_rows(
+            codes[:size], self._patterns, self._k, self._method, lead, limit, self._space
+        )
+
+    def _text(self, size: int) -> SlicedText:
+        return SlicedText(size, self._reach, max(map(len, self._alike)), self._space)
+
+    def _sliced(
+        self, text: SlicedText, lead: int, limit: int
+    ) -> Iterator[tuple[tuple[int, ...], Listed]]:
+        # a word of a plane has 32 ends: hits, digits, and 5 bytes for 4 ends to count by
+        room = 4 * text.words * (1 + self._k.bit_length()) + 45 * text.words // 4
+        most = max(1, min(GRID_Y, BATCH_BYTES // room))
+        for numbers in self._alike:
+            for first in range(0, len(numbers), most):
+                batch = tuple(numbers[first : first + most])
+                if batch not in self._on_card:
+                    self._on_card[batch] = SlicedPatterns([self._patterns[i] for i in batch])
+                hits = SlicedHits(text, self._on_card[batch], self._k, self._space)
+                found = hits.listed(lead, text.size, limit, self._space)
+                limit -= found.total
+                yield batch, found
+
+
+__all__ = ["METHODS", "Searcher", "TooManyHitsError"]
