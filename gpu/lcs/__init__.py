@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.intrinsics import cuda
+from gpu.jit import jit
 from gpu.kernels.lcs import SHAPES, cut, prepare, sources, systolic
 from gpu.kernels.lcs.systolic import Shape
 
@@ -37,7 +38,7 @@ a scheduler gives way to its oldest warp, and all behind the slowest strip stand
 
 @cache
 def _kernel(name: str, shape: Shape) -> Any:
-    return cuda.jit(sources(shape)[name][0])
+    return jit(sources(shape)[name][0])
 
 
 def shape_for(symbols: int, passes: Any) -> Shape:
