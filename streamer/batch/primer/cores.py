@@ -11,7 +11,7 @@ optimization 1 (section 3.1).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,9 @@ from trie.parallel import run_all, split_range
 
 Reach = NDArray[np.int64]
 Solve = Callable[..., None]
+
+SECONDS = 0.1
+"""How long an interrupt may be unseen."""
 
 
 def coarse(
@@ -63,10 +66,14 @@ def _unless_interrupted(
 ) -> None:
     """Run the tasks beside this thread, which can be interrupted: then they end at ``stop`` < 0."""
     with ThreadPoolExecutor(1) as beside:
-        done = beside.submit(run_all, tasks, threads)
         try:
+            done = beside.submit(run_all, tasks, threads)
+            # in short waits: where a library has a handler of its own for interrupts, as polars
+            # does, they do not end a wait
+            while not wait([done], timeout=SECONDS).done:
+                pass
             done.result()
-        except KeyboardInterrupt:
+        except BaseException:
             stop[0] = -1
             raise
 
