@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 SIMULATED = "_simulated.py"
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What takes longest comes first; a worker of pytest-xdist takes a file, or one simulator."""
+    """What takes longest comes first."""
     items.sort(key=lambda item: not item.path.name.endswith(SIMULATED))
-    for item in items:
-        file = item.path.name
-        group = re.sub(r"\W+", "-", item.nodeid) if file.endswith(SIMULATED) else file
-        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A worker of pytest-xdist takes a file, or one simulator."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return nodeid if file.endswith(SIMULATED) else file
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture
