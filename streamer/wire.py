@@ -108,9 +108,16 @@ def unpack(frame: Buffer) -> Header:
         raise WireError(Reason.MALFORMED, problem)
     version = header.get("v")
     if version != PROTOCOL or isinstance(version, bool):
-        shown = "none" if version is None else repr(version)[:40]
-        raise WireError(Reason.VERSION, f"protocol version {shown}, must be {PROTOCOL}")
+        given = "none" if version is None else shown(version)
+        raise WireError(Reason.VERSION, f"protocol version {given}, must be {PROTOCOL}")
     return header
+
+
+def shown(value: object) -> str:
+    """What a message holds where something else must stand, in a few characters for people."""
+    # what is nested deeply cannot be written out
+    simple = value is None or isinstance(value, bool | int | float | str | bytes)
+    return repr(value)[:40] if simple else f"of type {type(value).__name__}"
 
 
 def _unpack(frame: Buffer, what: str) -> Any:
@@ -203,12 +210,13 @@ def decode_batch(
         case "list":
             names, offsets, letters, packed = _list(frames)
         case form:
-            problem = f"form {repr(form)[:40]}, must be 'columns' or 'list'"
+            problem = f"form {shown(form)}, must be 'columns' or 'list'"
             raise WireError(Reason.MALFORMED, problem)
     try:
         batch = make(names, offsets, letters)
     except BadReadError as error:
-        name = names[error.index]
+        # a name may be as long as the batch, and refusals wait for producers that do not read them
+        name = names[error.index][:MAX_NAME_BYTES]
         problem = f"read {error.index + 1} ({name}), position {error.position + 1}: {error}"
         raise WireError(
             Reason.BASE, problem, index=error.index, name=name, position=error.position

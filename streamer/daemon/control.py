@@ -9,7 +9,7 @@ import zmq
 
 from streamer.daemon.board import Board
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
-from streamer.wire import MAX_HEADER_BYTES, PROTOCOL, Header, Reason, WireError, pack, unpack
+from streamer.wire import MAX_HEADER_BYTES, PROTOCOL, Header, Reason, WireError, pack, shown, unpack
 
 COMMANDS = ("status", "drain")
 
@@ -68,5 +68,5 @@ class Control(SocketWorker):
             case "drain":
                 self._drain("asked to on the control socket")
                 return {}
-        problem = f"unknown command {repr(command)[:40]} (known: {', '.join(COMMANDS)})"
+        problem = f"unknown command {shown(command)} (known: {', '.join(COMMANDS)})"
         raise WireError(Reason.MALFORMED, problem)

@@ -27,6 +27,7 @@ from streamer.wire import (
     decode_batch,
     integer,
     pack,
+    shown,
     size_of,
     text,
     unpack,
@@ -206,7 +207,7 @@ class Ingest(InboxWorker):
         header = message.header
         kind = header.get("type")
         if kind not in ("hello", "batch"):
-            problem = f"type {repr(kind)[:40]}, must be 'hello' or 'batch'"
+            problem = f"type {shown(kind)}, must be 'hello' or 'batch'"
             raise WireError(Reason.MALFORMED, problem)
         name, epoch = text(header, "producer"), integer(header, "epoch")
         keys: Header = {"producer": name, "epoch": epoch}

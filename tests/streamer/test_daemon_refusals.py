@@ -14,6 +14,14 @@ from daemon_kit import (
 
 from streamer.client import Control, Producer
 
+# as deep as msgpack reads, deeper than what Python can write out
+DEEP = b"\x91" * 1015 + b"\x01"
+MARK = msgpack.packb("deep")
+NESTED = {
+    field: msgpack.packb(list_batch(1, [], checksum=0)[0] | {field: "deep"}).replace(MARK, DEEP)
+    for field in ("v", "type", "form")
+}
+
 GARBAGE = {
     "not msgpack": ((b"\xc1\xff\xff",), "malformed"),
     "empty header": ((b"",), "malformed"),
@@ -21,6 +29,10 @@ GARBAGE = {
     "a list for a header": (([1, 2],), "malformed"),
     "numbers for keys": (({1: 2},), "malformed"),
     "deeply nested": ((b"\x91" * 5000,), "malformed"),
+    **{
+        f"{field} nested deeply": ((NESTED[field],), reason)
+        for field, reason in (("v", "version"), ("type", "malformed"), ("form", "malformed"))
+    },
     "huge header": ((b"\xdb" + (70_000).to_bytes(4, "big") + b"x" * 70_000,), "malformed"),
     "no version": (({"type": "hello"},), "version"),
     "version 2": (({"v": 2, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
@@ -94,6 +106,23 @@ def test_refusal_names_read_and_position(small):
         answer = raw.receive()
     assert (answer["read"], answer["index"], answer["position"]) == ("b", 1, 4)
     assert answer["message"] == "read 2 (b), position 5: 'X' is not a base"
+
+
+def test_refusal_quotes_the_beginning_of_a_huge_name(small):
+    with Raw(small.endpoints["ingest"]) as raw:
+        raw.send(*columns_batch(1, ["x" * 30_000], [0, 1], b"!"))
+        answer = raw.receive()
+    assert (answer["reason"], answer["read"]) == ("base", "x" * 256)
+    assert len(answer["message"]) < 400
+
+
+def test_control_survives_what_cannot_be_written_out(small):
+    request = msgpack.packb({"v": 1, "command": "deep"}).replace(MARK, DEEP)
+    with Raw(small.endpoints["control"]) as raw:
+        raw.send(request)
+        assert raw.receive()["reason"] == "malformed"
+        raw.send({"v": 1, "command": "status"})
+        assert raw.receive()["ok"]
 
 
 def test_huge_frame_ends_its_connection_only(small):
