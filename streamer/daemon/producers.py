@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from streamer.wire import Reason, WireError
 
 MAX_PRODUCERS = 100_000
+# what is kept of a batch beside its bytes is some kilobytes, and a batch may have one byte
+MAX_QUEUED = 1 << 16
 # a producer counts as active this long after its last message
 ACTIVE_SECONDS = 5.0
 
@@ -87,7 +89,8 @@ class Producers:
     def check_room(self, producer: Producer, size: int) -> None:
         """WireError if a batch of ``size`` bytes must wait until others are matched."""
         fits = producer.queued_bytes + size <= self._share()
-        if not self.open or not fits or self.queued_bytes + size > self._limit:
+        fits = fits and self.queued_bytes + size <= self._limit
+        if not self.open or not fits or self.queued_batches >= MAX_QUEUED:
             problem = "no credit: wait for it, then send the batch again"
             raise WireError(Reason.CREDIT, problem)
 
@@ -132,7 +135,7 @@ class Producers:
         return max(self._max_batch, self._limit // max(1, len(self._active)))
 
     def _credit(self, producer: Producer) -> int:
-        if not self.open:
+        if not self.open or self.queued_batches >= MAX_QUEUED:
             return 0
         free = self._limit - self.queued_bytes
         return max(0, min(free, self._share() - producer.queued_bytes))

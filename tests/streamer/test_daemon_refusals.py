@@ -13,6 +13,7 @@ from daemon_kit import (
 )
 
 from streamer.client import Control, Producer
+from streamer.daemon import producers
 
 # as deep as msgpack reads, deeper than what Python can write out
 DEEP = b"\x91" * 1015 + b"\x01"
@@ -91,6 +92,21 @@ def test_garbage_is_refused_with_a_reason_and_harms_nobody(small):
         raw.send(*GOOD)
         assert raw.receive_type("ack")["received"] == 1
     assert small.service.board.refused == len(GARBAGE)
+
+
+def test_credit_bounds_how_many_batches_wait(path, monkeypatch):
+    monkeypatch.setattr(producers, "MAX_QUEUED", 10)
+    with running(path) as daemon, Raw(daemon.endpoints["ingest"]) as raw:
+        with daemon.engine_held():
+            for number in range(1, 12):
+                raw.send(*list_batch(number, []))
+                answer = raw.receive()
+            assert (answer["reason"], answer["received"], answer["credit"]) == ("credit", 10, 0)
+        while (told := raw.receive_type("ack"))["matched"] < 10 or not told["credit"]:
+            pass
+        raw.send(*list_batch(11, []))
+        while raw.receive_type("ack")["matched"] < 11:
+            pass
 
 
 def test_limits_beyond_what_zeromq_counts(path):
