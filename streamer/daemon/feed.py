@@ -27,37 +27,22 @@ from streamer.wire import (
 
 # subscribers send nothing but the names of topics
 _MAX_SUBSCRIPTION = 1024
-# the size of a message that the first high-water mark is reckoned with
-_FIRST_SIZE = 64 * 1024
+# the size of a message that the high-water mark is reckoned with: the order of those of a megabyte
+_MESSAGE_BYTES = 128 * 1024
 _LEAST_MESSAGES = 16
 _MOST_MESSAGES = 1 << 30
 
 log = structlog.get_logger("feed")
 
 
-class HighWater:
-    """The high-water mark of a socket, which counts messages, from a budget in bytes.
+def high_water(budget: int) -> int:
+    """The high-water mark of the socket, which counts messages, from a budget in bytes.
 
-    The mark follows the mean size of the messages: it is set anew when that has doubled or halved.
+    It stays as it is while the socket lives. libzmq's reader tells its writer how far it has read
+    at every multiple of half the mark only: after a change a subscriber can have read all there is
+    without having said so, count as full, and hear nothing more, not even that it missed something.
     """
-
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._mean = float(_FIRST_SIZE)
-        self.messages = self._mark()
-
-    def count(self, size: int) -> bool:
-        """Take note of a message; whether the mark is another now."""
-        self._mean += (size - self._mean) / 32
-        mark = self._mark()
-        if self.messages / 2 < mark < self.messages * 2:
-            return False
-        self.messages = mark
-        return True
-
-    def _mark(self) -> int:
-        mark = int(self._budget / max(self._mean, 256.0))
-        return min(max(_LEAST_MESSAGES, mark), _MOST_MESSAGES)
+    return min(max(_LEAST_MESSAGES, budget // _MESSAGE_BYTES), _MOST_MESSAGES)
 
 
 class Feed(InboxWorker):
@@ -74,7 +59,6 @@ class Feed(InboxWorker):
         self.inbox: Mailbox[Publication] = Mailbox()
         self._board = board
         self._done = done
-        self._high_water = HighWater(board.config.feed.buffer_bytes)
         # messages put together and not yet sent
         self._ready: list[list[Buffer]] = []
         self._sequence = 0
@@ -88,7 +72,10 @@ class Feed(InboxWorker):
         """Publish until told to stop, then say that this is the end."""
         socket = self.bind(
             zmq.XPUB,
-            {zmq.SNDHWM: self._high_water.messages, zmq.MAXMSGSIZE: _MAX_SUBSCRIPTION},
+            {
+                zmq.SNDHWM: high_water(self._board.config.feed.buffer_bytes),
+                zmq.MAXMSGSIZE: _MAX_SUBSCRIPTION,
+            },
         )
         poller = self.poller(socket, self.inbox)
         try:
@@ -200,6 +187,3 @@ class Feed(InboxWorker):
         # a socket of many subscribers never blocks: what one of them has no room for, it misses
         messages, self._ready = self._ready, []
         send_all(socket, messages)
-        for message in messages:
-            if self._high_water.count(sum(map(len, message))):
-                socket.setsockopt(zmq.SNDHWM, self._high_water.messages)

@@ -207,3 +207,29 @@ def test_endpoint_in_use_is_one_line_and_exit_1(path, streamer):
     assert len(lines) == 1
     assert "feed.endpoint" in lines[0]
     assert "in use" in lines[0]
+
+
+def test_subscriber_that_reads_hears_all_when_messages_grow(path):
+    """What waits is bounded in messages: a mark lowered as they grow would silence it for good."""
+    heard = []
+    with (
+        running(path, [f"feed.buffer_bytes={16 << 20}"]) as daemon,
+        Subscriber(daemon.endpoints["feed"], ["read"]) as feed,
+        Producer(daemon.endpoints["ingest"]) as producer,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+
+        def send(reads, times):
+            for _ in range(times):
+                producer.send([(f"r{i}", "ACGTACGTACGTACGT") for i in range(reads)])
+            upto = len(heard) + times
+            while len(heard) < upto:
+                message = feed.receive(DEADLINE)
+                assert isinstance(message, ReadSummaries), (message, len(heard), upto)
+                heard.append(message)
+
+        for _ in range(20):
+            send(1, 50)
+        for _ in range(10):
+            send(20_000, 2)
+    assert not feed.gaps
