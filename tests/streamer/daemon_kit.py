@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+import traceback
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -59,6 +60,15 @@ def settings(folder: Path, dictionary: str = "") -> str:
     return str(path)
 
 
+def stacks() -> str:
+    """Where every thread of this process is."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(number, number)}:\n{''.join(traceback.format_stack(frame))}"
+        for number, frame in sys._current_frames().items()
+    )
+
+
 class Running:
     """A daemon in threads of this process."""
 
@@ -88,7 +98,7 @@ class Running:
 
     def join(self) -> None:
         self._thread.join(DEADLINE)
-        assert not self._thread.is_alive(), "the daemon did not end"
+        assert not self._thread.is_alive(), f"the daemon did not end:\n{stacks()}"
         assert not self.service.stuck
 
     @contextmanager

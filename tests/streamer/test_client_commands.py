@@ -96,7 +96,7 @@ def test_watch_rows_are_those_of_match(path, reads_file, tmp_path, streamer):
             arguments = ["watch", "--config", path, "--topic", "match", "--topic", "mismatch"]
             from streamer.cli.app import main
 
-            total["code"] = main([*arguments, "-o", str(rows), "--for", "3"])
+            total["code"] = main([*arguments, "-o", str(rows)])
 
         thread = threading.Thread(target=look)
         thread.start()
@@ -106,7 +106,8 @@ def test_watch_rows_are_those_of_match(path, reads_file, tmp_path, streamer):
             time.monotonic()
         code, _, _ = streamer("send", reads_file, "--to", daemon.endpoints["ingest"], "-q")
         assert code == 0
-        thread.join(DEADLINE)
+    # it ends with the daemon
+    thread.join(DEADLINE)
     genome = reads_file.parent / "genome.fa"
     _, out, _ = streamer("match", reads_file, "-d", genome, "-k", 11, "-q")
     expected = sorted(out.splitlines()[1:])
