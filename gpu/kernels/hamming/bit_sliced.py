@@ -89,41 +89,27 @@ chosen = instruction(
 
 
 @device_function
+def _exchange(matrices, first, stop, lane, apart, shift, low):  # type: ignore[no-untyped-def]
+    """Lanes ``apart`` = 2**shift swap halves of their bits; ``low``: those that the first keeps."""
+    back = np.uint32(np.uint32(lane >> shift) & np.uint32(1))
+    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
+    turn = np.uint32(np.uint32(np.uint32(apart) ^ flip) + back)
+    for i in range(first, stop):
+        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), apart))
+        matrices[i] = chosen(matrices[i], other, turn, np.uint32(low ^ flip))
+
+
+@device_function
 def _turn(matrices, first, stop, lane):  # type: ignore[no-untyped-def]
     """Turn the matrices [first, stop), a row a lane: bit i of lane b where lane i had bit b.
 
     In each step lanes 16, 8, ... apart exchange halves of their bits: 5 exchanges, 10 operations.
     """
-    back = np.uint32(np.uint32(lane >> np.uint32(4)) & np.uint32(1))
-    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
-    turn = np.uint32(np.uint32(np.uint32(16) ^ flip) + back)
-    for i in range(first, stop):
-        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 16))
-        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x0000FFFF) ^ flip))
-    back = np.uint32(np.uint32(lane >> np.uint32(3)) & np.uint32(1))
-    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
-    turn = np.uint32(np.uint32(np.uint32(8) ^ flip) + back)
-    for i in range(first, stop):
-        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 8))
-        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x00FF00FF) ^ flip))
-    back = np.uint32(np.uint32(lane >> np.uint32(2)) & np.uint32(1))
-    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
-    turn = np.uint32(np.uint32(np.uint32(4) ^ flip) + back)
-    for i in range(first, stop):
-        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 4))
-        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x0F0F0F0F) ^ flip))
-    back = np.uint32(np.uint32(lane >> np.uint32(1)) & np.uint32(1))
-    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
-    turn = np.uint32(np.uint32(np.uint32(2) ^ flip) + back)
-    for i in range(first, stop):
-        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 2))
-        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x33333333) ^ flip))
-    back = np.uint32(np.uint32(lane >> np.uint32(0)) & np.uint32(1))
-    flip = np.uint32(back * np.uint32(0xFFFFFFFF))
-    turn = np.uint32(np.uint32(np.uint32(1) ^ flip) + back)
-    for i in range(first, stop):
-        other = np.uint32(cuda.shfl_xor_sync(ALL_LANES, as_signed(matrices[i]), 1))
-        matrices[i] = chosen(matrices[i], other, turn, np.uint32(np.uint32(0x55555555) ^ flip))
+    _exchange(matrices, first, stop, lane, 16, np.uint32(4), np.uint32(0x0000FFFF))
+    _exchange(matrices, first, stop, lane, 8, np.uint32(3), np.uint32(0x00FF00FF))
+    _exchange(matrices, first, stop, lane, 4, np.uint32(2), np.uint32(0x0F0F0F0F))
+    _exchange(matrices, first, stop, lane, 2, np.uint32(1), np.uint32(0x33333333))
+    _exchange(matrices, first, stop, lane, 1, np.uint32(0), np.uint32(0x55555555))
 
 
 def bit_sliced(shape: Shape) -> Callable[..., None]:
