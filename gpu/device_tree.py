@@ -25,17 +25,14 @@ WORD_NODES = 2**27
 """Nodes that an event word (thesis Fig. 11) can name."""
 
 
-class DeviceTree:
-    """The snapshot ``tree`` in the memory of the current CUDA device.
+class DeviceNodes:
+    """The trie-nodes of a snapshot in the memory of the current CUDA device, in both layouts.
 
-    with_buckets: make the bucket table too, by default where it is what the default kernel reads.
-    Attributes are device arrays, laid out as the module says; level_offsets uint32[k // 3 + 2].
-    Everything is queued on ``stream``; the host arrays must stay until it has been synchronized.
+    level_offsets is uint32[k // 3 + 2]. Everything is queued on ``stream``; the host arrays must
+    stay until it has been synchronized.
     """
 
-    def __init__(
-        self, tree: TreeBitmap, stream: Any = 0, *, with_buckets: bool | None = None
-    ) -> None:
+    def __init__(self, tree: TreeBitmap, stream: Any = 0) -> None:
         self.k = tree.k
         self.node_count = tree.node_count
         self.level_offsets = cuda.to_device(tree.level_offsets.astype(np.uint32), stream=stream)
@@ -47,6 +44,20 @@ class DeviceTree:
         kernel("interleave")[grid, derive.THREADS, stream](
             self.inmaps, self.exmaps, self.prefix_sums, self.nodes
         )
+
+
+class DeviceTree(DeviceNodes):
+    """The snapshot ``tree`` in the memory of the current CUDA device.
+
+    with_buckets: make the bucket table too, by default where it is what the default kernel reads.
+    Attributes are device arrays, laid out as the module says; level_offsets uint32[k // 3 + 2].
+    Everything is queued on ``stream``; the host arrays must stay until it has been synchronized.
+    """
+
+    def __init__(
+        self, tree: TreeBitmap, stream: Any = 0, *, with_buckets: bool | None = None
+    ) -> None:
+        super().__init__(tree, stream)
         entries = 64 ** walk.jump_level(self.k)
         self.jump = cuda.device_array(2 * entries, np.uint64, stream=stream)
         kernel("jump", self.k)[-(-entries // derive.THREADS), derive.THREADS, stream](

@@ -16,8 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpu.engine.timeline import Timeline
 
@@ -26,6 +30,38 @@ Chunk = TypeVar("Chunk")
 Flight = TypeVar("Flight")
 Answer = TypeVar("Answer")
 Buffer = TypeVar("Buffer")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChunk:
+    """The symbols [origin, stop) of a batch, asked for the ends behind ``start``."""
+
+    number: int
+    bases: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    origin: int
+    start: int
+    stop: int
+
+    @property
+    def symbols(self) -> int:
+        return self.stop - self.origin
+
+    @property
+    def lead(self) -> int:
+        return self.start - self.origin
+
+
+def overlapping(
+    bases: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    ends: range,
+    overlap: int,
+) -> Iterator[BatchChunk]:
+    """The ends of a batch in chunks of ``ends.step``, each with ``overlap`` symbols before them."""
+    for number, start in enumerate(ends):
+        stop = min(start + ends.step, ends.stop)
+        yield BatchChunk(number, bases, offsets, max(start - overlap, 0), start, stop)
 
 
 class Flights(Generic[Place, Chunk, Flight, Answer]):

@@ -30,7 +30,7 @@ from gpu.intrinsics import cuda
 from gpu.levenshtein import NearBuffers, compile_scans, launch
 from gpu.levenshtein.index import DeviceIndex, changes_soon
 from gpu.levenshtein.planes import PLANES, packing, plane_words
-from gpu.overlap import Ahead, Flights, bar
+from gpu.overlap import Ahead, BatchChunk, Flights, bar, overlapping
 from trie.levenshtein import NOTHING, Patterns
 from trie.windows import check_batch
 
@@ -47,27 +47,8 @@ Hits = tuple[NDArray[np.int64], NDArray[np.uint32]]
 SetHits = tuple[int, NDArray[np.int64], NDArray[np.uint32]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """The symbols [origin, stop) of a batch, asked for the ends behind ``start``."""
-
-    number: int
-    bases: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
-    origin: int
-    start: int
-    stop: int
-
-    @property
-    def symbols(self) -> int:
-        return self.stop - self.origin
-
-    @property
-    def lead(self) -> int:
-        return self.start - self.origin
-
-    def packing(self, planes: NDArray[np.uint32]) -> list[Callable[[], None]]:
-        return packing(self.bases, self.offsets, self.origin, self.stop, planes)
+def _packing(chunk: BatchChunk, planes: NDArray[np.uint32]) -> list[Callable[[], None]]:
+    return packing(chunk.bases, chunk.offsets, chunk.origin, chunk.stop, planes)
 
 
 class _Slot:
@@ -84,7 +65,7 @@ class _Slot:
         # whether hits were too many to be listed
         self._dense = False
 
-    def ask(self, index: DeviceIndex, chunk: _Chunk, timeline: Timeline | None) -> None:
+    def ask(self, index: DeviceIndex, chunk: BatchChunk, timeline: Timeline | None) -> None:
         """Queue a question to one set of patterns about the chunk that is there."""
         with bar(timeline, "kernel", chunk.number, self.number, self.stream):
             launch(
@@ -97,7 +78,7 @@ class _Slot:
             else:
                 self._first.copy_to_host(self._found[: self._first.size], stream=self.stream)
 
-    def answer(self, index: DeviceIndex, chunk: _Chunk, timeline: Timeline | None) -> Hits:
+    def answer(self, index: DeviceIndex, chunk: BatchChunk, timeline: Timeline | None) -> Hits:
         """Ends - 1 in the chunk, ascending, and their words; waits."""
         self.stream.synchronize()
         if not self._dense and int(self._found[0]) >= self._found.size:
@@ -165,7 +146,7 @@ class _Flight:
 
     card: _Card
     slot: _Slot
-    chunk: _Chunk
+    chunk: BatchChunk
     planes: NDArray[np.uint32]
 
 
@@ -204,10 +185,10 @@ class NearEngine:
             several_used(cards)
         # consecutive chunks go to different cards, then to different streams
         self._places = [(card, card.slots[i]) for i in range(streams) for card in self._cards]
-        self._ahead: Ahead[_Chunk, NDArray[np.uint32]] = Ahead(
+        self._ahead: Ahead[BatchChunk, NDArray[np.uint32]] = Ahead(
             min(threads, MOST_AHEAD),
             lambda: cuda.pinned_array(PLANES * plane_words(size), np.uint32),
-            _Chunk.packing,
+            _packing,
         )
 
     def match(
@@ -230,14 +211,8 @@ class NearEngine:
             if any(grown) and any(changes_soon(one) for one in sets):
                 self._compile_ahead()
         bases, offsets = check_batch(bases, offsets)
-        chunks = (
-            _Chunk(
-                number, bases, offsets, max(start - self._overlap, 0), start,
-                min(start + self._chunk, stop),
-            )
-            for number, start in enumerate(range(first, stop, self._chunk))
-        )  # fmt: skip
-        flights: Flights[_Place, tuple[_Chunk, NDArray[np.uint32]], _Flight, Iterator[SetHits]]
+        chunks = overlapping(bases, offsets, range(first, stop, self._chunk), self._overlap)
+        flights: Flights[_Place, tuple[BatchChunk, NDArray[np.uint32]], _Flight, Iterator[SetHits]]
         flights = Flights(self._places, self._send, self._land, self._leave)
         for answers in flights.run(self._ahead.prepared(chunks)):
             yield from answers
@@ -261,7 +236,7 @@ class NearEngine:
         finally:
             sys.setswitchinterval(usual)
 
-    def _send(self, place: _Place, prepared: tuple[_Chunk, NDArray[np.uint32]]) -> _Flight:
+    def _send(self, place: _Place, prepared: tuple[BatchChunk, NDArray[np.uint32]]) -> _Flight:
         (card, slot), (chunk, planes) = place, prepared
         with driver_errors_told(), card.active():
             with bar(self._timeline, "HtoD", chunk.number, slot.number, slot.stream):

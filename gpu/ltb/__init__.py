@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.compiled import kernel
-from gpu.device_tree import clear
+from gpu.device_tree import DeviceNodes, clear
 from gpu.intrinsics import SIMULATED, cuda, numba_type
 from gpu.jit import jit
-from gpu.kernels import derive, ltb
+from gpu.kernels import ltb
 from gpu.kernels.ltb import efficient, naive, queue, sliced
 from gpu.packing import MAX_SYMBOLS, ChunkTooLargeError
 from trie.ltb import MAX_DISTANCE, check_distance, overlap_of
@@ -53,21 +52,11 @@ class TooManyQueueNodesError(ValueError):
         )
 
 
-class DeviceLtb:
+class DeviceLtb(DeviceNodes):
     """The arrays of a snapshot in the memory of the current CUDA device, queued on ``stream``."""
 
     def __init__(self, tree: TreeBitmap, stream: Any = 0) -> None:
-        self.k = tree.k
-        self.node_count = tree.node_count
-        self.level_offsets = cuda.to_device(tree.level_offsets.astype(np.uint32), stream=stream)
-        self.inmaps = cuda.to_device(tree.inmaps, stream=stream)
-        self.exmaps = cuda.to_device(tree.exmaps, stream=stream)
-        self.prefix_sums = cuda.to_device(tree.prefix_sums, stream=stream)
-        self.nodes = cuda.device_array(2 * self.node_count, np.uint64, stream=stream)
-        grid = -(-self.node_count // derive.THREADS)
-        kernel("interleave")[grid, derive.THREADS, stream](
-            self.inmaps, self.exmaps, self.prefix_sums, self.nodes
-        )
+        super().__init__(tree, stream)
         self._tasks = [_tasks(tree, level, stream) for level in range(3) if 3 * level < self.k]
 
     def tasks(self, groups: int) -> tuple[int, int, Any]:

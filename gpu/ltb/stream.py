@@ -20,7 +20,7 @@ from gpu.engine.place import OnCard
 from gpu.engine.timeline import Timeline
 from gpu.intrinsics import cuda
 from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch, packing
-from gpu.overlap import Ahead, Flights, bar
+from gpu.overlap import Ahead, BatchChunk, Flights, bar, overlapping
 from trie.ltb import check_distance, overlap_of
 from trie.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
@@ -37,23 +37,8 @@ _SYMBOL_BYTES = 11
 Bitmaps = NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """The symbols [origin, stop) of a batch, asked for the ends behind ``start``."""
-
-    number: int
-    bases: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
-    origin: int
-    start: int
-    stop: int
-
-    @property
-    def symbols(self) -> int:
-        return self.stop - self.origin
-
-    def packing(self, symbols: NDArray[np.uint8]) -> list[Callable[[], None]]:
-        return packing(self.bases, self.offsets, self.origin, self.stop, symbols)
+def _packing(chunk: BatchChunk, symbols: NDArray[np.uint8]) -> list[Callable[[], None]]:
+    return packing(chunk.bases, chunk.offsets, chunk.origin, chunk.stop, symbols)
 
 
 class _Slot:
@@ -111,7 +96,7 @@ class _Flight:
 
     card: _Card
     slot: _Slot
-    chunk: _Chunk
+    chunk: BatchChunk
     symbols: NDArray[np.uint8]
 
 
@@ -156,8 +141,8 @@ class LtbEngine:
             several_used(cards)
         # consecutive chunks go to different cards, then to different streams
         self._places = [(card, card.slots[i]) for i in range(streams) for card in self._cards]
-        self._ahead: Ahead[_Chunk, NDArray[np.uint8]] = Ahead(
-            min(threads, MOST_AHEAD), lambda: cuda.pinned_array(size, np.uint8), _Chunk.packing
+        self._ahead: Ahead[BatchChunk, NDArray[np.uint8]] = Ahead(
+            min(threads, MOST_AHEAD), lambda: cuda.pinned_array(size, np.uint8), _packing
         )
 
     def match(
@@ -174,28 +159,21 @@ class LtbEngine:
         total = bases.size
         matches = np.empty(total, dtype=np.uint32)
         mismatches = np.empty(total, dtype=np.uint32)
-        chunks = (
-            _Chunk(
-                number, bases, offsets, max(start - self._overlap, 0), start,
-                min(start + self._chunk, total),
-            )
-            for number, start in enumerate(range(0, total, self._chunk))
-        )  # fmt: skip
-        flights: Flights[_Place, tuple[_Chunk, NDArray[np.uint8]], _Flight, _Flight]
+        chunks = overlapping(bases, offsets, range(0, total, self._chunk), self._overlap)
+        flights: Flights[_Place, tuple[BatchChunk, NDArray[np.uint8]], _Flight, _Flight]
         flights = Flights(self._places, self._send, self._land, self._leave)
         for flight in flights.run(self._ahead.prepared(chunks)):
             slot, chunk = flight.slot, flight.chunk
-            lead = chunk.start - chunk.origin
             with bar(self._timeline, "CPU", chunk.number, slot.number):
                 for there, pinned in ((matches, slot.matches), (mismatches, slot.mismatches)):
                     copy_into(
                         there[chunk.start : chunk.stop],
-                        pinned[lead : chunk.symbols],
+                        pinned[chunk.lead : chunk.symbols],
                         self._threads,
                     )
         return matches, mismatches
 
-    def _send(self, place: _Place, prepared: tuple[_Chunk, NDArray[np.uint8]]) -> _Flight:
+    def _send(self, place: _Place, prepared: tuple[BatchChunk, NDArray[np.uint8]]) -> _Flight:
         """Queue a chunk: there, through the kernel, and back."""
         (card, slot), (chunk, symbols) = place, prepared
         held, size, stream = slot.buffers, chunk.symbols, slot.stream
