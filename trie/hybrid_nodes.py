@@ -23,18 +23,13 @@ given the addresses and sizes (in words) of their pools.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
 from numba import (  # type: ignore[attr-defined]
     carray,
     njit,
-    types,
 )
-from numba.extending import intrinsic
 
-from trie.intrinsics import popcount, prefetch
+from trie.intrinsics import pointer, popcount, prefetch
 from trie.tree_bitmap import common_level, inner_inmap, leaf_inmap, symbol_at
 
 CAPACITY = np.array([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
@@ -55,20 +50,10 @@ STATE = STARTED + 12
 MARGIN = 128
 
 
-@intrinsic
-def _pointer(typingctx: Any, address: Any) -> Any:
-    """An address in memory as a pointer."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.uint64), codegen
-
-
 @njit(cache=True, nogil=True, inline="always")
 def _pool_at(addresses, sizes, shard):  # type: ignore[no-untyped-def]
     """The pool of a shard. Its owner keeps it alive and in place while a kernel runs."""
-    return carray(_pointer(addresses[shard]), sizes[shard], np.uint64)  # type: ignore[call-arg]
+    return carray(pointer(addresses[shard]), sizes[shard], np.uint64)  # type: ignore[call-arg]
 
 
 @njit(cache=True, nogil=True, inline="always")

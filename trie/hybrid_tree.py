@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from trie import hybrid_merge, hybrid_nodes
 from trie.codes import check_k
 from trie.hybrid_nodes import FREED, KMERS, MARGIN, STARTED, STATE, USED
+from trie.intrinsics import array_address
 from trie.parallel import run_all, split_range, usable_cores
 from trie.shards import SHARDS, SMALL, as_codes, check_range, group
 from trie.tree_bitmap import TreeBitmap, allocate
@@ -50,7 +51,7 @@ class HybridTreeBitmap:
         self._sizes = np.full(SHARDS, FIRST_WORDS, dtype=np.int64)
         self._addresses = np.arange(SHARDS, dtype=np.uint64)
         self._addresses *= np.uint64(self._first_pools.strides[0])
-        self._addresses += np.uint64(self._first_pools.__array_interface__["data"][0])
+        self._addresses += np.uint64(array_address(self._first_pools))
 
     def __reduce__(self) -> NoReturn:
         message = "a HybridTreeBitmap cannot be copied or pickled; its snapshot can"
@@ -186,7 +187,7 @@ class HybridTreeBitmap:
     def _replace(self, shard: int, pool: NDArray[np.uint64]) -> None:
         self._grown_pools[shard] = pool
         self._sizes[shard] = pool.size
-        self._addresses[shard] = pool.__array_interface__["data"][0]
+        self._addresses[shard] = array_address(pool)
 
     def _grow(self, shard: int, to_come: int) -> None:
         """Half as much room again as is in use; more in a small tree or for a large batch."""

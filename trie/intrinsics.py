@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 
 def _prefetch(name: str, use: int, doc: str) -> Any:
@@ -98,3 +99,19 @@ popcount = _unary("ctpop", with_flag=False)
 leading_zeros = _unary("ctlz", with_flag=True)
 trailing_zeros = _unary("cttz", with_flag=True)
 reversed_bits = _unary("bitreverse", with_flag=False)
+
+
+def array_address(array: NDArray[Any]) -> int:
+    """Where an array's first element lies, for ``pointer`` in a kernel; whoever asks keeps it."""
+    where: int = array.__array_interface__["data"][0]
+    return where
+
+
+@intrinsic
+def pointer(typingctx: Any, address: Any) -> Any:
+    """An address in memory (uint64) as a pointer, for ``numba.carray`` with a type."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.uint64), codegen

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
 
 import numpy as np
 
@@ -216,9 +217,12 @@ class WarpIntrinsics:
 
 def install():
     """Give the simulator of this process warps."""
+    from numba import cuda
     from numba.cuda.simulator import kernel, kernelapi
 
     for name, function in vars(WarpIntrinsics).items():
         if not name.startswith("_"):
             setattr(kernelapi.FakeCUDAModule, name, function)
+            # what device functions of other modules than the kernel's see
+            setattr(cuda, name, partial(function, None))
     kernel.BlockManager.run = run_block
