@@ -1,7 +1,7 @@
 """Hit words put in order: on the card where there are many, else on the host.
 
-Both sort by bins of windows; the card counts with atomic additions and ranks a bin's hits against
-each other (gpu/kernels/hamming/order.py), the host sorts each bin in a core's cache.
+Both sort by shares of the windows: the card counts with atomic additions and compares a few hits
+with each other (gpu/kernels/hamming/order.py), the host sorts each share in a core's cache.
 """
 
 from __future__ import annotations
@@ -31,27 +31,17 @@ CROWDED = 256
 """Hits a window from which the card would compare each with too many others."""
 
 
-MOST_BINS = 1 << 22
-"""Bins that stay in the card's cache."""
-
-MOST_IN_BIN = 32
-
-
 def bin_width(hits: int, windows: int) -> int:
-    """The shift of a window's number to that of its bin: about two hits a bin, in few bins."""
-    shift = max(0, (2 * windows // hits).bit_length() - 1)
-    while windows >> shift > MOST_BINS and hits << (shift + 1) <= MOST_IN_BIN * windows:
-        shift += 1
-    return shift
+    """The shift of a window's number to that of its bin: about two hits a bin."""
+    return min(order.GROUP, max(0, (2 * windows // hits).bit_length() - 1))
 
 
 class Order:
     """The kernels that order hit words on the card, and their buffers."""
 
     def __init__(self) -> None:
-        self._bins: Any = None
+        self._groups: Any = None
         self._placed: Any = None
-        self._totals: Any = None
         self._ids: Any = None
         self._host: Any = None
 
@@ -66,7 +56,7 @@ class Order:
             return []
         on_card = hits >= LEAST_ON_CARD and hits <= CROWDED * windows
         if on_card:
-            self.launch(found, hits, windows, ids, stream)
+            found = self.launch(found, hits, windows, ids, stream)
         if self._host is None or self._host.size < hits:
             self._host = None
             self._host = cuda.pinned_array(hits + hits // 4, np.uint64)
@@ -77,33 +67,35 @@ class Order:
 
     def launch(
         self, found: Any, hits: int, windows: int, ids: NDArray[np.uint64], stream: Any
-    ) -> None:
-        """Queue the ordering of the first ``hits`` words of ``found``, in place."""
+    ) -> Any:
+        """Queue the ordering of the first ``hits`` words of ``found``, which are lost.
+
+        Where they will be, until the next call.
+        """
         if self._placed is None or self._placed.size < hits:
             self._placed = None
             self._placed = cuda.device_array(found.size, np.uint64)
         if self._ids is None or self._ids[0] is not ids:
             self._ids = (ids, cuda.to_device(ids, stream=stream))
-        shift = bin_width(hits, windows)
+        groups = ((windows - 1) >> order.GROUP) + 1
+        if self._groups is None or self._groups[0].size < groups:
+            self._groups = None
+            self._groups = [cuda.device_array(groups, np.uint32) for _ in range(2)]
+            clear(self._groups[0], stream)
+        counts, ends = (array[:groups] for array in self._groups)
         threads = order.THREADS
-        blocks = -(-(((windows - 1) >> shift) + 1) // (threads * order.EACH))
-        size = blocks * threads * order.EACH
-        if self._bins is None or self._bins.size < size:
-            self._bins = None
-            self._bins = cuda.device_array(size, np.uint32)
-            self._totals = cuda.device_array(blocks, np.uint32)
-        bins = self._bins[:size]
-        clear(bins, stream)
         grid = -(-hits // threads)
-        number, width = np.uint32(hits), np.uint32(shift)
-        kernel = hamming.kernel
-        kernel("tally")[grid, threads, stream](found, number, width, bins)
-        kernel("totals")[blocks, threads, stream](bins, self._totals)
-        kernel("begins")[blocks, threads, stream](bins, self._totals)
-        kernel("place")[grid, threads, stream](found, number, width, bins, self._placed)
-        kernel("rank")[grid, threads, stream](
-            self._placed, number, width, bins, self._ids[1], found
+        number, width = np.uint32(hits), np.uint32(bin_width(hits, windows))
+        few = width >= order.FEW
+        sort, sorters = (
+            ("sort-few", order.FEW_THREADS) if few else ("sort-many", order.MANY_THREADS)
         )
+        kernel = hamming.kernel
+        kernel("tally")[grid, threads, stream](found, number, counts)
+        kernel("begins")[1, order.MANY_THREADS, stream](counts, ends)
+        kernel("place")[grid, threads, stream](found, number, ends, self._placed)
+        kernel(sort)[groups, sorters, stream](self._placed, ends, width, self._ids[1], found)
+        return self._placed
 
 
 def in_order(

@@ -52,31 +52,34 @@ class BitSliced:
 
     def __init__(self, patterns: NDArray[np.uint8], k: int) -> None:
         self.count, self.length = patterns.shape
-        self.shape = shape.shape_for(self.length, k, bool((patterns >= GAP).any()))
+        self.shape = shape.shape_for(self.length, k)
+        self._gaps = np.uint32((patterns >= GAP).any())
         self._patterns = cuda.to_device(planes.packed(patterns))
-        self._steps = cuda.to_device(shape.steps_of(patterns, self.shape))
-        self._pairs = self.shape.padded(self.length) // 4
+        steps = shape.steps_of(patterns, self.shape)
+        self._steps = cuda.to_device(steps.ravel())
+        self._quads = steps[0].size // 4
         self._begin = (1 << self.shape.planes) - 1 - k
+        self._k = k
 
     def words(self, windows: int) -> int:
         """As ``Search.words``."""
-        return (-(-windows // self.shape.tile) + 1) * self.shape.span
+        return (-(-windows // shape.TILE) + 1) * shape.SPAN
 
     def launch(
         self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
     ) -> None:
         """As ``Search.launch``."""
-        tiles = -(-windows // self.shape.tile)
+        tiles = -(-windows // shape.TILE)
         # a share of the patterns for each of so many blocks that a short text fills the card too
         shares = max(1, min(-(-self.count // bit_sliced.BATCH), BLOCKS // tiles))
         shares = max(shares, -(-self.count // bit_sliced.MOST_SHARED))
         share = -(-self.count // (shares * bit_sliced.BATCH)) * bit_sliced.BATCH
         grid = (tiles, -(-self.count // share))
         hamming.bit_sliced_kernel(self.shape)[grid, 32, stream](
-            text.text, text.gaps, np.uint32(windows), self._steps,
-            np.uint32(self._pairs), np.uint32(self._begin), self._patterns,
-            np.uint32(planes.blocks_of(self.length)), np.uint32(share), np.uint32(self.count),
-            *counter, found,
+            text.text, text.gaps, np.uint32(text.gaps | self._gaps), np.uint32(windows),
+            self._steps, np.uint32(self._quads), np.uint32(self._begin), np.uint32(self._k),
+            self._patterns, np.uint32(planes.blocks_of(self.length)), np.uint32(share),
+            np.uint32(self.count), *counter, found,
         )  # fmt: skip
 
 

@@ -30,6 +30,8 @@ def lockstep_warps():
     with placement.small_blocks(32, *modules) as patch:
         if SIMULATED:
             patch.setattr(shift_add, "PIECE", 8)
+            patch.setattr(order, "FEW_THREADS", 32)
+            patch.setattr(order, "MANY_THREADS", 64)
         yield
 
 
@@ -97,17 +99,14 @@ def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count
     )
 
 
-@pytest.mark.parametrize("words", placement.share([1, 2, 4, 8]))
-def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(words, monkeypatch):
-    from gpu.kernels.hamming import shape
+@pytest.mark.parametrize(("length", "k"), placement.share([(5, 1), (12, 4), (32, 19), (40, 24)]))
+def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
+    from gpu.kernels.hamming.shape import TILE
 
-    if SIMULATED:
-        monkeypatch.setattr(shape, "WORDS", words)
-    tile = 1024 * shape.WORDS
-    text, patterns = text_and_patterns(5, 2 * tile + 100, 6, seed=words)
-    wanted = on_cpu(text[3:], patterns, 1)
-    assert wanted.size > 10
-    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 1, first=3), wanted)
+    text, patterns = text_and_patterns(length, 2 * TILE + 100, 6, seed=length)
+    wanted = on_cpu(text[3:], patterns, k)
+    assert wanted.size > 100
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, k, first=3), wanted)
 
 
 def test_more_hits_than_there_is_room_for(monkeypatch):
@@ -118,6 +117,18 @@ def test_more_hits_than_there_is_room_for(monkeypatch):
     wanted = on_cpu(text, patterns, 3)
     assert wanted.size > 256
     np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 3), wanted)
+
+
+def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
+    import gpu.hamming.hits
+    from gpu.kernels.hamming import order
+
+    monkeypatch.setattr(gpu.hamming.hits, "LEAST_ON_CARD", 1)
+    text, patterns = text_and_patterns(6, (3 << order.GROUP) + 77, 4, seed=3)
+    text[:9000] = 4  # a group without hits
+    wanted = on_cpu(text, patterns, 1)
+    assert wanted.size > 100
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 1), wanted)
 
 
 @pytest.mark.parametrize(("length", "k"), placement.share([(2, 0), (4, 1), (3, 2), (40, 39)]))
@@ -188,12 +199,12 @@ def test_words_in_order_whatever_their_number():
         np.testing.assert_array_equal(joined(in_order(words, ids, windows)), wanted)
 
 
-def test_bins_hold_few_hits_and_are_few():
-    from gpu.hamming.hits import MOST_BINS, bin_width
+def test_bins_hold_few_hits():
+    from gpu.hamming.hits import bin_width
+    from gpu.kernels.hamming.order import GROUP
 
     for windows in (1, 1000, 1 << 25):
         for hits in (1, 999, 1 << 20, 1 << 28):
             shift = bin_width(hits, windows)
-            bins = (windows >> shift) + 1
-            assert hits / windows * 2**shift <= 32 or shift == 0
-            assert bins <= max(hits + 1, MOST_BINS) * 2
+            assert hits / windows * 2**shift <= 2 or shift == 0
+            assert hits / windows * 2**shift > 0.5 or shift == GROUP

@@ -16,7 +16,7 @@ from ptx import compiled
 
 from gpu.kernels.hamming import bit_sliced_source, shift_add_source, sources
 from gpu.kernels.hamming.network import Network
-from gpu.kernels.hamming.shape import shape_for
+from gpu.kernels.hamming.shape import WORDS, shape_for
 
 SHARED_BYTES = 48 * 1024
 
@@ -34,19 +34,24 @@ def test_shift_add_keeps_its_states_in_registers(words):
     assert ".local" not in compiled(shift_add_source(words), (9, 0))
 
 
-@pytest.mark.parametrize(("length", "k"), [(1, 0), (12, 4), (32, 31), (33, 8), (256, 255)])
-def test_bit_sliced_counts_in_registers(length, k):
-    shape = shape_for(length, k, gapped=length % 2 == 0)
-    ptx = compiled(bit_sliced_source(shape), (9, 0))
+@pytest.mark.parametrize(
+    ("length", "k", "major"),
+    [(1, 0, 9), (12, 4, 8), (12, 4, 9), (32, 31, 9), (33, 8, 8), (256, 255, 9)],
+)
+def test_bit_sliced_counts_in_registers(length, k, major):
+    shape = shape_for(length, k)
+    ptx = compiled(bit_sliced_source(shape), (major, 0))
     assert ".local" not in ptx
     # a load a word and symbol; one for a word's hits, one for a hit that was listed
-    assert ptx.count("ld.shared.u32") >= (length if length <= 32 else 16) * shape.words + 2
+    words = ptx.count("ld.shared.u32") + 2 * ptx.count("ld.shared.v2.u32")
+    assert words >= shape.loaded * WORDS + 2
     sizes = re.findall(r"\.shared .*\[(\d+)\];", ptx)
     assert 0 < sum(map(int, sizes)) <= SHARED_BYTES
 
 
 def test_operations_of_a_pattern():
     """The numbers that docs/performance.md names."""
-    network = Network(3)
-    network.more_than([f"x{j}" for j in range(12)], 4)
-    assert len(network.operations) == 17
+    for branched, operations in ((0, 17), (3, 18), (5, 19), (12, 23)):
+        network = Network()
+        network.complement(network.more_than(12, branched, 4))
+        assert len(network.names()) == operations

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from gpu.intrinsics import SIMULATED
 from gpu.jit import jit
 from gpu.kernels.hamming import bit_sliced, naive, order, pigeonhole, pmasm, shift_add
 from gpu.kernels.hamming.shape import Shape
@@ -21,10 +22,10 @@ def sources() -> dict[str, Source]:
         "pmasm-block-thread": (pmasm.block_thread, pmasm.signature()),
         "pmasm-shared": (pmasm.shared, pmasm.signature()),
         "tally": (order.tally, order.signature_tally()),
-        "totals": (order.totals(order.THREADS), order.signature_totals()),
-        "begins": (order.begins(order.THREADS), order.signature_totals()),
+        "begins": (order.begins(order.MANY_THREADS), order.signature_begins()),
         "place": (order.place, order.signature_place()),
-        "rank": (order.rank, order.signature_rank()),
+        "sort-few": (order.sort(order.FEW_THREADS, order.FEW), order.signature_sort()),
+        "sort-many": (order.sort(order.MANY_THREADS, 0), order.signature_sort()),
     }
 
 
@@ -58,7 +59,8 @@ def shift_add_kernel(words: int) -> Any:
 @cache
 def bit_sliced_kernel(shape: Shape) -> Any:
     """The compiled kernel ``bit-sliced``."""
-    return jit(bit_sliced_source(shape)[0])
+    options = {} if SIMULATED else {"max_registers": shape.registers}
+    return jit(bit_sliced_source(shape)[0], **options)
 
 
 @cache

@@ -10,186 +10,179 @@ What nobody reads is not made: the last sum of a weight, and with a constant amo
 carry is only an "or". 12 symbols and k = 4 take 17 operations, where adding four at a time to a
 counter took 24; nothing is left of the count but the one word.
 
-A network and the loads from shared memory before it are one function for kernels, made as the text
-of its instructions: numba took 16 seconds to compile the same as statements. In numba's simulator
-the operations are interpreted.
+A symbol that is known where the operation stands needs no word of its own: "differs" is a function
+of two planes of the text's codes, and goes into the sum as two more inputs of it.
+
+    x      s ^ (low, high differ from c)       one operation
+    sum    x ^ (low, high differ from c')      one
+    carry  x ? not sum : s                     one
+
+So a pair of such symbols is added in three operations, where a pair of words takes two and as many
+loads. The operations with c in them are made four times, behind a branch on the symbol.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-from llvmlite import ir
-from numba.core import types
-
-from gpu.intrinsics import SIMULATED
 
 # truth tables of three inputs, a 0xF0, b 0xCC, c 0xAA
 SUM, CARRY, ANY = 0x96, 0xE8, 0xFE
 BOTH, EITHER, ONE = 0xC0, 0xFC, 0x3C
 """Of the first two: and, or, exclusive or."""
+CARRY_OF_SUM = 0x74
+"""b ? not c : a, the carry of a and two bits, if b is a ^ the first and c is b ^ the second."""
+NOT = 0x0F
+
+CODES = range(4)
+LOW, HIGH = "low", "high"
+"""The planes' words in the operations behind a branch."""
+
+DIFFERS = tuple((0xCC ^ 0xFF * (c & 1)) | (0xAA ^ 0xFF * (c >> 1)) for c in CODES)
+"""Whether b and c, the low and the high bit of a code, are not those of each code."""
+
+Operation = tuple[str, tuple[int, ...], str, str, str]
+"""A name, the truth table for each code, three inputs."""
 
 
-@dataclass
 class Network:
-    """Operations (name, truth table, three names) that add words to a counter of ``planes``."""
+    """Operations in stages: what comes first, what stands behind each branch, what follows."""
 
-    planes: int
-    operations: list[tuple[str, int, str, str, str]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.stages: list[list[Operation]] = [[]]
+        self._count = 0
 
-    def _name(self, table: int, a: str, b: str, c: str = "") -> str:
-        name = f"t{len(self.operations)}"
-        self.operations.append((name, table, a, b, c or b))
-        return name
+    def names(self) -> list[str]:
+        """The names of all operations, each of which is run once."""
+        return [operation[0] for stage in self.stages for operation in stage]
+
+    def _make(self, table: int | tuple[int, ...], a: str, b: str, c: str = "") -> str:
+        self._count += 1
+        tables = table if isinstance(table, tuple) else (table,) * len(CODES)
+        self.stages[-1].append((f"t{self._count}", tables, a, b, c or b))
+        return f"t{self._count}"
 
     def _three(self, bits: list[str], carries: list[str]) -> None:
         """Replace the first three of ``bits`` by their sum, and hand on the carry."""
-        carries.append(self._name(CARRY, *bits[:3]))
-        bits.append(self._name(SUM, *bits[:3]))
+        carries.append(self._make(CARRY, *bits[:3]))
+        bits.append(self._make(SUM, *bits[:3]))
         del bits[:3]
+
+    def _symbol(self, s: str, table: int = ONE) -> str:
+        """An operation of s and the symbol that this stage is for."""
+        return self._make(tuple(value(table, 0xF0, d, d) & 0xFF for d in DIFFERS), s, LOW, HIGH)
+
+    def _next(self) -> None:
+        """What follows stands behind the next branch, or behind the last one's end."""
+        self.stages.append([])
 
     def any(self, bits: list[str]) -> str:
         """Whether one of the bits is set."""
         bits = list(bits)
         while len(bits) > 2:
-            bits.append(self._name(ANY, *bits[:3]))
+            bits.append(self._make(ANY, *bits[:3]))
             del bits[:3]
-        return self._name(EITHER, *bits) if len(bits) == 2 else bits[0]
+        return self._make(EITHER, *bits) if len(bits) == 2 else bits[0]
 
-    def more_than(self, inputs: list[str], k: int) -> str:
-        """Whether more than k of the inputs are set, k < len(inputs)."""
-        begin = (1 << self.planes) - 1 - k
-        bits = list(inputs)
-        for plane in range(self.planes):
-            carries: list[str] = []
-            one = (begin >> plane) & 1
-            while len(bits) + one > 3:
-                self._three(bits, carries)
-            if len(bits) == 3:
-                carries.append(self._name(CARRY, *bits))
-            elif len(bits) == 2:
-                carries.append(self._name(EITHER if one else BOTH, *bits))
-            elif bits and one:
-                carries.append(bits[0])
-            bits = carries
-        return self.any(bits)
+    def _any_symbol(self, bits: list[str], branched: int) -> str:
+        """Whether one of the bits is set, or one of the symbols behind branches differs."""
+        some = self.any(bits) if bits else ""
+        for _ in range(branched):
+            self._next()
+            some = self._symbol(some, EITHER) if some else self._make(DIFFERS, LOW, LOW, HIGH)
+        self._next()
+        return some
 
-    def add(self, inputs: list[str], counters: list[str], over: str) -> list[str]:
-        """The counters, lowest first, and what ran over, once the inputs are added."""
+    def _last_carry(self, bits: list[str], one: int, carries: list[str]) -> None:
+        """The carry of what is left of a weight."""
+        if len(bits) == 3:
+            carries.append(self._make(CARRY, *bits))
+        elif len(bits) == 2:
+            carries.append(self._make(EITHER if one else BOTH, *bits))
+        elif bits and one:
+            carries.append(bits[0])
+
+    def _add_symbol(self, bits: list[str], left: int, one: int, carries: list[str]) -> int:
+        """Add the next of ``left`` symbols behind branches to at most two bits; how many it was."""
+        if bits and len(bits) + left + one > 3:
+            s, added = bits[0], 1
+            if len(bits) == 2:
+                x = self._make(ONE, *bits)
+            else:
+                self._next()
+                x, added = self._symbol(s), 2
+            self._next()
+            bits[:] = [self._symbol(x)]
+            carries.append(self._make(CARRY_OF_SUM, s, x, bits[0]))
+            return added
+        self._next()
+        if len(bits) == left == 1:
+            carries.append(self._symbol(bits.pop(), EITHER if one else BOTH))
+        else:
+            bits.append(self._make(DIFFERS, LOW, LOW, HIGH))
+        return 1
+
+    def more_than(self, length: int, branched: int, k: int) -> str:
+        """Whether more than k < length symbols differ.
+
+        The words x0, x1, ... tell it of the first ones, of the last ``branched`` ones the planes.
+        """
+        planes = k.bit_length()
+        constant = (1 << planes) - 1 - k
+        ones = [constant >> plane & 1 for plane in range(planes)]
+        bits = [f"x{j}" for j in range(length - branched)]
+        if not planes:
+            return self._any_symbol(bits, branched)
+        carries: list[list[str]] = [[] for _ in range(planes + 1)]
+        while len(bits) > 2 and len(bits) + branched + ones[0] > 3:
+            self._three(bits, carries[1])
+        # carries are added early, so that few have to be kept
+        outstanding = (length + ones[0]) // 2
+        while planes > 1 and len(carries[1]) > 2 and outstanding + ones[1] > 3:
+            self._three(carries[1], carries[2])
+            outstanding -= 2
+        left = branched
+        while left:
+            left -= self._add_symbol(bits, left, ones[0], carries[1])
+        self._next()
+        self._last_carry(bits, ones[0], carries[1])
+        for plane in range(1, planes):
+            bits = carries[plane]
+            while len(bits) + ones[plane] > 3:
+                self._three(bits, carries[plane + 1])
+            self._last_carry(bits, ones[plane], carries[plane + 1])
+        return self.any(carries[planes])
+
+    def complement(self, bit: str) -> str:
+        """The complement of the last operation's result, or of any other bit."""
+        if self.stages[-1] and self.stages[-1][-1][0] == bit:
+            name, tables, a, b, c = self.stages[-1].pop()
+            self.stages[-1].append((name, tuple(t ^ 0xFF for t in tables), a, b, c))
+            return bit
+        return self._make(NOT, bit, bit)
+
+    def add(self, inputs: list[str], counter: list[str]) -> list[str]:
+        """The words of a counter, lowest first, once the inputs are added.
+
+        Its last word tells whether more ran over.
+        """
         bits = list(inputs)
         results = []
-        for counter in counters:
+        for word in counter[:-1]:
             carries: list[str] = []
-            bits = [*bits, counter]
+            bits = [*bits, word]
             while len(bits) > 2:
                 self._three(bits, carries)
             if len(bits) == 2:
-                carries.append(self._name(BOTH, *bits))
-                bits = [self._name(ONE, *bits)]
+                carries.append(self._make(BOTH, *bits))
+                bits = [self._make(ONE, *bits)]
             results.append(bits[0])
             bits = carries
-        return [*results, self.any([over, *bits])]
+        self._next()
+        return [*results, self.any([counter[-1], *bits])]
 
 
-def at_most(length: int, k: int) -> Any:
-    """``f(rows, offset, a0, a1, ...)``: where at most k of ``length`` words in a tile are set.
-
-    a0, ...: their addresses in bytes, less ``offset``; uint32.
-    """
-    network = Network(k.bit_length())
-    over = network.more_than([f"x{j}" for j in range(length)], k)
-    return _function(network, length, 0, [over], inverted=True)
-
-
-def counting(length: int, planes: int) -> Any:
-    """``f(rows, offset, a0, ..., c0, c1, ..., over)``: a counter with those words added to it.
-
-    Returns the counter's words, lowest first, and what ran over.
-    """
-    network = Network(planes)
-    counters = [f"s{i}" for i in range(planes + 1)]
-    results = network.add([f"x{j}" for j in range(length)], counters[:-1], counters[-1])
-    return _function(network, length, planes + 1, results, inverted=False)
-
-
-def _value(table: int, a: int, b: int, c: int) -> int:
+def value(table: int, a: int, b: int, c: int) -> int:
+    """What an operation gives, a uint32."""
     result = 0
     for i in range(8):
         if table >> i & 1:
             result |= (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
     return result & 0xFFFFFFFF
-
-
-def _function(
-    network: Network, loads: int, states: int, results: list[str], *, inverted: bool
-) -> Any:
-    """A function of rows, offset, ``loads`` addresses and ``states`` words."""
-    if SIMULATED:
-
-        def simulated(rows: Any, offset: Any, *given: Any) -> Any:
-            words = {
-                f"x{j}": int(rows[(int(address) + int(offset)) // 4])
-                for j, address in enumerate(given[:loads])
-            }
-            words |= {f"s{i}": int(word) for i, word in enumerate(given[loads:])}
-            for name, table, a, b, c in network.operations:
-                words[name] = _value(table, words[a], words[b], words[c])
-            flip = 0xFFFFFFFF if inverted else 0
-            found = tuple(np.uint32(words[name] ^ flip) for name in results)
-            return found if len(found) > 1 else found[0]
-
-        return simulated
-
-    count = len(results)
-    lines = [f".reg .b32 at, {', '.join(f'x{j}' for j in range(loads))};"]
-    operands = {f"s{i}": f"${count + 1 + loads + i}" for i in range(states)}
-    if network.operations:
-        lines.append(f".reg .b32 {', '.join(name for name, *_ in network.operations)};")
-    for j in range(loads):
-        lines.append(f"add.u32 at, ${count + 1 + j}, ${count};")
-        lines.append(f"ld.shared.u32 x{j}, [at];")
-    for name, table, *inputs in network.operations:
-        a, b, c = (operands.get(given, given) for given in inputs)
-        lines.append(f"lop3.b32 {name}, {a}, {b}, {c}, {table};")
-    move = "not" if inverted else "mov"
-    for i, name in enumerate(results):
-        lines.append(f"{move}.b32 ${i}, {operands.get(name, name)};")
-    return _intrinsic("{ " + " ".join(lines) + " }", count, 1 + loads + states)
-
-
-def _intrinsic(text: str, results: int, arguments: int) -> Any:
-    from numba.cuda.extending import intrinsic
-
-    word = ir.IntType(32)
-    returned: Any = types.uint32
-    returns: Any = word
-    if results > 1:
-        returned = types.UniTuple(types.uint32, results)  # type: ignore[no-untyped-call, unused-ignore]
-        returns = ir.LiteralStructType([word] * results)
-    constraints = ",".join(["=&r"] * results + ["r"] * arguments)
-
-    def make(*_: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            values = [
-                context.cast(builder, value, given, types.uint32)
-                for value, given in zip(args[1:], signature.args[1:], strict=True)
-            ]
-            # with a side effect, so that it stays behind the barrier that it stands behind
-            asm = ir.InlineAsm(
-                ir.FunctionType(returns, [word] * arguments), text, constraints, side_effect=True
-            )
-            answer = builder.call(asm, values)
-            if results == 1:
-                return answer
-            parts = [builder.extract_value(answer, i) for i in range(results)]
-            return context.make_tuple(builder, signature.return_type, parts)
-
-        return codegen
-
-    # an intrinsic must name its arguments
-    names = ", ".join(f"x{i}" for i in range(arguments))
-    scope: dict[str, Any] = {"returned": returned, "make": make}
-    exec(f"def typed(typingctx, rows, {names}):\n return returned(rows, {names}), make()\n", scope)
-    return intrinsic(scope["typed"])

@@ -49,8 +49,9 @@ def _named_before(text, patterns, blocks, pieces, piece, errors, p, start):  # t
         for block in range(blocks):
             word = np.uint32(np.uint32(start >> np.uint32(5)) + np.uint32(block))
             differ = planes.differing(
-                text, np.uint32(0), patterns, np.uint32(np.uint32(p * blocks) + np.uint32(block)),
-                word, np.uint32(start & np.uint32(31)),
+                text, text, np.uint32(0), np.uint32(0), patterns,
+                np.uint32(np.uint32(p * blocks) + np.uint32(block)), word,
+                np.uint32(start & np.uint32(31)),
             )  # fmt: skip
             differ = np.uint32(differ & pieces[other, np.uint32(block) + np.uint32(1)])
             wrong = np.uint32(wrong + planes.set_bits(differ))
@@ -94,7 +95,9 @@ def pigeonhole(length: int) -> Callable[..., None]:
                 stop = load_word(starts, np.uint32(number + np.uint32(1)))
                 while entry < stop:
                     p = load_word(members, entry)
-                    wrong = planes.distance(text, gaps, patterns, blocks, p, start)
+                    wrong = planes.distance(
+                        text, text, gaps, np.uint32(0), patterns, blocks, p, start
+                    )
                     if wrong <= k and not _named_before(
                         text, patterns, blocks, pieces, piece, errors, p, start
                     ):

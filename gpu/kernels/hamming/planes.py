@@ -33,30 +33,36 @@ def from_bit(plane, word, shift):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def differing(text, gaps, patterns, at, word, shift):  # type: ignore[no-untyped-def]
+def differing(codes, text, gaps, ahead, patterns, at, word, shift):  # type: ignore[no-untyped-def]
     """Which of 32 symbols of a pattern, its block ``at``, differ: about 15 operations.
 
-    word, shift: where in the text they begin. gaps uint32: 0 for a text without gap
+    word, shift: where they begin in ``codes``, the first two planes, which may be those of
+    ``text``, or a part of them from its word ``ahead`` on. gaps uint32: 0 for a text without gap
     codes.
     """
-    codes, others = load_pair(patterns, at)
-    low = np.uint32(from_bit(text[0], word, shift) ^ np.uint32(codes))
-    high = np.uint32(from_bit(text[1], word, shift) ^ np.uint32(codes >> np.uint64(32)))
+    here, others = load_pair(patterns, at)
+    low = np.uint32(from_bit(codes[0], word, shift) ^ np.uint32(here))
+    high = np.uint32(from_bit(codes[1], word, shift) ^ np.uint32(here >> np.uint64(32)))
     wrong = np.uint32(np.uint32(low | high) | np.uint32(others))
     if gaps != np.uint32(0):
-        wrong = np.uint32(wrong | from_bit(text[2], word, shift))
+        wrong = np.uint32(wrong | from_bit(text[2], np.uint32(ahead + word), shift))
     return np.uint32(wrong & np.uint32(others >> np.uint64(32)))
 
 
 @device_function
-def distance_of_short(text, gaps, patterns, blocks, p, start):  # type: ignore[no-untyped-def]
+def distance_of_short(  # type: ignore[no-untyped-def]
+    codes, text, gaps, ahead, patterns, blocks, p, start
+):
     """Mismatches of pattern p at a start, for patterns of one block."""
+    word = np.uint32(start >> np.uint32(5))
     shift = np.uint32(start & np.uint32(31))
-    return set_bits(differing(text, gaps, patterns, p, np.uint32(start >> np.uint32(5)), shift))
+    return set_bits(differing(codes, text, gaps, ahead, patterns, p, word, shift))
 
 
 @device_function
-def distance(text, gaps, patterns, blocks, p, start):  # type: ignore[no-untyped-def]
+def distance(  # type: ignore[no-untyped-def]
+    codes, text, gaps, ahead, patterns, blocks, p, start
+):
     """Mismatches of pattern p at a start; blocks: of 32 symbols a pattern."""
     word = np.uint32(start >> np.uint32(5))
     shift = np.uint32(start & np.uint32(31))
@@ -64,7 +70,8 @@ def distance(text, gaps, patterns, blocks, p, start):  # type: ignore[no-untyped
     at = np.uint32(p * blocks)
     stop = np.uint32(at + blocks)
     while at < stop:
-        count = np.uint32(count + set_bits(differing(text, gaps, patterns, at, word, shift)))
+        wrong = differing(codes, text, gaps, ahead, patterns, at, word, shift)
+        count = np.uint32(count + set_bits(wrong))
         word = np.uint32(word + np.uint32(1))
         at = np.uint32(at + np.uint32(1))
     return count

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trie.codes import GAP
+
 BASES = 4
 
 WHOLE = 32
@@ -16,7 +18,26 @@ STEP = 16
 """Symbols that are added at once where there are more."""
 
 WORDS = 8
-"""Words a lane; 8, so that the longest pattern reaches no further than into the next segment."""
+"""Words a lane."""
+
+SPAN = 32 * WORDS
+"""Words of a tile, S: a segment's windows."""
+
+TILE = 32 * SPAN
+"""Windows of a tile."""
+
+BRANCHED, MOST_BRANCHED = 0.42, 5
+"""Of a pattern's symbols, those whose words are not loaded but made from planes in registers; their
+rows take 2 (6 + 2 of them) registers.
+"""
+
+
+def place(row: int) -> int:
+    """Where a row is in a plane: two words are left out behind eight, a lane's.
+
+    So two of a lane's at once come from other banks than the next lane's.
+    """
+    return row + row // WORDS * 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,60 +45,79 @@ class Shape:
     """What a kernel is made for: patterns of ``length`` symbols, k mismatches.
 
     length: up to WHOLE; 0 for all above, which differ in nothing but ``planes``, those of the
-    counters. k: -1 for these. words: a lane, a power of two, at most 32 // BATCH. halo: words
-    behind a row, at least m - 1 and at most 32 * words. gapped: patterns may hold gap codes.
+    counters. k: -1 for these. halo: rows behind a tile's, at least m - 1 and at most S. branched:
+    symbols at a pattern's end that are looked at behind branches.
     """
 
     length: int
     k: int
     planes: int
-    words: int
     halo: int
-    gapped: bool
-
-    @property
-    def span(self) -> int:
-        """Words of a tile, S."""
-        return 32 * self.words
-
-    @property
-    def tile(self) -> int:
-        """Windows of a tile."""
-        return 32 * self.span
+    branched: int
 
     @property
     def row(self) -> int:
-        """Words of a row."""
-        return self.span + self.halo
+        """Words of a plane; even."""
+        return place(SPAN + self.halo)
 
     @property
-    def fixed(self) -> int:
-        """Rows behind those of the bases: ones for gap codes, zeros behind a pattern's end."""
-        return self.gapped + (not self.length)
+    def positions(self) -> list[int]:
+        """The symbols of a whole pattern or a step, those that are looked at behind branches last.
 
-    def padded(self, length: int) -> int:
-        """Symbols of a pattern as ``steps_of`` has them."""
-        step = 4 if self.length else STEP
-        return -(-length // step) * step
+        They are odd ones, since two words are loaded at once where the first is even.
+        """
+        symbols = list(range(self.length or STEP))
+        last = symbols[1::2][len(symbols) // 2 - self.branched :]
+        return [j for j in symbols if j not in last] + last
+
+    @property
+    def loaded(self) -> int:
+        """Symbols whose words are loaded, of a whole pattern or of a step."""
+        return (self.length or STEP) - self.branched
+
+    @property
+    def rows(self) -> int:
+        """Rows of a plane that a lane keeps in registers."""
+        return self.branched and 2 * self.branched + WORDS - 2
+
+    @property
+    def step(self) -> int:
+        """Symbols of a step, or of a whole pattern, as ``steps_of`` has them."""
+        return -(-(self.length or STEP) // 4) * 4
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread at most."""
+        return 96 if 0 < self.length <= 16 else 128
+
+    def steps(self, length: int) -> int:
+        """Steps of a pattern."""
+        return -(-length // self.step)
 
 
-def shape_for(length: int, k: int, gapped: bool) -> Shape:
-    """The kernel for patterns of ``length`` symbols, perhaps with gap codes, and k mismatches."""
+def shape_for(length: int, k: int) -> Shape:
+    """The kernel for patterns of ``length`` symbols and k mismatches."""
     bits = k.bit_length()
     if length <= WHOLE:
-        return Shape(length, k, bits, WORDS, 32, gapped)
-    return Shape(0, -1, max(1, bits), WORDS, 256, gapped)
+        return Shape(length, k, bits, 32, min(int(BRANCHED * length), MOST_BRANCHED))
+    return Shape(0, -1, max(1, bits), SPAN, 0)
 
 
-def steps_of(patterns: NDArray[np.uint8], shape: Shape) -> NDArray[np.uint64]:
-    """Where in ``rows`` each symbol of uint8[r, m] patterns begins, in bytes, two a uint64.
+def steps_of(patterns: NDArray[np.uint8], shape: Shape) -> NDArray[np.uint32]:
+    """What ``search`` asks for at each symbol of uint8[r, m] patterns: uint32[r, steps, step].
 
-    uint64[r * shape.padded(m) / 2]. What lies behind the end is in the row of zeros, if there is
-    one, and not read if there is none.
+    Where in ``rows`` the symbol's row begins, in bytes, or behind a branch the code. A gap code is
+    an A. What lies behind a longer pattern's end is in the row of zeros.
     """
     count, length = patterns.shape
-    zeros = (BASES + shape.fixed - 1) * shape.row
-    places = np.full((count, shape.padded(length)), zeros, dtype=np.uint32)
-    rows = np.minimum(patterns, BASES).astype(np.uint32) * np.uint32(shape.row)
-    places[:, :length] = rows + np.arange(length, dtype=np.uint32)
-    return np.ascontiguousarray(places * np.uint32(4)).view(np.uint64).ravel()
+    steps = shape.steps(length)
+    places = np.full((count, steps * shape.step), BASES * shape.row, dtype=np.uint32)
+    codes = np.where(patterns < GAP, patterns, 0).astype(np.uint32)
+    if shape.length:
+        places[:, :length] = codes[:, shape.positions]
+        places[:, : shape.loaded] *= np.uint32(4 * shape.row)
+    else:
+        before = np.arange(length) // STEP * place(STEP)
+        places[:, :length] = codes * np.uint32(shape.row) + before.astype(np.uint32)
+        places *= np.uint32(4)
+    return places.reshape(count, steps, shape.step)
