@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from gpu.intrinsics import SIMULATED, cuda
 from gpu.kernels.asm import slicing
-from gpu.packing import pack_chunk, pack_letters
+from gpu.letters import pack_letters
+from gpu.packing import pack_chunk
 from trie.codes import InvalidBaseError
 from trie.parallel import run_all, split_range, usable_cores
 

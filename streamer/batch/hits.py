@@ -12,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from streamer import kept
+from streamer.batch.rows import fill
 from trie.parallel import run_all
 
 if TYPE_CHECKING:
@@ -102,14 +103,17 @@ def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
     cigars = [part.cigar for part in parts if part.cigar is not None]
     if cigars:
         fields.append(("cigar", object))
-    rows = np.empty(sum(map(len, parts)), dtype=fields)
+    size = sum(map(len, parts))
     if cigars:
+        rows = np.empty(size, dtype=fields)
         whole = concatenate(parts)
         for name in ("text", "start", "end", "distance", "pattern"):
             rows[name] = getattr(whole, name)
         rows["strand"] = np.array(STRANDS, dtype="U1")[whole.strand]
         rows["cigar"] = whole.cigar
         return rows
+    # not np.empty, which clears what has a field of letters
+    rows = kept.empty(size, fields)
     # a row at a time, as field by field each cache line would be written six times
     words = rows.view(np.uint64).reshape(-1, rows.itemsize // 8)
     at = 0
@@ -118,14 +122,13 @@ def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
         for first in range(0, len(part), _ROWS_A_TASK):
             some = part.rows(first, first + _ROWS_A_TASK)
             columns = [_compact(getattr(some, name)) for name in COLUMNS]
-            tasks.append(partial(_fill, words[at : at + len(some)], *columns))
+            tasks.append(partial(fill, words[at : at + len(some)], *columns))
             at += len(some)
     run_all(tasks, threads)
     return rows
 
 
 _ROWS_A_TASK = 1 << 16
-_CODE_POINTS = np.array([ord(strand) for strand in STRANDS], dtype=np.uint64)
 
 
 def _compact(column: NDArray[Any]) -> NDArray[Any]:
@@ -133,30 +136,6 @@ def _compact(column: NDArray[Any]) -> NDArray[Any]:
     if column.size and column.strides == (0,):
         return np.array([column[0]])
     return np.ascontiguousarray(column)
-
-
-@njit(cache=True, nogil=True)
-def _fill(words, text, start, end, distance, strand, pattern):  # type: ignore[no-untyped-def]
-    """Write rows of FIELDS as four words of 64 bits each; a column may have one value for all."""
-    low = np.uint64(0xFFFFFFFF)
-    half = np.uint64(32)
-    # what leaves of a row's number the place in a column
-    of_text, of_start, of_end = _mask(text, words), _mask(start, words), _mask(end, words)
-    of_distance, of_strand = _mask(distance, words), _mask(strand, words)
-    of_pattern = _mask(pattern, words)
-    for i in range(np.uint64(words.shape[0])):
-        begin = np.uint64(start[i & of_start])
-        stop = np.uint64(end[i & of_end])
-        sign = _CODE_POINTS[np.uint64(strand[i & of_strand])]
-        words[i, 0] = np.uint64(text[i & of_text]) & low | begin << half
-        words[i, 1] = begin >> half | stop << half
-        words[i, 2] = stop >> half | np.uint64(distance[i & of_distance]) << half
-        words[i, 3] = sign | np.uint64(pattern[i & of_pattern]) << half
-
-
-@njit(cache=True, nogil=True)
-def _mask(column, words):  # type: ignore[no-untyped-def]
-    return np.uint64(0) - np.uint64(column.size == words.shape[0])
 
 
 def concatenate(parts: Sequence[Hits]) -> Hits:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import asm_oracle
 import numpy as np
 import pytest
@@ -170,6 +174,53 @@ def test_every_byte_as_a_letter():
                 assert (error.value.byte, error.value.position) == (byte, number), byte
         else:
             agree([given.decode()], ["ACGTA"], 1, strands="forward")
+
+
+def test_hits_that_have_no_room(monkeypatch):
+    """Columns are made longer, once the tile does not fit, and what they held is still there."""
+    monkeypatch.setattr(bit_parallel, "_RATE", 1e-4)
+    monkeypatch.setattr(bit_parallel, "SPAN_BLOCKS", 1)
+    rng = np.random.default_rng(12)
+    text = letters(rng, 3 * 512 * 64 + 100)
+    for patterns in (["ACGTT"], ["ACGTT", "CCAT"]):
+        assert agree([text], patterns, 1, strands="forward") > 2000
+
+
+def test_distances_of_more_than_a_byte():
+    rng = np.random.default_rng(13)
+    text = letters(rng, 700)
+    pattern = edited(rng, text[100:500], 300)[:380]
+    hits = agree([text], [pattern], 290, strands="forward")
+    assert hits > 100
+
+
+PLAIN = """
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import test_asm_search as tests
+from streamer.batch.asm.words import has_feature
+from numba.core.registry import cpu_target
+
+assert not has_feature(cpu_target.target_context, "avx512f")
+rng = np.random.default_rng(14)
+text = tests.letters(rng, 2_300, "ACGTN")
+for length, k in ((3, 2), (9, 3), (40, 6), (300, 270)):
+    patterns = [tests.pattern_like(rng, text, length, 2) for _ in range(2)]
+    assert tests.agree([text, text[5:900]], patterns, k) > 0
+"""
+
+
+def test_a_processor_without_wide_vectors():
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    here = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, here],
+        env=environment, cwd=os.path.dirname(os.path.dirname(here)),
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_ambiguous_stretches_end_where_they_end(monkeypatch):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpu.assembly import instruction
-from gpu.intrinsics import ALL_LANES, as_signed, cuda, device_function
+from gpu.intrinsics import ALL_LANES, cuda, device_function, sum_to_lane
 from gpu.kernels.asm.turning import REGISTERS, turned, turning
 from gpu.kernels.asm.vectors import load_four, store_four
 
@@ -165,20 +165,12 @@ def count(threads: int, tile: int) -> Callable[..., None]:
         for at in range(of_group + thread * each, of_group + thread * each + each):
             for number in range(tiles):
                 total = np.uint32(total + np.uint32(counts[at + number * 1024]))
-        upto = total
-        for step in range(5):
-            other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(upto), 1 << step))
-            if lane >= 1 << step:
-                upto = np.uint32(upto + other)
+        upto = sum_to_lane(total, lane)
         if lane == 31:
             sums[warp] = upto
         cuda.syncthreads()
         if warp == 0:
-            value = sums[lane] if lane < warps else np.uint32(0)
-            for step in range(5):
-                other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(value), 1 << step))
-                if lane >= 1 << step:
-                    value = np.uint32(value + other)
+            value = sum_to_lane(sums[lane] if lane < warps else np.uint32(0), lane)
             if lane < warps:
                 sums[lane] = value
         cuda.syncthreads()

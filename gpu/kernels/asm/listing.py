@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from gpu.assembly import instruction
-from gpu.intrinsics import ALL_LANES, SIMULATED, as_signed, cuda, device_function, load_word
+from gpu.intrinsics import ALL_LANES, SIMULATED, cuda, device_function, load_word, sum_to_lane
 from gpu.kernels.asm.turning import REGISTERS, turned, turning
 from gpu.kernels.asm.vectors import bytes_of, load_four, stage_four
 
@@ -172,11 +172,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
         place = np.uint32(0)
         for i in range(segments):
             place = np.uint32(place + np.uint32(counts[here * 1024 + mine + i]))
-        stop = place
-        for power in range(5):
-            other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(stop), 1 << power))
-            if lane >= 1 << power:
-                stop = np.uint32(stop + other)
+        stop = sum_to_lane(place, lane)
         if lane == 31:
             sums[warp] = stop
         cuda.syncthreads()

@@ -15,6 +15,7 @@ from gpu.intrinsics import (
     cuda,
     device_function,
     population,
+    sum_to_lane,
 )
 
 THREADS = 256
@@ -111,11 +112,7 @@ def emit(threads: int) -> Callable[..., None]:
             word = start + thread
             bits = word_of_ends(found, search, word, low, high)
             mine = population(np.uint64(bits))
-            upto = mine
-            for step in range(5):
-                other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(upto), 1 << step))
-                if lane >= 1 << step:
-                    upto = np.uint32(upto + other)
+            upto = sum_to_lane(mine, lane)
             if lane == 31:
                 sums[warp] = upto
             cuda.syncthreads()

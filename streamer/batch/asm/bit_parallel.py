@@ -4,39 +4,52 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from streamer.batch.asm.found import Found, TooManyError, in_order, joined, repeated
-from streamer.batch.asm.hit_words import SLACK, count_found, take_found
+from streamer import kept
+from streamer.batch.asm.found import (
+    Found,
+    TooManyError,
+    in_order,
+    joined,
+    merge_runs,
+    repeated,
+)
+from streamer.batch.asm.hit_words import BLOCK, SLACK, Lists, list_sizes, take_found
 from streamer.batch.asm.lanes import COLUMNS
 from streamer.batch.asm.patterns import Searches
-from streamer.batch.asm.tiles import BLOCK, scan, slice_text
-from streamer.batch.asm.words import LANES, ROW, WORDS
+from streamer.batch.asm.slicing import slice_text
+from streamer.batch.asm.tiles import Scratch, scan, scratch_sizes
+from streamer.batch.asm.words import LANES
 from trie.codes import LETTER_TO_CODE, encode
 from trie.parallel import run_all, split_range
 
-Words = NDArray[np.uint64]
+Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 Letters = NDArray[np.uint8]
 
 _OWN = np.arange(256, dtype=np.uint8)
 """The code of each code."""
 
 SPAN_BLOCKS = 15
-"""Blocks of 64 ends a lane, at most (more for long patterns): 491,520 ends a tile, whose letters
-take 260 KB of the L2 cache."""
+"""Blocks of 64 ends a lane, at most (more for long patterns): 491,520 ends a tile, whose planes
+take 200 KB of the L2 cache, and its letters 480."""
 
-MOST_TILES = 16
-"""Tiles that are worked on in one call, so that their hits stay in the cache."""
+MOST_TILES = 256
+"""Tiles that are worked on in one call, times the searches: a call takes a second at most."""
 
-LEAST_TILES = 2
-"""Tiles that pay for the Python of a call."""
+LEAST_TILES = 8
+"""Tiles, times the searches, that pay for the Python of a call, and for the first tile, whose
+letters nobody has asked for in time."""
 
-FULL, WRONG = 1, 2
-"""Why a search gave up: too many hits, a letter that is not of DNA."""
+FULL, WRONG, MORE = 1, 2, 3
+"""Why a search stopped: too many hits, a letter that is not of DNA, no room for hits."""
+
+_RATE = 1 / 32
+"""Hits an end that there is room for at first."""
 
 STRIP_ROWS = 64
 """Rows whose state (8 KB), with a block of text (16 KB) and deltas (8 KB), fits the L1 cache."""
@@ -88,14 +101,12 @@ class _Plan(NamedTuple):
     planes: NDArray[np.int64]
 
 
-class _Scratch:
-    """What a thread writes to: words in ``places`` for tiles of so many blocks, hits."""
+class _Own(NamedTuple):
+    """What a thread writes to, for tiles of so many blocks."""
 
-    def __init__(self) -> None:
-        self.span = 0
-        self.places = np.empty(0, dtype=np.int64)
-        self.words = np.empty(0, dtype=np.uint64)
-        self.held = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32))
+    span: int
+    scratch: Scratch
+    lists: Lists
 
 
 class BitParallel:
@@ -118,13 +129,12 @@ class BitParallel:
             np.cumsum([0, *(one.size for one in strips)]),
             np.array([counter_planes(m.size, searches.k)[0] for m in searches.masks]),
         )
-        self._scratch: list[_Scratch] = []
-        self._sizes = (
-            2 * searches.longest * WORDS,  # state
-            int(np.diff(self._plan.strip_offsets).max() * self._plan.planes.max()) * WORDS,
-            max(len(np.unique(masks)) for masks in searches.masks) * BLOCK * WORDS,  # united
-            searches.longest,  # letters
+        self._counter_planes = int(
+            np.diff(self._plan.strip_offsets).max() * self._plan.planes.max()
         )
+        self._sets = max(len(np.unique(masks)) for masks in searches.masks)
+        self._own: list[_Own] = []
+        self._rate = _RATE
         # what is one view of a text may be long, as few parts of it are worked on at a time
         self.block_size = 1 << 26
 
@@ -154,7 +164,7 @@ class BitParallel:
         least = -(-ends // (whole * self._longest_span))
         count = -(-least // self._threads) * self._threads if ends > whole else 1
         span = -(-ends // (whole * count))
-        tiles = _shares(lead, symbols.size, whole * span, self._threads)
+        tiles = _shares(lead, symbols.size, whole * span, self._threads, len(self._searches))
         # few tiles and many patterns: the patterns are split too
         parts = -(-2 * self._threads // len(tiles)) if self._threads > len(tiles) else 1
         shares = split_range(0, len(self._searches), parts)
@@ -184,133 +194,137 @@ class BitParallel:
         limit: int,
     ) -> Found:
         """Ends in (begin, stop] of the searches low..high, tile by tile on one thread."""
-        plan = self._plan
         try:
-            own = self._scratch.pop()
+            own = self._own.pop()
         except IndexError:
-            own = _Scratch()
+            own = self._made(span)
+        if own.span < span:
+            own = self._made(span)
         try:
-            if own.span < span:
-                own.span = span
-                own.places = scratch_places(self._sizes, plan.low_planes, plan.lead_blocks, span)
-                own.words = _words(int(own.places[-1]))
-            own.held, size, problem = _search_tiles(
-                *text, begin, stop, span, plan, low, high, limit, own.words, own.places, own.held
-            )
+            several = high - low > 1
+            room = int((stop - begin) * self._rate) + SLACK
+            at, size = begin, 0
+            held = _columns(room, several)
+            while True:
+                at, size, problem = _search_tiles(
+                    *text, at, stop, span, self._plan, low, high, limit,
+                    own.scratch, own.lists, *held, size,
+                )  # fmt: skip
+                if problem != MORE:
+                    break
+                # parts to come are likely to be like this one
+                self._rate *= 4
+                room = 4 * room
+                held = _columns(room, several, held, size)
             if problem == FULL:
                 raise TooManyError
             if problem == WRONG:
                 raise _WrongLetterError
-            ends, distances, which = own.held
-            # what is held is written over by the next part
-            if high - low == 1:
-                number = repeated(np.int32(low), size)
-                return Found(ends[:size].copy(), distances[:size].copy(), number)
-            found = Found(ends[:size], distances[:size], which[:size])
-            sorted_ = in_order(found, begin, stop)
-            return sorted_ if sorted_ is not found else found.at(np.arange(size))
+            ends, distances, which = held
+            if not several:
+                which = repeated(np.int32(low), size)
+            return Found(ends[:size], distances[:size], which[:size])
         finally:
-            self._scratch.append(own)
+            self._own.append(own)
+
+    def _made(self, span: int) -> _Own:
+        """Scratch memory, in one piece."""
+        plan = self._plan
+        parts = scratch_sizes(
+            self._searches.longest, self._counter_planes, self._sets, plan.low_planes,
+            plan.lead_blocks + span,
+        )  # fmt: skip
+        lists = list_sizes(span, plan.low_planes)
+        kinds = [np.dtype(np.uint64)] * len(parts) + [dtype for dtype, _ in lists.values()]
+        sizes = [*parts.values(), *(size for _, size in lists.values())]
+        places = np.cumsum(
+            [
+                0,
+                *(
+                    -(-size * kind.itemsize // 64) * 64
+                    for size, kind in zip(sizes, kinds, strict=True)
+                ),
+            ]
+        )
+        memory = kept.empty(int(places[-1]), np.uint8)
+        views = [
+            memory[place : place + size * kind.itemsize].view(kind)
+            for place, size, kind in zip(places.tolist(), sizes, kinds, strict=False)
+        ]
+        scratch = Scratch(*views[: len(parts)])
+        return _Own(
+            span, scratch._replace(rows=scratch.rows.view(np.int64)), Lists(*views[len(parts) :])
+        )
 
 
-def _shares(start: int, stop: int, tile: int, threads: int) -> list[tuple[int, int]]:
+def _columns(room: int, several: bool, old: Columns | None = None, size: int = 0) -> Columns:
+    """Ends, distances and, with several searches, numbers of searches; ``size`` of the old ones."""
+    new = (
+        kept.empty(room, np.int64),
+        kept.empty(room, np.int32),
+        kept.empty(room if several else 0, np.int32),
+    )
+    if old is not None:
+        for column, one in zip(new, old, strict=True):
+            column[:size] = one[:size]
+    return new
+
+
+def _shares(start: int, stop: int, tile: int, threads: int, searches: int) -> list[tuple[int, int]]:
     """[start, stop) in parts of whole tiles, ever shorter, so that all threads end together."""
     cuts = [start]
+    most = MOST_TILES // searches
+    least = max(1, LEAST_TILES // searches)
     while cuts[-1] < stop:
         left = -(-(stop - cuts[-1]) // tile)
         count = left // (2 * threads) if threads > 1 else left
-        count = max(min(count, MOST_TILES), min(LEAST_TILES, -(-left // threads)))
+        count = max(min(count, most), min(least, -(-left // threads)))
         cuts.append(min(stop, cuts[-1] + count * tile))
     return list(pairwise(cuts))
 
 
-def scratch_places(
-    sizes: tuple[int, int, int, int], low_planes: int, lead_blocks: int, span: int
-) -> NDArray[np.int64]:
-    """Where each part of a thread's scratch begins, and its end: int64[12], uint64 each."""
-    state, counters, united, letters = sizes
-    parts = (
-        (lead_blocks + span) * BLOCK * 4 * WORDS,  # equal
-        (lead_blocks + span) * 3 * ROW,  # planes
-        state,
-        2 * BLOCK * WORDS,  # deltas
-        counters + counters,  # and one saved
-        united,
-        letters,
-        span * ROW,  # found
-        low_planes * span * ROW,  # lows
-        (LANES * span) // 2 + 1,  # which words have hits
-        LANES * BLOCK * span // 2 + SLACK,  # places of their distances
-    )
-    return np.cumsum([0, *(-(-part // WORDS) * WORDS for part in parts)])
-
-
-def _words(size: int) -> Words:
-    """uint64[size] that begins on a cache line, not set."""
-    array = np.empty(size + 8, dtype=np.uint64)
-    skip = (-array.ctypes.data % 64) // 8
-    return array[skip : skip + size]
-
-
 @njit(cache=True, nogil=True)
 def _search_tiles(  # type: ignore[no-untyped-def]
-    symbols, table, letters, begin, stop, span, plan, low, high, limit, scratch, places, held
-):
-    """Hits of the searches low..high in ``held``, how many they are, and FULL or WRONG, else 0.
+    symbols, table, letters, begin, stop, span, plan, low, high, limit, scratch, lists,
+    ends, distances, which, size,
+):  # fmt: skip
+    """Hits of the searches low..high from place ``size`` on, tile by tile, by end and search.
 
-    Tile by tile, in each search by search. held: ends, distances, search, made longer if need be;
-    with one search its number is not written. All that is written lies in ``held`` or ``scratch``,
-    made once a thread, as fresh memory is slow.
+    Returns where it ended, how many hits there are, and why: FULL, WRONG, MORE (a tile's hits do
+    not fit; all up to there are written), else 0. With one search its number is not written.
     """
     k, low_planes, lead, masks, offsets, strips, strip_offsets, planes = plan
-    equal = scratch[places[0] : places[1]]
-    planes_there = scratch[places[1] : places[2]]
-    state = scratch[places[2] : places[3]]
-    deltas = scratch[places[3] : places[4]]
-    counters = scratch[places[4] : places[5]]
-    united = scratch[places[5] : places[6]]
-    rows = scratch[places[6] : places[7]].view(np.int64)
-    found = scratch[places[7] : places[8]]
-    lows = scratch[places[8] : places[9]]
-    words = scratch[places[9] : places[10]].view(np.uint32)
-    low_places = scratch[places[10] : places[11]].view(np.uint32)
     sets = np.empty(16, np.uint8)
     hit_blocks = np.empty(span, np.int64)
-    size = 0
-    ends, distances, which = held
-    for first in range(begin, stop, LANES * BLOCK * span):
-        if slice_text(symbols, table, letters, first, lead, span, planes_there, equal):
-            return (ends, distances, which), 0, WRONG
+    bounds = np.empty(high - low + 1, np.int64)
+    tile = LANES * BLOCK * span
+    for first in range(begin, stop, tile):
+        next_stop = min(first + 2 * tile, stop)
+        kinds = slice_text(symbols, table, letters, first, lead, span, scratch.planes)
+        if kinds == 0:
+            return first, size, WRONG
+        before = size
         for search in range(low, high):
-            written = scan(
-                equal, lead, span, masks[offsets[search] : offsets[search + 1]],
-                strips[strip_offsets[search] : strip_offsets[search + 1]], k, planes[search],
-                low_planes, state, deltas, counters, rows, sets, united, found, lows, hit_blocks,
+            new, written = scan(
+                (first, lead, span, stop), kinds, search == low,
+                symbols, first + tile if search + 1 == high else next_stop, next_stop,
+                masks[offsets[search] : offsets[search + 1]],
+                strips[strip_offsets[search] : strip_offsets[search + 1]],
+                k, planes[search], low_planes, scratch, sets, lists, hit_blocks,
             )  # fmt: skip
-            if written == 0:
-                continue
-            blocks = hit_blocks[:written]
-            new, full = count_found(found, blocks, span, first, stop, words)
             if size + new > limit:
-                return (ends, distances, which), 0, FULL
+                return first, before, FULL
             if size + new + SLACK > ends.size:
-                # as many again for what is left
-                room = (size + new) * 2 + SLACK
-                ends = _longer(ends, size, room)
-                distances = _longer(distances, size, room)
-                which = _longer(which, size, room)
-            take_found(
-                found, lows, words[:full], span, first, k, low_planes, low_places, ends, distances,
-                size,
-            )  # fmt: skip
-            if high - low > 1:
-                which[size : size + new] = search
-            size += new
-    return (ends, distances, which), size, 0
-
-
-@njit(cache=True, nogil=True)
-def _longer(array, size, room):  # type: ignore[no-untyped-def]
-    longer = np.empty(room, array.dtype)
-    longer[:size] = array[:size]
-    return longer
+                return first, before, MORE
+            if new > 0:
+                take_found(
+                    lists, hit_blocks[:written], span, first, k, low_planes, ends, distances, size
+                )
+                if high - low > 1:
+                    which[size : size + new] = search
+                size += new
+            bounds[search + 1 - low] = size
+        if high - low > 1 and size > before:
+            bounds[0] = before
+            merge_runs(ends, distances, which, bounds)
+    return stop, size, 0

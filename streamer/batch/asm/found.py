@@ -100,3 +100,57 @@ def _counted(ends, distances, searches, low, high):  # type: ignore[no-untyped-d
         new_distances[place] = distances[i]
         new_searches[place] = searches[i]
     return new_ends, new_distances, new_searches
+
+
+@njit(cache=True, nogil=True)
+def merge_runs(ends, distances, searches, bounds):  # type: ignore[no-untyped-def]
+    """Put hits in order that stand in runs, of one search after another, each by end.
+
+    bounds int64[runs + 1], ascending: run i stands from bounds[i] to bounds[i + 1]; written over.
+    Neighbours are merged until one is left, to and fro between two places, without a branch on what
+    comes first.
+    """
+    first, stop = bounds[0], bounds[-1]
+    size = stop - first
+    source = (ends[first:stop], distances[first:stop], searches[first:stop])
+    target = (np.empty(size, np.int64), np.empty(size, np.int32), np.empty(size, np.int32))
+    runs = bounds.size - 1
+    bounds -= first
+    swapped = False
+    while runs > 1:
+        for i in range(0, runs, 2):
+            _merge_two(source, target, bounds[i], bounds[i + 1], bounds[min(i + 2, runs)])
+            bounds[i // 2] = bounds[i]
+        runs = (runs + 1) // 2
+        bounds[runs] = size
+        source, target = target, source
+        swapped = not swapped
+    if swapped:
+        target[0][:] = source[0]
+        target[1][:] = source[1]
+        target[2][:] = source[2]
+
+
+@njit(cache=True, nogil=True)
+def _merge_two(source, target, left, right, stop):  # type: ignore[no-untyped-def]
+    """source[left:right] and source[right:stop] to target[left:stop]; of equals the left first."""
+    ends, distances, searches = source
+    new_ends, new_distances, new_searches = target
+    middle = right
+    to = left
+    while left < middle and right < stop:
+        later = ends[right] < ends[left]
+        place = right if later else left
+        new_ends[to] = ends[place]
+        new_distances[to] = distances[place]
+        new_searches[to] = searches[place]
+        right += later
+        left += not later
+        to += 1
+    if left == middle:
+        left, middle = right, stop
+    for place in range(left, middle):
+        new_ends[to] = ends[place]
+        new_distances[to] = distances[place]
+        new_searches[to] = searches[place]
+        to += 1

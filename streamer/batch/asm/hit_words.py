@@ -1,88 +1,158 @@
 """From the bit-sliced hits of a tile (``tiles``) to ends and distances in the order of the text.
 
-In three passes none of which has a branch that depends on where the hits are: which words have
-hits, where in the text these are, and what their distances are.
+A tile has its ends block by block, in each lane by lane; the text has them lane by lane. So there
+are two steps, neither with a branch that depends on where the hits are:
+
+    pack_block   as soon as a block has been scanned and lies in the L1 cache: two bytes a hit, its
+                 bit and its distance's low digits, and for each lane where its hits begin
+    take_found   when the tile is done: which lanes have hits in which blocks, lane by lane, and
+                 their bytes widened to ends and distances
+
+    marks    uint8[64, pitch]    bit l of group g, block b: lane 8 g + l has hits in b
+    infos    uint32[span, 512]   first hit of the lane among the block's, << 7 | how many
+    places   uint8[span, PITCH]  the hits' bits, lane by lane
+    digits   uint8[8-bit digits, span, PITCH]
+
+Blocks are counted among those that have hits.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from streamer.batch.asm.tiles import BLOCK
-from streamer.batch.asm.words import LANES, ROW
-from trie.intrinsics import popcount, trailing_zeros
+from streamer.batch.asm.compressing import AT_ONCE, LISTED, list_bits, pack_word, widen
+from streamer.batch.asm.words import LANES, LINE, ROW, fetch_line
+from trie.vectors import load, marked, occupied
 
-SLACK = 4
+BLOCK = 64
+"""Ends of a lane in a block."""
+
+SLACK = AT_ONCE
 """Places behind the last hit that are written."""
 
+PITCH = LANES * BLOCK + 64
+"""Bytes from one block's hits to the next block's."""
+
+_GROUPS = LANES // 8
 _LANE = 22
+_COUNT = 7
+
+
+class Lists(NamedTuple):
+    """The hits of a tile, as above, and the words of ``take_found``: uint32[512 * span + 16]."""
+
+    marks: NDArray[np.uint8]
+    infos: NDArray[np.uint32]
+    places: NDArray[np.uint8]
+    digits: NDArray[np.uint8]
+    words: NDArray[np.uint32]
+
+
+def list_sizes(span: int, low_planes: int) -> dict[str, tuple[np.dtype[Any], int]]:
+    """Dtype and size of each of the Lists of a tile."""
+    byte, word = np.dtype(np.uint8), np.dtype(np.uint32)
+    return {
+        "marks": (byte, _GROUPS * mark_pitch(span)),
+        "infos": (word, span * LANES),
+        "places": (byte, span * PITCH),
+        "digits": (byte, max(1, -(-low_planes // 8)) * span * PITCH),
+        "words": (word, LANES * span + LISTED),
+    }
 
 
 @njit(cache=True, nogil=True)
-def count_found(found, hit_blocks, span, begin, stop, words):  # type: ignore[no-untyped-def]
-    """Hits with ends up to ``stop`` in ``found``; those beyond it are cleared.
-
-    words uint32[512 * span + 1]: gets which words have hits, lane << _LANE | block, ascending.
-    Returns how many hits and how many words.
-    """
-    if begin + LANES * span * BLOCK > stop:
-        for block in hit_blocks:
-            for lane in range(LANES):
-                room = stop - (begin + BLOCK * (lane * span + block))
-                if room < BLOCK:
-                    keep = (np.uint64(1) << np.uint64(max(room, 0))) - np.uint64(1)
-                    found[block * ROW + lane] &= keep
-    total = np.uint64(0)
-    for block in hit_blocks:
-        first = block * ROW
-        for bits in found[first : first + LANES]:
-            total += popcount(bits)
-    full = np.uint64(0)
-    for lane in range(np.uint64(LANES)):
-        for block in hit_blocks:
-            at = np.uint64(block)
-            words[full] = lane << np.uint64(_LANE) | at
-            full += np.uint64(found[at * np.uint64(ROW) + lane] != 0)
-    return np.int64(total), np.int64(full)
+def mark_pitch(span):  # type: ignore[no-untyped-def]
+    """Bytes of ``marks`` from a group of lanes to the next."""
+    return -(-span // 64) * 64
 
 
 @njit(cache=True, nogil=True)
-def take_found(found, lows, words, span, begin, k, low_planes, places, ends, distances, at):  # type: ignore[no-untyped-def]
-    """Write ends and distances of the hits in these words from place ``at`` on, and SLACK more.
+def clear_beyond(found, first, span, stop):  # type: ignore[no-untyped-def]
+    """Drop hits with ends beyond ``stop``; those of lane 0 end from first + 1 on, and so on."""
+    for lane in range(LANES):
+        room = stop - (first + BLOCK * span * lane)
+        if room < BLOCK:
+            found[lane] &= (np.uint64(1) << np.uint64(max(room, 0))) - np.uint64(1)
 
-    places uint32[hits + SLACK]: scratch.
+
+@njit(cache=True, nogil=True)
+def pack_block(found, lows, low_planes, number, span, lists, text, ahead):  # type: ignore[no-untyped-def]
+    """Append a block's hits, which is the ``number``-th with hits; how many, in how many lanes.
+
+    found uint64[512]: a word a lane, a bit an end. lows: the same for each plane, a ROW each.
+    text uint8[]: from ``ahead`` on a cache line is asked for with each lane (``tiles``).
     """
-    one = np.uint64(1)
-    low_words = np.uint64(low_planes * ROW)
-    to = np.uint64(at)
-    size = np.uint64(0)
-    for word in words:
-        lane = np.uint64(word) >> np.uint64(_LANE)
-        block = np.uint64(word) & np.uint64((1 << _LANE) - 1)
-        bits = found[block * np.uint64(ROW) + lane]
-        first = np.uint64(begin + 1) + np.uint64(BLOCK) * (lane * np.uint64(span) + block)
-        low = (block * low_words + lane) << np.uint64(6)
-        count = popcount(bits)
-        done = np.uint64(0)
-        while True:
-            # most words have few hits: what is too many is written over
-            for i in range(np.uint64(SLACK)):
-                bit = trailing_zeros(bits)
-                ends[to + done + i] = first + bit
-                places[size + done + i] = low | bit
-                bits &= bits - one
-            done += np.uint64(SLACK)
-            if done >= count:
-                break
-        to += count
-        size += count
+    marks, infos, places, digits, words = lists
+    pitch = mark_pitch(span)
+    full = 0
+    for group in range(0, _GROUPS, 2):
+        low: np.uint64 = occupied(load(found, 8 * group))  # type: ignore[call-arg]
+        high: np.uint64 = occupied(load(found, 8 * group + 8))
+        marks[group * pitch + number] = low
+        marks[group * pitch + pitch + number] = high
+        full += list_bits(words, full, np.uint32(8 * group), low | high << np.uint64(8))
+    infos_at = number * LANES
+    begin = number * PITCH
+    size = 0
+    for byte in range(max(1, (low_planes + 7) // 8)):
+        own_digits = digits[byte * span * PITCH :]
+        planes = min(8, low_planes - 8 * byte)
+        size = 0
+        for i in range(full):
+            lane = np.int64(words[i])
+            fetch_line(text, ahead + LINE * i)
+            count = pack_word(
+                found[lane], lows, 8 * byte * ROW + lane, ROW, planes,
+                places, own_digits, begin + size,
+            )  # fmt: skip
+            infos[infos_at + lane] = np.uint32(size << _COUNT | count)
+            size += count
+    return size, full
+
+
+@njit(cache=True, nogil=True)
+def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):  # type: ignore[no-untyped-def]
+    """Write ends and distances of the hits from place ``at`` on, and SLACK more.
+
+    blocks int64[]: the blocks that have hits. begin: of the tile.
+    """
+    marks, infos, places, digits, words = lists
+    pitch = mark_pitch(span)
+    full = 0
+    for group in range(_GROUPS):
+        for first in range(0, blocks.size, 64):
+            some = min(64, blocks.size - first)
+            # marks behind the last block are those of another tile
+            there = ~np.uint64(0) >> np.uint64(64 - some)
+            for one in range(8):
+                at_mark = group * pitch + first
+                bits: np.uint64 = marked(marks, at_mark, 1 << one)  # type: ignore[call-arg]
+                bits &= there
+                place = (8 * group + one) << _LANE | first
+                for part in range(0, some, LISTED):
+                    full += list_bits(words, full, np.uint32(place + part), bits)
+                    bits >>= np.uint64(LISTED)
     nothing = k + 1 - (1 << low_planes)
-    for i in range(size):
-        place = np.uint64(places[i])
-        word = place >> np.uint64(6)
-        bit = place & np.uint64(63)
-        distance = np.uint64(0)
-        for plane in range(np.uint64(low_planes)):
-            distance |= (lows[word + plane * np.uint64(ROW)] >> bit & one) << plane
-        distances[np.uint64(at) + i] = np.int64(distance) + nothing
+    to = at
+    for i in range(full):
+        lane = np.int64(words[i]) >> np.int64(_LANE)
+        number = np.int64(words[i]) & ((1 << _LANE) - 1)
+        info = np.int64(infos[number * LANES + lane])
+        source = number * PITCH + (info >> _COUNT)
+        count = info & ((1 << _COUNT) - 1)
+        first = begin + 1 + BLOCK * (lane * span + blocks[number])
+        widen(places, source, first, ends, to)
+        widen(digits, source, nothing, distances, to)
+        # few words have more
+        for more in range(AT_ONCE, count, AT_ONCE):
+            widen(places, source + more, first, ends, to + more)
+            widen(digits, source + more, nothing, distances, to + more)
+        for byte in range(1, (low_planes + 7) // 8):
+            for j in range(count):
+                digit = np.int32(digits[byte * span * PITCH + source + j])
+                distances[to + j] += digit << np.int32(8 * byte)
+        to += count

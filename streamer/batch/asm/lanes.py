@@ -19,6 +19,7 @@ from numba import types
 from streamer.batch.asm.words import (
     INDEX,
     INT64,
+    LINE,
     MAJORITY,
     ONES,
     OR,
@@ -29,6 +30,7 @@ from streamer.batch.asm.words import (
     XOR,
     Memory,
     cgutils,
+    fetch,
     intrinsic,
     logic,
     plus,
@@ -50,16 +52,21 @@ def cells(
     stride: Any,
     deltas: Any,
     deltas_at: Any,
+    top: Any,
+    text: Any,
+    ahead: Any,
 ) -> Any:
     """``rows`` rows of COLUMNS columns of D.
 
     state: (vp, vm) a row, from row ``first`` on. letters int64[]: where row i's letter stands among
     the words of a column in ``equal``, whose columns lie ``stride`` apart from ``equal_at`` on.
-    deltas: (hp, hm) a column from ``deltas_at`` on; those above the first row come in, those of the
-    last row go out.
+    deltas: (hp, hm) a column from ``deltas_at`` on; those above the first row come in, 0 if that is
+    the ``top`` row; those of the last row go out. text uint8[]: from ``ahead`` on a cache line is
+    asked for in each row, as memory answers meanwhile if it is asked no more often.
     """
     signature = types.void(
-        state, INDEX, letters, INDEX, equal, INDEX, INDEX, deltas, INDEX
+        state, INDEX, letters, INDEX, equal, INDEX, INDEX, deltas, INDEX, types.boolean,
+        text, INDEX,
     )  # fmt: skip
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -69,13 +76,18 @@ def cells(
         equals = Memory(context, builder, kinds[4], args[4])
         horizontal = Memory(context, builder, kinds[7], args[7])
         # LLVM keeps these in registers
-        carried = [cgutils.alloca_once(builder, WORD) for _ in range(2 * COLUMNS)]
-        for i, slot in enumerate(carried):
-            builder.store(horizontal.load(plus(builder, args[8], i * WORDS)), slot)
+        carried = [cgutils.alloca_once_value(builder, WORD(None)) for _ in range(2 * COLUMNS)]
+        with builder.if_then(builder.not_(args[9])):
+            for i, slot in enumerate(carried):
+                builder.store(horizontal.load(plus(builder, args[8], i * WORDS)), slot)
         columns = [
             builder.add(args[5], builder.mul(args[6], INT64(column))) for column in range(COLUMNS)
         ]
+        next_text = builder.gep(
+            context.make_array(kinds[10])(context, builder, args[10]).data, [args[11]]
+        )
         with cgutils.for_range(builder, args[1]) as loop:
+            fetch(builder, builder.gep(next_text, [builder.mul(loop.index, INT64(LINE))]))
             row = builder.add(loop.index, args[3])
             letter = builder.load(builder.gep(places, [row]))
             at = builder.mul(row, INT64(2 * WORDS))

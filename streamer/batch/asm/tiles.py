@@ -4,7 +4,7 @@ A tile is ``512 * span`` consecutive ends; lane x of a bit-sliced word belongs t
 ``x * span + 1`` to ``(x + 1) * span`` of the tile, and begins ``reach`` symbols before its first
 end, on a column of D that is D[i, 0] = i. What the scan reads:
 
-    equal   uint64[columns, 4, 8]   for each column the lanes whose symbol is A, C, G, T
+    equal   uint64[64, 4, 8]        for each column of a block the lanes whose symbol is A, C, G, T
     state   uint64[m, 2, 8]         vp, vm of each row       (streamer/batch/asm/lanes.py)
     deltas  uint64[64, 2, 8]        hp, hm of 64 columns, handed from strip to strip
 
@@ -15,6 +15,9 @@ there is above k too. When the score comes down they start again from D[bottom] 
 is right for every path that is still of interest. So long patterns with small k cost little more
 than their first strip.
 
+Memory is asked for the letters of the next tile while this one is scanned, a cache line in every
+few nanoseconds: a core has some 16 requests under way, and waits where it asks faster.
+
 Operations, of 512 bits: 5 with three-input logic a row and column, 2 a plane of the score and
 column (6 planes for m = 32), and for the text 512 loads with two tests and a look-up each, 2 x 768
 for the exchanges and 64 x 4 stores a block of 64 columns.
@@ -22,90 +25,59 @@ for the exchanges and 64 x 4 stores a block of 64 columns.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
+from streamer.batch.asm.hit_words import BLOCK, clear_beyond, pack_block
 from streamer.batch.asm.lanes import COLUMNS, cells, count
-from streamer.batch.asm.turning import (
-    bases,
-    code_gaps,
-    code_planes,
-    letter_gaps,
-    letter_planes,
-    transpose,
-)
-from streamer.batch.asm.words import LANES, ROW, WORDS
-from trie.codes import GAP
+from streamer.batch.asm.turning import TURN_LINES, bases, transpose
+from streamer.batch.asm.words import LANES, LINE, ROW, WORDS
 from trie.intrinsics import trailing_zeros
 
-BLOCK = 64
-"""Columns that are turned into lanes at once."""
+Words = NDArray[np.uint64]
 
 
-@njit(cache=True, nogil=True)
-def _edge(symbols, table, first, planes, place):  # type: ignore[no-untyped-def]
-    """64 symbols that lie in part outside of the text, as gap codes; codes of all, or-ed."""
-    seen = np.uint8(GAP)
-    bits = np.zeros(3, np.uint64)
-    bits[2] = ~np.uint64(0)
-    if first + 64 > 0 and first < symbols.size:
-        seen = np.uint8(0)
-        bits[2] = 0
-        for i in range(64):
-            position = first + i
-            code = table[symbols[position]] if 0 <= position < symbols.size else np.uint8(GAP)
-            seen |= code
-            for plane in range(3):
-                bit = np.uint64(code >> np.uint8(plane) & np.uint8(1))
-                bits[plane] |= bit << np.uint64(i)
-    for plane in range(3):
-        planes[place + plane * ROW] = bits[plane]
-    return seen
+class Scratch(NamedTuple):
+    """What the scan of a tile writes to, uint64 each: words of 512 lanes, and ``rows`` int64.
 
-
-@njit(cache=True, nogil=True)
-def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes, equal):  # type: ignore[no-untyped-def]
-    """Fill ``equal`` of the tile whose first end is begin + 1, ``lead_blocks`` blocks before it.
-
-    symbols: letters, or if not ``letters`` base codes; table uint8[256]: the code of each. planes
-    uint64[3 * ROW * blocks]: scratch. Not 0 if a symbol is none.
+    Besides the above: planes, a ROW each (``slicing``), of the whole tile; counters of each strip;
+    where each row's letter stands among the words of a column; the words of sets of bases; and of a
+    block its hits, a ROW, and the low planes of their D - k - 1, a ROW each.
     """
-    size = 3 * ROW
-    first = lead_blocks * size
-    stride = BLOCK * span_blocks
-    whole = max(0, min(LANES, (symbols.size - begin) // stride))
-    if letters:
-        other = letter_planes(symbols, begin, whole, span_blocks, planes, first)
-    else:
-        other = code_planes(symbols, begin, whole, span_blocks, planes, first)
-    edges = np.uint8(0)
-    for lane in range(whole, LANES):
-        for block in range(span_blocks):
-            at = begin + stride * lane + BLOCK * block
-            edges |= _edge(symbols, table, at, planes, first + block * size + lane)
-    # what a lane begins with is what the lane before ends with
-    for block in range(lead_blocks):
-        at = begin + BLOCK * (block - lead_blocks)
-        edges |= _edge(symbols, table, at, planes, block * size)
-    kinds = 2
-    wrong = np.uint64(edges > 7)
-    if other or edges > 3:
-        kinds = 3
-        if letters:
-            wrong |= letter_gaps(symbols, begin, whole, span_blocks, planes, first + 2 * ROW)
-        else:
-            wrong |= code_gaps(symbols, begin, whole, span_blocks, planes, first + 2 * ROW)
-    for block in range(lead_blocks - 1, -1, -1):
-        for kind in range(kinds):
-            at = block * size + kind * ROW
-            source = at + span_blocks * size
-            for lane in range(1, LANES):
-                planes[at + lane] = planes[source + lane - 1]
-    for block in range(lead_blocks + span_blocks):
-        for kind in range(kinds):
-            transpose(planes, block * size + kind * ROW)
-        bases(planes, block * size, kinds - 2, equal, block * BLOCK * 4 * WORDS)
-    return wrong
+
+    planes: Words
+    equal: Words
+    state: Words
+    deltas: Words
+    counters: Words
+    rows: NDArray[np.int64]
+    united: Words
+    found: Words
+    lows: Words
+
+
+def scratch_sizes(
+    longest: int, counter_planes: int, sets: int, low_planes: int, blocks: int
+) -> dict[str, int]:
+    """Elements of each part of the Scratch.
+
+    longest: rows. counter_planes: of all strips of a search. sets: distinct letters of a search.
+    blocks: of a tile, with its lead.
+    """
+    return {
+        "planes": blocks * 3 * ROW,
+        "equal": BLOCK * 4 * WORDS,
+        "state": 2 * longest * WORDS,
+        "deltas": 2 * BLOCK * WORDS,
+        "counters": 2 * counter_planes * WORDS,  # and one saved
+        "rows": longest,
+        "united": sets * BLOCK * WORDS,
+        "found": ROW,
+        "lows": low_planes * ROW,
+    }
 
 
 @njit(cache=True, nogil=True)
@@ -137,7 +109,7 @@ def _letters(masks, letters, sets):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _unite(equal, first, columns, sets, distinct, united):  # type: ignore[no-untyped-def]
-    """For each column and each set of bases the lanes whose symbol is in it."""
+    """For each column from ``first`` on and each set of bases the lanes whose symbol is in it."""
     none = np.uint64(0)
     for j in range(distinct):
         a = none - np.uint64(sets[j] & 1)
@@ -186,48 +158,59 @@ def _reset(state, first, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def scan(  # type: ignore[no-untyped-def]
-    equal,
-    lead_blocks,
-    span_blocks,
-    masks,
-    strips,
-    k,
-    planes,
-    low_planes,
-    state,
-    deltas,
-    counters,
-    letters,
-    sets,
-    united,
-    found,
-    lows,
-    hit_blocks,
-):
-    """Ends of one pattern in a tile.
+def _further(ahead, lines, end):  # type: ignore[no-untyped-def]
+    """The place behind those cache lines; from the end on it is the same one again."""
+    return min(ahead + LINE * lines, end)
 
-    strips int64[]: the first row of each strip, then m. planes: of a counter, low_planes: those
-    that tell distances 0..k apart. A block that has hits gets them in ROW of ``found``: word
-    x is lane x, bit by end; and in ``lows``, a ROW each, the low planes of their D - k - 1.
-    hit_blocks int64[span_blocks]: which blocks these are. Returns how many.
+
+@njit(cache=True, nogil=True)
+def _turn(planes, block, kinds, text, ahead):  # type: ignore[no-untyped-def]
+    """A block's words of lanes into words of columns."""
+    for kind in range(kinds):
+        transpose(planes, (3 * block + kind) * ROW, text, ahead + LINE * TURN_LINES * kind)
+
+
+@njit(cache=True, nogil=True)
+def scan(  # type: ignore[no-untyped-def]
+    tile, kinds, fresh, text, ahead, ahead_end, masks, strips, k, planes, low_planes,
+    scratch, sets, lists, hit_blocks,
+):  # fmt: skip
+    """Ends of one pattern in a tile: where they are in ``lists``, how many, and in how many blocks.
+
+    tile: (first end - 1, blocks of the lead, blocks of a lane, end beyond which none counts).
+    kinds: what ``slicing`` gave; ``fresh``: no search has gone over this tile before. text
+    uint8[]: what stands from ``ahead`` to ``ahead_end`` is needed next. strips int64[]: the first
+    row of each strip, then m. planes: of a counter, low_planes: those that tell distances 0..k
+    apart. hit_blocks int64[span]: gets which blocks have hits.
     """
+    begin, lead_blocks, span_blocks, end = tile
+    symbols, equal, state, deltas, counters, letters, united, found, lows = scratch
     rows = masks.size
     distinct = _letters(masks, letters, sets)
     count_strips = strips.size - 1
     counter_words = planes * WORDS
     saved = count_strips * counter_words
     reach = (rows + k + COLUMNS - 1) // COLUMNS * COLUMNS
-    column = 64 * lead_blocks - reach
+    start = BLOCK * lead_blocks - reach
+    if fresh:
+        for block in range(start // BLOCK):
+            _turn(symbols, block, kinds, text, ahead)
+    # with one strip, what a step of columns needs is made for it, and stays in the L1 cache
+    at_once = count_strips == 1 and distinct == 0
     _set_counter(counters, 0, planes, strips[1] - k - 1)
     _reset(state, 0, strips[1])
     deepest = 0
     last_alive = np.full(count_strips, -1, np.int64)  # the block in which the strip above was
     written = 0
-    while column < 64 * (lead_blocks + span_blocks):
-        block = column // BLOCK
-        stop = (block + 1) * BLOCK
-        columns = stop - column
+    hits = 0
+    for block in range(start // BLOCK, lead_blocks + span_blocks):
+        column = max(0, start - block * BLOCK)
+        columns = BLOCK - column
+        if fresh:
+            _turn(symbols, block, kinds, text, ahead)
+            ahead = _further(ahead, TURN_LINES * kinds, ahead_end)
+        if not at_once:
+            bases(symbols, 3 * block * ROW, BLOCK, kinds - 2, equal, 0)
         stride = 4 * WORDS
         words = equal
         base = column * stride
@@ -236,12 +219,10 @@ def scan(  # type: ignore[no-untyped-def]
             stride = distinct * WORDS
             words = united
             base = 0
-        deltas[: columns * 2 * WORDS] = 0
         while deepest > 0 and (block - last_alive[deepest]) * BLOCK > (
             strips[deepest + 1] - strips[deepest] + k + BLOCK
         ):
             deepest -= 1
-        slot = max(0, block - lead_blocks)
         strip = 0
         alive = np.uint64(0)
         while strip < count_strips:
@@ -261,21 +242,37 @@ def scan(  # type: ignore[no-untyped-def]
             last = strip + 1 == count_strips
             alive = np.uint64(0)
             for j in range(0, columns, COLUMNS):
+                words_at = base + j * stride
+                deltas_at = j * 2 * WORDS
+                if at_once:
+                    first = 3 * block * ROW + (column + j) * WORDS
+                    bases(symbols, first, COLUMNS, kinds - 2, equal, 0)
+                    words_at = deltas_at = 0
                 cells(
                     state, height, letters, strips[strip],
-                    words, base + j * stride, stride, deltas, j * 2 * WORDS,
+                    words, words_at, stride, deltas, deltas_at, strip == 0,
+                    text, ahead,
                 )  # fmt: skip
+                ahead = _further(ahead, height, ahead_end)
                 alive |= count(
-                    counters, counter, planes, deltas, j * 2 * WORDS,
-                    lows, slot * low_planes * ROW + j * WORDS, low_planes if last else 0,
-                    found, slot * ROW + j * WORDS,
+                    counters, counter, planes, deltas, deltas_at,
+                    lows, j * WORDS, low_planes if last else 0, found, j * WORDS,
                 )  # fmt: skip
             strip += 1
         if strip == count_strips and alive != 0 and block >= lead_blocks:
-            transpose(found, slot * ROW)
+            transpose(found, 0, text, ahead)
+            ahead = _further(ahead, TURN_LINES, ahead_end)
+            first = begin + BLOCK * (block - lead_blocks)
+            if begin + LANES * BLOCK * span_blocks > end:
+                clear_beyond(found, first, span_blocks, end)
             for plane in range(low_planes):
-                transpose(lows, (slot * low_planes + plane) * ROW)
-            hit_blocks[written] = slot
+                transpose(lows, plane * ROW, text, ahead)
+                ahead = _further(ahead, TURN_LINES, ahead_end)
+            new, full = pack_block(
+                found, lows, low_planes, written, span_blocks, lists, text, ahead
+            )
+            ahead = _further(ahead, full, ahead_end)
+            hits += new
+            hit_blocks[written] = block - lead_blocks
             written += 1
-        column = stop
-    return written
+    return hits, written

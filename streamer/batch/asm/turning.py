@@ -19,12 +19,14 @@ from streamer.batch.asm.words import (
     INDEX,
     INT8,
     INT64,
+    LINE,
     ROW,
     SELECT,
     WORD,
     WORDS,
     Memory,
     cgutils,
+    fetch,
     has_feature,
     intrinsic,
     logic,
@@ -38,7 +40,10 @@ _UPPER = 0xDF
 
 _BYTES = ir.VectorType(INT8, 64)
 
-_AHEAD = 2048
+TURN_LINES = 16
+"""Cache lines that ``transpose`` asks for."""
+
+_AHEAD = 4096
 """Bytes ahead that are asked for: the processor's own prefetching ends at each page of 4 KB."""
 
 
@@ -98,18 +103,6 @@ def _gaps_of_codes(context: Any, builder: Any, values: Any) -> tuple[list[Any], 
     return [_bits(builder, values, 4)], _BYTES(None)
 
 
-def _fetch(builder: Any, pointer: Any) -> Any:
-    """Ask for a cache line that will be read."""
-    int32 = ir.IntType(32)
-    function = builder.module.declare_intrinsic(
-        "llvm.prefetch",
-        [pointer.type],
-        ir.FunctionType(ir.VoidType(), [pointer.type, int32, int32, int32]),
-    )
-    # for reading, in the second level, data
-    builder.call(function, [pointer, int32(0), int32(2), int32(1)])
-
-
 def _over_words(name: str, body: Any, doc: str) -> Any:
     """An intrinsic that goes through 64 symbols after another; ``body`` gets each as a vector.
 
@@ -132,7 +125,7 @@ def _over_words(name: str, body: Any, doc: str) -> Any:
                 with cgutils.for_range(builder, args[3]) as block:
                     pointer = builder.gep(data, [builder.load(at)])
                     builder.store(builder.add(builder.load(at), INT64(64)), at)
-                    _fetch(builder, builder.gep(pointer, [INT64(_AHEAD)]))
+                    fetch(builder, builder.gep(pointer, [INT64(_AHEAD)]))
                     values = builder.load(builder.bitcast(pointer, _BYTES.as_pointer()), align=1)
                     words, other = body(context, builder, values)
                     builder.store(builder.or_(builder.load(seen), other), seen)
@@ -165,17 +158,23 @@ code_gaps = _over_words("code_gaps", _gaps_of_codes, "Which codes are gap codes,
 
 
 @intrinsic
-def transpose(typingctx: Any, words: Any, at: Any) -> Any:
+def transpose(typingctx: Any, words: Any, at: Any, text: Any, ahead: Any) -> Any:
     """Turn 64 words in place: bit c of word r and bit r of word c change places, in each uint64.
 
     Six exchanges of half the bits (Hacker's Delight 7-3), three of them on eight words at a time.
+    Meanwhile TURN_LINES cache lines of text (uint8) from ``ahead`` on are asked for (``tiles``).
     """
-    signature = types.void(words, INDEX)
+    signature = types.void(words, INDEX, text, INDEX)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         memory = Memory(context, builder, signature.args[0], args[0])
+        next_text = builder.gep(
+            context.make_array(signature.args[2])(context, builder, args[2]).data, [args[3]]
+        )
         for apart, step, shifts in ((8, 1, (32, 16, 8)), (1, 8, (4, 2, 1))):
             with cgutils.for_range(builder, INT64(8)) as loop:
+                line = builder.add(loop.index, INT64(8 if step == 8 else 0))
+                fetch(builder, builder.gep(next_text, [builder.mul(line, INT64(LINE))]))
                 first = builder.add(args[1], builder.mul(loop.index, INT64(step * WORDS)))
                 places = [plus(builder, first, i * apart * WORDS) for i in range(8)]
                 rows = [memory.load(place) for place in places]
@@ -202,27 +201,29 @@ def _exchange(context: Any, builder: Any, rows: list[Any], distance: int, shift:
 
 
 @intrinsic
-def bases(typingctx: Any, planes: Any, at: Any, gaps: Any, equal: Any, equal_at: Any) -> Any:
-    """For each of 64 columns the lanes that hold A, C, G and T, four words a column in ``equal``.
+def bases(
+    typingctx: Any, planes: Any, at: Any, columns: Any, gaps: Any, equal: Any, equal_at: Any
+) -> Any:
+    """For each of so many columns the lanes that hold A, C, G, T, four words a column in ``equal``.
 
-    planes: 64 words from ``at`` on of the codes' bit 0; of bit 1, and if ``gaps`` is not 0 of where
-    there is none, a ROW further each.
+    planes: the columns' words from ``at`` on of the codes' bit 0; of bit 1, and if ``gaps`` is not
+    0 of where there is none, a ROW further each.
     """
-    signature = types.void(planes, INDEX, INDEX, equal, INDEX)
+    signature = types.void(planes, INDEX, INDEX, INDEX, equal, INDEX)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         plane = Memory(context, builder, signature.args[0], args[0])
-        out = Memory(context, builder, signature.args[3], args[3])
-        with_gaps = builder.icmp_signed("!=", args[2], INT64(0))
+        out = Memory(context, builder, signature.args[4], args[4])
+        with_gaps = builder.icmp_signed("!=", args[3], INT64(0))
         gap = cgutils.alloca_once_value(builder, WORD(None))
-        with cgutils.for_range(builder, INT64(64)) as loop:
+        with cgutils.for_range(builder, args[2]) as loop:
             low = builder.add(args[1], builder.mul(loop.index, INT64(WORDS)))
             high = plus(builder, low, ROW)
             p0, p1 = plane.load(low), plane.load(high)
             with builder.if_then(with_gaps):
                 builder.store(plane.load(plus(builder, high, ROW)), gap)
             known = builder.not_(builder.load(gap))
-            place = builder.add(args[4], builder.mul(loop.index, INT64(4 * WORDS)))
+            place = builder.add(args[5], builder.mul(loop.index, INT64(4 * WORDS)))
             for code in range(4):
                 bit0 = p0 if code & 1 else builder.not_(p0)
                 bit1 = p1 if code & 2 else builder.not_(p1)

@@ -26,6 +26,9 @@ WORDS = 8
 ROW = LANES + WORDS
 """uint64 from one plane, a word a lane, to the next: they share no set of the cache."""
 
+LINE = 64
+"""Bytes of a cache line."""
+
 INT8 = ir.IntType(8)
 INT64 = ir.IntType(64)
 WORD = ir.VectorType(INT64, WORDS)
@@ -93,3 +96,28 @@ def logic(context: Any, builder: Any, table: int, x: Any, y: Any, z: Any) -> Any
         return builder.or_(builder.or_(x, y), z)
     assert table == OR_NEITHER
     return builder.or_(x, builder.not_(builder.or_(y, z)))
+
+
+def fetch(builder: Any, pointer: Any) -> Any:
+    """Ask for a cache line that will be read, in the second level."""
+    int32 = ir.IntType(32)
+    function = builder.module.declare_intrinsic(
+        "llvm.prefetch",
+        [pointer.type],
+        ir.FunctionType(ir.VoidType(), [pointer.type, int32, int32, int32]),
+    )
+    # for reading, in the second level, data
+    builder.call(function, [pointer, int32(0), int32(2), int32(1)])
+
+
+@intrinsic
+def fetch_line(typingctx: Any, text: Any, at: Any) -> Any:
+    """Ask for the cache line of text[at], a uint8 array."""
+    signature = types.void(text, INDEX)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        fetch(builder, builder.gep(data, [args[1]]))
+        return context.get_dummy_value()
+
+    return signature, codegen

@@ -1,0 +1,142 @@
+"""Columns of hits to rows of 32 bytes (``hits.FIELDS``), which are four words of 64 bits:
+
+    text and the low half of start | its high half and the low half of end | the high half of end
+    and distance | strand and pattern
+
+Where only end and distance differ from row to row, which is what one pattern on one strand gives,
+eight rows are made at once, and written past the caches: nothing is read of lines that are written
+whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+EIGHT = 8
+"""Rows that ``_eight_rows`` writes."""
+
+_LINE = 64
+_CODE_POINTS = np.array([ord("+"), ord("-")], dtype=np.uint64)
+
+_INT32, _INT64 = ir.IntType(32), ir.IntType(64)
+_WORDS = ir.VectorType(_INT64, EIGHT)
+
+
+def fill(
+    words: NDArray[np.uint64],
+    text: NDArray[np.int32],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    distance: NDArray[np.int32],
+    strand: NDArray[np.uint8],
+    pattern: NDArray[np.int32],
+) -> None:
+    """Write all rows, words uint64[rows, 4]; a column may have one value for all."""
+    columns = (text, start, end, distance, strand, pattern)
+    rows = len(words)
+    own = [column.size == rows for column in columns]
+    plain = end.dtype == np.int64 and distance.dtype == np.int32 and words.ctypes.data % 32 == 0
+    if rows > EIGHT and own == [False, False, True, True, False, False] and plain:
+        # those before the first cache line and behind the last eight by themselves
+        first = words.ctypes.data // 32 % 2
+        stop = first + (rows - first) // EIGHT * EIGHT
+        for low, high, write in (
+            (0, first, _fill),
+            (first, stop, _fill_alike),
+            (stop, rows, _fill),
+        ):
+            write(words[low:high], text, start, end[low:high], distance[low:high], strand, pattern)
+        return
+    _fill(words, *columns)
+
+
+@njit(cache=True, nogil=True)
+def _fill(words, text, start, end, distance, strand, pattern):  # type: ignore[no-untyped-def]
+    """Write rows of FIELDS as four words of 64 bits each; a column may have one value for all."""
+    low = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
+    # what leaves of a row's number the place in a column
+    of_text, of_start, of_end = _mask(text, words), _mask(start, words), _mask(end, words)
+    of_distance, of_strand = _mask(distance, words), _mask(strand, words)
+    of_pattern = _mask(pattern, words)
+    for i in range(np.uint64(words.shape[0])):
+        begin = np.uint64(start[i & of_start])
+        stop = np.uint64(end[i & of_end])
+        sign = _CODE_POINTS[np.uint64(strand[i & of_strand])]
+        words[i, 0] = np.uint64(text[i & of_text]) & low | begin << half
+        words[i, 1] = begin >> half | stop << half
+        words[i, 2] = stop >> half | np.uint64(distance[i & of_distance]) << half
+        words[i, 3] = sign | np.uint64(pattern[i & of_pattern]) << half
+
+
+@njit(cache=True, nogil=True)
+def _mask(column, words):  # type: ignore[no-untyped-def]
+    return np.uint64(0) - np.uint64(column.size == words.shape[0])
+
+
+@intrinsic
+def _eight_rows(
+    typingctx: Any, words: Any, row: Any, first: Any, high: Any, last: Any, end: Any, distance: Any
+) -> Any:
+    """Write eight rows from ``row`` on, words uint64[4 * rows].
+
+    first, last: their first and last word. high: the low half of the second.
+    """
+    word = types.uint64
+    signature = types.void(words, types.int64, word, word, word, end, distance)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def address(place: int, at: Any, pointed: Any) -> Any:
+            array = context.make_array(signature.args[place])(context, builder, args[place])
+            return builder.bitcast(builder.gep(array.data, [at]), pointed.as_pointer())
+
+        def spread(values: list[Any]) -> Any:
+            vector = ir.Constant(_WORDS, ir.Undefined)
+            for lane, value in enumerate(values):
+                vector = builder.insert_element(vector, value, _INT32(lane))
+            return vector
+
+        half = ir.Constant(_WORDS, [32] * EIGHT)
+        distances = ir.VectorType(_INT32, EIGHT)
+        ends = builder.load(address(5, args[1], _WORDS), align=8)
+        found = builder.zext(builder.load(address(6, args[1], distances), align=4), _WORDS)
+        second = builder.or_(builder.shl(ends, half), spread([args[3]] * EIGHT))
+        third = builder.or_(builder.lshr(ends, half), builder.shl(found, half))
+        frame = spread([args[2], args[2], args[4], args[4]] * 2)
+        whole = builder.module.add_metadata([_INT32(1)])
+        for pair in range(EIGHT // 2):
+            one, two = 2 * pair, 2 * pair + 1
+            # lanes of (second, third), then in a second step those of the frame
+            places = [one, one, EIGHT + one, one, two, two, EIGHT + two, two]
+            inner = builder.shuffle_vector(
+                second, third, ir.Constant(ir.VectorType(_INT32, 8), places)
+            )
+            lanes = [0, 9, 10, 3, 4, 13, 14, 7]
+            rows = builder.shuffle_vector(
+                frame, inner, ir.Constant(ir.VectorType(_INT32, 8), lanes)
+            )
+            to = builder.add(builder.mul(args[1], _INT64(4)), _INT64(EIGHT * pair))
+            stored = builder.store(rows, address(0, to, _WORDS), align=_LINE)
+            stored.set_metadata("nontemporal", whole)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@njit(cache=True, nogil=True)
+def _fill_alike(words, text, start, end, distance, strand, pattern):  # type: ignore[no-untyped-def]
+    """The same where only end and distance differ: a multiple of eight rows, from a line on."""
+    low = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
+    begin = np.uint64(start[0])
+    first = np.uint64(text[0]) & low | begin << half
+    last = _CODE_POINTS[strand[0]] | np.uint64(pattern[0]) << half
+    flat = words.reshape(words.size)
+    for row in range(0, end.size, EIGHT):
+        _eight_rows(flat, row, first, begin >> half, last, end, distance)  # type: ignore[call-arg]
