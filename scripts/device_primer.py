@@ -1,6 +1,9 @@
 """The primer problem on a card: checked against the CPU, then timed. A short table at the end.
 
-python3 scripts/device_primer.py [--large] [--seed-methods] [--genomes FOLDER] [--host N]
+python3 scripts/device_primer.py [--large] [--seed-methods] [--genomes FOLDER] [--host N] [--small]
+
+``--small`` only checks every method on two small inputs, for compute-sanitizer --tool
+memcheck|racecheck python3 scripts/device_primer.py --small
 """
 
 from __future__ import annotations
@@ -29,32 +32,35 @@ def randoms(m, n, seed=1):
     return rng.integers(0, 4, m, dtype=np.uint8), rng.integers(0, 4, n, dtype=np.uint8)
 
 
-def check():
+CASES = [
+    (300, 5000, 1),
+    (300, 5000, 4),
+    (500, 9000, 20),
+    (400, 6000, 70),
+    (2300, 9000, 5),
+    (2000, 90_000, 6),
+]
+SMALL = [(200, 1500, 4), (200, 1300, 20)]
+"""Lengths of alpha and beta, and k."""
+
+
+def check(cases, all_strands):
     """Every method on the card equals the CPU's bit-parallel pass."""
     rng = np.random.default_rng(2)
     compared = 0
-    first_columns, on_card.FIRST = (
-        on_card.FIRST,
-        (256, 256),
-    )  # so that little is left to every start at every column
-    for m, n, k in [
-        (300, 5000, 1),
-        (300, 5000, 4),
-        (500, 9000, 20),
-        (400, 6000, 70),
-        (2300, 9000, 5),
-        (2000, 90_000, 6),
-    ]:
+    # so that little is left to every start at every column
+    first_columns, on_card.FIRST = on_card.FIRST, (256, 256)
+    for m, n, k in cases:
         a, b = randoms(m, n, k)
-        b[1000:1200] = a[100:300]
+        b[1000:1200] = a[100:300] if m >= 300 else a
         a[rng.integers(0, m, 3)] = 4
         b[rng.integers(0, n, 9)] = 4
         if m > 2000:
             b[2000 : 2000 + m] = a  # one long match
             b[np.arange(2100, 2000 + m, 211)] ^= 1
         records = Alpha.of([a, a[:50]])
-        texts = [b[:4000], b[4000:]]
-        for strands in primer.STRANDS:
+        texts = [b[:4000], b[4000:]] if n > 4000 else [b[: n // 2], b[n // 2 :]]
+        for strands in all_strands:
             expected = primer.reaches(records, texts, k, Choice("hook-row", "cpu"), strands=strands)
             for method in ("windows", "seeds", "hook-row", "conventional", "alternative"):
                 if m >= 2000 and method in ("conventional", "alternative"):
@@ -201,6 +207,7 @@ def host(millions, k=6, m=29_903):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--small", action="store_true", help="check small inputs, nothing else")
     parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--seed-methods", action="store_true")
@@ -208,8 +215,11 @@ def main():
     parser.add_argument("--genomes", help="folder of the genomes of the tests")
     options = parser.parse_args()
     log(cuda.get_current_device().name)
+    if options.small:
+        check(SMALL, ("both",))
+        return
     if not options.no_check:
-        check()
+        check(CASES, primer.STRANDS)
     reach = time_default(43_606, 241_494, 100, 5)
     if options.seed_methods:
         some, lengths = seed_methods(43_606, 241_494, 100, 1056)

@@ -32,6 +32,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.intrinsics import cuda, load_word
+from gpu.kernels.primer.myers import horizontal, vertical
 
 THREADS = 64
 
@@ -169,22 +170,13 @@ def kernel(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
                         xv = np.uint32(eq | n)
                         eq = np.uint32(eq | np.uint32(mh_before >> np.uint32(31)))
                         total = np.uint32(np.uint32(eq & p) + p)
-                        xh = np.uint32(np.uint32(total ^ p) | eq)
-                        ph = np.uint32(n | np.uint32(~np.uint32(xh | p)))
-                        mh = np.uint32(p & xh)
+                        ph, mh = horizontal(p, n, eq, total)
                         if w == hooked or (w > hooked and np.int32(w) == hook_word):
                             hook_ph = ph
                             hook_mh = mh
-                        up = np.uint32(
-                            np.uint32(ph << np.uint32(1)) | np.uint32(ph_before >> np.uint32(31))
-                        )
-                        down = np.uint32(
-                            np.uint32(mh << np.uint32(1)) | np.uint32(mh_before >> np.uint32(31))
-                        )
+                        vp[w], vn[w] = vertical(xv, ph, mh, ph_before, mh_before)
                         ph_before = ph
                         mh_before = mh
-                        vp[w] = np.uint32(down | np.uint32(~np.uint32(xv | up)))
-                        vn[w] = np.uint32(up & xv)
                     bit = np.uint32(np.uint32(hook - np.int32(1)) & np.uint32(31))
                     score = np.int32(score + np.int32(np.uint32(hook_ph >> bit) & np.uint32(1)))
                     score = np.int32(score - np.int32(np.uint32(hook_mh >> bit) & np.uint32(1)))

@@ -26,6 +26,7 @@ import numpy as np
 
 from gpu import shared_memory
 from gpu.intrinsics import cuda, load_word
+from gpu.kernels.primer.myers import horizontal, vertical
 
 WARPS = 4
 """Warps, and so windows, a block."""
@@ -143,19 +144,10 @@ def kernel(words: int) -> Callable[..., None]:
                                 both = np.uint64(both + common)
                                 total = np.uint32(both)
                                 upper = np.uint32(both >> np.uint64(32))
-                        xh = np.uint32(np.uint32(total ^ p) | eq)
-                        ph = np.uint32(n | np.uint32(~np.uint32(xh | p)))
-                        mh = np.uint32(p & xh)
-                        up = np.uint32(
-                            np.uint32(ph << np.uint32(1)) | np.uint32(ph_before >> np.uint32(31))
-                        )
-                        down = np.uint32(
-                            np.uint32(mh << np.uint32(1)) | np.uint32(mh_before >> np.uint32(31))
-                        )
+                        ph, mh = horizontal(p, n, eq, total)
+                        vp[w], vn[w] = vertical(xv, ph, mh, ph_before, mh_before)
                         ph_before = ph
                         mh_before = mh
-                        vp[w] = np.uint32(down | np.uint32(~np.uint32(xv | up)))
-                        vn[w] = np.uint32(up & xv)
                         if w == last:
                             score = np.int32(
                                 np.int32(score + np.int32(ph >> np.uint32(31)))

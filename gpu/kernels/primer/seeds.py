@@ -20,7 +20,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.intrinsics import ALL_LANES, as_signed, cuda, device_function, load_word
+from gpu.intrinsics import (
+    ALL_LANES,
+    as_signed,
+    cuda,
+    device_function,
+    load_word,
+    sum_to_lane,
+)
+from gpu.kernels.primer.myers import horizontal, vertical
 
 THREADS = 128
 
@@ -59,11 +67,7 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
     code = np.uint32(code | np.uint32(_from(high, at, shift) >> right))
     first_entry = np.uint32(load_word(begins, code))
     count = np.int32(np.uint32(load_word(begins, np.uint32(code + np.uint32(1)))) - first_entry)
-    total = count
-    for step in range(5):
-        other = np.int32(cuda.shfl_up_sync(ALL_LANES, total, 1 << step))
-        if lane >= np.int32(1 << step):
-            total = np.int32(total + other)
+    total = np.int32(sum_to_lane(np.uint32(count), lane))
     # where the lane's first entry would be if candidate 0 of the warp were entry 0
     entry_of = np.int32(np.int32(first_entry) - np.int32(total - count))
     all_of = np.int32(cuda.shfl_sync(ALL_LANES, total, 31))
@@ -121,18 +125,12 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
                     eq = np.uint32(np.uint32(row_low ^ is_low) | np.uint32(row_high ^ is_high))
                     eq = np.uint32(np.uint32(row_base & np.uint32(~eq)) | free)
                     xv = np.uint32(eq | vn)
-                    carried = np.uint32(np.uint32(eq & vp) + vp)
-                    xh = np.uint32(np.uint32(carried ^ vp) | eq)
-                    ph = np.uint32(vn | np.uint32(~np.uint32(xh | vp)))
-                    mh = np.uint32(vp & xh)
+                    ph, mh = horizontal(vp, vn, eq, np.uint32(np.uint32(eq & vp) + vp))
                     score = np.int32(
                         np.int32(score + np.int32(ph >> np.uint32(31)))
                         - np.int32(mh >> np.uint32(31))
                     )
-                    ph = np.uint32(ph << np.uint32(1))
-                    mh = np.uint32(mh << np.uint32(1))
-                    vp = np.uint32(mh | np.uint32(~np.uint32(xv | ph)))
-                    vn = np.uint32(ph & xv)
+                    vp, vn = vertical(xv, ph, mh, np.uint32(0), np.uint32(0))
                     least = np.int32(min(least, score))
             if least < k:
                 slot = np.uint32(cuda.atomic.add(counter, 0, np.uint32(1)))
