@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu.intrinsics import device_function, load_word
 from gpu.kernels.ltb.shared import found_bits, missed_bits, transition, wake
-from gpu.kernels.ltb.sweeping import sweeping
+from gpu.kernels.ltb.sweeping import by_threads, sweeping
 
 THREADS = 256
 """Threads a block; any number."""
@@ -62,4 +62,4 @@ def visit(  # type: ignore[no-untyped-def]
     return found, missed
 
 
-efficient = sweeping(sweeps, visit)
+efficient = sweeping(sweeps, by_threads(visit))

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpu.intrinsics import device_function, load_word
 from gpu.kernels.ltb.shared import found_bits, missed_bits, transition, wake
-from gpu.kernels.ltb.sweeping import sweeping
+from gpu.kernels.ltb.sweeping import by_threads, sweeping
 
 THREADS = 256
 """Threads a block; any number."""
@@ -63,4 +63,4 @@ def visit(  # type: ignore[no-untyped-def]
     return found, missed
 
 
-naive = sweeping(sweeps, visit)
+naive = sweeping(sweeps, by_threads(visit))

@@ -30,8 +30,9 @@ from gpu.intrinsics import (
     load_word,
     population,
 )
-from gpu.kernels.ltb import FIRST_OF_READ
-from gpu.kernels.ltb.shared import K_STEP, forget, found_bits, missed_bits, transition
+from gpu.kernels.ltb.efficient import sweeps
+from gpu.kernels.ltb.shared import found_bits, missed_bits, transition
+from gpu.kernels.ltb.sweeping import sweeping
 
 THREADS = 256
 """Threads a block; any multiple of 32."""
@@ -48,7 +49,6 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
 
     ``entries``: the size of a queue, at least 32. N is at most NODES.
     """
-    words_shared = threads // 32 * entries
 
     @device_function
     def drain(queued, start, count, lane, active, row, above):  # type: ignore[no-untyped-def]
@@ -92,110 +92,65 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
                     count = np.uint32(0)
         return count
 
-    def kernel(  # type: ignore[no-untyped-def]
-        symbols, k, distance, piece, level_offsets, inmaps, exmaps, prefix_sums, active, matches,
-        mismatches,
+    @device_function
+    def visit_level(  # type: ignore[no-untyped-def]
+        found, missed, queued, thread, threads, active, base, nodes, first, end, d, step, others,
+        depth, k, distance, inmaps, exmaps, prefix_sums,
     ):  # fmt: skip
-        queued = cuda.shared.array(words_shared, np.uint32)
-        lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(31))
-        warp = np.uint32(np.uint32(cuda.threadIdx.x) >> np.uint32(5))
+        lane = np.uint32(thread & np.uint32(31))
+        warp = np.uint32(thread >> np.uint32(5))
         start = np.uint32(warp * np.uint32(entries))
-        total = np.uint32(symbols.size)
-        nodes = np.uint64(inmaps.size)
-        words = np.uint64(nodes * np.uint64(distance + np.uint32(1)))
-        base = np.uint64(np.uint64(cuda.blockIdx.x) * words)
-        overlap = np.uint32(np.uint32(k + distance) - np.uint32(1))
-        first = np.uint32(np.uint32(cuda.blockIdx.x) * piece)
-        while first < total:
-            stop = np.uint32(first + min(np.uint32(total - first), piece))
-            at = np.uint32(first - min(first, overlap))
-            forget(active, base, words, cuda.threadIdx.x, cuda.blockDim.x)
-            cuda.syncthreads()
-            while at < stop:
-                symbol = np.uint32(symbols[at])
-                if symbol & np.uint32(FIRST_OF_READ):
-                    forget(active, base, words, cuda.threadIdx.x, cuda.blockDim.x)
-                    cuda.syncthreads()
-                step = K_STEP(np.uint32(symbol & np.uint32(7)))
-                others = np.uint32(step ^ np.uint32(15))
-                found = np.uint32(0)
-                missed = np.uint32(0)
-                sweep = max(distance, np.uint32(1))
-                while sweep > np.uint32(0):
-                    sweep = np.uint32(sweep - np.uint32(1))
-                    d = sweep
-                    row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
-                    above = np.uint64(row + nodes)
-                    level = np.uint32(k // np.uint32(3) + np.uint32(1))
-                    while level > np.uint32(0):
-                        level = np.uint32(level - np.uint32(1))
-                        depth = np.uint32(np.uint32(3) * level)
-                        count = np.uint32(0)
-                        # the first node of this warp, so that its lanes stay together
-                        leader = np.uint32(level_offsets[level] + np.uint32(warp << np.uint32(5)))
-                        end = np.uint32(level_offsets[level + 1])
-                        while leader < end:
-                            node = np.uint32(leader + lane)
-                            lower = np.uint32(0)
-                            states = np.uint32(0)
-                            if node < end:
-                                lower = np.uint32(active[row + np.uint64(node)])
-                                if distance != np.uint32(0):
-                                    states = np.uint32(active[above + np.uint64(node)])
-                            if node == np.uint32(0) and d == np.uint32(0):
-                                lower = np.uint32(lower | np.uint32(1))
-                            exmap = np.uint64(0)
-                            prefix_sum = np.uint32(0)
-                            chosen = np.uint64(0)
-                            exact = np.uint64(0)
-                            if np.uint32(lower | states) != np.uint32(0):
-                                inmap = np.uint32(load_word(inmaps, node))
-                                if distance != np.uint32(0):
-                                    reached, exmap, chosen = transition(
-                                        states, lower, step, others, depth, k, inmap, exmaps, node
-                                    )
-                                    active[above + np.uint64(node)] = reached
-                                    found = np.uint32(
-                                        found
-                                        | found_bits(
-                                            reached, chosen, depth, np.uint32(d + np.uint32(1)), k,
-                                            distance,
-                                        )
-                                    )  # fmt: skip
-                                if d == np.uint32(0) and lower != np.uint32(0):
-                                    reached, outer, exact = transition(
-                                        lower, np.uint32(0), step, others, depth, k, inmap, exmaps,
-                                        node,
-                                    )  # fmt: skip
-                                    exmap = np.uint64(exmap | outer)
-                                    active[row + np.uint64(node)] = reached
-                                    found = np.uint32(
-                                        found | found_bits(reached, exact, depth, d, k, distance)
-                                    )
-                                    missed = np.uint32(
-                                        missed
-                                        | missed_bits(lower, step, depth, k, inmap, exmaps, node)
-                                    )
-                                if np.uint64(chosen | exact) != np.uint64(0):
-                                    prefix_sum = np.uint32(load_word(prefix_sums, node))
-                            count = put(
-                                queued, start, count, lane, np.uint32(0), chosen, exmap,
-                                prefix_sum, active, row, above,
-                            )  # fmt: skip
-                            if d == np.uint32(0):
-                                count = put(
-                                    queued, start, count, lane, np.uint32(0x80000000), exact,
-                                    exmap, prefix_sum, active, row, above,
-                                )  # fmt: skip
-                            leader = np.uint32(leader + np.uint32(cuda.blockDim.x))
-                        drain(queued, start, count, lane, active, row, above)
-                        cuda.syncthreads()
-                if at >= first:
-                    if found != np.uint32(0):
-                        cuda.atomic.or_(matches, at, found)
-                    if missed != np.uint32(0):
-                        cuda.atomic.or_(mismatches, at, missed)
-                at = np.uint32(at + np.uint32(1))
-            first = np.uint32(first + np.uint32(np.uint32(cuda.gridDim.x) * piece))
+        row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
+        above = np.uint64(row + nodes)
+        count = np.uint32(0)
+        # the first node of this warp, so that its lanes stay together
+        leader = np.uint32(first + np.uint32(warp << np.uint32(5)))
+        while leader < end:
+            node = np.uint32(leader + lane)
+            lower = np.uint32(0)
+            states = np.uint32(0)
+            if node < end:
+                lower = np.uint32(active[row + np.uint64(node)])
+                if distance != np.uint32(0):
+                    states = np.uint32(active[above + np.uint64(node)])
+            if node == np.uint32(0) and d == np.uint32(0):
+                lower = np.uint32(lower | np.uint32(1))
+            exmap = np.uint64(0)
+            prefix_sum = np.uint32(0)
+            chosen = np.uint64(0)
+            exact = np.uint64(0)
+            if np.uint32(lower | states) != np.uint32(0):
+                inmap = np.uint32(load_word(inmaps, node))
+                if distance != np.uint32(0):
+                    reached, exmap, chosen = transition(
+                        states, lower, step, others, depth, k, inmap, exmaps, node
+                    )
+                    active[above + np.uint64(node)] = reached
+                    level = np.uint32(d + np.uint32(1))
+                    of_match = found_bits(reached, chosen, depth, level, k, distance)
+                    found = np.uint32(found | of_match)
+                if d == np.uint32(0) and lower != np.uint32(0):
+                    reached, outer, exact = transition(
+                        lower, np.uint32(0), step, others, depth, k, inmap, exmaps, node
+                    )
+                    exmap = np.uint64(exmap | outer)
+                    active[row + np.uint64(node)] = reached
+                    found = np.uint32(found | found_bits(reached, exact, depth, d, k, distance))
+                    of_mismatch = missed_bits(lower, step, depth, k, inmap, exmaps, node)
+                    missed = np.uint32(missed | of_mismatch)
+                if np.uint64(chosen | exact) != np.uint64(0):
+                    prefix_sum = np.uint32(load_word(prefix_sums, node))
+            count = put(
+                queued, start, count, lane, np.uint32(0), chosen, exmap, prefix_sum, active, row,
+                above,
+            )  # fmt: skip
+            if d == np.uint32(0):
+                count = put(
+                    queued, start, count, lane, np.uint32(0x80000000), exact, exmap, prefix_sum,
+                    active, row, above,
+                )  # fmt: skip
+            leader = np.uint32(leader + threads)
+        drain(queued, start, count, lane, active, row, above)
+        return found, missed
 
-    return kernel
+    return sweeping(sweeps, visit_level, threads // 32 * entries)
