@@ -108,9 +108,9 @@ def kmer_count(tree: TreeBitmap) -> int:
     return int(np.bitwise_count(last & np.uint32(of_depth)).sum())
 
 
-def device_bytes(k: int, node_count: int, kmers: int) -> int:
+def device_bytes(k: int, node_count: int, kmers: int, *, with_buckets: bool) -> int:
     """The bytes that a snapshot takes on the card at most, while its tables are made."""
-    if k < BUCKETS_FROM:
+    if not with_buckets:
         return 32 * node_count + 16 * 64 ** walk.jump_level(k) + 64
     shape = buckets.choose_shape(k, kmers)
     return 40 * node_count + 16 * 64 ** walk.jump_level(k) + 8 * shape.size + (4 << shape.bits) + 64

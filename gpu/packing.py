@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from trie.codes import INVALID, LETTER_TO_CODE, InvalidBaseError, as_letters, check_k, eight_codes
+from trie.codes import check_k
 from trie.intrinsics import trailing_zeros, word_at
 from trie.parallel import run_all, split_range
 from trie.windows import check_batch
@@ -34,7 +34,7 @@ SPARE_WORDS = 4
 """Words behind the packed bases that a kernel may read: a window reads three words."""
 
 _PARALLEL_FROM = 1 << 18
-_BLOCK = 4096
+BLOCK = 4096
 _GAPS = np.uint64(0x0404040404040404)
 _EVERY = np.uint32(0xFFFFFFFF)
 
@@ -118,8 +118,8 @@ def pack_chunk(
         message = f"a chunk of {bases.size} symbols, at most {MAX_SYMBOLS} fit"
         raise ChunkTooLargeError(message)
     base_words, start_words = packed_sizes(bases.size)
-    packed = _out(out_bases, base_words)
-    starts = _out(out_starts, start_words)
+    packed = array_for(out_bases, base_words)
+    starts = array_for(out_starts, start_words)
     packed[base_words - SPARE_WORDS :] = 0
     ends = split_range(0, bases.size, threads if bases.size >= _PARALLEL_FROM else 1, align=32)
     run_all(
@@ -129,7 +129,8 @@ def pack_chunk(
     return PackedChunk(k, bases.size, packed, starts)
 
 
-def _out(given: NDArray[np.uint32] | None, size: int) -> NDArray[np.uint32]:
+def array_for(given: NDArray[np.uint32] | None, size: int) -> NDArray[np.uint32]:
+    """``given``, as far as needed, or a new array of so many words."""
     if given is None:
         return np.empty(size, dtype=np.uint32)
     if given.dtype != np.uint32 or given.ndim != 1 or given.size < size:
@@ -182,7 +183,7 @@ def _squeeze_all(bases, first, stop, packed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _set_bits(mask, low, high):  # type: ignore[no-untyped-def]
+def set_bits(mask, low, high):  # type: ignore[no-untyped-def]
     """Set the bits [low, high)."""
     if low >= high:
         return
@@ -200,7 +201,7 @@ def _set_bits(mask, low, high):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _clear_bits(mask, low, high):  # type: ignore[no-untyped-def]
+def clear_bits(mask, low, high):  # type: ignore[no-untyped-def]
     """Clear the bits [low, high), at most 32 of them."""
     for at in range(low >> 5, ((high - 1) >> 5) + 1):
         head = np.uint32(_EVERY << np.uint32(max(low - 32 * at, 0)))
@@ -217,12 +218,12 @@ def _close_around_gaps(bases, k, begin, end, first, stop, starts):  # type: igno
             gaps = word_at(bases, at) & _GAPS  # type: ignore[call-arg]
             while gaps != 0:
                 gap = at + (np.int64(trailing_zeros(gaps)) >> 3)
-                _clear_bits(starts, max(gap - k + 1, first), min(gap + 1, stop))
+                clear_bits(starts, max(gap - k + 1, first), min(gap + 1, stop))
                 gaps &= gaps - np.uint64(1)
             at += 8
         else:
             if bases[at] > 3:
-                _clear_bits(starts, max(at - k + 1, first), min(at + 1, stop))
+                clear_bits(starts, max(at - k + 1, first), min(at + 1, stop))
             at += 1
 
 
@@ -230,98 +231,17 @@ def _close_around_gaps(bases, k, begin, end, first, stop, starts):  # type: igno
 def _pack(bases, offsets, k, first, stop, packed, starts):  # type: ignore[no-untyped-def]
     """Pack the symbols [first, stop), 32 | first; windows that start there may reach beyond."""
     read = _read_of(offsets, first)
-    for begin in range(first, stop, _BLOCK):
-        end = min(begin + _BLOCK, stop)
+    for begin in range(first, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
         starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)
         while True:
-            _set_bits(starts, max(offsets[read], begin), min(offsets[read + 1] - k + 1, end))
+            set_bits(starts, max(offsets[read], begin), min(offsets[read + 1] - k + 1, end))
             if offsets[read + 1] >= end:
                 break
             read += 1
         if _squeeze_all(bases, begin, end, packed) & _GAPS:
             _close_around_gaps(bases, k, begin, end, first, stop, starts)
     _close_around_gaps(bases, k, stop, min(stop + k - 1, bases.size), first, stop, starts)
-
-
-def pack_letters(
-    letters: bytes | memoryview | NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    k: int,
-    *,
-    out_bases: NDArray[np.uint32] | None = None,
-    out_starts: NDArray[np.uint32] | None = None,
-) -> PackedChunk:
-    """Pack the joined letters of reads as ``pack_chunk`` does their codes: in one pass, one thread.
-
-    Raises InvalidBaseError at the first byte that is no base and no ambiguity letter, and the
-    errors of ``pack_chunk``.
-    """
-    check_k(k)
-    symbols, offsets = check_batch(as_letters(letters), offsets)
-    if symbols.size > MAX_SYMBOLS:
-        message = f"a chunk of {symbols.size} symbols, at most {MAX_SYMBOLS} fit"
-        raise ChunkTooLargeError(message)
-    base_words, start_words = packed_sizes(symbols.size)
-    packed = _out(out_bases, base_words)
-    packed[base_words - SPARE_WORDS :] = 0
-    starts = _out(out_starts, start_words)
-    bad = _pack_letters(symbols, LETTER_TO_CODE, offsets, k, packed, starts)
-    if bad >= 0:
-        raise InvalidBaseError(int(symbols[bad]), int(bad))
-    return PackedChunk(k, symbols.size, packed, starts)
-
-
-@njit(cache=True, nogil=True)
-def _squeeze_letters(letters, first, stop, packed):  # type: ignore[no-untyped-def]
-    """Pack the letters [first, stop), multiples of 16, if all are bases; else not 0."""
-    other = np.uint64(0)
-    out = packed[first // 16 :]
-    for word in range(stop // 16 - first // 16):  # from 0: no sign to check, hence vectors
-        high: np.uint64 = word_at(letters, first + 16 * word)  # type: ignore[call-arg]
-        low: np.uint64 = word_at(letters, first + 16 * word + 8)  # type: ignore[call-arg]
-        front, strange = eight_codes(high)
-        back, stranger = eight_codes(low)
-        other |= strange | stranger
-        out[word] = np.uint32((squeeze(front) << np.uint64(16)) | squeeze(back))
-    return other
-
-
-@njit(cache=True, nogil=True)
-def _translate_letters(letters, table, first, stop, k, packed, starts):  # type: ignore[no-untyped-def]
-    """As ``_squeeze_letters``, letter by letter, with gaps; the first bad position, or -1."""
-    for begin in range(first, stop, 16):
-        end = min(begin + 16, stop)
-        value = np.uint64(0)
-        for at in range(begin, end):
-            code = table[letters[at]]
-            if code > 3:
-                if code == INVALID:
-                    return at
-                _clear_bits(starts, max(at - k + 1, 0), at + 1)
-            value = (value << np.uint64(2)) | (np.uint64(code) & np.uint64(3))
-        packed[begin >> 4] = np.uint32(value << np.uint64(2 * (16 - (end - begin))))
-    return -1
-
-
-@njit(cache=True, nogil=True)
-def _pack_letters(letters, table, offsets, k, packed, starts):  # type: ignore[no-untyped-def]
-    """Pack all letters; the first position that holds none, or -1."""
-    read = 0
-    for begin in range(0, letters.size, _BLOCK):
-        end = min(begin + _BLOCK, letters.size)
-        starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)
-        while True:
-            _set_bits(starts, max(offsets[read], begin), min(offsets[read + 1] - k + 1, end))
-            if offsets[read + 1] >= end:
-                break
-            read += 1
-        whole = end & ~15
-        if _squeeze_letters(letters, begin, whole, packed):
-            whole = begin
-        bad = _translate_letters(letters, table, whole, end, k, packed, starts)
-        if bad >= 0:
-            return bad
-    return -1
 
 
 def unpack_events(

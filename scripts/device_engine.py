@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Check the engine on CUDA devices against the CPU, then time it, and print short tables.
 
-scripts/device_engine.py [check] [data FOLDER] [frozen] [thesis] [grow] [kernels] [daemon]
+scripts/device_engine.py [check] [data FOLDER] [frozen] [thesis] [grow] [kernels] [ks] [daemon]
                          [timeline FILE]
 
-Without arguments: check, frozen, thesis, grow. ``small`` checks a few small inputs only, for
+Without arguments: check, frozen, thesis, grow. ``ks`` is ``frozen`` for several k. ``small``
+checks a few small inputs only, for
 compute-sanitizer --tool memcheck|racecheck python scripts/device_engine.py small
 ``profile`` runs each kernel of the engine a few times: ncu python scripts/device_engine.py profile
 """

@@ -24,9 +24,11 @@ _BEHIND = np.uint64(1 << _STEP)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _byte(at, size):  # type: ignore[no-untyped-def]
-    """The byte to load eight from, for the bits from ``at`` on."""
-    return min(at >> 3, size - 8)
+def bits_from(starts, matches, at):  # type: ignore[no-untyped-def]
+    """The bits of both from ``at`` on, ``_STEP`` at least, the first lowest."""
+    byte = min(at >> 3, starts.size - 8)
+    shift = np.uint64(at - 8 * byte)
+    return word_at(starts, byte) >> shift, word_at(matches, byte) >> shift  # type: ignore[call-arg]
 
 
 @njit(cache=True, nogil=True)
@@ -51,7 +53,8 @@ def summarize(starts, matches, offsets, k, target, first, stop, columns):  # typ
         was_hit = np.uint64(0)
         was_miss = np.uint64(0)
         for at in range(begin, end, _STEP):
-            byte = _byte(at, starts.size)
+            # as bits_from, which takes half as long again in this loop
+            byte = min(at >> 3, starts.size - 8)
             shift = np.uint64(at - 8 * byte)
             here: np.uint64 = word_at(starts, byte) >> shift  # type: ignore[call-arg]
             found: np.uint64 = word_at(matches, byte) >> shift
@@ -96,10 +99,7 @@ def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_mi
         last = offsets[read + 1] - k + 1  # behind where the last window starts
         at = begin
         while at < last:
-            byte = _byte(at, starts.size)
-            shift = np.uint64(at - 8 * byte)
-            here: np.uint64 = word_at(starts, byte) >> shift  # type: ignore[call-arg]
-            found: np.uint64 = word_at(matches, byte) >> shift
+            here, found = bits_from(starts, matches, at)
             if not here & np.uint64(1):
                 at += min(np.int64(trailing_zeros(here | _BEHIND)), _STEP)
                 continue
@@ -122,10 +122,7 @@ def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_mi
                     at += same
                     if same < _STEP or at >= last:
                         break
-                    byte = _byte(at, starts.size)
-                    shift = np.uint64(at - 8 * byte)
-                    here = word_at(starts, byte) >> shift
-                    found = word_at(matches, byte) >> shift
+                    here, found = bits_from(starts, matches, at)
                 at = min(at, last)
             if hit or mixed:
                 row = at_hit
@@ -142,37 +139,6 @@ def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_mi
                 if event_.size:
                     event_[row] = 1 if hit else 2
     return at_hit, at_miss
-
-
-@njit(cache=True, nogil=True)
-def summarize_with_runs(starts, matches, offsets, k, only_set, target):  # type: ignore[no-untyped-def]
-    """``summarize`` and ``runs`` of all reads in one call, for matches of one set, events apart.
-
-    Returns what ``summarize`` returns and the columns of both.
-    """
-    reads = offsets.size - 1
-    rows = (
-        np.empty(reads, np.int64),
-        np.empty(reads, np.int64),
-        np.empty(reads, np.int64),
-        np.empty(reads, np.int64),
-        np.empty(reads, np.int64),
-        np.empty(reads, np.int32),
-    )
-    told = summarize(starts, matches, offsets, k, target, 0, reads, rows)
-    count = told[4] + told[5]
-    columns = (
-        np.empty(count, np.uint32),
-        np.empty(count, np.int64),
-        np.empty(count, np.int64),
-        np.empty(count, np.int64),
-        np.empty(0, np.uint8),
-        np.empty(count, np.uint32),
-    )
-    sets = np.empty(0, np.uint32)
-    if count:
-        runs(starts, matches, offsets, k, sets, only_set, 0, reads, 0, told[4], columns)
-    return told, rows, columns
 
 
 @njit(cache=True, nogil=True)

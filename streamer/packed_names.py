@@ -26,8 +26,13 @@ class PackedNames(Sequence[str]):
     @classmethod
     def of(cls, frame: bytes | memoryview) -> PackedNames | None:
         """The names if the frame is an array of strings of printable ASCII, else None."""
-        count = _count(np.frombuffer(frame, dtype=np.uint8))
+        count = count_names(np.frombuffer(frame, dtype=np.uint8))
         return None if count < 0 else cls(bytes(frame), int(count))
+
+    @property
+    def packed(self) -> bytes:
+        """The msgpack array."""
+        return self._frame
 
     def __len__(self) -> int:
         return self._count
@@ -62,7 +67,7 @@ def _number(frame, at, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _count(frame):  # type: ignore[no-untyped-def]
+def count_names(frame):  # type: ignore[no-untyped-def]
     """How many strings the array has; -1 if it is none of printable ASCII strings and no more."""
     total = frame.size
     if total == 0:

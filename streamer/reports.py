@@ -6,7 +6,6 @@ Reads and targets are indices here; ``streamer.output`` puts in their names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -62,20 +61,16 @@ def intervals(result: BatchResult) -> Columns:
     read int64 (index), start int64, end int64 (of the last window), event uint8, windows int64,
     target uint32 (target set).
     """
-    counts = [] if result.sets is not None else [t[4:] for t in _summarized(result, -1)[1]]
-    columns, _ = _runs(result, np.dtype(np.int64), counts, apart=False)
+    columns, _ = _runs(result, np.dtype(np.int64), apart=False)
     return {name: columns[name] for name in INTERVAL_COLUMNS}
 
 
-def intervals_by_event(result: BatchResult, sums: Sums) -> tuple[Columns, Columns]:
+def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
     """As ``intervals``, those that match and the others apart, without the column event.
 
-    read is uint32, as the feed sends it. sums: of ``reads_and_sums``.
+    read is uint32, as the feed sends it.
     """
-    return _apart(*_runs(result, np.dtype(np.uint32), sums.runs, apart=True))
-
-
-def _apart(columns: Columns, hits: int) -> tuple[Columns, Columns]:
+    columns, hits = _runs(result, np.dtype(np.uint32), apart=True)
     del columns["event"]
     return (
         {name: values[:hits] for name, values in columns.items()},
@@ -83,46 +78,24 @@ def _apart(columns: Columns, hits: int) -> tuple[Columns, Columns]:
     )
 
 
-def reads_and_intervals(
-    result: BatchResult, targets: TargetSets
-) -> tuple[Columns, Sums, tuple[Columns, Columns]]:
-    """``reads_and_sums`` and ``intervals_by_event`` together, on one thread."""
-    if result.sets is not None:
-        columns, sums = reads_and_sums(result, targets)
-        return columns, sums, intervals_by_event(result, sums)
-    only = _only_target(result, targets)
-    bits, offsets = result.found.bytes_of_bits, result.batch.offsets
-    told, rows, runs = event_runs.summarize_with_runs(
-        *bits, offsets, result.k, result.only_set, only
-    )
-    summary = {"read": np.arange(len(result.batch))}
-    summary |= dict(zip(READ_COLUMNS[1:], rows, strict=True))
-    windows, matches, skipped, on_target = told[:4]
-    sums = Sums(windows, matches, skipped, on_target if only >= 0 else 0, [told[4:]])
-    return summary, sums, _apart(dict(zip(("read", *_INTERVAL_TYPES), runs, strict=True)), told[4])
-
-
-def _only_target(result: BatchResult, targets: TargetSets) -> int:
-    """The target of every window that matches, -1 if there is none or more than one."""
+def only_target(result: BatchResult, targets: TargetSets) -> int:
+    """The target (index) of every window that matches, -1 if there is none or more than one."""
     if result.sets is not None or result.only_set == NO_SET or not targets.names:
         return -1
     return int(targets.members[targets.starts[result.only_set]])
 
 
-def _runs(
-    result: BatchResult, index: np.dtype[Any], counts: Sequence[Any], *, apart: bool
-) -> tuple[Columns, int]:
-    """The runs of all reads and how many of them match; with ``apart`` these come first.
-
-    counts: as ``Sums.runs``, not looked at where target sets are many.
-    """
+def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Columns, int]:
+    """The runs of all reads and how many of them match; with ``apart`` these come first."""
     offsets = result.batch.offsets
     sets = _NO_SETS if result.sets is None else result.sets
     types = {"read": index} | _INTERVAL_TYPES
     parts, threads = _split(offsets)
     bits = result.found.bytes_of_bits
     write = partial(event_runs.runs, *bits, offsets, result.k, sets, result.only_set)
-    if result.sets is not None:
+    if result.sets is None:
+        counts = [told[4:] for told in _summarized(result, -1)[1]]
+    else:
         nothing = tuple(np.zeros(0, t) for t in types.values())
         counts = run_all([partial(write, *part, 0, 0, nothing) for part in parts], threads)
     hits = list(accumulate((hit for hit, _ in counts), initial=0))
@@ -141,17 +114,12 @@ def _runs(
 
 
 class Sums(NamedTuple):
-    """Of all reads of a batch: windows, those that match, those with a gap code, reads that match.
-
-    runs: of each part of the batch that a thread looked at, how many runs of windows match and how
-    many do not, target sets aside.
-    """
+    """Of a batch: windows, those that match, those with a gap code, and reads with a match."""
 
     windows: int
     matches: int
     skipped: int
     reads_on_target: int
-    runs: list[tuple[int, int]]
 
 
 def reads(result: BatchResult, targets: TargetSets) -> Columns:
@@ -166,7 +134,7 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
 
 def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
     """As ``reads``, and what there is of all reads together."""
-    only = _only_target(result, targets)
+    only = only_target(result, targets)
     columns, counts = _summarized(result, only)
     best = columns["best_target"]
     windows, matches, skipped, on_target = map(sum, list(zip(*counts, strict=True))[:4])
@@ -177,8 +145,7 @@ def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, S
     elif only < 0:
         on_target = 0
     read = {"read": np.arange(best.size)}
-    runs = [(told[4], told[5]) for told in counts]
-    return read | columns, Sums(windows, matches, skipped, on_target, runs)
+    return read | columns, Sums(windows, matches, skipped, on_target)
 
 
 def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[int, ...]]]:

@@ -9,7 +9,7 @@ card       one device with its dictionary and its slots
 staging    chunks packed ahead, a thread a chunk
 pipeline   two streams (thesis 3.3.12) or the serial loop (3.3.9)
 exchange   what several cards tell each other while they grow
-leaving    the end of a process that has used several cards
+leaving    the end of a process that has used several cards, or lost one
 expand     compact results to arrays of the host
 timeline   what ran when, from CUDA events (thesis Fig. 40, 41)
 picture    a timeline as SVG

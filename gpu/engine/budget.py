@@ -17,6 +17,11 @@ class Budget:
         self.limit = int(min(limit or SHARE * free, SHARE * free, 1 << 62))
         self.held = 0
 
+    @property
+    def left(self) -> int:
+        """Bytes that may still be taken."""
+        return self.limit - self.held
+
     def take(self, what: str, size: int) -> None:
         """Count ``size`` bytes more; CardMemoryError if they cannot be had."""
         self.check(what, size)
@@ -24,8 +29,8 @@ class Budget:
 
     def check(self, what: str, size: int) -> None:
         """CardMemoryError unless ``size`` bytes more can be had."""
-        if self.held + size > self.limit:
-            raise CardMemoryError(what, size, self.limit - self.held)
+        if size > self.left:
+            raise CardMemoryError(what, size, self.left)
 
     def give(self, size: int) -> None:
         """Count ``size`` bytes less."""

@@ -31,7 +31,7 @@ class Card(OnCard):
             self._tree_ready = cuda.event()
         self.kmers: KmerSet | None = None
         self._tree: DeviceTree | None = None
-        self._tree_key: tuple[int, bool] | None = None
+        self._tree_version = 0
         self._tree_size = 0
         # host arrays of the snapshot: they may still be on their way
         self._tree_source: TreeBitmap | None = None
@@ -57,39 +57,51 @@ class Card(OnCard):
             self.kmers.add(codes, values, stream)
             self.kmers.known = codes.size
 
-    def tree(self, tree: TreeBitmap, version: int, method: str, slot: Slot) -> DeviceTree:
+    def tree(
+        self, tree: TreeBitmap, version: int, method: str, slot: Slot, *, words: bool = False
+    ) -> DeviceTree:
         """The snapshot on this card, ready for what is queued next on the slot's stream.
 
-        A new version is sent on that stream; chunks in flight keep the one they were queued with.
+        ``words``: event words are asked for, which are walked for, whatever the kernel. A new
+        version is sent on that stream; chunks in flight keep the one they were queued with.
         Raises CardMemoryError with the sizes if it does not fit.
         """
         if method == "default":
             method = default_method(self.k)
-        with_buckets = method == "buckets"
-        held = self._tree
-        if held is None or self._tree_key != (version, with_buckets):
-            size = device_bytes(self.k, tree.node_count, kmer_count(tree))
-            try:
-                self.budget.take(f"a dictionary of {tree.node_count} trie-nodes", size)
-            except CardMemoryError:
-                self._drop_tree()
-                self.budget.take(f"a dictionary of {tree.node_count} trie-nodes", size)
-            held = DeviceTree(tree, slot.stream, with_buckets=with_buckets)
-            self._tree_ready.record(slot.stream)
-            self.budget.give(self._tree_size)
-            self._tree_size = size
-            self._tree, self._tree_source = held, tree
-            self._tree_key = (version, with_buckets)
+        with_buckets = method == "buckets" and not words
+        if (
+            self._tree is None
+            or self._tree_version != version
+            or (with_buckets and self._tree.table is None)
+        ):
+            self._send(tree, slot, with_buckets)
+            self._tree_version = version
         self._tree_ready.wait(slot.stream)
-        slot.tree = held
-        return held
+        assert self._tree is not None
+        slot.tree = self._tree
+        return self._tree
+
+    def _send(self, tree: TreeBitmap, slot: Slot, with_buckets: bool) -> None:
+        """Queue the snapshot that is to be in use from now on."""
+        kmers = kmer_count(tree)
+        size = device_bytes(self.k, tree.node_count, kmers, with_buckets=with_buckets)
+        what = f"a dictionary of {tree.node_count} trie-nodes"
+        try:
+            self.budget.take(what, size)
+        except CardMemoryError:
+            self._drop_tree()
+            self.budget.take(what, size)
+        self._tree = DeviceTree(tree, slot.stream, with_buckets=with_buckets)
+        self._tree_ready.record(slot.stream)
+        self.budget.give(self._tree_size)
+        self._tree_size, self._tree_source = size, tree
 
     def _drop_tree(self) -> None:
         """Give the old snapshot up where old and new do not fit side by side."""
         for slot in self.slots:
             slot.stream.synchronize()
             slot.tree = None
-        self._tree = self._tree_source = self._tree_key = None
+        self._tree = self._tree_source = None
         self.budget.give(self._tree_size)
         self._tree_size = 0
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from gpu.engine.leaving import hold_back_lost
+
 
 class CudaEngineError(RuntimeError):
     """The engine cannot go on."""
@@ -26,7 +28,7 @@ class CardMemoryError(CudaEngineError):
 
 
 class DeviceLostError(CudaEngineError):
-    """A call to the driver failed: the card is lost, out of memory, or a kernel went wrong."""
+    """A call failed: the card is lost or out of memory, a kernel cannot be made or went wrong."""
 
 
 def shown_bytes(number: float) -> str:
@@ -40,11 +42,15 @@ def shown_bytes(number: float) -> str:
 
 @cache
 def driver_errors() -> tuple[type[BaseException], ...]:
-    """The exceptions by which the CUDA packages say that a call failed."""
+    """The exceptions by which the CUDA packages say that a call or a compilation failed."""
     found = []
     for module, name in (
         ("numba.cuda.cudadrv.driver", "CudaAPIError"),
+        ("numba.cuda.cudadrv.driver", "LinkerError"),
+        ("numba.cuda.cudadrv.error", "CudaSupportError"),
+        ("numba.cuda.cudadrv.error", "NvvmError"),
         ("cuda.core._utils.cuda_utils", "CUDAError"),
+        ("cuda.bindings.nvjitlink", "nvJitLinkError"),
         ("cupy.cuda.runtime", "CUDARuntimeError"),
         ("cupy.cuda.driver", "CUDADriverError"),
         ("cupy.cuda.memory", "OutOfMemoryError"),
@@ -62,5 +68,6 @@ def driver_errors_told() -> Iterator[None]:
     try:
         yield
     except driver_errors() as error:
+        hold_back_lost()
         message = f"the CUDA device failed: {' '.join(str(error).split())}"
         raise DeviceLostError(message) from error

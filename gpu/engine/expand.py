@@ -118,7 +118,8 @@ def scatter_words(
 
 
 @njit(cache=True, nogil=True)
-def _copy(source, first, stop, target):  # type: ignore[no-untyped-def]
+def copy_range(source, first, stop, target):  # type: ignore[no-untyped-def]
+    """target[first:stop] = source[first:stop]; in numba that looks for overlaps, and is slow."""
     for i in range(first, stop):
         target[i] = source[i]
 
@@ -133,7 +134,7 @@ def copied(source: NDArray[np.uint64], threads: int) -> NDArray[np.uint64]:
 def copy_into(target: NDArray[Any], source: NDArray[Any], threads: int) -> None:
     """target[:source.size] = source, on as many threads."""
     parts = _parts(source.size, threads)
-    run_all([partial(_copy, source, a, b, target) for a, b in parts], threads)
+    run_all([partial(copy_range, source, a, b, target) for a, b in parts], threads)
 
 
 def _parts(

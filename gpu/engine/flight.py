@@ -15,6 +15,7 @@ from gpu.engine.card import Card
 from gpu.engine.kmer_set import KmerSet
 from gpu.engine.slot import Slot
 from gpu.engine.timeline import Timeline
+from gpu.intrinsics import context_asked_once
 from gpu.kernels.kmer_set import STREAM
 from gpu.match import Strands, launch
 from gpu.packing import PackedChunk, PackedParts
@@ -108,28 +109,37 @@ class Flight:
 
     def send(self) -> None:
         """Pack the chunk and queue all that the card does with it."""
-        slot, piece = self.slot, self.piece
+        with self.bar("CPU"):
+            self._pack()
         with self.card.active():
-            with self.bar("CPU"):
-                if isinstance(piece.bases, PackedChunk):
-                    if not piece.pinned:
-                        slot.take(piece.bases, self.threads)
-                elif isinstance(piece.bases, PackedParts):
-                    slot.lay(piece.bases, self.threads)
-                elif piece.offsets is not None:
-                    slot.pack(piece.bases, piece.offsets, self.threads)
-            with self.bar("HtoD"):
-                slot.upload(self.symbols, self._sent_from_there())
-                tree = self._snapshot()
-            with self.bar("kernel"):
-                self._match(tree)
-            with self.bar("DtoH"):
-                slot.download(self.symbols)
-                if piece.grow:
-                    slot.growth.total.copy_to_host(slot.growth.pinned_total, stream=slot.stream)
-                if piece.sets:
-                    on_card, pinned = slot.sets
-                    on_card.copy_to_host(pinned, stream=slot.stream)
+            self._queue()
+
+    def _pack(self) -> None:
+        slot, piece = self.slot, self.piece
+        if isinstance(piece.bases, PackedChunk):
+            if not piece.pinned:
+                slot.take(piece.bases, self.threads)
+        elif isinstance(piece.bases, PackedParts):
+            slot.lay(piece.bases)
+        elif piece.offsets is not None:
+            slot.pack(piece.bases, piece.offsets, self.threads)
+
+    @context_asked_once
+    def _queue(self) -> None:
+        slot, piece = self.slot, self.piece
+        with self.bar("HtoD"):
+            slot.upload(self.symbols, self._sent_from_there())
+            tree = self._snapshot()
+        with self.bar("kernel"):
+            self._match(tree)
+        with self.bar("DtoH"):
+            slot.download(self.symbols)
+            if piece.grow:
+                slot.growth.total.copy_to_host(slot.growth.pinned_total, stream=slot.stream)
+            if piece.sets:
+                on_card, pinned = slot.sets
+                used = slice(self.symbols)
+                on_card[used].copy_to_host(pinned[used], stream=slot.stream)
 
     def _sent_from_there(self) -> PackedChunk | None:
         packed = self.piece.bases if self.piece.pinned else None
@@ -139,7 +149,8 @@ class Flight:
         if self.piece.snapshot is None:
             return None
         tree, self.version = self.piece.snapshot()
-        return self.card.tree(tree, self.version, self.piece.method, self.slot)
+        piece = self.piece
+        return self.card.tree(tree, self.version, piece.method, self.slot, words=piece.words)
 
     def _match(self, tree: Any) -> None:
         slot, piece = self.slot, self.piece

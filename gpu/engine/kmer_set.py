@@ -21,7 +21,7 @@ MODEST = 16
 """A table that takes less than this part of the memory grows in large steps."""
 
 FIRST_BITS = 12
-_PIECE = 1 << 24
+_PIECE = 1 << 22
 
 
 @cache
@@ -80,7 +80,8 @@ class KmerSet:
         """
         old, old_size = self.table, self.nbytes
         # eight times as large while that takes little of the card, then twice
-        step = 3 if SLOT_BYTES << (self._bits + 3) <= self._budget.limit // MODEST else 1
+        large = SLOT_BYTES << (self._bits + 3)
+        step = 3 if large <= min(self._budget.limit // MODEST, self._budget.left) else 1
         wanted = bits_for(min(self.known + more, 4**self.k))
         self._allocate(max(min(self._bits + step, bits_for(4**self.k)), wanted), stream)
         slots = old.size // 2
@@ -95,6 +96,8 @@ class KmerSet:
 
         ``known`` is left to the caller, who knows which of them are new.
         """
+        sent = 16 * min(codes.size, _PIECE)
+        self._budget.take("k-mers on their way into the set", sent)
         for start in range(0, codes.size, _PIECE):
             part = slice(start, start + _PIECE)
             on_card = cuda.to_device(np.ascontiguousarray(codes[part]), stream=stream)
@@ -103,6 +106,7 @@ class KmerSet:
                 on_card, theirs, self.table, self.shift
             )
             stream.synchronize()
+        self._budget.give(sent)
 
     def codes(self) -> NDArray[np.uint64]:
         """All k-mer codes, ascending: uint64[known]; nothing may be under way."""

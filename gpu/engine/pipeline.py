@@ -30,6 +30,7 @@ from gpu.engine.kmer_set import KmerSet
 from gpu.engine.leaving import several_used
 from gpu.engine.timeline import Timeline
 from gpu.match import Strands
+from trie.tree_bitmap import TreeBitmap
 
 __all__ = ["MAX_CHUNK", "Engine", "Found", "Piece"]
 
@@ -91,6 +92,13 @@ class Engine:
                 if growing:
                     card.prepare_growth()
                 card.load(codes, sets.astype(np.uint64), self.strands != "forward", room)
+
+    def prepare(self, tree: TreeBitmap, version: int, method: str = "default") -> None:
+        """Send a snapshot ahead of the first chunk; CardMemoryError if it does not fit."""
+        with driver_errors_told():
+            for card in self.cards:
+                with card.active():
+                    card.tree(tree, version, method, card.slots[0])
 
     def run(self, pieces: Iterable[Piece]) -> Iterator[Found]:
         """The results of the chunks, in order; pieces are asked for one by one."""

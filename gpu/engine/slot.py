@@ -13,25 +13,22 @@ What is only needed at times is made when it is first asked for.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import carray, njit  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from gpu.engine.budget import Budget
-from gpu.engine.expand import copy_into
+from gpu.engine.expand import copy_into, copy_range
 from gpu.engine.library import Lists
 from gpu.intrinsics import cuda
 from gpu.match import ChunkBuffers
 from gpu.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
-from trie.parallel import run_all
+from trie.intrinsics import array_address, pointer
 
 _REMEMBERED = 64
 _PER_THREAD = 1 << 21
-# threads that copy packed chunks, which lie in other cores' caches
-_LAYERS = 4
 
 
 class Views(NamedTuple):
@@ -47,7 +44,8 @@ class Growth:
 
     def __init__(self, max_symbols: int, budget: Budget, stream: Any) -> None:
         words = packed_sizes(max_symbols)[1]
-        budget.take("the lists of new k-mers of a chunk", 8 * words + 2 * 8 * max_symbols)
+        # two lists, and as much again for sorting
+        budget.take("the lists of new k-mers of a chunk", 8 * words + 3 * 8 * max_symbols)
         self.counts = cuda.device_array(words, np.uint32)
         self.sums = cuda.device_array(words, np.uint32)
         self.codes = cuda.device_array(max_symbols, np.uint64)
@@ -122,16 +120,19 @@ class Slot:
         copy_into(self._bases, chunk.bases, threads)
         copy_into(self._starts, chunk.starts, threads)
 
-    def lay(self, chunks: PackedParts, threads: int) -> None:
+    def lay(self, chunks: PackedParts) -> None:
         """Copy parts of packed chunks into pinned memory, one behind the other."""
-        tasks = []
-        at = 0
-        for part in chunks.parts:
-            chunk, there = part.chunk, (self._bases, self._starts, at)
-            tasks.append(partial(_lay, chunk.bases, chunk.starts, part.first, part.stop, *there))
-            at += part.words
-        self._starts[at : packed_sizes(chunks.symbols)[1]] = 0
-        run_all(tasks, min(threads, _LAYERS, chunks.symbols // _PER_THREAD))
+        parts = chunks.parts
+        first, stop = (
+            np.array([getattr(p, n) for p in parts], np.int64) for n in ("first", "stop")
+        )
+        whole = np.array([part.chunk.starts.size for part in parts], dtype=np.int64)
+        places = np.array(
+            [(array_address(p.chunk.bases), array_address(p.chunk.starts)) for p in parts],
+            np.uint64,
+        )
+        to = self._bases, self._starts[: packed_sizes(chunks.symbols)[1]]
+        _lay(places.reshape(-1, 2), whole, first, stop, *to)
 
     def upload(self, symbols: int, source: PackedChunk | None = None) -> None:
         """Queue the copies of the packed chunk to the card, from ``source`` if given (pinned)."""
@@ -182,11 +183,22 @@ class Slot:
 
 
 @njit(cache=True, nogil=True)
-def _lay(bases, starts, first, stop, to_bases, to_starts, at):  # type: ignore[no-untyped-def]
-    """Copy the words [first, stop) of ``starts`` to ``at``, and the bases of their windows."""
-    to_starts[at : at + stop - first] = starts[first:stop]
-    extra = 1 if stop < starts.size else 0
-    if extra:
-        to_starts[at + stop - first] = 0
-    words = 2 * (stop - first + extra)
-    to_bases[2 * at : 2 * at + words] = bases[2 * first : 2 * first + words]
+def _lay(places, whole, first, stop, to_bases, to_starts):  # type: ignore[no-untyped-def]
+    """Copy the words [first, stop) of the ``starts`` of every part, and the bases of their windows.
+
+    places: of bases and starts in memory. whole: words that the starts of the chunk have.
+    """
+    at = 0
+    for part in range(first.size):
+        begin, words = first[part], stop[part] - first[part]
+        size = whole[part]
+        starts = carray(pointer(places[part, 1]), size, np.uint32)  # type: ignore[call-arg]
+        copy_range(starts[begin:], 0, words, to_starts[at:])
+        # of a cut part there are the ends of its windows, where none starts
+        there = words + (stop[part] < size)
+        if there > words:
+            to_starts[at + words] = 0
+        bases = carray(pointer(places[part, 0]), 2 * size, np.uint32)
+        copy_range(bases[2 * begin :], 0, 2 * there, to_bases[2 * at :])
+        at += there
+    to_starts[at:] = np.uint32(0)

@@ -25,7 +25,10 @@ Buffer = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 
 TOGETHER = 1 << 24
-"""Symbols that a thread packs before it tells."""
+"""Symbols that a thread packs before it tells ..."""
+
+MOST = 16
+"""... in so many chunks at most: pinning memory takes as long for a small buffer as for another."""
 
 
 class Staging:
@@ -34,7 +37,7 @@ class Staging:
     def __init__(self, k: int, max_symbols: int, threads: int, in_use: int) -> None:
         self._k = k
         self._threads = threads
-        self._each = max(1, TOGETHER // max_symbols)
+        self._each = min(max(1, TOGETHER // max_symbols), MOST)
         base_words, start_words = packed_sizes(max_symbols)
         self._ring: list[Buffer] = [
             (cuda.pinned_array(base_words, np.uint32), cuda.pinned_array(start_words, np.uint32))

@@ -203,11 +203,15 @@ Message = BatchMessage | Beat | Status | Gap | NewEpoch
 
 
 def typed(message: FeedMessage) -> BatchMessage | Beat | Status:
-    """A decoded message as its type. KeyError or TypeError if a field is missing."""
+    """A decoded message as its type. KeyError, TypeError or ValueError if a field is missing."""
     head, columns = message.header, message.columns
     stamp = Stamp(message.topic, head["epoch"], head["seq"], head["prev"], head["time"], head)
     if message.topic == "beat":
-        return Beat(stamp, dict(head["heads"]), dict(head["totals"]))
+        heads = dict(head["heads"])
+        if not set(map(type, heads.values())) <= {int}:
+            problem = "a sequence is an integer"
+            raise TypeError(problem)
+        return Beat(stamp, heads, dict(head["totals"]))
     if message.topic == "status":
         return Status(stamp, head["status"]["state"], head["status"])
     origin = Origin(

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,7 @@ from streamer.clients.errors import (
     StalledError,
 )
 from streamer.reads import ReadBatch
+from streamer.transport.copying import Copier
 from streamer.wire import (
     PROTOCOL,
     Buffer,
@@ -38,6 +40,8 @@ from streamer.wire import (
     unpack,
 )
 
+# the daemon's messages are a header each; of others no more than this is looked at
+_MOST_FRAMES = 8
 # unanswered for so long, the daemon is asked how far it is
 _ASK_SECONDS = 1.0
 _POLL_SECONDS = 0.1
@@ -79,6 +83,7 @@ class Producer:
         # IMMEDIATE: nothing is queued for a daemon that is not there
         self._connection = Connection(zmq.DEALER, endpoint, {zmq.IMMEDIATE: 1}, context)
         self._socket = self._connection.socket
+        self._copier = Copier(self._socket, frames=_MOST_FRAMES, unchecked=_MOST_FRAMES)
         # batches durable + 1, durable + 2, ...; those before ``_next`` are on their way
         self._held: deque[_Held] = deque()
         self._next = 1
@@ -186,10 +191,8 @@ class Producer:
         """Send what credit allows."""
         if not self._synced:
             return
-        on_their_way = sum(
-            self._held[i].size
-            for i in range(max(self.received - self.durable, 0), self._next - 1 - self.durable)
-        )
+        first, behind = max(self.received - self.durable, 0), self._next - 1 - self.durable
+        on_their_way = sum(held.size for held in islice(self._held, first, max(first, behind)))
         while self._next <= self.durable + len(self._held):
             held = self._held[self._next - 1 - self.durable]
             # a batch that is alone may exceed what little credit there is: the daemon decides
@@ -206,6 +209,13 @@ class Producer:
             except zmq.Again:
                 self._blocked = True
                 return
+            except BaseException:
+                # interrupted: where a part of the message has gone a greeting ends it, which the
+                # daemon refuses, and where none has it is a greeting; then it is asked what it has
+                self._synced = False
+                self._asked = 0.0
+                self._socket.send(pack(self._header("hello")), zmq.NOBLOCK)
+                raise
             self._next += 1
             on_their_way += held.size
             self._progress = time.monotonic()
@@ -236,13 +246,10 @@ class Producer:
             events = zmq.POLLIN | zmq.POLLOUT if self._blocked else zmq.POLLIN
             self._blocked = False
             self._socket.poll(int(seconds * 1000), events)
-        while True:
+        while (received := self._copier.take()) is not None:
+            frames, _ = received
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            try:
-                header = unpack(frames[0])
+                header = unpack(frames[0] if frames else b"")
                 self._hear(header)
             except WireError as error:
                 raise DaemonError(self.endpoint, f"answered strangely: {error}") from None

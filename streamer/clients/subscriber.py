@@ -5,21 +5,38 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from math import ceil
 from types import TracebackType
 
 import zmq
 
 from streamer.clients.connection import Connection, Context
-from streamer.clients.messages import Beat, Gap, Message, NewEpoch, Status, typed
+from streamer.clients.messages import (
+    BatchMessage,
+    Beat,
+    Gap,
+    Message,
+    NewEpoch,
+    Status,
+    typed,
+)
 from streamer.errors import UsageError
+from streamer.transport.copying import Copier
 from streamer.wire import TOPICS, WireError, decode_feed
 
 _POLL_SECONDS = 0.2
 _RECEIVE_MESSAGES = 10_000
+# a message has at most 12; of others no more than this is looked at
+_MOST_FRAMES = 32
+# topic and header
+_UNCHECKED_FRAMES = 2
 
 
 class Subscriber:
     """Receives the messages of ``topics`` from the feed at ``endpoint``, as typed objects.
+
+    The arrays of a message are parts of one block of memory, which stays as long as one of them:
+    copy those that are kept longer than their message.
 
     Damaged messages are dropped and counted in ``damaged``; they show as a Gap like any other
     lost message. ``gaps`` counts those seen.
@@ -46,6 +63,11 @@ class Subscriber:
         # beats last: once they arrive, every other topic does
         for topic in (*self.topics, "status", "beat"):
             self._socket.subscribe(topic)
+        self._copier = Copier(self._socket, frames=_MOST_FRAMES, unchecked=_UNCHECKED_FRAMES)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        # those of the message before: the messages of a batch have the same
+        self._names: Sequence[str] = ()
         self._epoch = 0
         self._seen: dict[str, int] = {}
         self._ready: deque[Message] = deque()
@@ -55,19 +77,20 @@ class Subscriber:
         """The next message of the topics, a Gap or a NewEpoch; None after ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
+            if self._take_one():
+                continue
             left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
-            if self._socket.poll(int(max(0.0, min(left, _POLL_SECONDS)) * 1000)):
-                self._take(self._socket.recv_multipart(copy=False))
-            elif left <= 0:
+            if left <= 0:
                 return None
+            self._wait(left)
         return self._ready.popleft()
 
     def wait_for_daemon(self, timeout: float) -> bool:
         """Whether a message of the daemon, a beat at the latest, came in ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while not self.heard and (left := deadline - time.monotonic()) > 0:
-            if self._socket.poll(int(min(left, _POLL_SECONDS) * 1000)):
-                self._take(self._socket.recv_multipart(copy=False))
+            if not self._take_one():
+                self._wait(left)
         return self.heard
 
     def __iter__(self) -> Iterator[Message]:
@@ -92,13 +115,28 @@ class Subscriber:
     ) -> None:
         self.close()
 
-    def _take(self, frames: list[zmq.Frame]) -> None:
+    def _wait(self, seconds: float) -> None:
+        """Until a message comes or so many seconds have passed, some of them at most."""
+        self._poller.poll(ceil(min(seconds, _POLL_SECONDS) * 1000))
+
+    def _take_one(self) -> bool:
+        """Look at one message that has come; whether there was one."""
+        received = self._copier.take()
+        if received is None:
+            return False
+        frames, found = received
         try:
-            decoded = decode_feed([frame.buffer for frame in frames])
+            decoded = decode_feed(frames, found, self._names)
             message = typed(decoded)
         except (WireError, KeyError, TypeError, ValueError):
             self.damaged += 1
-            return
+            return True
+        self._names = decoded.names
+        self._note(message)
+        return True
+
+    def _note(self, message: BatchMessage | Beat | Status) -> None:
+        """What the message says about those before it, then the message itself."""
         self.heard = True
         stamp = message.stamp
         if stamp.epoch != self._epoch:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 import structlog
@@ -22,7 +22,7 @@ from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.devices import KERNELS, choose_device, cuda_problem, shown, usable_cards
 from streamer.matching import BatchResult, Matcher
 from streamer.matching.approximate import Approximate, Options
-from streamer.matching.matcher import Kernel
+from streamer.matching.matcher import Device, Kernel, MakeTogether
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
 from streamer.wire import Buffer, Make
@@ -40,14 +40,12 @@ log = structlog.get_logger("engine")
 class Matched:
     """A batch, what was found in it, and the dictionary (for the names of targets).
 
-    last: of those that were matched together. stored: the k-mers as they stand in the records,
-    where a distance is asked for.
+    stored: the k-mers as they stand in the records, where a distance is asked for.
     """
 
     accepted: Accepted
     result: BatchResult
     dictionary: Dictionary
-    last: bool
     stored: Dictionary | None = None
 
 
@@ -65,17 +63,20 @@ class Engine(Worker):
         forward: Callable[[Sequence[Matched]], None],
         wants_words: Callable[[], bool],
         loaded: Callable[[], None],
+        warm_up: Callable[[Config, Device], None],
     ) -> None:
         super().__init__("engine", ended)
         self.inbox: Mailbox[Accepted] = Mailbox()
         self.slots = threading.Semaphore(_AHEAD)
         self._make_batch: Make = ReadBatch.from_letters
+        self._make_together: MakeTogether | None = None
         # (number of the batch in work, since when), for the watch on stalls
         self.working_on: tuple[int, float] | None = None
         self._board = board
         self._forward = forward
         self._wants_words = wants_words
         self._loaded = loaded
+        self._warm_up = warm_up
 
     def work(self) -> None:
         """Load, then match until told to stop."""
@@ -83,7 +84,7 @@ class Engine(Worker):
         with compile_notice(quiet=False):
             dictionary = load_dictionary(config)
             device = chosen_device(config)
-            _warm_up(config, device)
+            self._warm_up(config, device)
             stored = load_dictionary(config, as_stored=True) if config.matching.distance else None
             matcher = make_matcher(config, dictionary, device, stored)
         try:
@@ -110,6 +111,10 @@ class Engine(Worker):
         """A batch in the form that is matched fastest (``Matcher.make_batch``); from any thread."""
         return self._make_batch(names, offsets, letters)
 
+    def make_together(self) -> MakeTogether | None:
+        """How many batches are made in one step (``Matcher.make_together``); from any thread."""
+        return self._make_together
+
     def _take_slot(self) -> bool:
         while not self.stopping.is_set():
             if self.slots.acquire(timeout=POLL_SECONDS):
@@ -133,14 +138,14 @@ class Engine(Worker):
         self._tell(matcher)
         self._forward(
             [
-                Matched(item, result, dictionary, item is items[-1], stored)
+                Matched(item, result, dictionary, stored)
                 for item, result in zip(items, results, strict=True)
             ]
         )
 
     def _tell(self, matcher: Matcher) -> None:
         # another way if a card has failed
-        self._make_batch = matcher.make_batch
+        self._make_batch, self._make_together = matcher.make_batch, matcher.make_together
         self._board.kmers = matcher.kmers
         self._board.version = matcher.version
         self._board.snapshot_version = matcher.snapshot_version
@@ -171,7 +176,7 @@ def load_dictionary(config: Config, *, as_stored: bool = False) -> Dictionary:
     return Dictionary.empty(settings.k, "forward" if as_stored else strands)
 
 
-def chosen_device(config: Config) -> Literal["cpu", "cuda"]:
+def chosen_device(config: Config) -> Device:
     """Where to match, said in one line; StreamerError if ``cuda`` is asked for and is not there."""
     settings = config.matching
     device = choose_device(
@@ -185,7 +190,7 @@ def chosen_device(config: Config) -> Literal["cpu", "cuda"]:
 def make_matcher(
     config: Config,
     dictionary: Dictionary,
-    device: Literal["cpu", "cuda"] = "cpu",
+    device: Device = "cpu",
     stored: Dictionary | None = None,
 ) -> Matcher:
     """The matcher that the configuration asks for, on ``device``; ``stored`` as in Matched."""
@@ -226,19 +231,3 @@ def make_matcher(
         on_fallback=fallback,
         approximate=approximate,
     )
-
-
-def _warm_up(config: Config, device: Literal["cpu", "cuda"]) -> None:
-    """Match a few bases aside, so that kernels are compiled before the first batch comes."""
-    settings = config.dictionary
-    few = ReadBatch.from_sequences(["warm-up"], ["ACGT" * 16])
-    strands = settings.strands or default_strands(config.matching)
-    dictionary = Dictionary.from_batches([few], settings.k, strands)
-    stored = None
-    if config.matching.distance:
-        stored = Dictionary.from_batches([few], settings.k, "forward")
-    matcher = make_matcher(config, dictionary, device, stored)
-    try:
-        matcher.match(few)
-    finally:
-        matcher.close()

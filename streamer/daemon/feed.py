@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import structlog
@@ -12,16 +13,13 @@ import zmq
 from streamer.daemon.board import ENDED, Board
 from streamer.daemon.engine import Matched
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.publish import Publication
-from streamer.daemon.sending import send_all
+from streamer.daemon.publish import Publication, publications
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
+from streamer.transport.sending import Message, send_all
 from streamer.wire import (
-    BATCH_TOPICS,
     PROTOCOL,
     TOPICS,
-    Buffer,
     Header,
-    encode_feed,
     encode_notice,
 )
 
@@ -45,8 +43,14 @@ def high_water(budget: int) -> int:
     return min(max(_LEAST_MESSAGES, budget // _MESSAGE_BYTES), _MOST_MESSAGES)
 
 
+@lru_cache(maxsize=16)
+def _wanted(prefixes: frozenset[str]) -> frozenset[str]:
+    """The topics that somebody with one of these subscriptions hears."""
+    return frozenset(topic for topic in TOPICS if topic.startswith(tuple(prefixes)))
+
+
 class Feed(InboxWorker):
-    """Publishes what is in ``inbox`` and tells ``done`` of the batches afterwards."""
+    """Publishes the groups of batches in ``inbox`` and tells ``done`` of each afterwards."""
 
     def __init__(
         self,
@@ -56,17 +60,17 @@ class Feed(InboxWorker):
         done: Callable[[Sequence[Matched]], None],
     ) -> None:
         super().__init__("feed", board.config.feed.endpoint, context, ended)
-        self.inbox: Mailbox[Publication] = Mailbox()
+        self.inbox: Mailbox[Sequence[Matched]] = Mailbox()
         self._board = board
         self._done = done
         # messages put together and not yet sent
-        self._ready: list[list[Buffer]] = []
+        self._ready: list[Message] = []
         self._sequence = 0
         self._heads = dict.fromkeys(TOPICS, 0)
 
     def wants(self, topic: str) -> bool:
         """Whether somebody subscribes to the topic (a subscription is a prefix)."""
-        return any(topic.startswith(prefix) for prefix in self._board.topics)
+        return topic in _wanted(self._board.topics)
 
     def work(self) -> None:
         """Publish until told to stop, then say that this is the end."""
@@ -83,35 +87,38 @@ class Feed(InboxWorker):
             next_beat = time.monotonic()
             while not self.stopping.is_set():
                 wait = min(max(0, int((next_beat - time.monotonic()) * 1000)), POLL_MILLISECONDS)
-                poller.poll(wait)
-                self._turn(socket)
+                self._turn(socket, heard=socket in dict(poller.poll(wait)))
                 if time.monotonic() >= next_beat:
                     self._beat(socket)
                     next_beat = time.monotonic() + period
-            self._turn(socket)
+            self._turn(socket, heard=True)
             self._beat(socket)
             self._say_state(socket, ENDED)
         finally:
             self.release(socket)
 
-    def _turn(self, socket: zmq.Socket[bytes]) -> None:
-        self._subscriptions(socket)
+    def _turn(self, socket: zmq.Socket[bytes], *, heard: bool) -> None:
+        if heard:
+            self._subscriptions(socket)
         # the end is said last of all
         said = self._board.announcements
         while said and said[0] != ENDED:
             self._say_state(socket, said.popleft())
-        published: list[Matched] = []
-        for publication in self.inbox.take():
+        for group in self.inbox.take():
+            self._publish_all(socket, group)
+
+    def _publish_all(self, socket: zmq.Socket[bytes], matched: Sequence[Matched]) -> None:
+        """Say what batches have given that were matched together."""
+        intervals = self.wants("match") or self.wants("mismatch")
+        group = publications(matched, intervals=intervals)
+        for publication in group:
             self._publish(publication)
-            published.append(publication.matched)
-            # sent and told in groups: other threads want the interpreter's lock between two steps
-            if publication.matched.last:
-                self._flush(socket)
-                self._done(published)
-                published = []
-        if published:
-            self._flush(socket)
-            self._done(published)
+        counts = group[0].counts
+        if len(group) > 1:
+            counts = {name: sum(p.counts[name] for p in group) for name in counts}
+        self._board.totals.add(group[0].matched.accepted.at, **counts)
+        self._flush(socket)
+        self._done(matched)
 
     def _say_state(self, socket: zmq.Socket[bytes], state: str) -> None:
         self._announce(socket, "status", {"status": self._board.fields() | {"state": state}})
@@ -135,27 +142,23 @@ class Feed(InboxWorker):
     def _publish(self, publication: Publication) -> None:
         matched = publication.matched
         accepted, result = matched.accepted, matched.result
-        for topic in BATCH_TOPICS:
-            if not publication.has(topic):
-                continue
+        about = {
+            "batch": result.number,
+            "base": result.base,
+            "reads": publication.counts["reads"],
+            "bases": publication.counts["bases"],
+            "producer": accepted.producer.name,
+            "producer_epoch": accepted.epoch,
+            "producer_seq": accepted.sequence,
+            "version_before": result.version_before,
+            "version": result.version,
+            "k": result.k,
+        }
+        wanted = _wanted(self._board.topics)
+        for topic in publication.topics:
             header = self._next(topic)
-            if not self.wants(topic) or (topic == "word" and result.depths is None):
-                continue
-            extra, columns = publication.content(topic)
-            header |= {
-                "batch": result.number,
-                "base": result.base,
-                "reads": len(result.batch),
-                "bases": result.batch.symbols,
-                "producer": accepted.producer.name,
-                "producer_epoch": accepted.epoch,
-                "producer_seq": accepted.sequence,
-                "version_before": result.version_before,
-                "version": result.version,
-                "k": result.k,
-            }
-            self._ready.append(encode_feed(topic, header | extra, accepted.names, columns))
-        self._board.totals.add(accepted.at, **publication.counts)
+            if topic in wanted and (topic != "word" or result.depths is not None):
+                self._ready.append(publication.message(topic, header | about))
 
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         totals = self._board.totals.fields()

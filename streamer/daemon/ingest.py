@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import structlog
 import zmq
 
 from streamer.daemon.board import DRAINING, Board
+from streamer.daemon.decoding import decode_together
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.producers import Producer, Producers
-from streamer.daemon.receiving import receive
-from streamer.daemon.sending import send_all
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
+from streamer.matching.matcher import MakeTogether
 from streamer.reads import ReadBatch
+from streamer.transport.receiving import receive
+from streamer.transport.sending import send_all
 from streamer.wire import (
     MAX_HEADER_BYTES,
     PROTOCOL,
@@ -32,14 +33,10 @@ from streamer.wire import (
     text,
     unpack,
 )
-from trie.parallel import run_all, usable_cores
 
 # messages, and bytes, taken before acknowledgements go out and the inbox is looked at
 _BURST = 64
 _BURST_BYTES = 1 << 24
-# batches of at least so many bytes are decoded side by side, on so many threads
-_AHEAD_FROM = 1 << 18
-_AHEAD_THREADS = 4
 # a message of the protocol has at most 5 frames; of others no more than this is looked at
 _MAX_FRAMES = 8
 
@@ -71,7 +68,8 @@ class _Message:
         self.frames = frames[1:]
         self._first = frames[:1]
         self._header: Header | None = None
-        self._decoded: tuple[ReadBatch, bytes] | WireError | None = None
+        # ahead of its turn, together with others
+        self.decoded: tuple[ReadBatch, bytes] | None = None
 
     @property
     def header(self) -> Header:
@@ -82,27 +80,16 @@ class _Message:
             self._header = unpack(self._first[0])
         return self._header
 
-    def decode(self, make: Make) -> None:
-        """Decode the batch that it carries, and keep what comes of it; from any thread."""
-        try:
-            self._decoded = decode_batch(self.header, self.frames, make)
-        except WireError as error:
-            self._decoded = error
-
     def batch(self, make: Make) -> tuple[ReadBatch, bytes]:
         """The batch, as ``wire.decode_batch`` tells it; WireError for any fault."""
-        if self._decoded is None:
-            self.decode(make)
-        if isinstance(self._decoded, WireError):
-            raise self._decoded
-        assert self._decoded is not None
-        return self._decoded
+        return self.decoded or decode_batch(self.header, self.frames, make)
 
 
 class Ingest(InboxWorker):
     """Accepts batches and hands them to ``forward`` in the order of acceptance.
 
     ``make`` is as in ``wire.decode_batch``; the letters that it is given stay as they are.
+    ``make_together`` tells how many batches are made in one step, where there is a way.
     ``inbox`` gets every accepted batch back once its results are out. ``drained`` is set once
     the daemon drains and nothing is left.
     """
@@ -114,6 +101,7 @@ class Ingest(InboxWorker):
         ended: Callable[[], None],
         forward: Callable[[Accepted], None],
         make: Make = ReadBatch.from_letters,
+        make_together: Callable[[], MakeTogether | None] = lambda: None,
     ) -> None:
         super().__init__("ingest", board.config.ingest.endpoint, context, ended)
         self.inbox: Mailbox[Accepted] = Mailbox()
@@ -121,7 +109,7 @@ class Ingest(InboxWorker):
         self._board = board
         self._forward = forward
         self._make = make
-        self._threads = min(_AHEAD_THREADS, usable_cores() // 2)
+        self._make_together = make_together
         self._settings = board.config.ingest
         self._producers = Producers(self._settings.memory_bytes, self._settings.max_batch_bytes)
         self._number = 0
@@ -172,7 +160,8 @@ class Ingest(InboxWorker):
         # the first frame is the route
         received = receive(socket, messages=_BURST, frames=_MAX_FRAMES + 1, size=_BURST_BYTES)
         burst = [_Message(bytes(frames[0]), frames[1:]) for frames in received]
-        for message in self._decoded_ahead(burst):
+        self._decode_ahead(burst)
+        for message in burst:
             try:
                 answer = self._handle(message)
             except WireError as error:
@@ -181,17 +170,20 @@ class Ingest(InboxWorker):
             if answer is not None:
                 self._answer(message.route, answer)
 
-    def _decoded_ahead(self, burst: list[_Message]) -> list[_Message]:
-        """The same messages; batches that are likely to be taken have been decoded, on threads."""
+    def _decode_ahead(self, burst: Sequence[_Message]) -> None:
+        """Decode the batches that are likely to be taken, together."""
+        make = self._make_together()
+        if make is None:
+            return
         likely = [message for message in burst if self._is_likely(message)]
-        if len(likely) > 1 and self._threads > 1:
-            run_all([partial(message.decode, self._make) for message in likely], self._threads)
-        return burst
+        decoded = decode_together([(m.header, m.frames) for m in likely], make)
+        for message, found in zip(likely, decoded, strict=True):
+            message.decoded = found
 
     def _is_likely(self, message: _Message) -> bool:
-        """Whether it is a large new batch of a known producer, as far as its header tells."""
+        """Whether it is a new batch of a known producer, as far as its header tells."""
         size = size_of(message.frames)
-        if not _AHEAD_FROM <= size <= self._settings.max_batch_bytes:
+        if not 0 < size <= self._settings.max_batch_bytes:
             return False
         try:
             header = message.header

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from streamer import reports
 from streamer.daemon.engine import Matched
+from streamer.daemon.layout import Laid, Source, lay_out
+from streamer.daemon.layout_kernels import COLUMNS
 from streamer.errors import StreamerError
 from streamer.matching.result import MATCH, MISMATCH
 from streamer.targets import NO_SET
-from streamer.wire import Header
+from streamer.transport.sending import Message
+from streamer.wire import Header, checksum, encode_feed, encode_head
 from trie.parallel import run_all, usable_cores
-
-NEAR_TOPICS = {"near": "levenshtein", "ltb": "ltb"}
 
 Columns = dict[str, NDArray[Any]]
 Content = tuple[Header, Columns]
@@ -28,31 +29,60 @@ _PER_THREAD = 1 << 20
 
 
 def publications(matched: Sequence[Matched], *, intervals: bool) -> list[Publication]:
-    """Those of the batches, in order; with ``intervals`` these are computed now, on threads."""
-    # waking a thread takes as long as a batch of some 100,000 symbols
-    symbols = sum(m.result.batch.symbols for m in matched)
-    threads = min(_THREADS, usable_cores() // 2, symbols // _PER_THREAD)
-    return run_all([partial(Publication, m, intervals=intervals) for m in matched], threads)
+    """Those of the batches, in order; with ``intervals`` these are computed now.
+
+    Batches whose matches have one target set all together, by one thread: it goes over 20,000
+    million symbols a second, while waking another takes as long as going over a million.
+    """
+    plain = iter(_lay_out([m for m in matched if m.result.sets is None], intervals=intervals))
+    others = [m for m in matched if m.result.sets is not None]
+    threads = 0
+    if others:
+        symbols = sum(m.result.batch.symbols for m in others)
+        threads = min(_THREADS, usable_cores() // 2, symbols // _PER_THREAD)
+    found = iter(run_all([partial(Publication, m, intervals=intervals) for m in others], threads))
+    return [
+        Publication(m, laid=next(plain)) if m.result.sets is None else next(found) for m in matched
+    ]
+
+
+def _lay_out(matched: Sequence[Matched], *, intervals: bool) -> list[Laid]:
+    if not matched:
+        return []
+    sources = [
+        Source(m.result, reports.only_target(m.result, m.dictionary.targets), m.accepted.names)
+        for m in matched
+    ]
+    return lay_out(sources, intervals=intervals)
 
 
 class Publication:
     """The messages of the batch ``matched``, each computed only when asked for.
 
-    intervals: those of ``match`` and ``mismatch`` are computed now.
+    intervals: those of ``match`` and ``mismatch`` are computed now. laid: what ``lay_out`` says of
+    the batch, if it has been asked already; it stands for ``intervals``. topics: those with
+    something to say, in order; it depends on the stream, not on who listens.
     """
 
-    def __init__(self, matched: Matched, *, intervals: bool = False) -> None:
+    def __init__(
+        self, matched: Matched, *, intervals: bool = False, laid: Laid | None = None
+    ) -> None:
         self.matched = matched
         self._result = matched.result
         self._targets = matched.dictionary.targets
         self._stored = matched.stored
         self._near = matched.result.near
         self._intervals: tuple[Columns, Columns] | None = None
-        if intervals:
-            found = reports.reads_and_intervals(self._result, self._targets)
-            self._summary, sums, self._intervals = found
-        else:
+        self._summary: Columns = {}
+        if laid is None and self._result.sets is None:
+            (laid,) = _lay_out([matched], intervals=intervals)
+        self._laid = laid
+        if laid is None:
             self._summary, sums = reports.reads_and_sums(self._result, self._targets)
+            if intervals:
+                self._intervals = reports.intervals_by_event(self._result)
+        else:
+            sums = reports.Sums(laid.windows, laid.matches, laid.skipped, laid.reads_on_target)
         self._sums = sums
         self.counts = {
             "windows": sums.windows,
@@ -65,19 +95,40 @@ class Publication:
             "bases": self._result.batch.symbols,
             "new_kmers": int(self._result.new_kmers.size),
         }
+        self.topics = self._topics()
 
-    def has(self, topic: str) -> bool:
-        """Whether there is something to say; it depends on the stream only, not on who listens."""
-        counted = {"match": "matches", "mismatch": "mismatches", "delta": "new_kmers"}
-        if topic == "read":
-            return True
-        if topic in ("near", "ltb"):
-            near = self._near
-            return near is not None and near.semantics == NEAR_TOPICS[topic] and len(near) > 0
-        return self.counts[counted.get(topic, "windows")] > 0
+    def _topics(self) -> list[str]:
+        counts, near = self.counts, self._near
+        said = {
+            "match": counts["matches"] > 0,
+            "mismatch": counts["mismatches"] > 0,
+            "near": near is not None and near.semantics == "levenshtein" and len(near) > 0,
+            "ltb": near is not None and near.semantics == "ltb" and len(near) > 0,
+            "delta": counts["new_kmers"] > 0,
+            "word": counts["windows"] > 0,
+            "read": True,
+        }
+        return [topic for topic, there in said.items() if there]
+
+    def message(self, topic: str, header: Header) -> Message:
+        """The frames of the message for a topic; ``header`` gets what belongs to the topic."""
+        names = self.matched.accepted.names
+        if self._laid is None or topic not in COLUMNS:
+            extra, columns = self.content(topic)
+            return encode_feed(topic, header | extra, names, columns)
+        laid = self._with_columns(self._laid, topic)
+        header |= self._targets_laid(laid, topic)
+        frames = laid.frames(topic)
+        found = laid.checksum(topic)
+        if found < 0:
+            found = checksum(frames.frames())
+        return [*encode_head(topic, header, laid.described(topic), found), frames]
 
     def content(self, topic: str) -> Content:
         """Header fields and columns of the message for a topic."""
+        if self._laid is not None and topic in COLUMNS:
+            laid = self._with_columns(self._laid, topic)
+            return self._targets_laid(laid, topic), laid.columns(topic)
         makers: dict[str, Callable[[], Content]] = {
             "match": lambda: self._events(MATCH),
             "mismatch": lambda: self._events(MISMATCH),
@@ -89,22 +140,33 @@ class Publication:
         }
         return makers[topic]()
 
+    def _with_columns(self, laid: Laid, topic: str) -> Laid:
+        if not laid.has(topic):
+            # somebody has begun to listen since
+            (laid,) = _lay_out([self.matched], intervals=True)
+            self._laid = laid
+        return laid
+
+    def _targets_laid(self, laid: Laid, topic: str) -> Header:
+        targets, held = self._targets, self._result.only_set
+        if topic == "match":
+            some = held != NO_SET and laid.rows["match"]
+            return {"targets": [[int(held), targets.label(int(held))]] if some else []}
+        if topic == "read":
+            only = laid.target
+            return {"targets": [[only, targets.names[only]]] if laid.reads_on_target else []}
+        return {}
+
     def _by_event(self) -> tuple[Columns, Columns]:
         if self._intervals is None:
-            self._intervals = reports.intervals_by_event(self._result, self._sums)
+            self._intervals = reports.intervals_by_event(self._result)
         return self._intervals
 
     def _events(self, event: int) -> Content:
         matched, mismatched = self._by_event()
         if event == MISMATCH:
             return {}, mismatched
-        return {"targets": self._targets_of(matched["target"])}, matched
-
-    def _targets_of(self, column: NDArray[np.uint32]) -> list[list[int | str | None]]:
-        if self._result.sets is None and self._result.only_set != NO_SET and column.size:
-            only = int(self._result.only_set)
-            return [[only, self._targets.label(only)]]
-        return _named(column, NO_SET, self._targets.label)
+        return {"targets": _named(matched["target"], NO_SET, self._targets.label)}, matched
 
     def _nearest(self) -> Content:
         near, stored = self._near, self._stored
@@ -175,12 +237,7 @@ class Publication:
         columns: Columns = {"read": np.arange(summary["read"].size, dtype=np.uint32)}
         columns |= {name: summary[name] for name in reports.READ_COLUMNS[1:]}
         name = self._targets.names.__getitem__
-        if self._result.sets is not None:
-            return {"targets": _named(columns["best_target"], -1, name)}, columns
-        if not self._sums.reads_on_target:
-            return {"targets": []}, columns
-        only = int(self._targets.members[self._targets.starts[self._result.only_set]])
-        return {"targets": [[only, name(only)]]}, columns
+        return {"targets": _named(columns["best_target"], -1, name)}, columns
 
 
 def _named(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -21,7 +22,7 @@ from streamer.daemon.feed import Feed
 from streamer.daemon.ingest import Ingest
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.memory import keep_freed
-from streamer.daemon.publish import publications
+from streamer.daemon.warming import warm_up
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.endpoints import socket_path
 from streamer.errors import StreamerError
@@ -30,6 +31,8 @@ _BIND_SECONDS = 10.0
 # one moves 2 to 3 GB a second; connections are spread over them
 _IO_THREADS = 4
 _JOIN_SECONDS = 10.0
+# messages on their way have a second (SocketWorker.release)
+_TERM_SECONDS = 5.0
 # a thread that waits for the interpreter's lock asks for it after so long, not after 5 ms, in which
 # a card matches a hundred batches
 _SWITCH_SECONDS = 0.0005
@@ -53,9 +56,10 @@ class Service:
         self._engine = Engine(
             self.board,
             notify,
-            forward=self._hand_on,
+            forward=self._feed.inbox.put,
             wants_words=lambda: self._feed.wants("word"),
             loaded=notify,
+            warm_up=warm_up,
         )
         self._ingest = Ingest(
             self.board,
@@ -63,6 +67,7 @@ class Service:
             notify,
             forward=self._engine.inbox.put,
             make=self._engine.make_batch,
+            make_together=self._engine.make_together,
         )
         self._control = Control(self.board, self._context, notify, self.drain)
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
@@ -119,14 +124,8 @@ class Service:
         paths = (socket_path(endpoint) for endpoint in self.board.endpoints.values())
         return [str(path) for path in paths if path is not None]
 
-    def _hand_on(self, matched: Sequence[Matched]) -> None:
-        intervals = self._feed.wants("match") or self._feed.wants("mismatch")
-        self._feed.inbox.put_all(publications(matched, intervals=intervals))
-
     def _finished(self, published: Sequence[Matched]) -> None:
-        for matched in published:
-            if matched.last:
-                self._engine.slots.release()
+        self._engine.slots.release()
         self._ingest.inbox.put_all(matched.accepted for matched in published)
 
     def _check(self) -> None:
@@ -165,7 +164,12 @@ class Service:
         for inbox in (self._engine.inbox, self._ingest.inbox, self._feed.inbox):
             inbox.close()
         self._changed.close()
-        self._context.term()
+        # where libzmq does not come back, which SocketWorker.bind prevents as far as is known
+        ending = threading.Thread(target=self._context.term, name="sockets", daemon=True)
+        ending.start()
+        ending.join(_TERM_SECONDS)
+        if ending.is_alive():
+            log.warning("libzmq did not end", seconds=_TERM_SECONDS)
 
 
 def _as_streamer_error(worker: Worker, error: BaseException) -> StreamerError:

@@ -15,6 +15,8 @@ from streamer.endpoints import EndpointError, claim, socket_path
 # the longest a thread waits before it looks whether it shall stop
 POLL_SECONDS = 0.2
 POLL_MILLISECONDS = 200
+# messages on their way when a socket is closed
+_LINGER_MILLISECONDS = 1000
 
 
 class Worker(threading.Thread):
@@ -65,6 +67,9 @@ class SocketWorker(Worker):
         """The socket, with its options, bound; ``endpoint`` then holds the real address."""
         claim(self.key, self.endpoint)
         socket = self._context.socket(kind)
+        # now, not when it is closed: a peer that goes before has its connection ended with what is
+        # set then, by default for as long as a message waits for it, and the context never ends
+        socket.setsockopt(zmq.LINGER, _LINGER_MILLISECONDS)
         try:
             for option, value in options.items():
                 socket.setsockopt(option, value)
@@ -83,7 +88,7 @@ class SocketWorker(Worker):
         path = socket_path(self.endpoint)
         if path is not None:
             path.unlink(missing_ok=True)
-        socket.close(linger=1000)
+        socket.close()
 
     def _bind(self, socket: zmq.Socket[bytes]) -> None:
         path = socket_path(self.endpoint)

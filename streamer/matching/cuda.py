@@ -87,7 +87,14 @@ class CudaEngine:
 
     def codes(self) -> NDArray[np.uint64]:
         """All k-mer codes, ascending."""
-        return self._engine.kmers.codes() if self._has_set else self._dictionary.codes
+        if not self._has_set:
+            return self._dictionary.codes
+        with driver_errors_told():
+            return self._engine.kmers.codes()
+
+    def prepare(self, held: VersionedSnapshot) -> None:
+        """Send the snapshot of a fixed dictionary; CudaEngineError if it does not fit."""
+        self._engine.prepare(held.tree, held.version, self._method)
 
     def close(self) -> None:
         """Give the memory on the cards back."""

@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gpu.engine import Engine, Piece
-from gpu.packing import PackedChunk, PackedParts, Segment, pack_chunk, pack_letters
+from gpu.engine.expand import copy_range
+from gpu.letters import pack_letters
+from gpu.packing import MAX_SYMBOLS, PackedChunk, PackedParts, Segment, pack_chunk
 from streamer.matching.events import Events
-from streamer.matching.packed import Letters, PackedReads
+from streamer.matching.packed import Columns, Letters, PackedReads
+from streamer.matching.together import pack_together
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import BadReadError, ReadBatch
 from trie.codes import InvalidBaseError
@@ -28,12 +30,16 @@ from trie.tree_bitmap import TreeBitmap
 
 # lengths of chunks are multiples of it
 _STEP = 1 << 19
+# threads that pack batches that came together: one does 3 GB a second
+PACKERS = 3
 # symbols that are worth a thread
 _PER_THREAD = 1 << 21
 
 
 class PackedMatching:
     """Matches with ``engine`` by the kernel ``method``, packing on at most ``threads`` threads."""
+
+    longest = MAX_SYMBOLS
 
     def __init__(self, engine: Engine, method: str, threads: int) -> None:
         self._engine = engine
@@ -57,20 +63,39 @@ class PackedMatching:
             raise BadReadError.at(offsets, error) from None
         return PackedReads(names, offsets, letters, packed)
 
+    def pack_together(
+        self, batches: Sequence[Columns], sums: NDArray[np.uint32]
+    ) -> list[PackedReads | None]:
+        """As ``pack`` of each, in one step; None where that would raise an error.
+
+        sums: uint32, a CRC-32 for each batch, continued over its letters.
+        """
+        threads = min(PACKERS, self._threads // 4)
+        packed = pack_together(batches, sums, self._engine.k, threads)
+        return [
+            None if chunk is None else PackedReads(*batch, chunk)
+            for batch, chunk in zip(batches, packed, strict=True)
+        ]
+
     def match(
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[Events]:
         """What happened in each of the batches, in order."""
-        matches = np.zeros(0, np.uint32)
+        cut: list[NDArray[np.uint32]] = []
         for found in self._engine.run(self._pieces(batches, snapshot)):
+            # out of the engine's buffer, all at once
+            bits = np.empty(sum(segment.words for segment in found.piece.tag), np.uint32)
+            copy_range(found.matches, 0, bits.size, bits)
             at = 0
             for segment in found.piece.tag:
                 chunk, own = segment.chunk, segment.stop - segment.first
-                if segment.first == 0:
-                    matches = np.empty(chunk.starts.size, np.uint32)
-                _copy(found.matches, at, matches, segment.first, own)
+                matches = bits[at : at + own]
                 at += segment.words
+                if own < chunk.starts.size:
+                    cut.append(matches)
                 if segment.stop == chunk.starts.size:
+                    if cut:
+                        matches, cut = np.concatenate(cut), []
                     yield Events(chunk.symbols, bits=(chunk.starts, matches))
 
     def _pieces(
@@ -109,8 +134,3 @@ class PackedMatching:
             return batch.packed
         threads = min(self._threads, 1 + batch.symbols // _PER_THREAD)
         return pack_chunk(batch.bases, batch.offsets, self._engine.k, threads=threads)
-
-
-@njit(cache=True)  # so short that giving up the interpreter's lock takes longer
-def _copy(source, at, target, there, words):  # type: ignore[no-untyped-def]
-    target[there : there + words] = source[at : at + words]

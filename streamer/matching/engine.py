@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.matching.events import Events
-from streamer.matching.packed import Letters, PackedReads
+from streamer.matching.packed import Columns, Letters, PackedReads
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
 
@@ -56,12 +56,23 @@ class SpanFound:
 class PackedPath(Protocol):
     """Batches of which matches alone are asked, against a dictionary that stays as it is."""
 
+    longest: int
+    """Symbols of the longest batch that it takes."""
+
     def pack(
         self, names: Sequence[str], offsets: NDArray[np.int64], letters: Letters
     ) -> PackedReads:
         """A batch from its joined letters; from any thread. BadReadError names the first bad read.
 
         The letters must stay as they are.
+        """
+
+    def pack_together(
+        self, batches: Sequence[Columns], sums: NDArray[np.uint32]
+    ) -> list[PackedReads | None]:
+        """As ``pack`` of each, in one step; None where that would raise an error.
+
+        sums: uint32, a CRC-32 for each batch, continued over its letters.
         """
 
     def match(

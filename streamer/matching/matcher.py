@@ -10,7 +10,7 @@ k-mer is known from the window that first held it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from streamer.matching.approximate import Approximate
 from streamer.matching.approximate.steps import Steps
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.engine import BatchArrays, MatchEngine, PackedPath, Span
-from streamer.matching.packed import Letters
+from streamer.matching.packed import Columns, Letters
 from streamer.matching.result import MATCH, BatchResult, Depths, Events
 from streamer.matching.spans import Views, spans_of
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
@@ -35,6 +35,10 @@ Mode = Literal["frozen", "grow"]
 Kernel = Literal["auto", "index", "walk", "shuffle", "naive", "buckets"]
 Device = Literal["cpu", "cuda"]
 MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
+MakeTogether = Callable[[Sequence[Columns], NDArray[np.uint32]], Sequence[ReadBatch | None]]
+"""The second: a CRC-32 for each batch, continued over its letters, which are read once."""
+
+_T = TypeVar("_T")
 
 CPU_KERNELS = ("auto", "index", "walk")
 DEFAULT_CHUNK = 1_000_000
@@ -136,7 +140,7 @@ class Matcher:
 
         self._chunk = min(self._chunk, LONGEST_CHUNK)
         try:
-            return CudaEngine(
+            engine = CudaEngine(
                 self.dictionary,
                 grows=self.mode == "grow",
                 seeded=self._seed_bases > 0,
@@ -148,8 +152,30 @@ class Matcher:
                 memory_bytes=device_bytes,
                 threads=self._threads,
             )
+            if not self._growing:
+                # a dictionary that is too large is refused here, not with the first batch
+                engine.prepare(self._snapshot())
         except CudaEngineError as error:
             return self._take_over(error)
+        return engine
+
+    def _or_on_cpu(self, run: Callable[[], _T]) -> _T:
+        """What ``run`` gives; if a card fails, once more on the CPU or StreamerError."""
+        if isinstance(self._engine, CpuEngine):
+            return run()
+        from streamer.matching.cuda import CudaEngineError
+
+        version = self.version
+        try:
+            return run()
+        except CudaEngineError as error:
+            self._engine = self._take_over(error)
+            self.version = version
+            if self._tree is not None:
+                # it has k-mers of the batch that failed, which were not there before it
+                self._tree.close()
+                self._start_tree()
+            return run()
 
     def _take_over(self, error: Exception) -> CpuEngine:
         """An engine on the CPU that knows what the failed one knew; or StreamerError."""
@@ -184,23 +210,11 @@ class Matcher:
     def match(self, batch: ReadBatch, *, want_depths: bool = False) -> BatchResult:
         """The events of the next batch; with ``want_depths`` also how deep its windows went."""
         path = self._packed
-        if path is not None and not want_depths:
+        if path is not None and not want_depths and batch.symbols <= path.longest:
             return self._match_packed([batch], path)[0]
-        if want_depths and self._growing and self._tree is None:
-            self._start_tree()
-        if isinstance(self._engine, CpuEngine):
-            result = self._match(batch, want_depths)
-        else:
-            from streamer.matching.cuda import CudaEngineError
-
-            try:
-                result = self._match(batch, want_depths)
-            except CudaEngineError as error:
-                self._engine = self._take_over(error)
-                result = self._match(batch, want_depths)
-            else:
-                if self._on_fallback is not None and result.new_kmers.size:
-                    self._grown.append(result.new_kmers)
+        result = self._or_on_cpu(lambda: self._match(batch, want_depths))
+        if self.device == "cuda" and self._on_fallback is not None and result.new_kmers.size:
+            self._grown.append(result.new_kmers)
         self._number += 1
         self._position += batch.symbols
         return result
@@ -219,10 +233,16 @@ class Matcher:
         path = self._packed
         return ReadBatch.from_letters if path is None else path.pack
 
+    @property
+    def make_together(self) -> MakeTogether | None:
+        """As ``make_batch`` of many in one step, where there is a way; None in place of errors."""
+        path = self._packed
+        return None if path is None else path.pack_together
+
     def match_all(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
         """As ``match`` of one after the other; against a fixed dictionary all of them at once."""
         path = self._packed
-        if path is not None:
+        if path is not None and all(batch.symbols <= path.longest for batch in batches):
             return self._match_packed(batches, path)
         if len(batches) == 1 or self._growing or self._approximate is not None:
             return [self.match(batch) for batch in batches]
@@ -270,6 +290,8 @@ class Matcher:
         )
 
     def _match(self, batch: ReadBatch, want_depths: bool) -> BatchResult:
+        if want_depths and self._growing and self._tree is None:
+            self._start_tree()
         total = batch.bases.size
         # steps of approximate matching are spans, as those of walking are
         follows = self._approximate is not None and self._growing
@@ -344,7 +366,7 @@ class Matcher:
         """A snapshot of the dictionary as it is now; waits for what is being merged."""
         if self._tree is None:
             if self._growing:
-                self._start_tree()
+                self._or_on_cpu(self._start_tree)
             return self._snapshot()
         return self._tree.latest(self.version)
 

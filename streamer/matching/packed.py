@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Letters = bytes | memoryview | NDArray[np.uint8]
 
+Columns = tuple[Sequence[str], NDArray[np.int64], memoryview]
+"""Names, offsets and joined letters of a batch."""
+
 
 class PackedReads(ReadBatch):
     """A batch in ``packed`` form, of which ``letters`` are kept; base codes are made if asked for.

@@ -7,6 +7,7 @@ simulator, in a process of its own.
 from __future__ import annotations
 
 from contextlib import closing
+from itertools import count
 
 import numpy as np
 import oracle
@@ -19,6 +20,7 @@ from streamer.matching.result import MATCH
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
 from trie.codes import decode_kmer
+from trie.tree_bitmap import snapshot
 from trie.words import unpack_events
 
 EVENTS = {1: "match", 2: "mismatch"}
@@ -250,32 +252,41 @@ def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
     assert found[2] == found[0]
 
 
-@pytest.mark.parametrize("step", ["send", "land"])
-def test_a_failed_card_is_taken_over_by_the_cpu(step, monkeypatch):
-    """In the middle of a growing stream, with nothing lost; or it is one line."""
+def failing(owner, name, number, monkeypatch):
+    """The call of that number of a method, from 1 on, fails as a lost card does."""
     from gpu.engine import DeviceLostError
+
+    done, calls = getattr(owner, name), count(1)
+
+    def call(*arguments):
+        if next(calls) == number:
+            message = "the CUDA device failed: gone"
+            raise DeviceLostError(message)
+        return done(*arguments)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+@pytest.mark.parametrize(
+    ("step", "number", "kernel"), [("send", 4, "auto"), ("land", 4, "auto"), ("land", 5, "walk")]
+)
+def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatch):
+    """In the middle of a growing stream, with nothing lost; or it is one line.
+
+    Nor is anything known too early: the tree has k-mers of the batch that is matched again.
+    """
     from gpu.engine.flight import Flight
     from streamer.errors import StreamerError
 
-    reads = make_reads(9, 120, 3, reads=4)
+    reads = make_reads(9, 220, 3, reads=4)
     want = oracle.match(reads, 9, mode="grow")
-    done, flights = getattr(Flight, step), []
-
-    def fail(flight):
-        flights.append(flight)
-        if len(flights) == 4:
-            message = "the CUDA device failed: gone"
-            raise DeviceLostError(message)
-        return done(flight)
-
     for told in ([], None):
-        flights.clear()
-        monkeypatch.setattr(Flight, step, fail)
         known = Dictionary.empty(9, "canonical")
         matcher = Matcher(
-            known, mode="grow", chunk=30, device="cuda", cards=(0,), track_tree=True,
+            known, mode="grow", chunk=30, device="cuda", cards=(0,), track_tree=True, kernel=kernel,
             on_fallback=None if told is None else told.append,
         )  # fmt: skip
+        failing(Flight, step, number, monkeypatch)
         with closing(matcher):
             parts = [batch_of(reads[:2]), batch_of(reads[2:])]
             if told is None:
@@ -286,6 +297,80 @@ def test_a_failed_card_is_taken_over_by_the_cpu(step, monkeypatch):
             assert matcher.device == "cpu"
             assert told == ["the CUDA device failed: gone; matching on the CPU"]
             assert rows_of(results, known.targets) == want
+            assert results[0].version_before == 1
+            assert results[1].version_before == results[0].version
+        monkeypatch.undo()
+
+
+def test_a_card_that_fails_when_depths_are_first_asked_for(monkeypatch):
+    """The tree is made of what the card knows; without it, of what it has told."""
+    from gpu.engine.kmer_set import KmerSet
+
+    reads, told = make_reads(9, 120, 3, reads=4), []
+    known = Dictionary.empty(9, "canonical")
+    matcher = Matcher(
+        known, mode="grow", chunk=30, device="cuda", cards=(0,), on_fallback=told.append
+    )
+    with closing(matcher):
+        results = [matcher.match(batch_of(reads[:2]))]
+        failing(KmerSet, "codes", 1, monkeypatch)
+        results += [matcher.match(batch_of(reads[2:]), want_depths=True)]
+    assert told == ["the CUDA device failed: gone; matching on the CPU"]
+    assert rows_of(results, known.targets) == oracle.match(reads, 9, mode="grow")
+
+
+def test_a_fixed_dictionary_is_sent_once(monkeypatch):
+    """Once as event words need it and once more with its buckets, whatever is asked for when."""
+    from gpu.engine import card
+
+    trees, made = [], card.DeviceTree
+    monkeypatch.setattr(
+        card, "DeviceTree", lambda *args, **named: trees.append(named) or made(*args, **named)
+    )
+    known = Dictionary.from_batches([batch_of(RECORDS)], 14, "canonical")
+    engine = card_engine(known)
+    tree, slot = snapshot(known.codes, 14), engine.cards[0].slots[0]
+    for words in (True, True, False, True, False):
+        held = engine.cards[0].tree(tree, 1, "default", slot, words=words)
+        assert words or held.table is not None
+    assert trees == [{"with_buckets": False}, {"with_buckets": True}]
+    engine.close()
+
+
+def card_engine(known):
+    """An engine without anything on the card yet."""
+    from gpu.engine import Engine
+
+    return Engine(known.k, known.strands, chunk=64)
+
+
+def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
+    from streamer.matching.cuda_packed import PackedMatching
+
+    monkeypatch.setattr(PackedMatching, "longest", 90)
+    reads = [make_reads(5, length, length) for length in (80, 120)]
+    records = [("t", "N".join(sequence for _, sequence in RECORDS))]
+    known = Dictionary.from_batches([batch_of(records)], 5, "canonical")
+    matcher = Matcher(known, mode="frozen", chunk=64, device="cuda", cards=[0])
+    with closing(matcher):
+        batches = [batch_of(part) for part in reads]
+        found = [matcher.match(batch) for batch in batches] + matcher.match_all(batches)
+    for result, part in zip(found, reads * 2, strict=True):
+        assert rows_of([result], known.targets) == oracle.match(
+            part, 5, mode="frozen", records=records
+        )
+
+
+def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
+    """Half a million of them took most of a minute, where chunks had 64 symbols."""
+    from gpu.engine import staging
+
+    pinned, make = [], staging.cuda.pinned_array
+    monkeypatch.setattr(
+        staging.cuda, "pinned_array", lambda *given: pinned.append(given) or make(*given)
+    )
+    staging.Staging(5, 64, threads=2, in_use=5)
+    assert len(pinned) == 2 * (2 * staging.MOST + 5)
 
 
 @pytest.mark.parametrize("mode", ["frozen", "grow"])
@@ -294,9 +379,9 @@ def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
 
     reads = make_reads(15, 400, 4)
     known = Dictionary.from_batches([batch_of(reads)], 15, "forward")
-    with pytest.raises(StreamerError, match=r"needs .* on the card, .* may be had"):  # noqa: PT012
-        matcher = Matcher(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
-        matcher.match(batch_of(reads))
+    refused = pytest.raises(StreamerError, match=r"needs .* on the card, .* may be had")
+    with refused:
+        Matcher(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
 
 
 @pytest.mark.filterwarnings("ignore:Simulator timings")

@@ -8,7 +8,10 @@ import pytest
 PARTS = 2
 
 
-@pytest.fixture(scope="module", params=["test_kernels.py test_lockstep.py", "test_engine.py"])
+@pytest.fixture(
+    scope="module",
+    params=["test_kernels.py test_lockstep.py", "test_engine.py test_daemon_on_card.py"],
+)
 def simulated(request):
     with placement.simulators(PARTS, *request.param.split()) as processes:
         yield processes

@@ -309,6 +309,36 @@ def test_every_kind_of_loss_is_noticed(tmp_path):
         assert (subscriber.gaps, subscriber.damaged) == (2, 3)
 
 
+@pytest.mark.parametrize("gone", range(5))
+def test_a_batch_whose_sending_was_interrupted_is_sent_again(path, monkeypatch, gone):
+    def interrupted(self, frames, *_, **__):
+        for number, frame in enumerate(frames[:gone], 1):
+            self.send(frame, zmq.SNDMORE if number < len(frames) else 0)
+        raise KeyboardInterrupt
+
+    with running(path) as daemon, Producer(daemon.endpoints["ingest"]) as producer:
+        producer.connect()
+        with monkeypatch.context() as patch:
+            patch.setattr(zmq.Socket, "send_multipart", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                producer.send([("a", GENOME[:50])])
+        producer.send([("b", GENOME[:60])])
+        producer.flush(matched=True)
+        totals = daemon.service.board.totals.fields()
+    assert (producer.durable, totals["reads"]) == (2, 2)
+
+
+@pytest.mark.parametrize("heads", [{"read": None}, {"read": "3"}, {"read": 1.5}, [["read", True]]])
+def test_a_beat_that_makes_no_sense_is_damage(tmp_path, heads):
+    endpoint = f"ipc://{tmp_path}/feed"
+    with Feed(endpoint) as feed, Subscriber(endpoint, ["read"]) as subscriber:
+        feed.await_beat_subscription()
+        feed.beat(5, 4, heads)
+        feed.read(6, 3)
+        assert subscriber.receive(DEADLINE).stamp.sequence == 6
+        assert (subscriber.gaps, subscriber.damaged) == (0, 1)
+
+
 def test_subscriber_that_was_away_notices(path):
     with (
         running(path) as daemon,

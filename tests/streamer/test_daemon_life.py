@@ -23,6 +23,8 @@ from daemon_kit import (
 )
 
 from streamer.client import Control, Producer, ReadSummaries, Subscriber
+from streamer.daemon import service
+from streamer.daemon.worker import SocketWorker
 from streamer.endpoints import EndpointError
 from streamer.errors import StreamerError
 from streamer.matching import Matcher
@@ -161,6 +163,23 @@ def test_dead_thread_brings_the_daemon_down(path, monkeypatch):
 
 
 # ---- the process -------------------------------------------------------------------------
+
+
+def test_what_a_socket_keeps_for_peers_that_left_is_limited_from_the_start(tmp_path):
+    with zmq.Context() as context:
+        worker = SocketWorker("any", f"ipc://{tmp_path}/any", context, lambda: None)
+        made = worker.bind(zmq.ROUTER, {})
+        linger = made.getsockopt(zmq.LINGER)
+        worker.release(made)
+    assert 0 <= linger <= 1000
+
+
+def test_the_end_does_not_wait_for_a_socket_that_stays(path, monkeypatch, capsys):
+    monkeypatch.setattr(service, "_TERM_SECONDS", 0.2)
+    with running(path) as daemon:
+        left = daemon.service._context.socket(zmq.DEALER)
+    assert "libzmq did not end" in capsys.readouterr().err
+    left.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

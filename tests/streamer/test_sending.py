@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import random
 
+import numpy as np
 import pytest
 import zmq
 
-from streamer.daemon import receiving, sending
+from streamer.transport import receiving, sending
 
 CASES = [
     [[b"topic", b"header"]],
@@ -36,6 +37,27 @@ def test_frames_arrive_as_they_are(known, messages, monkeypatch):
                 assert there.recv_multipart() == [*map(bytes, message)]
     finally:
         context.destroy(linger=0)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_frames_are_sent_from_where_they_lie(known, monkeypatch):
+    if not known:
+        monkeypatch.setattr(sending, "address_of", lambda name: 0)
+    arrays = [np.arange(size, dtype=np.uint8) for size in (0, 1, 200, 7)]
+    table = np.array([(a.ctypes.data, a.size) for a in arrays], np.int64)
+    placed = [
+        sending.Placed(table.ctypes.data, 4, arrays),
+        sending.Placed(table.ctypes.data + 16, 2, arrays),
+    ]
+    frames = [a.tobytes() for a in arrays]
+    large = random.Random(1).randbytes(100_000)
+    messages = [[b"a", placed[0]], [placed[1]], [b"b", large, placed[1], b"c"], [b"", large]]
+    want = [[b"a", *frames], frames[1:3], [b"b", large, *frames[1:3], b"c"], [b"", large]]
+    with router_and_dealer("inproc://placed") as (router, dealer):
+        sending.send_all(dealer, messages)
+        for message in want:
+            assert router.poll(10_000)
+            assert router.recv_multipart() == [b"me", *message]
 
 
 def test_what_cannot_be_sent_is_said():

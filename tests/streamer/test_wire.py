@@ -88,6 +88,16 @@ def test_batch_survives_the_way():
     assert frames == [bytes(frame) for frame in encode_reads(reads)]
 
 
+def test_frames_of_a_batch_stay_as_they_are_whatever_its_arrays_become():
+    batch = ReadBatch.from_sequences(["a", "b"], ["ACGT", "NAC"])
+    frames = encode_batch(batch)
+    sent = [bytes(frame) for frame in frames]
+    batch.offsets[:] = 7
+    batch.bases[:] = 0
+    assert [bytes(frame) for frame in frames] == sent
+    assert sent[2] == b"ACGTNAC"
+
+
 def test_arrays_are_encoded_without_a_copy():
     values = np.arange(1000, dtype=np.uint64)
     frames = encode_feed("delta", {}, msgpack.packb([]), {"code": values})
@@ -115,6 +125,49 @@ def test_feed_message_survives_the_way():
     }
     notice = {"v": 1, "topic": "beat", "epoch": 1, "seq": 2, "prev": 0, "time": 3}
     assert decode_feed(encode_notice("beat", notice)).header["seq"] == 2
+
+
+def test_names_of_the_message_before_are_taken_over_if_they_are_the_same():
+    frames = feed_message()
+    before = decode_feed(frames).names
+    assert decode_feed(frames, zlib.crc32(b"".join(frames[2:])), before).names is before
+    other = [*frames[:2], msgpack.packb(["b"]), *frames[3:]]
+    message = decode_feed([*other[:1], header_with(other), *other[2:]], None, before)
+    assert message.names == ["b"]
+
+
+def header_with(frames):
+    """The header of a message of the feed, with the checksum that its frames have."""
+    return pack(msgpack.unpackb(frames[1]) | {"checksum": checksum(frames[2:])})
+
+
+def test_a_checksum_that_is_known_is_compared():
+    frames = feed_message()
+    with pytest.raises(WireError) as caught:
+        decode_feed(frames, checksum(frames[2:]) ^ 1)
+    assert caught.value.reason == Reason.CHECKSUM
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        None,
+        [["code", "uint64", 3]],
+        [["code", "uint64", 3], ["start", "int64"]],
+        [["code", "uint64", 3], ["start", "float64", 0]],
+        [["code", "uint64", 3], ["start", ["int64"], 0]],
+        [["code", "uint64", 3], [1, "int64", 0]],
+        [["code", "uint64", 3], ["start", "int64", "0"]],
+        [["code", "uint64", 2], ["start", "int64", 0]],
+        [["code", "uint64", 3], {"start": "int64"}],
+    ],
+)
+def test_columns_that_are_not_described_are_refused(described):
+    frames = feed_message()
+    header = msgpack.unpackb(frames[1]) | {"columns": described}
+    with pytest.raises(WireError) as caught:
+        decode_feed([frames[0], pack(header), *frames[2:]])
+    assert caught.value.reason == Reason.MALFORMED
 
 
 def test_every_flipped_bit_in_the_data_is_noticed():

@@ -1,8 +1,8 @@
-"""libzmq's own functions, which pyzmq brings along, for kernels that run without the lock.
+"""Functions of C libraries, called from kernels, which hold no lock of the interpreter.
 
-pyzmq gives the interpreter's lock back and asks for it again with every frame. A batch and what is
-said about it have 30 frames, several threads want the lock, and waiting for it took longer than all
-that the daemon does otherwise. So frames are sent and received many in a row.
+An extension module brings a C library along and wraps its functions one call at a time, each with
+the interpreter's lock given back and asked for again. Several threads want the lock; one wait for
+it takes longer than many of the calls. A kernel makes them all in one step.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from numba.extending import intrinsic
 
 _KINDS: dict[str, tuple[Any, Any]] = {
     "int": (types.int32, ir.IntType(32)),
+    "unsigned": (types.uint32, ir.IntType(32)),
     "size": (types.int64, ir.IntType(64)),
     "pointer": (types.uint64, ir.IntType(8).as_pointer()),
 }
 
 
 @cache
-def address_of(name: str) -> int:
-    """Where the function is, 0 if it cannot be found."""
+def address_of(name: str, module: str) -> int:
+    """Where a function of the library inside an extension module is, 0 if it cannot be found."""
     try:
-        library = ctypes.CDLL(importlib.import_module("zmq.backend.cython._zmq").__file__)
+        library = ctypes.CDLL(importlib.import_module(module).__file__)
         return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
     except (ImportError, OSError, AttributeError):
         return 0
@@ -36,7 +37,7 @@ def address_of(name: str) -> int:
 def foreign(result: str, *arguments: str) -> Any:
     """A function for kernels that calls one of C at an address (uint64), its first argument.
 
-    Kinds are ``int`` (int32), ``size`` (int64) and ``pointer`` (uint64).
+    Kinds are ``int`` (int32), ``unsigned`` (uint32), ``size`` (int64) and ``pointer`` (uint64).
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Messages of many frames, received in one call (see streamer/daemon/libzmq.py), not copied."""
+"""Messages of many frames, received in one call (see streamer/transport/libzmq.py), not copied."""
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)
@@ -12,20 +12,19 @@ import zmq
 from numba import njit
 from numpy.typing import NDArray
 
-from streamer.daemon.libzmq import address_of, foreign
-
-# zmq_msg_t
-_MESSAGE_BYTES = 64
-_NOBLOCK = int(zmq.NOBLOCK)
-_TRIES = 1_000
-_FUNCTIONS = ("init", "recv", "close", "data", "size", "more")
-
-_init = foreign("int", "pointer")
-_recv = foreign("int", "pointer", "pointer", "int")
-_close = foreign("int", "pointer")
-_data = foreign("pointer", "pointer")
-_size = foreign("size", "pointer")
-_more = foreign("int", "pointer")
+from streamer.transport.libzmq import (
+    MESSAGE_BYTES,
+    MESSAGE_FUNCTIONS,
+    NOBLOCK,
+    TRIES,
+    address_of,
+    msg_close,
+    msg_data,
+    msg_init,
+    msg_more,
+    msg_recv,
+    msg_size,
+)
 
 
 def receive(
@@ -35,12 +34,12 @@ def receive(
 
     Of a message no more than ``frames`` frames are kept, the others are dropped.
     """
-    addresses = [address_of(f"zmq_msg_{name}") for name in _FUNCTIONS]
+    addresses = [address_of(name) for name in MESSAGE_FUNCTIONS]
     if not all(addresses):
         return _receive_plainly(socket, messages, frames, size)
     capacity = messages * frames
     # one more for what is dropped
-    storage = np.empty((capacity + 1) * _MESSAGE_BYTES, dtype=np.uint8)
+    storage = np.empty((capacity + 1) * MESSAGE_BYTES, dtype=np.uint8)
     where, sizes = np.empty(capacity, dtype=np.uint64), np.empty(capacity, dtype=np.int64)
     counts = np.zeros(messages, dtype=np.int64)
     api = np.array(addresses, dtype=np.uint64)
@@ -62,7 +61,7 @@ def _receive_plainly(
     total = 0
     while len(taken) < messages and total < size:
         try:
-            found = socket.recv_multipart(_NOBLOCK, copy=False)
+            found = socket.recv_multipart(NOBLOCK, copy=False)
         except zmq.Again:
             break
         taken.append([frame.buffer for frame in found[:frames]])
@@ -95,7 +94,7 @@ class _Frame:
 
 @njit(cache=True)
 def _give_back(close, storage, at):  # type: ignore[no-untyped-def]
-    _close(close, np.uint64(storage.ctypes.data) + np.uint64(at * _MESSAGE_BYTES))
+    msg_close(close, np.uint64(storage.ctypes.data) + np.uint64(at * MESSAGE_BYTES))
 
 
 @njit(cache=True, nogil=True)
@@ -110,24 +109,24 @@ def _receive(api, socket, storage, where, sizes, counts, most, limit):  # type: 
         frames = 0
         while True:
             # what is too much for one message is written over by the next one
-            place = base + np.uint64(kept * _MESSAGE_BYTES)
-            _init(init, place)
-            if _recv(recv, place, socket, np.int32(_NOBLOCK)) < 0:
-                _close(close, place)
+            place = base + np.uint64(kept * MESSAGE_BYTES)
+            msg_init(init, place)
+            if msg_recv(recv, place, socket, np.int32(NOBLOCK)) < 0:
+                msg_close(close, place)
                 tries += 1
-                if frames and tries < _TRIES:
+                if frames and tries < TRIES:
                     continue  # interrupted: what belongs to a message has come with it
                 for at in range(kept - min(frames, most), kept):
-                    _close(close, base + np.uint64(at * _MESSAGE_BYTES))
+                    msg_close(close, base + np.uint64(at * MESSAGE_BYTES))
                 return message
-            goes_on = _more(more, place) != 0
+            goes_on = msg_more(more, place) != 0
             if frames < most:
-                where[kept] = _data(data, place)
-                sizes[kept] = _size(size, place)
+                where[kept] = msg_data(data, place)
+                sizes[kept] = msg_size(size, place)
                 total += sizes[kept]
                 kept += 1
             else:
-                _close(close, place)
+                msg_close(close, place)
             frames += 1
             if not goes_on:
                 break

@@ -1,0 +1,105 @@
+"""Batches that came together, checked and made by few calls of kernels, whatever their number.
+
+Decoded one by one they give the interpreter's lock back and ask for it again with each checksum and
+each pass over letters, and it is the lock that a daemon on a card is short of. What is not as it
+mostly is, damage and unusual names, is left to ``wire.decode_batch``, which says what is wrong.
+"""
+
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from numba import carray, njit  # type: ignore[attr-defined]
+
+from streamer.checksums import crc32, crc32_address
+from streamer.matching.matcher import MakeTogether
+from streamer.packed_names import PackedNames, count_names
+from streamer.reads import ReadBatch
+from streamer.wire import Header
+from trie.intrinsics import array_address, pointer
+from trie.windows import ascending
+
+_FRAMES = 3
+
+
+def decode_together(
+    messages: Sequence[tuple[Header, Sequence[memoryview]]], make: MakeTogether
+) -> list[tuple[ReadBatch, bytes] | None]:
+    """What ``wire.decode_batch`` gives of each header and its frames, or None: ask there.
+
+    The letters stay in their frames.
+    """
+    decoded: list[tuple[ReadBatch, bytes] | None] = [None] * len(messages)
+    address = crc32_address()
+    which = [
+        at
+        for at, (header, frames) in enumerate(messages)
+        if header.get("form") == "columns"
+        and len(frames) == _FRAMES
+        and len(frames[1]) >= 8
+        and not len(frames[1]) % 8
+    ]
+    if not (address and which) or sys.byteorder == "big":
+        return decoded
+    frames = [messages[at][1] for at in which]
+    sizes = np.array([[*map(len, of_one)] for of_one in frames], dtype=np.int64)
+    places = np.array([[*map(_address, of_one[:2])] for of_one in frames], dtype=np.uint64)
+    ends = np.zeros(len(which) + 1, dtype=np.int64)
+    np.cumsum(sizes[:, 1] // 8, out=ends[1:])
+    # frames need not be aligned
+    offsets = np.empty(ends[-1], dtype=np.int64)
+    sums = np.empty(len(which), dtype=np.uint32)
+    names = np.empty(len(which), dtype=np.int64)
+    _look(np.uint64(address), places, sizes, ends, offsets, sums, names)
+    fine = names >= 0
+    told = zip(which, names.tolist(), ends.tolist(), frames, strict=False)
+    columns = [
+        (at, PackedNames(bytes(of_one[0]), count), offsets[begin : begin + count + 1], of_one[2])
+        for at, count, begin, of_one in told
+        if count >= 0
+    ]
+    if not columns:
+        return decoded
+    sums = sums[fine]
+    batches = make([own[1:] for own in columns], sums)
+    for (at, packed, *_), batch, found in zip(columns, batches, sums.tolist(), strict=True):
+        if batch is not None and _is(messages[at][0].get("checksum"), found):
+            decoded[at] = batch, packed.packed
+    return decoded
+
+
+def _is(given: object, found: int) -> bool:
+    return given == found and isinstance(given, int) and not isinstance(given, bool)
+
+
+def _address(frame: memoryview) -> int:
+    return array_address(np.frombuffer(frame, np.uint8)) if len(frame) else 0
+
+
+@njit(cache=True, nogil=True)
+def _look(address, places, sizes, ends, offsets, sums, names):  # type: ignore[no-untyped-def]
+    """Sums of names and offsets of each message, the offsets, and how many names; -1: odd ones.
+
+    Odd are names that ``count_names`` does not count, and offsets that do not fit.
+    """
+    for i in range(sizes.shape[0]):
+        value = np.uint32(0)
+        for j in range(_FRAMES - 1):
+            if sizes[i, j]:
+                value = crc32(address, value, places[i, j], sizes[i, j])
+        sums[i] = value
+        count = np.int64(-1)
+        if sizes[i, 0]:
+            count = count_names(carray(pointer(places[i, 0]), sizes[i, 0], np.uint8))
+        own = offsets[ends[i] : ends[i + 1]]
+        there = carray(pointer(places[i, 1]), sizes[i, 1], np.uint8)
+        here = own.view(np.uint8)
+        for at in range(here.size):
+            here[at] = there[at]
+        fine = own.size == count + 1 and own[0] == 0 and own[-1] == sizes[i, 2]
+        names[i] = count if fine and ascending(own) else -1

@@ -1,0 +1,329 @@
+"""The kernel that lays out what the feed says of a group of batches (streamer/daemon/layout.py).
+
+Without the interpreter's lock it goes over the bits of all batches: it counts where runs of windows
+begin (the rows there can be), takes memory for all columns, writes them down in one pass, run by
+run, and computes their checksums.
+
+A run is followed 64 symbols at a time: ``starts & (matches ^ flip)`` has all bits set where windows
+are alike, ``flip`` being all ones for those that do not match.
+"""
+
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+import numpy as np
+from numba import carray, njit  # type: ignore[attr-defined]
+
+from streamer.checksums import crc32
+from streamer.event_runs import bits_from, summarize
+from trie.intrinsics import pointer, popcount, trailing_zeros, word_at
+
+_RUN = {"read": "uint32", "start": "int64", "end": "int64", "windows": "int64"}
+_READ = dict.fromkeys(("length", "windows", "matches", "mismatches", "skipped"), "int64")
+_KINDS: dict[str, dict[str, str]] = {
+    "match": _RUN | {"target": "uint32"},
+    "mismatch": _RUN,
+    "read": {"read": "uint32"} | _READ | {"best_target": "int32"},
+}
+COLUMNS = {
+    topic: {name: np.dtype(kind) for name, kind in kinds.items()} for topic, kinds in _KINDS.items()
+}
+"""By topic: the columns, in order, and their types."""
+
+_PARTS = list(pairwise(accumulate((1 + len(kinds) for kinds in COLUMNS.values()), initial=0)))
+SPANS = dict(zip(COLUMNS, _PARTS, strict=True))
+"""By topic: its frames among all of a batch, the names of the reads first."""
+FRAMES = _PARTS[-1][1]
+
+_MATCH, _MISMATCH, _READS = (first for first, _ in _PARTS)
+# bytes a row of each frame; 0 for names
+_WIDTHS = tuple(
+    width
+    for kinds in COLUMNS.values()
+    for width in (0, *(kind.itemsize for kind in kinds.values()))
+)
+
+# columns of the table that the kernel gets
+_STARTS, _MATCHES, _BYTES, _OFFSETS, _COUNT, _K, _SET, _TARGET, _NAMES, _NAME_BYTES = range(10)
+TABLE = 10
+# and of the one that it gives: counts, then a checksum a topic
+_WINDOWS, _HITS, _SKIPPED, _ON_TARGET, _HIT_ROWS, _MISS_ROWS, _SUMS = range(7)
+_TOLD = _SUMS + len(COLUMNS)
+
+_LINE = 64
+
+
+@njit(cache=True)
+def describe(table, batch, starts, matches, offsets, names, k, only_set, target):  # type: ignore[no-untyped-def]
+    """Put a batch into the table; a tenth of what asking NumPy for each address takes.
+
+    starts, matches: uint8, eight bytes at least.
+    """
+    row = table[batch]
+    row[_STARTS] = starts.ctypes.data
+    row[_MATCHES] = matches.ctypes.data
+    row[_BYTES] = starts.size
+    row[_OFFSETS] = offsets.ctypes.data
+    row[_COUNT] = offsets.size - 1
+    row[_K] = k
+    row[_SET] = only_set
+    row[_TARGET] = target
+    row[_NAMES] = names.ctypes.data
+    row[_NAME_BYTES] = names.size
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _at(address):  # type: ignore[no-untyped-def]
+    return pointer(np.uint64(address))
+
+
+@njit(cache=True, nogil=True)
+def _count_runs(starts, matches):  # type: ignore[no-untyped-def]
+    """How many runs of windows match and how many do not at most, as if there were one read."""
+    hit_runs = np.uint64(0)
+    miss_runs = np.uint64(0)
+    last = np.uint64(63)
+    for at in range(8, starts.size - 7, 8):
+        here = word_at(starts, at)
+        found = word_at(matches, at)
+        hit = here & found
+        miss = here & ~found
+        # the word before comes from memory again, so that many are looked at in one step
+        here = word_at(starts, at - 8) >> last
+        found = word_at(matches, at - 8) >> last
+        hit_runs += popcount(hit & ~((hit << _ONE) | (here & found)))
+        miss_runs += popcount(miss & ~((miss << _ONE) | (here & ~found)))
+    # the first word, and the bits behind the last whole one, begin no more than half their bits
+    return np.int64(hit_runs) + 32 + 16, np.int64(miss_runs) + 32 + 16
+
+
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ONE = np.uint64(1)
+# bits that eight bytes give at least, from any bit of the first on
+_STEP = 56
+_FULL = np.uint64((1 << _STEP) - 1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _run_end(starts, matches, here, found, at, last):  # type: ignore[no-untyped-def]
+    """Behind the windows like the one at ``at``, of which the bits were looked at.
+
+    How far it goes on is not reckoned from what was found, but guessed by the processor: it does
+    not wait for a word to know where the next one is.
+    """
+    flip = (found & _ONE) - _ONE  # all bits where it does not match
+    like = here & (found ^ flip)
+    if like & _FULL != _FULL:
+        return min(at + np.int64(trailing_zeros(~like)), last)
+    # on a byte's first bit, of words all bits count
+    at = (at + _STEP) & ~7
+    while at + 256 <= last:
+        byte = at >> 3
+        like = word_at(starts, byte) & (word_at(matches, byte) ^ flip)
+        like &= word_at(starts, byte + 8) & (word_at(matches, byte + 8) ^ flip)
+        like &= word_at(starts, byte + 16) & (word_at(matches, byte + 16) ^ flip)
+        like &= word_at(starts, byte + 24) & (word_at(matches, byte + 24) ^ flip)
+        if like != _ALL:
+            break
+        at += 256
+    while at + 64 <= last:
+        like = word_at(starts, at >> 3) & (word_at(matches, at >> 3) ^ flip)
+        if like != _ALL:
+            return at + np.int64(trailing_zeros(~like))
+        at += 64
+    while at < last:
+        here, found = bits_from(starts, matches, at)
+        like = here & (found ^ flip)
+        if like & _FULL != _FULL:
+            return min(at + np.int64(trailing_zeros(~like)), last)
+        at += _STEP
+    return last
+
+
+@njit(cache=True, nogil=True)
+def _write(starts, matches, offsets, k, only_set, target, hit_to, miss_to, rows):  # type: ignore[no-untyped-def]
+    """Write down the runs and the row of every read; the sums, and how many rows of each kind."""
+    hit_read, hit_start, hit_end, hit_windows, hit_target = hit_to
+    miss_read, miss_start, miss_end, miss_windows = miss_to
+    length_, windows_, matches_, mismatches_, skipped_, best_ = rows
+    windows = np.int64(0)
+    matched = np.int64(0)
+    skipped = np.int64(0)
+    on_target = np.int64(0)
+    hit_rows = np.int64(0)
+    miss_rows = np.int64(0)
+    for read in range(offsets.size - 1):
+        begin = offsets[read]
+        length = offsets[read + 1] - begin
+        last = offsets[read + 1] - k + 1  # behind where the last window starts
+        hits = np.int64(0)
+        misses = np.int64(0)
+        at = begin
+        while at < last:
+            here, found = bits_from(starts, matches, at)
+            if not here & _ONE:
+                # nothing starts here
+                at += np.int64(trailing_zeros(here)) if here & _FULL else _STEP
+                continue
+            start = at
+            at = _run_end(starts, matches, here, found, at, last)
+            if found & _ONE:
+                hit_read[hit_rows] = read
+                hit_start[hit_rows] = start - begin
+                hit_end[hit_rows] = at - 1 - begin + k
+                hit_windows[hit_rows] = at - start
+                hit_target[hit_rows] = only_set
+                hit_rows += 1
+                hits += at - start
+            else:
+                miss_read[miss_rows] = read
+                miss_start[miss_rows] = start - begin
+                miss_end[miss_rows] = at - 1 - begin + k
+                miss_windows[miss_rows] = at - start
+                miss_rows += 1
+                misses += at - start
+        gone = max(length - k + 1, 0) - hits - misses
+        length_[read] = length
+        windows_[read] = hits + misses
+        matches_[read] = hits
+        mismatches_[read] = misses
+        skipped_[read] = gone
+        best_[read] = target if hits else -1
+        windows += hits + misses
+        matched += hits
+        skipped += gone
+        on_target += hits > 0
+    return windows, matched, skipped, on_target, hit_rows, miss_rows
+
+
+@njit(cache=True, nogil=True)
+def _column(memory, base, frame, kind):  # type: ignore[no-untyped-def]
+    begin = frame[0] - base
+    return memory[begin : begin + frame[1]].view(kind)
+
+
+@njit(cache=True, nogil=True)
+def _run_columns(memory, base, frames):  # type: ignore[no-untyped-def]
+    return (
+        _column(memory, base, frames[0], np.uint32),
+        _column(memory, base, frames[1], np.int64),
+        _column(memory, base, frames[2], np.int64),
+        _column(memory, base, frames[3], np.int64),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _read_columns(memory, base, frames):  # type: ignore[no-untyped-def]
+    return (
+        _column(memory, base, frames[0], np.int64),
+        _column(memory, base, frames[1], np.int64),
+        _column(memory, base, frames[2], np.int64),
+        _column(memory, base, frames[3], np.int64),
+        _column(memory, base, frames[4], np.int64),
+        _column(memory, base, frames[5], np.int32),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _places(table, frames, intervals):  # type: ignore[no-untyped-def]
+    """Put into ``frames`` where each column begins and the bytes it has at most; all bytes."""
+    total = np.int64(0)
+    for batch in range(table.shape[0]):
+        row = table[batch]
+        reads = row[_COUNT]
+        hits = np.int64(0)
+        misses = np.int64(0)
+        if intervals:
+            # a run that goes on in the next read is one of each
+            starts = carray(_at(row[_STARTS]), row[_BYTES], np.uint8)
+            matches = carray(_at(row[_MATCHES]), row[_BYTES], np.uint8)
+            hits, misses = _count_runs(starts, matches)
+            hits += reads
+            misses += reads
+        for frame in range(FRAMES):
+            rows = hits if frame < _MISMATCH else misses if frame < _READS else reads
+            frames[batch, frame, 0] = total
+            frames[batch, frame, 1] = rows * _WIDTHS[frame]
+            total += (rows * _WIDTHS[frame] + _LINE - 1) // _LINE * _LINE
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _checksums(crc, frames, row, told):  # type: ignore[no-untyped-def]
+    """Checksums of the three topics of a batch, each of the names and then of the columns."""
+    names = np.uint32(0)
+    if crc:
+        names = crc32(crc, np.uint32(0), np.uint64(row[_NAMES]), row[_NAME_BYTES])
+    for topic in range(3):
+        first = _MATCH if topic == 0 else _MISMATCH if topic == 1 else _READS
+        stop = _MISMATCH if topic == 0 else _READS if topic == 1 else FRAMES
+        value = names
+        if crc:
+            for frame in range(first + 1, stop):
+                value = crc32(crc, value, np.uint64(frames[frame, 0]), frames[frame, 1])
+        told[_SUMS + topic] = np.int64(value) if crc else -1
+
+
+@njit(cache=True, nogil=True)
+def lay_out_all(table, crc, intervals):  # type: ignore[no-untyped-def]
+    """The memory with all columns, what there is of each batch, and its frames.
+
+    table: int64[batches, 10], addresses and sizes of a batch's arrays and what else is known of it.
+    crc: ``crc32_address``, or 0. Returns uint8[bytes], int64[batches, 9]
+    and int64[batches, frames, 2]: address and bytes of each frame.
+    """
+    batches = table.shape[0]
+    told = np.zeros((batches, _TOLD), np.int64)
+    frames = np.empty((batches, FRAMES, 2), np.int64)
+    memory = np.empty(_places(table, frames, intervals) + _LINE, np.uint8)
+    base = np.int64(memory.ctypes.data)
+    # columns begin with a line of the cache
+    skip = -base & (_LINE - 1)
+    for batch in range(batches):
+        row = table[batch]
+        mine = frames[batch]
+        for frame in range(FRAMES):
+            mine[frame, 0] += base + skip
+        starts = carray(_at(row[_STARTS]), row[_BYTES], np.uint8)
+        matches = carray(_at(row[_MATCHES]), row[_BYTES], np.uint8)
+        offsets = carray(_at(row[_OFFSETS]), row[_COUNT] + 1, np.int64)
+        numbers = _column(memory, base, mine[_READS + 1], np.uint32)
+        for read in range(row[_COUNT]):
+            numbers[read] = read
+        rows = _read_columns(memory, base, mine[_READS + 2 :])
+        if intervals:
+            found = _write(
+                starts,
+                matches,
+                offsets,
+                row[_K],
+                row[_SET],
+                row[_TARGET],
+                (
+                    *_run_columns(memory, base, mine[_MATCH + 1 :]),
+                    _column(memory, base, mine[_MATCH + 5], np.uint32),
+                ),
+                _run_columns(memory, base, mine[_MISMATCH + 1 :]),
+                rows,
+            )
+            told[batch, _HIT_ROWS] = found[4]
+            told[batch, _MISS_ROWS] = found[5]
+        else:
+            found = summarize(starts, matches, offsets, row[_K], row[_TARGET], 0, row[_COUNT], rows)
+        for at in range(4):
+            told[batch, at] = found[at]
+        if row[_TARGET] < 0:
+            told[batch, _ON_TARGET] = 0
+        for frame in range(FRAMES):
+            if frame in (_MATCH, _MISMATCH, _READS):
+                mine[frame, 0] = row[_NAMES]
+                mine[frame, 1] = row[_NAME_BYTES]
+            elif frame < _READS:
+                count = found[4] if frame < _MISMATCH else found[5]
+                mine[frame, 1] = count * _WIDTHS[frame] if intervals else 0
+        _checksums(crc, mine, row, told[batch])
+    return memory, told, frames

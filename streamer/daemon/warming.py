@@ -1,0 +1,48 @@
+"""A few reads taken aside through all that a batch goes through, before the first batch comes.
+
+Whatever is compiled on its way is compiled then, and a card and its driver have been woken.
+"""
+
+from __future__ import annotations
+
+import time
+
+from streamer.config import Config, default_strands
+from streamer.daemon.decoding import decode_together
+from streamer.daemon.engine import Matched, make_matcher
+from streamer.daemon.ingest import Accepted
+from streamer.daemon.producers import Producer
+from streamer.daemon.publish import publications
+from streamer.matching.matcher import Device
+from streamer.reads import ReadBatch
+from streamer.targets import Dictionary
+from streamer.wire import checksum, decode_batch, encode_reads, size_of
+
+_READS = [("warm-up", "ACGT" * 16), ("none", "")]
+
+
+def warm_up(config: Config, device: Device) -> None:
+    """Decode, match and publish two reads, with a dictionary of their own."""
+    settings = config.dictionary
+    few = ReadBatch.from_sequences(*zip(*_READS, strict=True))
+    strands = settings.strands or default_strands(config.matching)
+    dictionary = Dictionary.from_batches([few], settings.k, strands)
+    stored = None
+    if config.matching.distance:
+        stored = Dictionary.from_batches([few], settings.k, "forward")
+    matcher = make_matcher(config, dictionary, device, stored)
+    try:
+        frames = [memoryview(frame) for frame in encode_reads(_READS)]
+        header = {"form": "columns", "checksum": checksum(frames)}
+        batch, names = decode_batch(header, frames, matcher.make_batch)
+        if matcher.make_together is not None:
+            decode_together([(header, frames)], matcher.make_together)
+        (result,) = matcher.match_all([batch])
+    finally:
+        matcher.close()
+    producer = Producer("warm-up", 0, b"", 0.0)
+    now = time.monotonic()
+    accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
+    for said in publications([Matched(accepted, result, dictionary, stored)], intervals=True):
+        for topic in said.topics:
+            said.message(topic, {})

@@ -1,0 +1,81 @@
+"""Batches that came together, packed in one call of a kernel on each of a few threads.
+
+The letters are summed up by it too, while they are in the core's cache. Import it only when a GPU
+is asked for.
+"""
+
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numba import carray, njit  # type: ignore[attr-defined]
+from numpy.typing import NDArray
+
+from gpu.letters import pack_letters_into
+from gpu.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
+from streamer.checksums import crc32, crc32_address
+from streamer.matching.packed import Columns
+from trie.codes import LETTER_TO_CODE, check_k
+from trie.intrinsics import array_address, pointer
+from trie.parallel import run_all, split_range
+from trie.windows import ascending
+
+# letters that are worth a thread: waking one takes as long as half a million of them
+_PER_THREAD = 1 << 22
+
+
+def pack_together(
+    batches: Sequence[Columns], sums: NDArray[np.uint32], k: int, threads: int = 1
+) -> list[PackedChunk | None]:
+    """The letters of every batch as ``gpu.letters.pack_letters`` packs them.
+
+    None where that would raise an error. sums: uint32, a CRC-32 for each batch, which is continued
+    over its letters; whoever calls has seen to it that there is a ``crc32_address``.
+    """
+    check_k(k)
+    sizes = [(len(letters), offsets.size) for _, offsets, letters in batches]
+    words = [packed_sizes(size if size <= MAX_SYMBOLS else 0) for size, _ in sizes]
+    ends = np.zeros((len(batches) + 1, 2), dtype=np.int64)
+    np.cumsum(words, axis=0, out=ends[1:])
+    bases, starts = (np.empty(total, dtype=np.uint32) for total in ends[-1].tolist())
+    held = [np.frombuffer(letters, np.uint8) for _, _, letters in batches]
+    offsets = [np.ascontiguousarray(offsets, dtype=np.int64) for _, offsets, _ in batches]
+    places = np.array(
+        [[array_address(array) for array in of_one] for of_one in zip(held, offsets, strict=True)],
+        dtype=np.uint64,
+    )
+    good = np.zeros(len(batches), dtype=np.bool_)
+    threads = min(threads, 1 + sum(size for size, _ in sizes) // _PER_THREAD)
+    there = np.uint64(crc32_address()), places, np.array(sizes, dtype=np.int64)
+    pack = partial(_pack, *there, LETTER_TO_CODE, k, bases, starts, ends, good, sums)
+    run_all([partial(pack, *part) for part in split_range(0, len(batches), threads)], threads)
+    return [
+        PackedChunk(k, size, bases[a:b], starts[c:d]) if fine else None
+        for (size, _), (a, c), (b, d), fine in zip(
+            sizes, ends.tolist(), ends[1:].tolist(), good.tolist(), strict=False
+        )
+    ]
+
+
+@njit(cache=True, nogil=True)
+def _pack(address, places, sizes, table, k, bases, starts, ends, good, sums, first, stop):  # type: ignore[no-untyped-def]
+    """Pack the batches first..stop - 1; ``good``: those that are as they must be."""
+    for i in range(first, stop):
+        symbols = sizes[i, 0]
+        if symbols > MAX_SYMBOLS or sizes[i, 1] == 0:
+            continue
+        letters = carray(pointer(places[i, 0]), symbols, np.uint8)
+        offsets = carray(pointer(places[i, 1]), sizes[i, 1], np.int64)
+        if offsets[0] != 0 or offsets[-1] != symbols or not ascending(offsets):
+            continue
+        if symbols:
+            sums[i] = crc32(address, sums[i], places[i, 0], symbols)
+        packed = bases[ends[i, 0] : ends[i + 1, 0]]
+        packed[packed.size - SPARE_WORDS :] = np.uint32(0)
+        mask = starts[ends[i, 1] : ends[i + 1, 1]]
+        good[i] = pack_letters_into(letters, table, offsets, k, packed, mask) < 0

@@ -1,0 +1,67 @@
+"""A card that is lost in the middle: a kernel writes where nothing is, and no call works after it.
+
+Only on a card (``pytest -m gpu``), in processes of their own, which are of no use for CUDA then.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import placement
+import pytest
+
+pytestmark = [*placement.marks(), pytest.mark.skipif(placement.SIMULATED, reason="needs a card")]
+
+STREAM = """
+import sys
+from contextlib import closing
+import numpy as np
+from numba import cuda
+from streamer.matching import Matcher
+from streamer.reads import ReadBatch
+from streamer.targets import Dictionary
+
+@cuda.jit
+def wild(words):
+    words[cuda.grid(1) + (1 << 44)] = 7
+
+rng = np.random.default_rng(3)
+text = rng.integers(0, 4, 90_000, dtype=np.uint8)
+batches = [
+    ReadBatch(["r"], np.array([0, part.size]), part)
+    for part in (text[:30_000], text[:60_000], text)
+]
+known = Dictionary.from_batches(batches[:1], 15, "canonical")
+options = {"mode": sys.argv[1], "chunk": 20_000}
+told = []
+cpu = Matcher(known, **options)
+card = Matcher(known, device="cuda", on_fallback=told.append, **options)
+with closing(cpu), closing(card):
+    for number, batch in enumerate(batches):
+        if number == 1:
+            wild[1, 32](cuda.to_device(np.zeros(4, np.uint32)))
+        want = sys.argv[2] == "depths" and number > 0
+        a, b = (matcher.match(batch, want_depths=want) for matcher in (cpu, card))
+        assert np.array_equal(a.events, b.events)
+        assert np.array_equal(a.new_kmers, b.new_kmers)
+        assert cpu.kmers == card.kmers
+assert card.device == "cpu"
+print(len(told), told[0].startswith("the CUDA device failed: "), "\\n" in told[0])
+"""
+
+
+# Python's own at the very end, of what CuPy cannot give back on a growing dictionary's card
+NOTE = "Error in sys.excepthook:\n\nOriginal exception was:\n"
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+@pytest.mark.parametrize("asked", ["events", "depths"])
+def test_the_cpu_takes_over_without_a_word_but_one(mode, asked):
+    command = [sys.executable, "-W", "ignore", "-c", STREAM, mode, asked]
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.stderr.replace(NOTE, "", 2 if mode == "grow" else 0) == ""
+    assert done.returncode == 0
+    assert done.stdout == "1 True False\n"

@@ -1,0 +1,103 @@
+"""Batches decoded together against ``decode_batch`` of each."""
+
+from __future__ import annotations
+
+import msgpack
+import numpy as np
+import pytest
+
+from streamer.checksums import crc32_address
+from streamer.daemon.decoding import decode_together
+from streamer.matching.packed import PackedReads
+from streamer.matching.together import pack_together
+from streamer.reads import ReadBatch
+from streamer.wire import WireError, checksum, decode_batch, encode_batch, encode_reads
+
+K = 5
+
+
+def make(batches, sums):
+    packed = pack_together(batches, sums, K, threads=2)
+    return [
+        None if chunk is None else PackedReads(*batch, chunk)
+        for batch, chunk in zip(batches, packed, strict=True)
+    ]
+
+
+def message(frames, **fields):
+    frames = [memoryview(bytes(frame)) for frame in frames]
+    return {"form": "columns", "checksum": checksum(frames)} | fields, frames
+
+
+def plain(rng, reads=None):
+    lengths = rng.integers(0, 60, rng.integers(0, 9) if reads is None else reads)
+    letters = ["".join(rng.choice(list("ACGTN"), n)) for n in lengths]
+    return encode_reads([(f"read{i}", text) for i, text in enumerate(letters)])
+
+
+def same(found, wanted):
+    batch, names = found
+    other, other_names = wanted
+    assert names == other_names
+    assert list(batch.names) == list(other.names)
+    assert batch.offsets.tolist() == other.offsets.tolist()
+    assert batch.bases.tolist() == other.bases.tolist()
+
+
+def test_isa_l_is_found():
+    assert crc32_address()
+
+
+def test_plain_batches_are_decoded_together():
+    rng = np.random.default_rng(1)
+    messages = [message(plain(rng)) for _ in range(40)]
+    large = ReadBatch(["a"], np.array([0, 70_000]), rng.integers(0, 5, 70_000).astype(np.uint8))
+    messages.insert(7, message(encode_batch(large)))
+    for found, (header, frames) in zip(decode_together(messages, make), messages, strict=True):
+        assert found is not None
+        same(found, decode_batch(header, frames))
+    assert decode_together([], make) == []
+
+
+def test_frames_that_are_not_aligned():
+    frames = plain(np.random.default_rng(2), reads=6)
+    moved = [memoryview(b"x" + bytes(frame))[1:] for frame in frames]
+    (found,) = decode_together([({"form": "columns", "checksum": checksum(frames)}, moved)], make)
+    assert found is not None
+    same(found, decode_batch({"form": "columns", "checksum": checksum(frames)}, frames))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_damaged_is_left_to_be_told(seed):
+    """Whatever is decoded is what decode_batch gives, and what it refuses is not."""
+    rng = np.random.default_rng(seed)
+    messages = []
+    for _ in range(60):
+        frames = [bytearray(frame) for frame in plain(rng, reads=int(rng.integers(1, 9)))]
+        for _ in range(rng.integers(0, 3)):
+            frame = frames[rng.integers(0, 3)]
+            if rng.random() < 0.3:
+                del frame[rng.integers(0, len(frame) + 1) :]
+            elif frame:
+                frame[rng.integers(0, len(frame))] = rng.integers(0, 256)
+        if rng.random() < 0.1:
+            frames = frames[: rng.integers(0, 3)]
+        fields = {}
+        if rng.random() < 0.3:
+            odd = [5, "7", None, True, -1, 2**32 + checksum(frames), float(checksum(frames))]
+            fields["checksum"] = odd[rng.integers(0, len(odd))]
+        if rng.random() < 0.1:
+            fields["form"] = ["list", None, 3][rng.integers(0, 3)]
+        messages.append(message(frames, **fields))
+    # an empty batch, a name beyond ASCII, a frame of names that goes on
+    messages.append(message([msgpack.packb([]), np.zeros(1, np.int64).tobytes(), b""]))
+    messages.append(message(encode_reads([("naïve", "ACGT")])))
+    messages.append(message([msgpack.packb(["a"]) + b"\xc0", np.array([0, 1]).tobytes(), b"A"]))
+    for found, (header, frames) in zip(decode_together(messages, make), messages, strict=True):
+        try:
+            wanted = decode_batch(header, frames)
+        except WireError:
+            assert found is None
+        else:
+            if found is not None:
+                same(found, wanted)

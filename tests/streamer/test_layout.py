@@ -1,0 +1,192 @@
+"""What the feed says about groups of batches, laid out by one kernel, against batch by batch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from zlib import crc32
+
+import msgpack
+import numpy as np
+import pytest
+
+from streamer import reports
+from streamer.daemon import layout
+from streamer.daemon.engine import Matched
+from streamer.daemon.publish import Publication, publications
+from streamer.matching.events import Events
+from streamer.matching.result import BatchResult
+from streamer.reads import ReadBatch
+from streamer.targets import NO_SET, TargetSets
+from streamer.wire import decode_feed, encode_feed
+
+TOPICS = ("match", "mismatch", "read")
+TARGETS = TargetSets(["one", "two"], np.array([0, 1, 3]), np.array([1, 0, 1], np.int32))
+
+
+def result_of(rng, k, lengths, *, only_set=0, many=False, kind="mixed"):
+    """A batch of reads with events in runs of any length; ``kind`` leaves out one of them."""
+    events = []
+    for length in lengths:
+        windows, read = max(length - k + 1, 0), []
+        while len(read) < windows:
+            event = {"none": 2, "all": 1}.get(kind) or rng.integers(0, 3)
+            read += [event] * rng.choice([1, 2, 7, 8, 55, 56, 57, 64, 130, 1000])
+        events += read[:windows] + [0] * (length - windows)
+    codes = np.array(events, np.uint8)
+    offsets = np.cumsum([0, *lengths])
+    letters = np.zeros(codes.size, np.uint8)
+    batch = ReadBatch([f"r{i}" for i in range(len(lengths))], offsets, letters)
+    sets = None
+    if many:
+        sets = np.where(codes == 1, rng.integers(0, 2, codes.size), int(NO_SET)).astype(np.uint32)
+    bits = Events(codes.size, codes=codes).bits
+    return BatchResult(
+        number=3,
+        base=70,
+        batch=batch,
+        k=k,
+        found=Events(codes.size, bits=bits),
+        sets=sets,
+        only_set=np.uint32(only_set),
+        new_kmers=np.zeros(0, np.uint64),
+        new_starts=np.zeros(0, np.int64),
+        seeded=0,
+        version_before=1,
+        version=1,
+        depths=None,
+    )
+
+
+def matched_of(result):
+    names = msgpack.packb(list(result.batch.names))
+    accepted = SimpleNamespace(names=names)
+    return Matched(accepted, result, SimpleNamespace(targets=TARGETS))
+
+
+def random_group(seed, batches):
+    rng = np.random.default_rng(seed)
+    group = []
+    for _ in range(batches):
+        k = int(rng.choice([1, 2, 5, 21, 31]))
+        lengths = rng.integers(0, rng.choice([3, 40, 300, 3000]), rng.integers(0, 9)).tolist()
+        kind = rng.choice(["mixed", "mixed", "none", "all"])
+        only_set = 0 if kind == "all" else rng.choice([0, int(NO_SET)])
+        many = bool(rng.random() < 0.2)
+        result = result_of(rng, k, lengths, only_set=only_set, many=many, kind=kind)
+        group.append(matched_of(result))
+    return group
+
+
+def expected(matched):
+    """Header fields and columns by topic, from the reports of a batch."""
+    result, targets = matched.result, matched.dictionary.targets
+    rows, sums = reports.reads_and_sums(result, targets)
+    hits, misses = reports.intervals_by_event(result)
+    rows["read"] = rows["read"].astype(np.uint32)
+    sets = [int(held) for held in np.unique(hits["target"]) if held != NO_SET]
+    best = [int(target) for target in np.unique(rows["best_target"]) if target >= 0]
+    return sums, {
+        "match": ({"targets": [[held, targets.label(held)] for held in sets]}, hits),
+        "mismatch": ({}, misses),
+        "read": ({"targets": [[target, targets.names[target]] for target in best]}, rows),
+    }
+
+
+def assert_same(found, want):
+    assert [*found] == [*want]
+    for name, values in want.items():
+        assert found[name].dtype == values.dtype, name
+        assert found[name].tolist() == values.tolist(), name
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2, 40])
+@pytest.mark.parametrize("intervals", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
+def test_groups_say_what_batches_say(batches, intervals, fast, monkeypatch):
+    if fast:
+        assert layout.crc32_address()
+    else:
+        monkeypatch.setattr(layout, "crc32_address", lambda: 0)
+    for seed in range(4):
+        group = random_group(seed, batches)
+        found = publications(group, intervals=intervals)
+        assert [publication.matched for publication in found] == group
+        for matched, publication in zip(group, found, strict=True):
+            sums, want = expected(matched)
+            counts = publication.counts
+            assert counts["windows"] == sums.windows
+            assert counts["matches"] == sums.matches
+            assert counts["mismatches"] == sums.windows - sums.matches
+            assert counts["skipped"] == sums.skipped
+            assert counts["reads_on_target"] == sums.reads_on_target
+            said = [sums.matches, sums.windows - sums.matches, sums.windows, True]
+            topics = ("match", "mismatch", "word", "read")
+            assert publication.topics == [t for t, there in zip(topics, said, strict=True) if there]
+            for topic in TOPICS:
+                extra, columns = publication.content(topic)
+                assert extra == want[topic][0]
+                assert_same(columns, want[topic][1])
+                sent = frames_of(publication.message(topic, {"v": 1}))
+                header = {"v": 1} | want[topic][0]
+                plain = encode_feed(topic, header, matched.accepted.names, want[topic][1])
+                assert msgpack.unpackb(sent[1]) == msgpack.unpackb(plain[1])
+                assert sent == [bytes(frame) for frame in plain]
+
+
+def frames_of(message):
+    frames = []
+    for frame in message:
+        frames += frame.frames() if hasattr(frame, "frames") else [bytes(frame)]
+    return frames
+
+
+def test_a_message_is_read_back():
+    rng = np.random.default_rng(5)
+    matched = matched_of(result_of(rng, 21, [1000] * 30))
+    head = {"v": 1, "topic": "read", "epoch": 1, "seq": 2, "prev": 1, "time": 3}
+    frames = frames_of(Publication(matched).message("read", head))
+    message = decode_feed(frames)
+    assert_same(message.columns, expected(matched)[1]["read"][1])
+    assert message.header["checksum"] == crc32(b"".join(frames[2:]))
+
+
+def test_bits_may_lie_anywhere_and_go_on_behind():
+    """A card gives the bits of all batches in one array, in words of 32."""
+    rng = np.random.default_rng(6)
+    results = [result_of(rng, 9, rng.integers(0, 200, 5).tolist()) for _ in range(6)]
+    words = [-(-result.batch.symbols // 32) for result in results]
+    joint = [np.zeros(sum(words) + 2, np.uint32) for _ in range(2)]
+    group, at = [], 0
+    for result, count in zip(results, words, strict=True):
+        for whole, bits in zip(joint, result.found.bits, strict=True):
+            whole[at : at + count] = bits[:count]
+        parts = tuple(whole[at : at + count] for whole in joint)
+        object.__setattr__(result, "found", Events(result.batch.symbols, bits=parts))
+        group.append(matched_of(result))
+        at += count
+    for publication in publications(group, intervals=True):
+        want = expected(publication.matched)[1]
+        for topic in TOPICS:
+            assert_same(publication.content(topic)[1], want[topic][1])
+
+
+def test_what_is_sent_outlives_its_publication():
+    rng = np.random.default_rng(7)
+    group = [matched_of(result_of(rng, 21, [500] * 200)) for _ in range(3)]
+    want = [frames_of(p.message("match", {})) for p in publications(group, intervals=True)]
+    kept = [p.message("match", {}) for p in publications(group, intervals=True)]
+    for _ in range(5):
+        publications(group, intervals=True)
+    assert [frames_of(message) for message in kept] == want
+
+
+def test_events_that_change_at_every_window():
+    codes = np.tile(np.array([1, 2], np.uint8), 1 << 20)
+    offsets = np.array([0, codes.size])
+    result = result_of(np.random.default_rng(0), 1, [])
+    batch = ReadBatch(["r"], offsets, np.zeros(codes.size, np.uint8))
+    for name, value in (("batch", batch), ("found", Events(codes.size, codes=codes))):
+        object.__setattr__(result, name, value)
+    laid = Publication(matched_of(result), intervals=True).content("match")[1]
+    assert (laid["windows"] == 1).all()
+    assert laid["start"].tolist() == list(range(0, codes.size, 2))
