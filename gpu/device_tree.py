@@ -1,12 +1,12 @@
 """A Tree Bitmap snapshot on the card.
 
 The structure of arrays travels (16 bytes a trie-node); the card itself makes the interleaved
-records and the tables from it (gpu/kernels/derive.py, gpu/kernels/buckets.py).
+records and the tables from it (gpu/kernels/exact/derive.py, gpu/kernels/exact/buckets.py).
 
     SoA: inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N]      naive; last step of walk
     nodes uint64[2 N], 16 bytes a node                                   walk, shuffle
     jump uint64[2 * 64**J], at most 4 MB                                 walk, buckets
-    table uint64[], as gpu/kernels/buckets.py draws it                   buckets
+    table uint64[], as gpu/kernels/exact/buckets.py draws it                   buckets
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from gpu.compiled import BUCKETS_FROM, bucket_kernel, kernel
 from gpu.intrinsics import cuda
-from gpu.kernels import buckets, derive, walk
+from gpu.kernels.exact import BUCKETS_FROM, bucket_kernel, buckets, derive, kernel, walk
 from trie.tree_bitmap import TreeBitmap
 
 WORD_NODES = 2**27

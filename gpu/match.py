@@ -12,10 +12,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.compiled import KERNELS, bucket_kernel, default_method, kernel
 from gpu.device_tree import WORD_NODES, DeviceTree, clear
 from gpu.intrinsics import cuda
-from gpu.kernels import buckets, naive, orient, shuffle, walk
+from gpu.kernels.exact import (
+    KERNELS,
+    bucket_kernel,
+    buckets,
+    default_method,
+    kernel,
+    naive,
+    orient,
+    shuffle,
+    walk,
+)
 from gpu.packing import PackedChunk, packed_sizes, unpack_events
 
 Strands = Literal["forward", "canonical", "both"]

@@ -26,9 +26,8 @@ import cases  # noqa: E402
 import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
 
-from gpu.compiled import KERNELS  # noqa: E402
 from gpu.device_tree import DeviceTree  # noqa: E402
-from gpu.kernels import buckets  # noqa: E402
+from gpu.kernels.exact import KERNELS, buckets  # noqa: E402
 from gpu.match import ChunkBuffers, launch, match_chunk  # noqa: E402
 from gpu.packing import pack_chunk  # noqa: E402
 from gpu.reference import expected  # noqa: E402

@@ -21,8 +21,8 @@ from gpu import levenshtein as near
 from gpu.levenshtein.index import DeviceIndex, gpu_scheme
 from gpu.levenshtein.planes import pack_planes
 from trie.levenshtein import NOTHING, Patterns
-from trie.levenshtein_pieces import Scheme, build
-from trie.levenshtein_scan import nearest_words
+from trie.levenshtein.pieces import Scheme, build
+from trie.levenshtein.scan import nearest_words
 
 SIZE = 1 << 26
 CHECKED = 300_000
@@ -226,7 +226,7 @@ def grow(rng, bases, offsets, device="cuda", total=1 << 24, chunks=(1 << 16, 1 <
 def dense(rng, bases, offsets, total=1_000_000):
     """Poly-A, near-identical k-mers, D close to k: words equal to the CPU's, in bounded memory."""
     from gpu.levenshtein.stream import NearEngine
-    from trie.levenshtein_lanes import nearest_words as by_lanes
+    from trie.levenshtein.lanes import nearest_words as by_lanes
 
     poly = np.zeros(total, dtype=np.uint8)
     alike = np.unique(rng.integers(0, 4**5, 1000, dtype=np.uint64) << np.uint64(16))

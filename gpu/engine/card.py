@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.compiled import default_method
 from gpu.device_tree import DeviceTree, device_bytes, kmer_count
 from gpu.engine.budget import Budget
 from gpu.engine.errors import CardMemoryError
@@ -13,6 +12,7 @@ from gpu.engine.kmer_set import KmerSet
 from gpu.engine.place import OnCard
 from gpu.engine.slot import Slot
 from gpu.intrinsics import cuda
+from gpu.kernels.exact import default_method
 from trie.tree_bitmap import TreeBitmap
 
 

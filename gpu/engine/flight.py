@@ -16,7 +16,7 @@ from gpu.engine.kmer_set import KmerSet
 from gpu.engine.slot import Slot
 from gpu.engine.timeline import Timeline
 from gpu.intrinsics import context_asked_once
-from gpu.kernels.kmer_set import STREAM
+from gpu.kernels.exact.kmer_set import STREAM
 from gpu.match import Strands, launch
 from gpu.packing import PackedChunk, PackedParts
 from trie.tree_bitmap import TreeBitmap
@@ -96,7 +96,7 @@ class Flight:
 
     @property
     def base(self) -> np.uint64:
-        """The value (gpu/kernels/kmer_set.py) of the chunk's first window."""
+        """The value (gpu/kernels/exact/kmer_set.py) of the chunk's first window."""
         return np.uint64(int(STREAM) + self.piece.position)
 
     def bar(self, row: str) -> AbstractContextManager[None]:

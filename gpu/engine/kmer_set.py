@@ -1,4 +1,4 @@
-"""The growing set of k-mers of one card (layout and kernels: gpu/kernels/kmer_set.py)."""
+"""The growing set of k-mers of one card (layout and kernels: gpu/kernels/exact/kmer_set.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gpu.engine.budget import Budget
 from gpu.intrinsics import cuda
 from gpu.jit import jit
-from gpu.kernels import kmer_set as kernels
+from gpu.kernels.exact import kmer_set as kernels
 
 SLOT_BYTES = 16
 LOAD = 0.6

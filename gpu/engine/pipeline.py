@@ -7,10 +7,10 @@ Every stream has a chunk buffer and a result buffer of its own. The host packs a
 copies and kernels and goes on with the results of the other stream, which it waits for only then
 (thesis Fig. 20). With one stream nothing overlaps: the serial loop of thesis 3.3.9 (Fig. 17).
 
-A growing dictionary stays on the card (gpu/kernels/kmer_set.py); the thesis sent it anew for each
-chunk. ``claim`` of a chunk waits for that of the chunk before it, whatever the stream, and so
-``decide`` sees every earlier window. With a snapshot, its kernel answers first, and the set is only
-asked for what the snapshot lacks.
+A growing dictionary stays on the card (gpu/kernels/exact/kmer_set.py); the thesis sent it anew for
+each chunk. ``claim`` of a chunk waits for that of the chunk before it, whatever the stream, so
+that ``decide`` sees every earlier window. With a snapshot, its kernel answers first, and the set is
+only asked for what the snapshot lacks.
 """
 
 from __future__ import annotations

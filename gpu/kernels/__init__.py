@@ -1,1 +1,1 @@
-"""Kernels: one module a method."""
+"""Kernels: one package a problem, one module a method."""

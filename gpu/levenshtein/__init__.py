@@ -1,7 +1,7 @@
 """The nearest k-mer of every end of a chunk on the card: buffers, launches, results.
 
-``launch`` queues the kernels of one chunk (gpu/kernels/levenshtein.py) on a stream, over buffers
-that the caller keeps; the two-stream engine builds on it (gpu/levenshtein/stream.py).
+``launch`` queues the kernels of one chunk (gpu/kernels/levenshtein/search.py) on a stream, over
+buffers that the caller keeps; the two-stream engine builds on it (gpu/levenshtein/stream.py).
 ``nearest_words`` is the plain form: upload, launch, download, wait.
 """
 
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from gpu.intrinsics import SIMULATED, cuda, numba_type
 from gpu.jit import jit
-from gpu.kernels import levenshtein as kernels
+from gpu.kernels.levenshtein import search as kernels
 from gpu.levenshtein.index import DeviceIndex
 from gpu.levenshtein.planes import PLANES, pack_planes, plane_words
 from trie.levenshtein import NOTHING, Patterns
-from trie.levenshtein_pieces import Scheme
+from trie.levenshtein.pieces import Scheme
 
 HITS_SHARE = 32
 """The list of hits has a place for so many symbols; if there are more, all words come back."""
@@ -137,7 +137,7 @@ def nearest_words(
     first: int = 0,
     scheme: Scheme | None = None,
 ) -> NDArray[np.uint32]:
-    """uint32[n - first]: the words of the ends first + 1 .. n, as trie/levenshtein_scan.py's.
+    """uint32[n - first]: the words of the ends first + 1 .. n, as trie/levenshtein/scan.py's.
 
     The whole batch is one chunk. scheme: None for the one that costs least. Raises what the driver
     raises.

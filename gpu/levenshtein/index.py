@@ -1,6 +1,6 @@
 """The tables of a set of patterns on the card, made there from the codes of the k-mers.
 
-Only the codes go to the card, 8 bytes a k-mer; gpu/kernels/levenshtein_index.py does the rest, so
+Only the codes go to the card, 8 bytes a k-mer; gpu/kernels/levenshtein/index.py does the rest, so
 that a dictionary that has grown is indexed anew within milliseconds.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 from gpu.device_tree import clear
 from gpu.intrinsics import cuda
 from gpu.jit import jit
-from gpu.kernels import levenshtein_index as kernels
+from gpu.kernels.levenshtein import index as kernels
 from trie.levenshtein import Patterns
-from trie.levenshtein_pieces import Costs, Scheme, choose
+from trie.levenshtein.pieces import Costs, Scheme, choose
 
 GPU_COSTS = Costs(
     ((2**17, 3.0), (2**25, 5.0), (2**26, 9.0), (float("inf"), 16.0)), candidate=0.0, verify=0.5

@@ -1,8 +1,8 @@
 """A chunk as bit planes, half a byte a symbol, as the Levenshtein kernels read it.
 
 Symbol s is bit s + MARGIN of each plane: low and high bits of the codes, gaps, first symbols of
-reads (gpu/kernels/levenshtein.py draws them). The planes lie one behind the other, so that one copy
-brings them to the card.
+reads (gpu/kernels/levenshtein/search.py draws them). The planes lie one behind the other, so that
+one copy brings them to the card.
 
 Operations: 64 symbols are a load, three tests of a vector and six stores; reads are marked one by
 one.
@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from gpu.kernels.levenshtein import MARGIN
+from gpu.kernels.levenshtein.search import MARGIN
 from trie.parallel import run_all
 from trie.vectors import marked
 from trie.windows import check_batch

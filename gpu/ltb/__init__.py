@@ -2,7 +2,7 @@
 
 ``launch`` queues a chunk on a stream, over buffers that the caller keeps; ``match_chunk`` is the
 plain form: upload, launch, download, wait. The bitmaps are those of trie/ltb.py, and their words
-(thesis Fig. 31) are made by trie/ltb_words.py.
+(thesis Fig. 31) are made by trie/ltb/words.py.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.levenshtein import NOTHING, Patterns, unpack
-from trie.levenshtein_lanes import nearest_words as by_lanes
-from trie.levenshtein_pieces import build
-from trie.levenshtein_scan import nearest_words as by_pieces
+from trie.levenshtein.lanes import nearest_words as by_lanes
+from trie.levenshtein.pieces import build
+from trie.levenshtein.scan import nearest_words as by_pieces
 
 Row = dict[str, Any]
 Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]

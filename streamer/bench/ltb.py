@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.ltb import approximate
-from trie.ltb_words import pack_words
+from trie.ltb.words import pack_words
 from trie.parallel import usable_cores
 from trie.tree_bitmap import TreeBitmap, snapshot
 from trie.windows import window_codes

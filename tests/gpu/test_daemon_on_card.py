@@ -26,7 +26,7 @@ TOPICS = ("match", "mismatch", "read")
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    from gpu.kernels import buckets, derive, orient, walk
+    from gpu.kernels.exact import buckets, derive, orient, walk
     from streamer.daemon import engine
     from streamer.matching import cuda
 

@@ -32,7 +32,7 @@ pytestmark = placement.marks()
 def small_blocks():
     """Warps for the simulator, and blocks and tables of a size that it can carry."""
     from gpu.engine import kmer_set as sets
-    from gpu.kernels import buckets, derive, kmer_set, naive, orient, shuffle, walk
+    from gpu.kernels.exact import buckets, derive, kmer_set, naive, orient, shuffle, walk
     from streamer.matching import cuda, spans, tree_worker
 
     modules = (buckets, derive, kmer_set, orient, walk, naive, shuffle)

@@ -23,7 +23,7 @@ LENGTHS = (1, 2, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 256)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tiles that the simulator can carry."""
-    from gpu.kernels import derive
+    from gpu.kernels.exact import derive
     from gpu.kernels.hamming import naive, order, pigeonhole, pmasm, shift_add
 
     modules = (derive, naive, order, pigeonhole, pmasm, shift_add)

@@ -47,9 +47,9 @@ def test_what_has_no_name_is_not_kept():
 
 
 PRINTED = """
-from gpu.compiled import bucket_sources, sources
+from gpu.kernels.exact import bucket_sources, sources
 from gpu.jit import identity
-from gpu.kernels.buckets import choose_shape
+from gpu.kernels.exact.buckets import choose_shape
 for k in (7, 15):
     for name, (function, _) in sources(k).items():
         print(k, name, identity(function))
@@ -74,7 +74,7 @@ def test_other_processes_have_the_same_names():
 
 LAUNCHED = """
 import numpy as np
-from gpu.compiled import kernel
+from gpu.kernels.exact import kernel
 from gpu.intrinsics import cuda
 words = cuda.to_device(np.ones(100, np.uint32))
 cleared = kernel("clear")

@@ -18,7 +18,7 @@ pytestmark = placement.marks()
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tables of a size that the simulator can carry."""
-    from gpu.kernels import buckets, derive, naive, orient, shuffle, walk
+    from gpu.kernels.exact import buckets, derive, naive, orient, shuffle, walk
 
     with placement.small_blocks(64, buckets, derive, orient, walk) as patch:
         if SIMULATED:
@@ -75,7 +75,7 @@ def test_every_kernel_gives_what_brute_force_gives(case):
 @pytest.mark.parametrize("share", [0.02, 0.9], ids=["few-overflow", "most-overflow"])
 @pytest.mark.parametrize("case", chosen(4), ids=str)
 def test_the_bucket_table_gives_what_brute_force_gives(case, share, monkeypatch):
-    from gpu.kernels import buckets
+    from gpu.kernels.exact import buckets
     from gpu.match import match_chunk
 
     monkeypatch.setattr(buckets, "OVERFLOWING", share)

@@ -15,15 +15,15 @@ from placement import SIMULATED
 pytestmark = placement.marks()
 
 from trie.levenshtein import NOTHING, Patterns  # noqa: E402
-from trie.levenshtein_lanes import nearest_words as on_the_cpu  # noqa: E402
-from trie.levenshtein_pieces import Scheme  # noqa: E402
+from trie.levenshtein.lanes import nearest_words as on_the_cpu  # noqa: E402
+from trie.levenshtein.pieces import Scheme  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    from gpu.kernels import levenshtein
+    from gpu.kernels.levenshtein import search
 
-    with placement.small_blocks(64, levenshtein):
+    with placement.small_blocks(64, search):
         yield
 
 

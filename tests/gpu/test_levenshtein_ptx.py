@@ -13,8 +13,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
-from gpu.kernels import levenshtein_index
-from gpu.kernels.levenshtein import sources
+from gpu.kernels.levenshtein import index
+from gpu.kernels.levenshtein.search import sources
 
 
 @pytest.mark.parametrize("name", ["scan1", "scan0_paired", "fill"])
@@ -30,7 +30,7 @@ def test_the_kernels(name):
 
 @pytest.mark.parametrize("name", ["count", "share", "place"])
 def test_the_kernels_that_make_the_index(name):
-    ptx = compiled(levenshtein_index.sources()[name], (9, 0))
+    ptx = compiled(index.sources()[name], (9, 0))
     assert ".target sm_90" in ptx
     assert ".local" not in ptx
     assert "div" not in ptx

@@ -20,9 +20,9 @@ from streamer.reads import ReadBatch  # noqa: E402
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    from gpu.kernels import levenshtein
+    from gpu.kernels.levenshtein import search
 
-    with placement.small_blocks(32, levenshtein):
+    with placement.small_blocks(32, search):
         yield
 
 

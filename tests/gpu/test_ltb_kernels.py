@@ -23,7 +23,7 @@ def lockstep_warps():
 
     with placement.small_blocks(32, naive, efficient, sliced) as patch:
         if SIMULATED:
-            from gpu.kernels import derive
+            from gpu.kernels.exact import derive
 
             patch.setattr(derive, "THREADS", 32)
             patch.setattr(queue, "THREADS", 64)

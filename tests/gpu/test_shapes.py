@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu.device_tree import device_bytes, kmer_count
-from gpu.kernels.buckets import OVERFLOWING, Shape, choose_shape, overflowing
+from gpu.kernels.exact.buckets import OVERFLOWING, Shape, choose_shape, overflowing
 from trie.tree_bitmap import snapshot
 
 

@@ -11,10 +11,10 @@ from sequences import data_files, read_plainly
 
 from trie.codes import decode_kmer, encode
 from trie.levenshtein import MAX_PATTERNS, NOTHING, Patterns, least, unpack
-from trie.levenshtein_lanes import nearest_words as lanes
-from trie.levenshtein_pieces import Scheme, build, choose
-from trie.levenshtein_scan import TILE
-from trie.levenshtein_scan import nearest_words as scan
+from trie.levenshtein.lanes import nearest_words as lanes
+from trie.levenshtein.pieces import Scheme, build, choose
+from trie.levenshtein.scan import TILE
+from trie.levenshtein.scan import nearest_words as scan
 
 KS = (4, 8, 15, 21, 24, 31)
 SWAP = str.maketrans("ACGT", "TGCA")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trie.ltb_words import pack_words, unpack_words
+from trie.ltb.words import pack_words, unpack_words
 from trie.words import MAX_INDEX, WordOverflowError
 
 bitmap = st.one_of(st.just(0), st.integers(0, 2**32 - 1))

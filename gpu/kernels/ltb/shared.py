@@ -6,7 +6,7 @@ import numpy as np
 
 from gpu.bits import children_before
 from gpu.intrinsics import device_function, load_word, population
-from trie.ltb_steps import steps
+from trie.ltb.steps import steps
 
 K_STEP, INMAP, EXMAP, DISTANCES, MISSING = steps(device_function)
 

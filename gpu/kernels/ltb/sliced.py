@@ -1,4 +1,4 @@
-"""The bit-sliced kernel, the default: trie/ltb_sliced.py with a segment of the text a lane.
+"""The bit-sliced kernel, the default: trie/ltb/sliced.py with a segment of the text a lane.
 
 A segment is 64 symbols, a bit each: k + D - 1 to warm up, and ``useful`` that it answers for, so
 that no lane needs another. Segment s, planes side by side:
@@ -110,7 +110,7 @@ def sliced(levels: int) -> Callable[..., None]:
 
     Arguments: plane_words uint64[4 S], segments uint32 S, k uint32, useful uint32, symbols uint32,
     level uint32 (3 level < k), codes uint32[T] (the paths to the nodes of that level; T is 0 for
-    level 0), nodes uint64[2 N] (as gpu/kernels/walk.py draws them), first_node uint32 (of the
+    level 0), nodes uint64[2 N] (as gpu/kernels/exact/walk.py draws them), first_node uint32 (of the
     level), matches uint32[symbols] and mismatches uint32[symbols] (zeros before). grid * block >=
     32 (T + 1) ceil(S / 32).
     """

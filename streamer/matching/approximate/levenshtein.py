@@ -20,18 +20,19 @@ from streamer.matching.approximate.result import Step
 from streamer.matching.approximate.solver import Options
 from streamer.matching.engine import LONG_SPAN
 from streamer.reads import ReadBatch
-from trie import levenshtein_lanes, levenshtein_scan
 from trie.ascending import lacking, merged
 from trie.levenshtein import (
     MAX_PATTERNS,
     Nearest,
     Patterns,
     joined,
+    lanes,
     least,
+    scan,
     unpack,
     unpack_found,
 )
-from trie.levenshtein_pieces import PieceIndex, build
+from trie.levenshtein.pieces import PieceIndex, build
 from trie.shards import sort_unique
 
 GROWTH = 4
@@ -109,14 +110,14 @@ class LevenshteinSolver:
         patterns, threads = held.patterns, self._options.threads
         assert patterns is not None
         if self._options.method == "lanes":
-            words = levenshtein_lanes.nearest_words(
+            words = lanes.nearest_words(
                 patterns, batch.bases, batch.offsets,
                 first=step.first, stop=step.stop, threads=threads,
             )  # fmt: skip
         else:
             if held.index is None:
                 held.index = build(patterns, threads=threads)
-            words = levenshtein_scan.nearest_words(
+            words = scan.nearest_words(
                 patterns, held.index, batch.bases, batch.offsets,
                 first=step.first, stop=step.stop, threads=threads,
             )  # fmt: skip

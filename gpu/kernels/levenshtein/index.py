@@ -1,4 +1,4 @@
-"""The tables of pieces, made on the card from the codes (trie/levenshtein_pieces.py draws them).
+"""The tables of pieces, made on the card from the codes (trie/levenshtein/pieces.py draws them).
 
     count   a thread a pattern: one more for the bucket of each of its keys
     share   a thread BUCKETS buckets: places for their entries side by side, by one atomic addition
@@ -21,8 +21,8 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.intrinsics import cuda, device_function, reverse_bits
-from gpu.kernels.levenshtein import backwards
-from trie.levenshtein_pieces import HIGH_SHIFT, PIECE_SHIFT
+from gpu.kernels.levenshtein.search import backwards
+from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT
 
 THREADS = 128
 """Threads a block; any number."""

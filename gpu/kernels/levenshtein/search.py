@@ -5,7 +5,7 @@ A chunk is four bit planes, symbol s at bit s + 64 (so that windows may begin be
     low, high   the bits of the codes          gaps    1: a gap code
     firsts      1: the first symbol of a read; of the chunk; and the place behind its last
 
-and the index is that of trie/levenshtein_pieces.py with planar keys, its ``starts`` doubled so that
+and the index is that of trie/levenshtein/pieces.py with planar keys, its ``starts`` doubled so that
 a bucket is one load:
 
     buckets   uint64   63-32 end of the bucket | 31-0 its first entry
@@ -17,7 +17,7 @@ behind each other (ballots, population counts), and once 32 wait every lane take
 verify, however uneven the buckets are and however few candidates a group has; the thesis's queue
 (its Fig. 35), with entries in place of trie-nodes.
 
-Verifying aligns the longer side of the piece (trie/levenshtein_reach.py), and if that can be, the
+Verifying aligns the longer side of the piece (trie/levenshtein/reach.py), and if that can be, the
 other. What passes is looked at in full, with gap codes and the read's bounds. Its ends are listed
 with their words (trie/levenshtein.py), of which the smallest of an end counts; or where too many
 ends are hits, the words of all ends are lowered by an atomic minimum. No order matters.
@@ -38,8 +38,8 @@ import numpy as np
 from gpu.assembly import instruction
 from gpu.intrinsics import ALL_LANES, cuda, device_function, load_word
 from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, PATTERN_SHIFT
-from trie.levenshtein_pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
-from trie.levenshtein_reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
+from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
+from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
 
 THREADS = 128
 """Threads a block; any multiple of 32."""

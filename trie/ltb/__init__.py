@@ -22,8 +22,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.ltb_active import run_active
-from trie.ltb_sliced import run_sliced
+from trie.ltb.active import run_active
+from trie.ltb.sliced import run_sliced
 from trie.parallel import run_all, split_range
 from trie.tree_bitmap import TreeBitmap
 from trie.windows import check_batch

@@ -27,7 +27,7 @@ import numpy as np
 from numba import njit
 
 from trie.intrinsics import popcount, trailing_zeros
-from trie.ltb_steps import steps
+from trie.ltb.steps import steps
 
 _inline: Any = njit(inline="always")
 _K_STEP, _INMAP, _EXMAP, _DISTANCES, _MISSING = steps(_inline)

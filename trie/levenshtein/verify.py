@@ -1,6 +1,6 @@
 """Candidates by the hundred: which of them can be within the distance, in vector lanes.
 
-For each candidate the sides of the piece are aligned (trie/levenshtein_reach.py) and it passes if
+For each candidate the sides of the piece are aligned (trie/levenshtein/reach.py) and it passes if
 some c edits suffice before the piece and D - c behind it. Gap codes count as A and reads are not
 told apart here, so that what passes is only a superset, which ``tell_ends`` then looks at in full.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from trie.levenshtein_detail import REACH
+from trie.levenshtein.detail import REACH
 
 _cost0, _cost1, _cost2, _cost3, _cost4 = REACH.costs
 

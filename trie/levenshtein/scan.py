@@ -7,12 +7,12 @@ overlap:
     questions   bucket numbers of every position and question; their starts are prefetched
     ranges      the buckets that are not empty; their first entries are prefetched
     candidates  an entry and its text around the piece, uint32[7, BATCH], so that memory is bounded
-    passing     trie/levenshtein_verify.py, eight candidates an instruction
-    ends        trie/levenshtein_detail.py, for what has passed
+    passing     trie/levenshtein/verify.py, eight candidates an instruction
+    ends        trie/levenshtein/detail.py, for what has passed
 
 Where a block has so many candidates that all patterns side by side cost less, as in repeats or
 with short k-mers, the ends that it can reach are searched with ``lanes`` instead
-(trie/levenshtein_lanes.py): text can be as dense as it likes.
+(trie/levenshtein/lanes.py): text can be as dense as it likes.
 """
 
 # mypy: no-check-untyped-defs
@@ -26,13 +26,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from trie import levenshtein_verify as verify
 from trie.intrinsics import prefetch
-from trie.levenshtein import NOTHING, Patterns
-from trie.levenshtein_detail import tell_ends
-from trie.levenshtein_lanes import equal_symbols, search_read
-from trie.levenshtein_pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
-from trie.levenshtein_planes import (
+from trie.levenshtein import NOTHING, Patterns, verify
+from trie.levenshtein.detail import tell_ends
+from trie.levenshtein.lanes import equal_symbols, search_read
+from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
+from trie.levenshtein.planes import (
     GAP,
     GAP_BACK,
     HIGH,
@@ -43,7 +42,7 @@ from trie.levenshtein_planes import (
     plane_bytes,
     window,
 )
-from trie.levenshtein_reach import DIAGONALS
+from trie.levenshtein.reach import DIAGONALS
 from trie.parallel import run_all, split_range
 from trie.windows import check_batch
 
@@ -67,7 +66,7 @@ def nearest_words(
     threads: int = 1,
     dense: bool = True,
 ) -> NDArray[np.uint32]:
-    """As ``levenshtein_lanes.nearest_words``, with the index of the same patterns.
+    """As ``lanes.nearest_words``, with the index of the same patterns.
 
     dense: search blocks with very many candidates with ``lanes``.
     """

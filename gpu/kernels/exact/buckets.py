@@ -17,8 +17,9 @@ and the remainder is stored whole, so that the answer is exact. A bucket is 2 or
     words 2, 3              fields
 
 Fields without a k-mer repeat the first one. A window whose bucket overflowed, and which is not
-among those that fit, walks down the trie instead (gpu/kernels/walk.py); B is chosen so that fewer
-than 2 % of the buckets do, in as little memory as possible: 32 MB for 10 M k-mers of 15 symbols.
+among those that fit, walks down the trie instead (gpu/kernels/exact/walk.py); B is chosen so that
+fewer than 2 % of the buckets do, in as little memory as possible: 32 MB for 10 M k-mers of 15
+symbols.
 
 Operations a window: about 75 integer operations (15 of them for the bijection), no branch but
 the overflow; 16 or 32 bytes of one sector. A field equal to the remainder is a zero field of
@@ -36,7 +37,7 @@ import numpy as np
 
 from gpu.bits import bit_of, first_symbols, reverse_complement_left, window_at
 from gpu.intrinsics import ALL_LANES, cuda, device_function, load_pair, product
-from gpu.kernels.walk import descent, jump_level
+from gpu.kernels.exact.walk import descent, jump_level
 
 THREADS = 256
 """Threads a block; any multiple of 32."""

@@ -13,8 +13,8 @@ both strands behind them their reverse complements in the same order. An answer 
 
 so that the least word is the answer to every tie, and 0xFFFFFFFF (a distance of 7) is none.
 
-Methods: ``lanes`` (trie/levenshtein_lanes.py) computes the distance of every pattern at every
-end, ``pieces`` (trie/levenshtein_pieces.py) looks pieces of the patterns up and verifies what it
+Methods: ``lanes`` (trie/levenshtein/lanes.py) computes the distance of every pattern at every
+end, ``pieces`` (trie/levenshtein/pieces.py) looks pieces of the patterns up and verifies what it
 finds. Both give the same words.
 """
 

@@ -9,7 +9,7 @@ Lane d holds the state at depth d, which belongs to the window that began d symb
 
 Lane 0 holds the root wherever a window may begin. Every third lane makes the external transition:
 a bit of the exmap, equation 2, and one 16-byte load of the child's record (the interleaved
-``nodes`` of gpu/kernels/walk.py). The others ask one bit of the inmap. Then all moves one lane up:
+``nodes`` of gpu/kernels/exact/walk.py). The others ask a bit of the inmap. Then all move one up:
 
     state   uint32   25 active | 24-21 symbols since the node's own depth (b0, b0 b1) | 20-0 inmap
     exmap   uint64,  prefix sum uint32,  and, with event words, the node's index uint32

@@ -1,4 +1,4 @@
-"""Kernels compiled once for each k and variant, and the table of what there is to compile."""
+"""Kernels of exact matching: one module a method, ``sources`` names them all for one k."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from gpu.jit import jit
-from gpu.kernels import buckets, derive, naive, orient, shuffle, walk
+from gpu.kernels.exact import buckets, derive, naive, orient, shuffle, walk
 
 KERNELS = ("buckets", "walk", "shuffle", "naive")
 """Names of the exact-match kernels."""

@@ -1,7 +1,7 @@
 """A candidate in full: which ends it reaches, with how many edits, and from which start.
 
 The symbols around a piece that was found at t are aligned on both sides
-(trie/levenshtein_reach.py). Before the piece the least cost and of its starts the largest; behind
+(trie/levenshtein/reach.py). Before the piece the least cost and of its starts the largest; behind
 it the least cost of every end. Their sum is the distance at that end among alignments that hold the
 piece, and the least over all pieces and patterns is the answer (trie/levenshtein.py). Here gap
 codes and the bounds of the read count too: a gap equals nothing, and no alignment leaves the read.
@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit
 
 from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, PATTERN_SHIFT
-from trie.levenshtein_planes import GAP, GAP_BACK, HIGH, HIGH_BACK, LOW, LOW_BACK, window
-from trie.levenshtein_reach import CENTRE, UNREACHED, reach, sides
+from trie.levenshtein.planes import GAP, GAP_BACK, HIGH, HIGH_BACK, LOW, LOW_BACK, window
+from trie.levenshtein.reach import CENTRE, UNREACHED, reach, sides
 
 # LLVM alone would not inline the larger ones, and a loop with a call is not vectorized
 REACH = reach(njit(nogil=True, forceinline=True))
@@ -34,7 +34,7 @@ def tell_ends(  # type: ignore[no-untyped-def]
     planes: of ``total`` symbols, the piece at ``at``. left, right: symbols of the read before and
     behind the piece. out: uint32, words by end; ends_at: the index in it of the end at the piece's
     last symbol, so that the end after the piece and n symbols more is at ends_at + n. places,
-    costs: as in trie/levenshtein_reach.py.
+    costs: as in trie/levenshtein/reach.py.
     """
     if window(planes[GAP], at) & ((np.uint32(1) << np.uint32(width)) - np.uint32(1)):
         return
