@@ -68,7 +68,8 @@ class TreeWorker:
         self._held = dictionary.codes.size
         self._asked: tuple[int, Future[VersionedSnapshot]] | None = None
         self._submit(dictionary.codes, True)
-        self.current = self._emit(version).result()
+        self.current: VersionedSnapshot
+        self._swap_in(self._emit(version))
 
     def add(self, codes: NDArray[np.uint64], *, ascending: bool = False) -> None:
         """Merge new k-mers in the background; ``ascending``: they are sorted already."""
@@ -89,8 +90,8 @@ class TreeWorker:
                 return
             if not (wait or asked.done()):
                 return
-            self.current = asked.result()
             self._asked = None
+            self._swap_in(asked)
         if self._pending >= max(FIRST_SNAPSHOT, self._held // GROWTH):
             self._held += self._pending
             self._pending = 0
@@ -102,7 +103,7 @@ class TreeWorker:
             self._held += self._pending
             self._pending = 0
             self._asked = None
-            self.current = self._emit(version).result()
+            self._swap_in(self._emit(version))
         return self.current
 
     def close(self) -> None:
@@ -146,6 +147,12 @@ class TreeWorker:
         return self._thread.submit(
             lambda: VersionedSnapshot(self._tree.to_tree_bitmap(threads=self._threads), version)
         )
+
+    def _swap_in(self, asked: Future[VersionedSnapshot]) -> None:
+        """Wait for a snapshot and use it, unless a merge before it has failed."""
+        found = asked.result()
+        self._check_merges()
+        self.current = found
 
     def _check_merges(self, *, all_of_them: bool = False) -> None:
         """Raise what a merge has raised, so that no lost k-mer goes unnoticed.
