@@ -10,6 +10,7 @@ k-mer is known from the window that first held it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -371,12 +372,13 @@ class Matcher:
         return self._tree.latest(self.version)
 
     def close(self) -> None:
-        """End the background work."""
-        self._engine.close()
-        if self._tree is not None:
-            self._tree.close()
-        if self._approximate is not None:
-            self._approximate.close()
+        """End the background work; what went wrong in it is raised when all is closed."""
+        with ExitStack() as held:
+            if self._approximate is not None:
+                held.callback(self._approximate.close)
+            if self._tree is not None:
+                held.callback(self._tree.close)
+            held.callback(self._engine.close)
 
     def _start_tree(self) -> None:
         held = self.dictionary

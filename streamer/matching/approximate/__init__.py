@@ -2,8 +2,8 @@
 
 ``Approximate`` holds the k-mers as stored and a solver for the semantics that was asked for:
 
-    levenshtein   streamer/matching/approximate/levenshtein.py, over trie/levenshtein*.py
-    ltb           streamer/matching/approximate/ltb.py, over trie/ltb*.py
+    levenshtein   streamer/matching/approximate/levenshtein.py, over trie/levenshtein
+    ltb           streamer/matching/approximate/ltb.py, over trie/ltb
 
 A solver has two methods (``solver.Solver``): ``learn`` takes stored k-mers that are new, and
 ``match`` the symbols [first, stop) of a batch with the snapshot in use, and gives ``result.Found``.
@@ -70,7 +70,8 @@ class Approximate:
         for step in steps:
             if step.stop > step.first:
                 parts.append((step.version, self._solver.match(batch, step)))
-            if step.learnt.size:
+            # where steps bring trees, later ones have it in theirs
+            if step.learnt.size and step.tree is None:
                 self._solver.learn(step.learnt)
         return joined(batch, parts, self._stored, self.semantics, self.distance, self._threads)
 
