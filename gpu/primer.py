@@ -267,7 +267,11 @@ class Text:
         """Columns near which windows of the table end within k - 1 differences.
 
         All windows that end in columns first..stop, and some more: their pieces begin before.
+        Raises ValueError for columns that a key cannot name (MOST_COLUMNS).
         """
+        if stop > MOST_COLUMNS:
+            message = f"a text of {stop} columns, pieces are looked for in {MOST_COLUMNS} at most"
+            raise ValueError(message)
         first = max(0, first - BEFORE)
         grid = -(-(stop - first) // seeds.THREADS)
 

@@ -202,6 +202,16 @@ def test_a_window_that_ends_in_the_columns_asked_for_is_found(column):
         assert found.any(), (first, stop, begins)
 
 
+def test_columns_that_keys_cannot_name_are_refused():
+    """The number of a column would run over into that of the window."""
+    from gpu.primer import MOST_COLUMNS, Alpha, Text
+
+    text = Text(Alpha(np.zeros(20, np.uint8), np.full(20, 20)), 3, both=False)
+    table = text.table(np.array([[0], [0], [18]]), 2, 9, 1)
+    with pytest.raises(ValueError, match="268435456 at most"):
+        text.seeded(table, MOST_COLUMNS - 64, MOST_COLUMNS + 64)
+
+
 @pytest.mark.usefixtures("pieces_pay")
 @pytest.mark.parametrize("method", ["windows", "seeds"])
 def test_more_hits_than_are_kept(monkeypatch, method):
