@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from trie.codes import check_k
 from trie.intrinsics import trailing_zeros, word_at
 from trie.parallel import run_all, split_range
-from trie.windows import check_batch
+from trie.windows import check_batch, read_at
 
 MAX_SYMBOLS = 2**31 - 64
 """Event words (thesis Fig. 11) have 31 bits for the index in the chunk."""
@@ -149,20 +149,6 @@ def squeeze(word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _read_of(offsets, symbol):  # type: ignore[no-untyped-def]
-    """The last read that begins at or before a symbol."""
-    low = 0
-    high = offsets.size - 1
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if offsets[middle] <= symbol:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-@njit(cache=True, nogil=True)
 def _squeeze_all(bases, first, stop, packed):  # type: ignore[no-untyped-def]
     """Pack the symbols [first, stop), 16 | first; all of them ORed together, eight a word."""
     seen = np.uint64(0)
@@ -230,7 +216,7 @@ def _close_around_gaps(bases, k, begin, end, first, stop, starts):  # type: igno
 @njit(cache=True, nogil=True)
 def _pack(bases, offsets, k, first, stop, packed, starts):  # type: ignore[no-untyped-def]
     """Pack the symbols [first, stop), 32 | first; windows that start there may reach beyond."""
-    read = _read_of(offsets, first)
+    read = read_at(offsets, first)
     for begin in range(first, stop, BLOCK):
         end = min(begin + BLOCK, stop)
         starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)

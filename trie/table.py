@@ -49,11 +49,6 @@ class KmerTable:
     def __len__(self) -> int:
         return int(self._counts.sum())
 
-    @staticmethod
-    def max_part_bits() -> int:
-        """The largest ``part_bits``."""
-        return REGION_BITS
-
     def memory_bytes(self) -> int:
         """Bytes of the arrays."""
         return self._keys.nbytes + self._stored.nbytes

@@ -182,24 +182,6 @@ def _walk_windows(  # type: ignore[no-untyped-def]
                 nodes[positions[j]] = block_nodes[j]
 
 
-@njit(cache=True, nogil=True)
-def _walk_codes(inmaps, exmaps, prefix_sums, jump, k, codes, found, depths, nodes):  # type: ignore[no-untyped-def]
-    block = np.empty(BLOCK, dtype=np.uint64)
-    going = np.empty(BLOCK, dtype=np.int64)
-    others = np.empty(BLOCK, dtype=np.int64)
-    for first in range(0, codes.size, BLOCK):
-        last = min(first + BLOCK, codes.size)
-        n = last - first
-        block[:n] = codes[first:last]
-        _descend(
-            inmaps, exmaps, prefix_sums, jump, k, True, block, n, nodes[first:last],
-            depths[first:last], going, others,
-        )  # fmt: skip
-        for j in range(first, last):
-            found[j] = depths[j] == k
-            depths[j] += np.uint8(not found[j])
-
-
 def _jump_of(tree: TreeBitmap, windows: int) -> NDArray[np.uint32]:
     """The table of the first three levels, where it is worth its millisecond."""
     if windows < _JUMP_FROM or tree.k < 3 * _JUMP_LEVEL + 3:
@@ -241,21 +223,3 @@ def walk(
     ]  # fmt: skip
     run_all(tasks, threads)
     return events, depths, nodes
-
-
-def walk_codes(
-    tree: TreeBitmap, codes: NDArray[np.uint64]
-) -> tuple[NDArray[np.bool_], NDArray[np.uint8], NDArray[np.uint32]]:
-    """Walk codes (uint64[n]) through a snapshot: found bool[n], depths uint8[n], nodes uint32[n].
-
-    The depths and nodes are those of ``walk``.
-    """
-    codes = np.ascontiguousarray(codes, dtype=np.uint64)
-    found = np.empty(codes.size, dtype=np.bool_)
-    depths = np.empty(codes.size, dtype=np.uint8)
-    nodes = np.empty(codes.size, dtype=np.uint32)
-    _walk_codes(
-        tree.inmaps, tree.exmaps, tree.prefix_sums, _jump_of(tree, codes.size), tree.k, codes,
-        found, depths, nodes,
-    )  # fmt: skip
-    return found, depths, nodes

@@ -59,19 +59,25 @@ def ascending(offsets):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def read_at(offsets, symbol):  # type: ignore[no-untyped-def]
+    """The last read that begins at or before a symbol; behind the last read, how many there are."""
+    low = 0
+    high = offsets.size - 1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if offsets[middle] <= symbol:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@njit(cache=True, nogil=True)
 def start_state(offsets, start):  # type: ignore[no-untyped-def]
     """The state of a roll from symbol ``start`` on: windows that begin earlier are left out."""
     state = np.zeros(STATE_WORDS, dtype=np.uint64)
     state[_SYMBOL] = start
-    low = 0
-    high = offsets.size - 1
-    while low < high:  # the last read that begins at or before the symbol
-        middle = (low + high + 1) >> 1
-        if offsets[middle] <= start:
-            low = middle
-        else:
-            high = middle - 1
-    state[_READ] = low
+    state[_READ] = read_at(offsets, np.int64(start))
     return state
 
 

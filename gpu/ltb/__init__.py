@@ -1,7 +1,7 @@
 """The Levenshtein Tree Bitmap on the card: a snapshot and a chunk in, bitmaps a symbol out.
 
 ``launch`` queues a chunk on a stream, over buffers that the caller keeps; ``match_chunk`` is the
-plain form: upload, launch, download, wait. The bitmaps are those of trie/ltb.py, and their words
+plain form: upload, launch, download, wait. The bitmaps are those of trie/ltb, and their words
 (thesis Fig. 31) are made by trie/ltb/words.py.
 """
 
@@ -237,7 +237,7 @@ def launch(
     active_bytes: memory for the active bitmaps of the thesis's kernels; one block is always run.
     Afterwards ``buffers.matches`` and ``buffers.mismatches`` hold the bitmaps of its symbols.
     Raises ValueError for an unknown method or a chunk larger than the buffers, DistanceError as
-    trie/ltb.py, TooManyQueueNodesError if the method is ``ltb-queue`` and the trie too large.
+    trie/ltb, TooManyQueueNodesError if the method is ``ltb-queue`` and the trie too large.
     """
     check_distance(distance, tree.k)
     if method not in KERNELS:

@@ -3,7 +3,7 @@
 The symbols around a piece that was found at t are aligned on both sides
 (trie/levenshtein/reach.py). Before the piece the least cost and of its starts the largest; behind
 it the least cost of every end. Their sum is the distance at that end among alignments that hold the
-piece, and the least over all pieces and patterns is the answer (trie/levenshtein.py). Here gap
+piece, and the least over all pieces and patterns is the answer (trie/levenshtein). Here gap
 codes and the bounds of the read count too: a gap equals nothing, and no alignment leaves the read.
 """
 

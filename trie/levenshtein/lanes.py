@@ -47,7 +47,7 @@ def nearest_words(
     stop: int | None = None,
     threads: int = 1,
 ) -> NDArray[np.uint32]:
-    """uint32[stop - first]: the words (trie/levenshtein.py) of the ends first + 1 .. stop.
+    """uint32[stop - first]: the words (trie/levenshtein) of the ends first + 1 .. stop.
 
     bases: uint8[total], offsets: int64[reads + 1], a batch of reads. What lies before ``first`` is
     looked at as far as a match may reach back.

@@ -19,7 +19,7 @@ verify, however uneven the buckets are and however few candidates a group has; t
 
 Verifying aligns the longer side of the piece (trie/levenshtein/reach.py), and if that can be, the
 other. What passes is looked at in full, with gap codes and the read's bounds. Its ends are listed
-with their words (trie/levenshtein.py), of which the smallest of an end counts; or where too many
+with their words (trie/levenshtein), of which the smallest of an end counts; or where too many
 ends are hits, the words of all ends are lowered by an atomic minimum. No order matters.
 
 Operations for D edits: about 35 a place, 30 a question and 17 a turn of its fullest bucket in the
