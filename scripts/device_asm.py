@@ -16,6 +16,7 @@ from gpu.asm.sliced import SlicedHits, SlicedPatterns, SlicedText, Workspace
 from gpu.intrinsics import cuda
 from streamer.batch import asm
 from streamer.batch.asm.patterns import masks_of
+from streamer.bench.timing import least_seconds
 
 SEED = 20
 LETTERS = np.frombuffer(b"ACGT", dtype=np.uint8)
@@ -108,16 +109,6 @@ def text_on_card(symbols):
     return text
 
 
-def least_seconds(run, repeats=9):
-    """The least wall time of a call that waits for the card."""
-    least = 1e9
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        least = min(least, time.perf_counter() - begin)
-    return least
-
-
 def time_sliced(codes, length, k):
     """One pattern on text in the card's memory, every step and all of them."""
     space = Workspace()
@@ -136,7 +127,7 @@ def time_sliced(codes, length, k):
 
     g = n / 1e9
     rates = [g / (ms / 1e3) for ms in (sliced_ms, scan_ms, list_ms)]
-    rates += [g / least_seconds(after_slicing), g / least_seconds(whole)]
+    rates += [g / least_seconds(run, 9) for run in (after_slicing, whole)]
     cells = " | ".join(f"{rate:.0f}" for rate in rates)
     log(f"| {length} | {k} | {found.total / n:.5f} | {cells} | {text.groups} x {text.span}")
 
@@ -167,12 +158,10 @@ def time_host():
         rates = []
         for size in (22_870_000, codes.size):
             run = partial(searcher.search, codes[:size], 0, 1 << 40)
-            run()
             rates.append(size / least_seconds(run, 5) / 1e9)
         whole = partial(
             asm.search, letters, b"ACGTTGCATTAGCCAT", k, strands="forward", device="cuda"
         )
-        whole()
         rates.append(letters.size / least_seconds(whole, 3) / 1e9)
         log(
             f"host to host m=16 k={k}, G symbols/s: 22.87 M {rates[0]:.2f}, 268 M {rates[1]:.2f}; "
@@ -196,7 +185,6 @@ def time_paper(codes):
                 for _ in searcher.on_card(codes, size, 0, 1 << 40):
                     pass
 
-            run()
             cells.append(f"{8 * size / least_seconds(run, 5) / 1e9:.3g}")
         log(f"| {megabytes} | {length} | " + " | ".join(cells) + " |")
 

@@ -31,6 +31,7 @@ from gpu.kernels.exact import KERNELS, buckets  # noqa: E402
 from gpu.match import ChunkBuffers, launch, match_chunk  # noqa: E402
 from gpu.packing import pack_chunk  # noqa: E402
 from gpu.reference import expected  # noqa: E402
+from streamer.bench.timing import median_on_card  # noqa: E402
 from trie.tree_bitmap import from_sorted, snapshot  # noqa: E402
 
 # small inputs leave most of a card idle, which is no news here
@@ -88,22 +89,6 @@ def check_agreement():
                 found = match_chunk(tree, chunk, method=method, strands=strands, with_words=True)
                 assert np.array_equal(found.events(), events), (method, case.name)
                 assert np.array_equal(found.words, words), (method, case.name)
-
-
-def milliseconds(queue, repeats=11):
-    """Median time of one call of ``queue``, by events."""
-    queue()
-    queue()
-    cuda.synchronize()
-    times = []
-    for _ in range(repeats):
-        begin, end = cuda.event(), cuda.event()
-        begin.record()
-        queue()
-        end.record()
-        end.synchronize()
-        times.append(cuda.event_elapsed_time(begin, end))
-    return float(np.median(times))
 
 
 def bench_input(k, kmers=10_000_000, symbols=1 << 27, read=1024, canonical=False):
@@ -167,7 +152,7 @@ def time_all(k, strands):
     packed, device, buffers, tree = setup(k, canonical=strands == "canonical")
     windows = packed.windows()
     for method, words in TIMED:
-        ms = milliseconds(
+        ms = 1e3 * median_on_card(
             partial(
                 launch, device, buffers, packed.symbols, method=method, strands=strands,
                 with_words=words,
@@ -202,7 +187,7 @@ def time_shapes(device, packed, buffers, tree):
         rest = (device.table, device.jump, device.nodes, device.leaves, out)
         kernel = cuda.jit(buckets.lookup(shape, False))
         grid = -(-32 * packed.starts.size // buckets.THREADS)
-        ms = milliseconds(partial(kernel[grid, buckets.THREADS], *stream, *rest))
+        ms = 1e3 * median_on_card(partial(kernel[grid, buckets.THREADS], *stream, *rest))
         over = 100 * buckets.overflowing(shape, 10_000_000)
         log(
             f"     buckets 2^{bits} x {8 * words} B ({shape.size >> 17} MiB, "
@@ -217,7 +202,7 @@ def time_naive():
     buffers = ChunkBuffers(chunk.symbols)
     buffers.bases.copy_to_device(chunk.bases)
     buffers.starts.copy_to_device(chunk.starts)
-    ms = milliseconds(
+    ms = 1e3 * median_on_card(
         lambda: launch(tree, buffers, chunk.symbols, method="naive", strands="forward"), 3
     )
     log(

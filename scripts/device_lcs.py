@@ -31,6 +31,7 @@ from streamer.batch import lcs  # noqa: E402
 from streamer.batch.lcs import solve  # noqa: E402
 from streamer.batch.lcs.passes import whole  # noqa: E402
 from streamer.batch.lcs.symbols import pair_of  # noqa: E402
+from streamer.bench.timing import least_and_result  # noqa: E402
 from trie.codes import encode  # noqa: E402
 from trie.parallel import usable_cores  # noqa: E402
 
@@ -46,15 +47,6 @@ def log(*words):
 
 def bases(rng, count):
     return BASES[rng.integers(0, 4, count, dtype=np.uint8)]
-
-
-def seconds(run, repeats=3):
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = run()
-        best = min(best, time.perf_counter() - start)
-    return best, result
 
 
 def check_one(a, b, methods, **options):
@@ -127,10 +119,10 @@ def whole_answers(sizes):
         a, b = bases(rng, m), bases(rng, n)
         for method in ("systolic", "adaptive"):
             options = {"method": method, "device": "cuda"}
-            took, length = seconds(partial(lcs.length, a, b, **options))
+            took, length = least_and_result(partial(lcs.length, a, b, **options), 3, warm=False)
             rate = m * n / took / 1e12
             log(f"{m:>10,} x {n:>10,}  length    {method:<9} {took:.3f} s  {rate:.1f} T cells/s")
-            took, found = seconds(partial(lcs.match, a, b, **options))
+            took, found = least_and_result(partial(lcs.match, a, b, **options), 3, warm=False)
             assert len(found) == length
             assert (a[found.in_a] == b[found.in_b]).all()
             log(f"{m:>10,} x {n:>10,}  sequence  {method:<9} {took:.3f} s")
@@ -153,11 +145,13 @@ def large(m=20_000_000, n=10_000_000):
         least = min(least, context.get_memory_info()[0])
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    took, length = seconds(partial(solve.length_of, *codes, 4, choice, usable_cores(), told), 1)
+    run = partial(solve.length_of, *codes, 4, choice, usable_cores(), told)
+    took, length = least_and_result(run, 1, warm=False)
     rate = m * n / took / 1e12
     log(f"{m:>10,} x {n:>10,}  length    systolic  {took:.3f} s  {rate:.1f} T cells/s")
     log(f"  device memory {(free - least) / 1e6:.0f} MB")
-    took, found = seconds(partial(solve.matching_of, *codes, 4, choice, usable_cores(), told), 1)
+    run = partial(solve.matching_of, *codes, 4, choice, usable_cores(), told)
+    took, found = least_and_result(run, 1, warm=False)
     assert len(found) == length
     assert (codes[0][found.in_a] == codes[1][found.in_b]).all()
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

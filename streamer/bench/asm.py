@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from streamer.batch.asm import METHODS, find, search
 from streamer.batch.asm.patterns import masks_of, searches
 from streamer.batch.choice import Choice, Device
+from streamer.bench.timing import least_and_result
 from streamer.held import Piece
 from streamer.reads import ReadBatch
 from trie.parallel import usable_cores
@@ -73,28 +74,6 @@ def _search(
     return sum(len(hits) for hits in find([Piece(batch)], wanted, choice, threads=threads))
 
 
-def least_seconds(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """The least CPU time of this thread, and the result."""
-    result = run()
-    least = float("inf")
-    for _ in range(repeats):
-        begin = time.thread_time()
-        result = run()
-        least = min(least, time.thread_time() - begin)
-    return least, result
-
-
-def _wall_seconds(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """The least wall time, and the result."""
-    result = run()
-    least = float("inf")
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        result = run()
-        least = min(least, time.perf_counter() - begin)
-    return least, result
-
-
 class Place(NamedTuple):
     """A method and where it runs: ``cpu``; ``cuda`` (host to host); ``card`` (all stays there)."""
 
@@ -128,12 +107,13 @@ def _measured(
         def search() -> int:
             return sum(found.total for _, found in searcher.on_card(there, size, 0, 1 << 40))
 
-        return _wall_seconds(search, repeats)
+        return least_and_result(search, repeats)
     if where == "cuda":
-        return _wall_seconds(partial(_search, codes, [pattern], K, method, "cuda", 1), repeats)
+        return least_and_result(partial(_search, codes, [pattern], K, method, "cuda", 1), repeats)
     slow = on_card is not None and method != "bit-parallel"
     part = codes[:SLOW_PART] if slow else codes
-    seconds, hits = least_seconds(partial(_search, part, [pattern], K, method, "cpu", 1), repeats)
+    search_part = partial(_search, part, [pattern], K, method, "cpu", 1)
+    seconds, hits = least_and_result(search_part, repeats, clock=time.thread_time)
     return seconds * codes.size / part.size, hits if part.size == codes.size else None
 
 

@@ -23,6 +23,7 @@ from gpu.engine.timeline import Activity
 from gpu.intrinsics import cuda
 from gpu.match import ChunkBuffers, launch
 from gpu.packing import PackedChunk, pack_chunk
+from streamer.bench.timing import least_seconds, median_on_card
 from streamer.matching import Matcher
 from streamer.matching.chunks import chunk_bounds, slice_reads
 from streamer.matching.tree_worker import TreeWorker
@@ -94,15 +95,6 @@ def pieces_of(
         yield Piece(batch.bases[start:stop], offsets, origin + start, **options)
 
 
-def _best(repeats: int, run: Callable[[], object]) -> float:
-    least = float("inf")
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        least = min(least, time.perf_counter() - begin)
-    return least
-
-
 def kernels(kmers: int, total: int, ks: Sequence[int] = KS) -> list[Row]:
     """Kernels side by side, data on the card: a bit a window, forward."""
     rows: list[Row] = []
@@ -116,25 +108,10 @@ def kernels(kmers: int, total: int, ks: Sequence[int] = KS) -> list[Row]:
         buffers.starts.copy_to_device(packed.starts)
         for method in ("buckets", "walk", "shuffle"):
             run = partial(launch, tree, buffers, packed.symbols, method=method, strands="forward")
-            milliseconds = _median(run)
+            milliseconds = 1e3 * median_on_card(run)
             rate = packed.windows() / milliseconds * 1e3
             rows.append({"k": k, "kernel": method, "ms": milliseconds, "windows/s": rate})
     return rows
-
-
-def _median(run: Callable[[], object], repeats: int = 7) -> float:
-    """Milliseconds by events."""
-    run()
-    cuda.synchronize()
-    times = []
-    for _ in range(repeats):
-        begin, end = cuda.event(), cuda.event()
-        begin.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return float(np.median(times))
 
 
 def frozen(
@@ -152,9 +129,10 @@ def frozen(
     events = np.zeros(batch.bases.size, dtype=np.uint8)
     for k in ks:
         tree = snapshot(_codes(text, k, True), k)
-        packing = _best(
-            3,
+        packing = least_seconds(
             lambda b=batch, k=k: pack_chunk(b.bases, b.offsets, k, threads=threads),  # type: ignore[misc]
+            3,
+            warm=False,
         )
         rows.append(_rate_row(k, "packing alone", 0, total, packing))
         for chunk in chunks:
@@ -181,7 +159,7 @@ def frozen(
                 for what, run in runs.items():
                     run()
                     name = f"{what}, {number} stream{'s' if number > 1 else ''}"
-                    rows.append(_rate_row(k, name, chunk, total, _best(3, run)))
+                    rows.append(_rate_row(k, name, chunk, total, least_seconds(run, 3, warm=False)))
                 engine.close()
     return rows
 
@@ -247,7 +225,7 @@ def growing(total: int, k: int = 21, chunk: int = 1 << 24) -> list[Row]:
         row["tree behind at the end s"] = time.perf_counter() - begin
         row["lag at most s"] = 0.0 if worker is None else worker.longest_lag
         assert _again(engine, batch, k, chunk) == 0
-        seconds = _best(3, lambda e=engine: _again(e, batch, k, chunk))  # type: ignore[misc]
+        seconds = least_seconds(lambda e=engine: _again(e, batch, k, chunk), 3, warm=False)  # type: ignore[misc]
         row["saturated bases/s"] = total / seconds
         row["table bytes"] = engine.kmers.nbytes
         rows.append(row)

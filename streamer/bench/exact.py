@@ -7,15 +7,16 @@ machines do not compare; the ratio to a peer in the same rows does.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.bench.plain_hash import PlainHashSet
+from streamer.bench.timing import least_seconds
 from trie.index import KmerIndex
 from trie.tree_bitmap import TreeBitmap, snapshot
 from trie.walk import walk
@@ -76,16 +77,6 @@ def sequenced(
 
 def _even(reads: int, read: int) -> NDArray[np.int64]:
     return np.arange(reads + 1, dtype=np.int64) * read
-
-
-def best_rate(repeats: int, number: int, run: Callable[[], object]) -> float:
-    """``number`` by the least seconds of ``run``."""
-    least = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        least = min(least, time.perf_counter() - start)
-    return number / least
 
 
 def unique_pieces(text: NDArray[np.uint8], k: int) -> list[str]:
@@ -160,7 +151,7 @@ def _frozen_rows(
     share = round(float((index.match(bases, offsets, canonical=True) == 1).sum()) / windows, 3)
 
     def row(method: str, used: int, run: Callable[[], object], note: str = "") -> Row:
-        rate = best_rate(repeats, windows, run)
+        rate = windows / least_seconds(run, repeats, warm=False)
         return _row(k, stream, share, method, used, rate, note)
 
     def ask_sshash() -> None:
@@ -250,14 +241,14 @@ def grow(
     rows: list[Row] = []
     for start, expected in (("empty", 0), ("final size", new)):
         for used in threads:
-            rate = best_rate(repeats, new, lambda e=expected, u=used: ours(e, u))  # type: ignore[misc]
-            rows.append(_grow_row(k, new, "index", start, used, rate))
-        rate = best_rate(
-            repeats,
-            new,
+            seconds = least_seconds(partial(ours, expected, used), repeats, warm=False)
+            rows.append(_grow_row(k, new, "index", start, used, new / seconds))
+        seconds = least_seconds(
             lambda e=expected: PlainHashSet(k, expected=e).grow(bases, offsets, events),  # type: ignore[misc]
+            repeats,
+            warm=False,
         )
-        rows.append(_grow_row(k, new, "plain hash set", start, 1, rate))
+        rows.append(_grow_row(k, new, "plain hash set", start, 1, new / seconds))
     return rows
 
 

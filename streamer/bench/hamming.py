@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from streamer.batch.choice import Choice
 from streamer.batch.hamming import METHODS, Search
 from streamer.batch.sequences import Record
+from streamer.bench.timing import least_and_result
 
 Row = dict[str, Any]
 
@@ -67,12 +69,10 @@ def cpu_rate(
         return sum(len(hits) for hits in search.find(text, np.array([0, text.size])))
 
     run(codes[:5000])
-    hits, least = 0, float("inf")
-    for _ in range(repeats):
-        start = time.thread_time()
-        hits = run(codes)
-        least = min(least, time.thread_time() - start)
-    return codes.size / least, hits
+    seconds, hits = least_and_result(
+        partial(run, codes), repeats, clock=time.thread_time, warm=False
+    )
+    return codes.size / seconds, hits
 
 
 def card_rate(

@@ -21,6 +21,7 @@ from streamer.batch.choice import Choice
 from streamer.batch.lcs import solve
 from streamer.batch.lcs.passes import Numbers, Passes, Processor, Splits
 from streamer.batch.lcs.symbols import DNA_SYMBOLS, pair_of
+from streamer.bench.timing import least_seconds
 
 Row = dict[str, Any]
 Codes = NDArray[np.uint8]
@@ -67,19 +68,6 @@ def mutated(letters: Codes, rate: float, seed: int) -> Codes:
     return out
 
 
-def best_seconds(
-    run: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """The least seconds of a run; the first, which may compile, does not count."""
-    run()
-    least = float("inf")
-    for _ in range(repeats):
-        start = clock()
-        run()
-        least = min(least, clock() - start)
-    return max(least, 1e-9)
-
-
 def lengths(sizes: Sequence[int] = LENGTHS, threads: int = 2, repeats: int = 5) -> list[Row]:
     """The length alone, random bases, n x n: every method of the CPU beside rapidfuzz's LCSseq."""
     rows = []
@@ -95,7 +83,8 @@ def lengths(sizes: Sequence[int] = LENGTHS, threads: int = 2, repeats: int = 5) 
             for count in used:
                 clock = time.thread_time if count == 1 else time.perf_counter
                 run = _length(a, b, method, count)
-                rows.append(_row(size, method, count, best_seconds(run, repeats, clock), peer))
+                seconds = least_seconds(run, repeats, clock=clock)
+                rows.append(_row(size, method, count, seconds, peer))
         rows.append(_row(size, "rapidfuzz LCSseq", 1, peer, peer))
     return rows
 
@@ -112,7 +101,7 @@ def _rapidfuzz(a: Codes, b: Codes, repeats: int) -> float | None:
     except ImportError:
         return None
     x, y = a.tobytes(), b.tobytes()
-    return best_seconds(lambda: LCSseq.similarity(x, y), repeats, time.thread_time)
+    return least_seconds(lambda: LCSseq.similarity(x, y), repeats, clock=time.thread_time)
 
 
 def _row(size: int, method: str, threads: int, seconds: float | None, peer: float | None) -> Row:
@@ -137,7 +126,7 @@ def sequences(sizes: Sequence[int] = (10_000, 50_000), threads: int = 2) -> list
             too_slow = method in ("dp", "hirschberg", "diff") and 2 * size * size > SLOWEST_CELLS
             if "cpu" not in devices or method == "adaptive" or too_slow:
                 continue
-            took = best_seconds(_match(a, b, method, "cpu", threads), 2)
+            took = least_seconds(_match(a, b, method, "cpu", threads), 2)
             rows.append({"n": size, "method": method, "threads": threads, "seconds": took})
     return rows
 
@@ -159,15 +148,15 @@ def similar(size: int = 5_000_000, rates: Sequence[float] = (0.0001, 0.001, 0.00
                 "n": size,
                 "substituted": rate,
                 "difference": a.size + b.size - 2 * length,
-                "length, s": best_seconds(
+                "length, s": least_seconds(
                     lambda b=b: lcs.length(a, b, device="cpu", threads=1),  # type: ignore[misc]
                     2,
-                    time.thread_time,
+                    clock=time.thread_time,
                 ),
-                "sequence, s": best_seconds(
+                "sequence, s": least_seconds(
                     lambda b=b: lcs.match(a, b, device="cpu", threads=1),  # type: ignore[misc]
                     2,
-                    time.thread_time,
+                    clock=time.thread_time,
                 ),
             }
         )
@@ -214,7 +203,7 @@ def figures(
             for method in methods:
                 for count in sorted({1, threads}):
                     run = _match(a, b, method, "cpu", count)
-                    row[f"{method}, {count} threads"] = best_seconds(run, 1)
+                    row[f"{method}, {count} threads"] = least_seconds(run, 1)
             rows.append(row)
     return rows
 
@@ -227,7 +216,7 @@ def card_lengths(sizes: Sequence[int] = CARD_LENGTHS, threads: int = 1) -> list[
         for method in CARD_METHODS:
             if method != CARD_METHODS[0] and size * size > SLOW_CELLS:
                 continue
-            took = best_seconds(_length(a, b, method, threads, "cuda"), 3)
+            took = least_seconds(_length(a, b, method, threads, "cuda"), 3)
             rate = size * size / took / 1e12
             rows.append({"n": size, "method": method, "seconds": took, "T cells/s": rate})
     return rows

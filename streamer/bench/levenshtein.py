@@ -8,12 +8,13 @@ card. Every function returns plain rows.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.bench.timing import least_seconds, median_on_card
 from trie.levenshtein import NOTHING, Patterns, unpack
 from trie.levenshtein.lanes import nearest_words as by_lanes
 from trie.levenshtein.pieces import build
@@ -48,17 +49,6 @@ def random_batch(total: int) -> Batch:
     return bases, np.append(np.arange(0, total, 10_000), total).astype(np.int64)
 
 
-def best_seconds(work: Callable[[], Any], clock: Callable[[], float], repeat: int = 3) -> float:
-    """Of some runs, after one that compiles."""
-    work()
-    found = []
-    for _ in range(repeat):
-        began = clock()
-        work()
-        found.append(clock() - began)
-    return min(found)
-
-
 def dictionaries(total: int) -> list[Row]:
     """Ends a second of one thread, for dictionaries of several sizes."""
     bases, offsets = random_batch(total)
@@ -77,12 +67,12 @@ def dictionaries(total: int) -> list[Row]:
             unpack(words, 0, patterns)
             return words
 
-        seconds = best_seconds(pieces, time.thread_time)
+        seconds = least_seconds(pieces, 3, clock=time.thread_time)
         few = min(stop, max(1000, 200_000_000 // (kmers * 32)))
-        lanes = best_seconds(
+        lanes = least_seconds(
             lambda p=patterns, few=few: by_lanes(p, bases, offsets, stop=few),  # type: ignore[misc]
-            time.thread_time,
             1,
+            clock=time.thread_time,
         )
         scheme = index.scheme
         rows.append(
@@ -135,8 +125,8 @@ def against_sassy(total: int, kmers: int = 96, k: int = 24, distance: int = 3) -
         return set(unpack(words, 0, patterns).end.tolist())
 
     assert ours() == theirs()
-    mine = best_seconds(ours, time.thread_time)
-    peer = best_seconds(theirs, time.thread_time)
+    mine = least_seconds(ours, 3, clock=time.thread_time)
+    peer = least_seconds(theirs, 3, clock=time.thread_time)
     return [
         {
             "k-mers": kmers, "k": k, "D": distance, "hits": len(ours()),
@@ -180,7 +170,6 @@ def growth(kmers: int = 1_000_000, k: int = 21, distance: int = 1) -> list[Row]:
 
 def on_card(total: int) -> list[Row]:
     """Ends a second on the current CUDA device, the list of hits included."""
-    from gpu.intrinsics import cuda
     from gpu.levenshtein import NearBuffers, launch
     from gpu.levenshtein.index import DeviceIndex
     from gpu.levenshtein.planes import pack_planes
@@ -192,14 +181,7 @@ def on_card(total: int) -> list[Row]:
     for kmers, k, distance in DICTIONARIES:
         patterns = random_patterns(kmers, k, distance)
         index = DeviceIndex(patterns)
-        seconds = []
-        for _ in range(6):
-            first, last = cuda.event(), cuda.event()
-            first.record()
-            launch(index, buffers, total, 0)
-            last.record()
-            last.synchronize()
-            seconds.append(cuda.event_elapsed_time(first, last) / 1e3)
+        seconds = median_on_card(partial(launch, index, buffers, total, 0), 5)
         number = int(buffers.found[:1].copy_to_host()[0])
         assert number < buffers.found.size, "random text has few hits"
         listed = buffers.found[1 : number + 1].copy_to_host()
@@ -208,7 +190,7 @@ def on_card(total: int) -> list[Row]:
                 "k-mers": kmers, "k": k, "D": distance,
                 "scheme": f"{'01*0' if index.scheme.paired else 'pigeonhole'}, "
                 f"{index.scheme.key_symbols}",
-                "ends/s": total / sorted(seconds[1:])[2],
+                "ends/s": total / seconds,
                 "hits": np.unique(listed >> np.uint64(32)).size,
                 "tables MB": DeviceIndex.nbytes(patterns) / 1e6,
             }

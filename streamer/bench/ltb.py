@@ -10,13 +10,14 @@ the CPU the best of some runs.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.bench.timing import least_seconds, median_on_card
 from trie.ltb import approximate
 from trie.ltb.words import pack_words
 from trie.parallel import usable_cores
@@ -55,12 +56,8 @@ def on_cpu(tree: TreeBitmap, batch: Batch, distance: int, method: str, repeat: i
     threads = usable_cores()
     few = (batch[0][:100], np.array([0, min(100, batch[0].size)]))
     approximate(tree, *few, distance, method=method)
-    times = []
-    for _ in range(repeat):
-        begin = time.perf_counter()
-        approximate(tree, *batch, distance, method=method, threads=threads)
-        times.append(time.perf_counter() - begin)
-    return min(times)
+    run = partial(approximate, tree, *batch, distance, method=method, threads=threads)
+    return least_seconds(run, repeat, warm=False)
 
 
 def on_cuda(
@@ -76,33 +73,12 @@ def on_cuda(
     taken = {}
     first: NDArray[np.uint64] | None = None
     for method in methods:
-        taken[method] = _median(
-            lambda method=method: launch(there, buffers, symbols.size, distance, method=method),  # type: ignore[misc]
-            repeat,
-        )
+        queue = partial(launch, there, buffers, symbols.size, distance, method=method)
+        taken[method] = median_on_card(queue, repeat, enough=2)
         found = pack_words(buffers.matches.copy_to_host(), buffers.mismatches.copy_to_host())
         first = found if first is None else first
         assert np.array_equal(first, found), f"{method}: other words"
     return taken
-
-
-def _median(queue: Callable[[], None], repeat: int) -> float:
-    """The median seconds of what ``queue`` launches, after one run; fewer runs if they are long."""
-    from gpu.intrinsics import cuda
-
-    queue()
-    cuda.synchronize()
-    times = []
-    for _ in range(repeat):
-        begin, end = cuda.event(), cuda.event()
-        begin.record()
-        queue()
-        end.record()
-        end.synchronize()
-        times.append(1e-3 * cuda.event_elapsed_time(begin, end))
-        if sum(times) > 2:
-            break
-    return float(np.median(times))
 
 
 def figure_37(distance: int = DISTANCE, total: int = STREAM_37, *, cuda: bool) -> list[Row]:

@@ -9,7 +9,7 @@ are to the best sequential method of the paper (alternative, optimization 2) in 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from streamer.batch.choice import Choice
 from streamer.batch.primer import alternative, conventional, cores, reaches
 from streamer.batch.primer.problem import Alpha, Codes
+from streamer.bench.timing import least_seconds
 from trie.parallel import usable_cores
 
 Row = dict[str, Any]
@@ -48,15 +49,6 @@ def sequences(m: int, n: int, seed: int = 1) -> tuple[Codes, Codes]:
     return rng.integers(0, 4, m, dtype=np.uint8), rng.integers(0, 4, n, dtype=np.uint8)
 
 
-def _seconds(run: Callable[[], object], repeats: int = 1) -> float:
-    least = float("inf")
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        least = min(least, time.perf_counter() - begin)
-    return least
-
-
 def _sample(alpha: Codes, beta: Codes, k: int, starts: int) -> tuple[Alpha, int]:
     """So much of alpha that about ``starts`` starts are looked at before its end is reached."""
     whole = Alpha.of([alpha[: min(alpha.size, starts + 4 * k + 100)]])
@@ -83,11 +75,8 @@ def on_cores(
         used = all_cores if "-" in method else 1
         whole = Alpha.of([alpha[:200]])
         reaches(whole, [beta[:500]], min(k, 20), Choice(method, "cpu"), threads=used)
-        seconds = _seconds(
-            lambda method=method, used=used: reaches(  # type: ignore[misc]
-                some, [beta], k, Choice(method, "cpu"), threads=used
-            )
-        )
+        run = partial(reaches, some, [beta], k, Choice(method, "cpu"), threads=used)
+        seconds = least_seconds(run, 1, warm=False)
         rows.append(
             {
                 "method": method,
@@ -103,11 +92,8 @@ def on_cores(
     for method in ("hook-row", "windows"):
         for used in threads or sorted({1, all_cores}):
             over, share = (some, m / number) if method == "hook-row" else (everything, 1.0)
-            seconds = _seconds(
-                lambda method=method, used=used, over=over: reaches(  # type: ignore[misc]
-                    over, [beta], k, Choice(method, "cpu"), threads=used
-                )
-            )
+            run = partial(reaches, over, [beta], k, Choice(method, "cpu"), threads=used)
+            seconds = least_seconds(run, 1, warm=False)
             rows.append(
                 {"method": method, "threads": used, "seconds for all": seconds * share}
                 | dict.fromkeys(
@@ -146,7 +132,7 @@ def scaling(
             ("windows", Alpha.of([alpha]), 1.0),
         ):
             run = partial(reaches, over, [beta], k, Choice(method, "cpu"), threads=used)
-            row[f"{method}, s"] = share * _seconds(run)
+            row[f"{method}, s"] = share * least_seconds(run, 1, warm=False)
         rows.append(row)
     for row in rows:
         for method in ("alternative-coarse", "windows"):
@@ -191,7 +177,7 @@ def on_card(size: tuple[int, int, int] = SIZE, starts: int = 1056) -> list[Row]:
     ):
         run = partial(longest_prefixes, method, alpha, beta, k, some, factor=factor)
         _, counts = run()
-        seconds = _seconds(run, 2)
+        seconds = least_seconds(run, 2, warm=False)
         rate, paper = int(counts[0]) / seconds, PAPER_CARD[method]
         rows.append(
             {
@@ -207,7 +193,7 @@ def on_card(size: tuple[int, int, int] = SIZE, starts: int = 1056) -> list[Row]:
     default = partial(reaches, whole, [beta], k, Choice("windows", "cuda"))
     default()
     rows.append(
-        {"method": "windows", "seconds for all": _seconds(default, 3)}
+        {"method": "windows", "seconds for all": least_seconds(default, 3, warm=False)}
         | dict.fromkeys(
             ("comparisons", "comparisons/s", "paper's comparisons", "paper's comparisons/s")
         )
@@ -238,7 +224,7 @@ def prefetch(
     for factor in (1, 2, 3):
         run = partial(longest_prefixes, "alternative", alpha, beta, k, some, factor=factor)
         run()
-        seconds = _seconds(run)
+        seconds = least_seconds(run, 1, warm=False)
         _, counts = longest_prefixes(
             "alternative", alpha, beta, k, some, factor=factor, counted=True
         )
@@ -275,7 +261,7 @@ def block_sizes(
         for k in ks:
             run = partial(longest_prefixes, "alternative", alpha, beta, k, some, threads=threads)
             run()
-            row[f"k = {k}, s for all"] = _seconds(run) * share * m / starts
+            row[f"k = {k}, s for all"] = least_seconds(run, 1, warm=False) * share * m / starts
         rows.append(row)
     return rows
 
@@ -292,7 +278,7 @@ def growing(
         choice = Choice("windows", "cuda" if device == "cuda" else "cpu")
         if device == "cuda":
             reaches(whole, [beta], k, choice)
-        seconds = _seconds(partial(reaches, whole, [beta], k, choice))
+        seconds = least_seconds(partial(reaches, whole, [beta], k, choice), 1, warm=False)
         # column e of L has a cell, and a third of a comparison more, for each symbol of beta
         rows.append(
             {
