@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 """Check the engine on CUDA devices against the CPU, then time it, and print short tables.
 
-scripts/device_engine.py [check] [data FOLDER] [frozen] [thesis] [grow] [kernels] [ks] [daemon]
-                         [timeline FILE]
+scripts/device_engine.py [check] [frozen] [thesis] [grow] [kernels] [ks] [daemon]
+                         [--data FOLDER] [--timeline FILE]
 
-Without arguments: check, frozen, thesis, grow. ``ks`` is ``frozen`` for several k. ``small``
-checks a few small inputs only, for
+Without arguments: check, frozen, thesis, grow. ``ks`` is ``frozen`` for several k. ``--data``
+checks reads of that folder, ``--timeline`` draws one. ``small`` checks a few small inputs only, for
 compute-sanitizer --tool memcheck|racecheck python scripts/device_engine.py small
 ``profile`` runs each kernel of the engine a few times: ncu python scripts/device_engine.py profile
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 import traceback
 import warnings
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -158,55 +160,84 @@ def trace(path):
     draw(bars, path)
 
 
-def main(arguments):
-    jobs = arguments or ["check", "frozen", "thesis", "grow"]
+def small():
+    few = random_batches(3_000, 5, reads=5)
+    for k, kernel in ((3, "auto"), (15, "auto"), (15, "shuffle")):
+        some = Dictionary.from_batches(few[:1], k, "canonical")
+        options = {"kernels": (kernel,), "both": False, "chunk": 700}
+        compare("small", few, some, mode="frozen", **options)
+        compare("small", few, some, mode="grow", **options)
+    log("small inputs: all equal")
+
+
+def frozen():
+    table(bench.frozen(10_000_000, 1 << 29, (15,), (1 << 22, 1 << 24), (2,)))
+
+
+def thesis():
+    table(bench.thesis())
+    table(bench.thesis(("naive",), (50_000, 15, 5_000)))
+
+
+def grow():
+    table(bench.growing(200_000_000))
+    table(bench.growing_rows(200_000_000))
+
+
+def ks():
+    table(bench.frozen(10_000_000, 1 << 28, (6, 9, 12, 15, 21, 31), (1 << 24,), (2,)))
+
+
+def profile():
+    bench.growing_rows(1 << 26, 21, 1 << 24)
+    bench.frozen(10_000_000, 1 << 26, (15,), (1 << 24,), (2,))
+
+
+def daemon():
+    from streamer.bench.daemon import daemon as measured
+
+    sizes = (1 << 20, 1 << 20, 1 << 22)  # the first also warms the machine's memory
+    table(measured(device="cuda", bases=1 << 32, batch_bytes=sizes, transports=("tcp",)))
+
+
+JOBS = {
+    "check": check,
+    "frozen": frozen,
+    "thesis": thesis,
+    "grow": grow,
+    "kernels": lambda: table(bench.kernels(10_000_000, 1 << 27)),
+    "ks": ks,
+    "daemon": daemon,
+    "small": small,
+    "profile": profile,
+}
+
+USUAL = ("check", "frozen", "thesis", "grow")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("jobs", nargs="*", choices=list(JOBS))
+    parser.add_argument("--data", help="a folder of reads, *.fa.gz and *.fq.gz, to check with")
+    parser.add_argument("--timeline", help="a file to draw a timeline in: .svg, .png or .pdf")
+    given = parser.parse_args()
+    jobs = {name: JOBS[name] for name in given.jobs}
+    if given.data:
+        jobs["data"] = partial(check_data, given.data)
+    if given.timeline:
+        jobs["timeline"] = partial(trace, given.timeline)
     log(bench.device_line())
     failed = False
-    while jobs:
-        job = jobs.pop(0)
+    for name, job in (jobs or {name: JOBS[name] for name in USUAL}).items():
         begin = time.perf_counter()
         try:
-            if job == "small":
-                few = random_batches(3_000, 5, reads=5)
-                for k, kernel in ((3, "auto"), (15, "auto"), (15, "shuffle")):
-                    some = Dictionary.from_batches(few[:1], k, "canonical")
-                    options = {"kernels": (kernel,), "both": False, "chunk": 700}
-                    compare("small", few, some, mode="frozen", **options)
-                    compare("small", few, some, mode="grow", **options)
-            elif job == "check":
-                check()
-            elif job == "data":
-                check_data(jobs.pop(0))
-            elif job == "frozen":
-                table(bench.frozen(10_000_000, 1 << 29, (15,), (1 << 22, 1 << 24), (2,)))
-            elif job == "kernels":
-                table(bench.kernels(10_000_000, 1 << 27))
-            elif job == "thesis":
-                table(bench.thesis())
-                table(bench.thesis(("naive",), (50_000, 15, 5_000)))
-            elif job == "grow":
-                table(bench.growing(200_000_000))
-                table(bench.growing_rows(200_000_000))
-            elif job == "ks":
-                table(bench.frozen(10_000_000, 1 << 28, (6, 9, 12, 15, 21, 31), (1 << 24,), (2,)))
-            elif job == "profile":
-                bench.growing_rows(1 << 26, 21, 1 << 24)
-                bench.frozen(10_000_000, 1 << 26, (15,), (1 << 24,), (2,))
-            elif job == "daemon":
-                from streamer.bench.daemon import daemon
-
-                sizes = (1 << 20, 1 << 20, 1 << 22)  # the first also warms the machine's memory
-                table(daemon(device="cuda", bases=1 << 32, batch_bytes=sizes, transports=("tcp",)))
-            elif job == "timeline":
-                trace(jobs.pop(0))
-            else:
-                sys.exit(f"no job is called {job}")
+            job()
         except Exception:
             failed = True
-            log(f"{job} FAILED\n{traceback.format_exc()[-2500:]}")
-        log(f"-- {job}: {time.perf_counter() - begin:.1f} s")
+            log(f"{name} FAILED\n{traceback.format_exc()[-2500:]}")
+        log(f"-- {name}: {time.perf_counter() - begin:.1f} s")
     sys.exit(failed)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -11,7 +11,7 @@ once, for compute-sanitizer.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 
 import numpy as np
@@ -20,25 +20,13 @@ from numba import cuda
 from gpu import levenshtein as near
 from gpu.levenshtein.index import DeviceIndex, gpu_scheme
 from gpu.levenshtein.planes import pack_planes
+from streamer.bench.timing import median_on_card
 from trie.levenshtein import NOTHING, Patterns
 from trie.levenshtein.pieces import Scheme, build
 from trie.levenshtein.scan import nearest_words
 
 SIZE = 1 << 26
 CHECKED = 300_000
-
-
-def median_seconds(work, repeats=5):
-    work()
-    found = []
-    for _ in range(repeats):
-        first, last = cuda.event(), cuda.event()
-        first.record()
-        work()
-        last.record()
-        last.synchronize()
-        found.append(cuda.event_elapsed_time(first, last) / 1e3)
-    return sorted(found)[repeats // 2]
 
 
 def scheme(k, distance, paired, width):
@@ -61,8 +49,8 @@ CASES = [
 def timed(index, buffers):
     """Seconds for the list of hits, and for the words of all ends; registers of the scan."""
     name = f"scan{index.scheme.distance}" + ("_paired" if index.scheme.paired else "")
-    words = median_seconds(lambda: near.launch(index, buffers, SIZE, 0, all_words=True))
-    hits = median_seconds(lambda: near.launch(index, buffers, SIZE, 0))
+    words = median_on_card(lambda: near.launch(index, buffers, SIZE, 0, all_words=True))
+    hits = median_on_card(lambda: near.launch(index, buffers, SIZE, 0))
     return hits, words, list(near.kernel(name).get_regs_per_thread().values())
 
 
@@ -90,7 +78,7 @@ def kernels(rng, bases, offsets, cases=CASES):
             got = buffers.out[:CHECKED].copy_to_host()
             compiled = time.perf_counter() - began
             equal = np.array_equal(got, cpu)
-            built = median_seconds(lambda p=patterns, c=chosen: DeviceIndex(p, c))
+            built = median_on_card(lambda p=patterns, c=chosen: DeviceIndex(p, c))
             hits, words, registers = timed(index, buffers)
             listed = int(buffers.found[:1].copy_to_host()[0])
             print(
@@ -288,15 +276,33 @@ def small(rng, bases, offsets):
     print(f"small: chunks: equal {np.array_equal(found, cpu)}", flush=True)
 
 
+def one(rng, bases, offsets):
+    kernels(rng, bases, offsets, CASES[:1])
+
+
+PARTS = {
+    "kernels": kernels,
+    "groups": groups,
+    "engine": engine,
+    "growth": growth,
+    "grow": grow,
+    "dense": dense,
+    "one": one,
+    "small": small,
+}
+USUAL = ("kernels", "groups", "engine", "growth", "grow", "dense")
+
+
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="*", choices=list(PARTS))
+    chosen = parser.parse_args().parts or USUAL
     rng = np.random.default_rng(5)
     bases = rng.integers(0, 4, SIZE, dtype=np.uint8)
     offsets = np.arange(0, SIZE + 1, SIZE // 64).astype(np.int64)
-    parts = {"kernels": kernels, "groups": groups, "engine": engine, "growth": growth}
-    parts |= {"grow": grow, "dense": dense, "small": small}
-    parts["one"] = lambda *given: kernels(*given, CASES[:1])
-    for name in sys.argv[1:] or ("kernels", "groups", "engine", "growth", "grow", "dense"):
-        parts[name](rng, bases, offsets)
+    for name in chosen:
+        PARTS[name](rng, bases, offsets)
 
 
-main()
+if __name__ == "__main__":
+    main()

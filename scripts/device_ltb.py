@@ -7,8 +7,8 @@ small: every kernel over a few hundred symbols, for compute-sanitizer.
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import time
 
 import numpy as np
@@ -106,7 +106,15 @@ PARTS = {
     "dictionaries": lambda: print_table("Dictionaries", ltb.dictionaries(cuda=True)),
 }
 
-if __name__ == "__main__":
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="+", choices=list(PARTS))
+    chosen = parser.parse_args().parts
     print(machine_line())
-    for part in sys.argv[1:]:
+    for part in chosen:
         PARTS[part]()
+
+
+if __name__ == "__main__":
+    main()
