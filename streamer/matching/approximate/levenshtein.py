@@ -9,15 +9,14 @@ the CPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import KERNELS
-from streamer.errors import StreamerError, UsageError
 from streamer.matching.approximate.result import Step
-from streamer.matching.approximate.solver import Options
+from streamer.matching.approximate.solver import CardOrCpu, Options
 from streamer.matching.engine import LONG_SPAN
 from streamer.reads import ReadBatch
 from trie.ascending import lacking, merged
@@ -47,29 +46,20 @@ class _Set:
     index: PieceIndex | None = None
 
 
-class LevenshteinSolver:
-    """See ``solver.Solver``. UsageError for a method that there is not.
-
-    If a card fails, ``on_fallback`` is told and the CPU goes on; without it that is a
-    StreamerError.
-    """
+class LevenshteinSolver(CardOrCpu):
+    """See ``solver.Solver``."""
 
     def __init__(
         self, codes: NDArray[np.uint64], k: int, distance: int, both: bool, options: Options
     ) -> None:
-        names = KERNELS["levenshtein"]
-        if options.method not in names:
-            message = f"the kernel '{options.method}' is not for levenshtein: {', '.join(names)}"
-            raise UsageError(message)
+        super().__init__("levenshtein", options)
         self._k = k
         self._distance = distance
         self._both = both
-        self._options = options
-        self._engine: Any = None
         self._most = MAX_PATTERNS // (2 if both else 1)
         self._sets = [_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most)]
         if options.device == "cuda" and options.method != "lanes":
-            self._start_engine()
+            self._engine = self._on_cards(self._made)
 
     def sizes(self) -> list[int]:
         """The stored k-mers of each set."""
@@ -98,12 +88,9 @@ class LevenshteinSolver:
             empty = Patterns.of(np.zeros(0, np.uint64), self._k, self._distance, both=False)
             return unpack(np.zeros(0, np.uint32), 0, empty)
         if self._engine is not None:
-            from gpu.engine import CudaEngineError
-
-            try:
-                return self._on_cards(batch, step)
-            except CudaEngineError as error:
-                self._fall_back(error)
+            found = self._on_cards(partial(self._by_engine, batch, step))
+            if found is not None:
+                return found
         return least([self._on_cpu(held, batch, step) for held in self._sets])
 
     def _on_cpu(self, held: _Set, batch: ReadBatch, step: Step) -> Nearest:
@@ -123,7 +110,7 @@ class LevenshteinSolver:
             )  # fmt: skip
         return unpack(words, step.first, patterns)
 
-    def _on_cards(self, batch: ReadBatch, step: Step) -> Nearest:
+    def _by_engine(self, batch: ReadBatch, step: Step) -> Nearest:
         sets = [held.patterns for held in self._sets if held.patterns is not None]
         found: list[list[Nearest]] = []
         # a chunk's answers come set by set
@@ -135,29 +122,13 @@ class LevenshteinSolver:
             found[-1].append(unpack_found(ends, words, sets[number]))
         return joined([least(parts) for parts in found])
 
-    def _start_engine(self) -> None:
-        from gpu.engine import CudaEngineError
+    def _made(self) -> Any:
         from gpu.levenshtein.stream import NearEngine
 
         options = self._options
         # queueing a chunk takes the host as long as the card matches millions of symbols
         chunk = max(options.chunk, LONG_SPAN)
-        try:
-            self._engine = NearEngine(
-                self._k, self._distance, chunk=chunk, streams=options.streams,
-                cards=options.cards, memory_bytes=options.device_bytes, threads=options.threads,
-            )  # fmt: skip
-        except CudaEngineError as error:
-            self._fall_back(error)
-
-    def _fall_back(self, error: Exception) -> None:
-        self.close()
-        if self._options.on_fallback is None:
-            raise StreamerError(str(error)) from error
-        self._options.on_fallback(f"{error}; matching on the CPU")
-
-    def close(self) -> None:
-        """Give the memory on the cards back."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        return NearEngine(
+            self._k, self._distance, chunk=chunk, streams=options.streams, cards=options.cards,
+            memory_bytes=options.device_bytes, threads=options.threads,
+        )  # fmt: skip

@@ -8,72 +8,54 @@ step begins, it is run from k + D - 1 symbols before. ``trie.ltb`` runs it on th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import KERNELS
-from streamer.errors import StreamerError, UsageError
+from streamer.errors import StreamerError
 from streamer.matching.approximate.result import Step, Words
-from streamer.matching.approximate.solver import Options
+from streamer.matching.approximate.solver import CardOrCpu, Options
 from streamer.matching.chunks import slice_reads
 from streamer.reads import ReadBatch
 from trie.codes import with_reverse_complements
 from trie.shards import sort_unique
 from trie.tree_bitmap import TreeBitmap, snapshot
 
+Bitmaps = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+
 CPU_METHODS = {"auto": "sliced", "sliced": "sliced", "active": "active"}
 
 
-class LtbSolver:
-    """See ``solver.Solver``. UsageError for a method that there is not.
-
-    On CUDA, ``active`` runs on the CPU. If a card fails, ``on_fallback`` is told and the CPU goes
-    on; without it that is a StreamerError.
-    """
+class LtbSolver(CardOrCpu):
+    """See ``solver.Solver``. On CUDA, ``active`` runs on the CPU."""
 
     def __init__(
         self, codes: NDArray[np.uint64], k: int, distance: int, both: bool, options: Options
     ) -> None:
-        names = KERNELS["ltb"]
-        if options.method not in names:
-            message = f"the kernel '{options.method}' is not for ltb: {', '.join(names)}"
-            raise UsageError(message)
+        super().__init__("ltb", options)
         self._k = k
         self._distance = distance
         self._both = both
-        self._options = options
         self._codes = codes
         self._learnt: list[NDArray[np.uint64]] = []  # merged only if no step brings its tree
         self._tree: TreeBitmap | None = None
-        self._engine: Any = None
         if options.device == "cuda" and options.method != "active":
-            self._start_engine()
+            self._engine = self._on_cards(self._made)
         elif options.method not in CPU_METHODS:
             message = f"the kernel '{options.method}' needs a CUDA device"
             raise StreamerError(message)
 
-    def _start_engine(self) -> None:
-        from gpu.engine import CudaEngineError
+    def _made(self) -> Any:
         from gpu.ltb.stream import LtbEngine
 
         options = self._options
         method = options.method if options.method.startswith("ltb-") else "ltb-sliced"
-        try:
-            self._engine = LtbEngine(
-                self._k, self._distance, method=method, chunk=options.chunk,
-                streams=options.streams, cards=options.cards, memory_bytes=options.device_bytes,
-                threads=options.threads,
-            )  # fmt: skip
-        except CudaEngineError as error:
-            self._fall_back(error)
-
-    def _fall_back(self, error: Exception) -> None:
-        self.close()
-        if self._options.on_fallback is None:
-            raise StreamerError(str(error)) from error
-        self._options.on_fallback(f"{error}; matching on the CPU")
+        return LtbEngine(
+            self._k, self._distance, method=method, chunk=options.chunk, streams=options.streams,
+            cards=options.cards, memory_bytes=options.device_bytes, threads=options.threads,
+        )  # fmt: skip
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known."""
@@ -92,18 +74,12 @@ class LtbSolver:
 
     def _bitmaps(
         self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    ) -> Bitmaps:
         """uint32[symbols] each: the match and the mismatch bitmap of each symbol, 0 for no word."""
         if self._engine is not None:
-            from gpu.engine import CudaEngineError
-
-            try:
-                found: tuple[NDArray[np.uint32], NDArray[np.uint32]] = self._engine.match(
-                    tree, bases, offsets
-                )
-            except CudaEngineError as error:
-                self._fall_back(error)
-            else:
+            found: Bitmaps | None
+            found = self._on_cards(partial(self._engine.match, tree, bases, offsets))
+            if found is not None:
                 return found
         from trie import ltb
 
@@ -124,9 +100,3 @@ class LtbSolver:
 
     def _distinct(self, codes: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return sort_unique(codes, self._k, self._options.threads)
-
-    def close(self) -> None:
-        """Give the memory on the cards back."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None

@@ -1,16 +1,20 @@
-"""What approximate matching asks of a solver, and the options that all of them share."""
+"""What approximate matching asks of a solver, and what all of them share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.devices import KERNELS
+from streamer.errors import StreamerError, UsageError
 from streamer.matching.approximate.result import Found, Step
 from streamer.reads import ReadBatch
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +52,38 @@ class Solver(Protocol):
 
     def close(self) -> None:
         """Give back what is held."""
+
+
+class CardOrCpu:
+    """A solver's engine on cards, and the CPU that goes on if one fails or is too small.
+
+    Then ``on_fallback`` is told in one line; without it that is a StreamerError. UsageError for a
+    method that ``semantics`` does not have.
+    """
+
+    def __init__(self, semantics: str, options: Options) -> None:
+        names = KERNELS[semantics]
+        if options.method not in names:
+            message = f"the kernel '{options.method}' is not for {semantics}: {', '.join(names)}"
+            raise UsageError(message)
+        self._options = options
+        self._engine: Any = None
+
+    def _on_cards(self, run: Callable[[], _T]) -> _T | None:
+        """What ``run`` gives; None where the CPU goes on."""
+        from gpu.engine import CudaEngineError
+
+        try:
+            return run()
+        except CudaEngineError as error:
+            self.close()
+            if self._options.on_fallback is None:
+                raise StreamerError(str(error)) from error
+            self._options.on_fallback(f"{error}; matching on the CPU")
+            return None
+
+    def close(self) -> None:
+        """Give the memory on the cards back."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
