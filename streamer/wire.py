@@ -43,6 +43,7 @@ Buffer = bytes | memoryview
 Header = dict[str, Any]
 
 _MAX_INTEGER = 2**63 - 1
+_STAMP = ("epoch", "seq", "prev", "time")
 _AT_ONCE, _UNDER_LOCK = 1 << 17, 5_000
 _DTYPES = ("uint8", "uint32", "int32", "int64", "uint64")
 # NumPy makes a name, or a type from it, anew each time
@@ -85,6 +86,11 @@ class WireError(StreamerError):
         self.name = name
         self.position = position
         super().__init__(problem)
+
+    def about(self, what: str) -> WireError:
+        """The same error, said of something."""
+        where, name, position = self.index, self.name, self.position
+        return WireError(self.reason, f"{what}: {self}", index=where, name=name, position=position)
 
     def fields(self) -> Header:
         """The error as header fields; what is not known is left out."""
@@ -129,13 +135,22 @@ def _unpack(frame: Buffer, what: str) -> Any:
         raise WireError(Reason.MALFORMED, f"{what} is not msgpack: {detail}") from None
 
 
-def integer(header: Header, key: str, least: int = 0) -> int:
-    """A field that must be an integer from ``least`` to 2^63 - 1."""
+def integer(header: Header, key: str, least: int = 0, most: int = _MAX_INTEGER) -> int:
+    """A field that must be an integer from ``least`` to ``most``."""
     value = header.get(key)
     # True and False are of a type of their own
-    if type(value) is not int or not least <= value <= _MAX_INTEGER:
-        raise WireError(Reason.MALFORMED, f"field '{key}' must be an integer, at least {least}")
+    if type(value) is not int or not least <= value <= most:
+        limits = f"at least {least}" if most == _MAX_INTEGER else f"{least} to {most}"
+        raise WireError(Reason.MALFORMED, f"field '{key}' must be an integer, {limits}")
     return value
+
+
+def integers(header: Header, keys: Iterable[str]) -> list[int]:
+    """Fields as ``integer`` has them, in a third of the time."""
+    values: list[Any] = [header.get(key) for key in keys]
+    if set(map(type, values)) == {int} and min(values) >= 0 and max(values) <= _MAX_INTEGER:
+        return values
+    return [integer(header, key) for key in keys]
 
 
 def text(header: Header, key: str, most: int = MAX_NAME_BYTES) -> str:
@@ -241,16 +256,23 @@ def _checked(names: Sequence[str]) -> None:
         raise WireError(Reason.MALFORMED, problem, index=index)
 
 
+def _names(frame: Buffer) -> Sequence[str]:
+    """The names of reads in a frame, a msgpack array of strings."""
+    packed = PackedNames.of(frame)
+    if packed is not None:
+        return packed
+    names = _unpack(frame, "the frame of names")  # not as simple as they mostly are
+    if not isinstance(names, list) or not set(map(type, names)) <= {str}:
+        raise WireError(Reason.MALFORMED, "the frame of names must be an array of strings")
+    _checked(names)
+    return names
+
+
 def _columns(frames: Sequence[Buffer]) -> _Reads:
     if len(frames) != 3:
         problem = f"{len(frames)} frames after the header, form 'columns' has 3"
         raise WireError(Reason.MALFORMED, problem)
-    names: Sequence[str] | None = PackedNames.of(frames[0])
-    if names is None:  # not as simple as names mostly are
-        names = _unpack(frames[0], "the frame of names")
-        if not isinstance(names, list) or not set(map(type, names)) <= {str}:
-            raise WireError(Reason.MALFORMED, "the frame of names must be an array of strings")
-        _checked(names)
+    names = _names(frames[0])
     if len(frames[1]) != 8 * (len(names) + 1):
         problem = f"{len(names)} names need {len(names) + 1} offsets of 8 bytes, not "
         raise WireError(Reason.MALFORMED, problem + f"{len(frames[1])} bytes")
@@ -335,6 +357,12 @@ def encode_notice(topic: str, header: Header) -> list[Buffer]:
     return [topic.encode(), msgpack.packb(header | {"checksum": checksum(())})]
 
 
+def described(topic: str, header: Header) -> str:
+    """Which message of the feed, for people."""
+    sequence = header.get("seq")
+    return f"topic '{topic[:40]}', message {sequence if type(sequence) is int else 'unnumbered'}"
+
+
 def decode_feed(
     frames: Sequence[Buffer], found: int | None = None, before: Sequence[str] = ()
 ) -> FeedMessage:
@@ -346,49 +374,53 @@ def decode_feed(
     if len(frames) < 2:
         raise WireError(Reason.MALFORMED, f"a message of {len(frames)} frames")
     topic = bytes(frames[0]).decode("ascii", "replace")
-    header = _unpack(frames[1], "the header")
+    header = _unpack(frames[1], f"topic '{topic[:40]}': the header")
     if not isinstance(header, dict) or header.get("v") != PROTOCOL:
-        raise WireError(Reason.VERSION, f"topic '{topic}': not protocol version {PROTOCOL}")
-    data = frames[2:]
+        raise WireError(Reason.VERSION, f"topic '{topic[:40]}': not protocol version {PROTOCOL}")
+    try:
+        return _decode_feed(topic, header, frames[2:], found, before)
+    except WireError as error:
+        raise error.about(described(topic, header)) from None
+
+
+def _decode_feed(
+    topic: str, header: Header, data: Sequence[Buffer], found: int | None, before: Sequence[str]
+) -> FeedMessage:
     if integer(header, "checksum") != (checksum(data) if found is None else found):
-        raise WireError(Reason.CHECKSUM, f"topic '{topic}': the checksum is wrong")
-    for key in ("epoch", "seq", "prev", "time"):
-        integer(header, key)
+        raise WireError(Reason.CHECKSUM, "the checksum is wrong")
+    integers(header, _STAMP)
+    if header.get("topic") != topic:
+        raise WireError(Reason.MALFORMED, "the header names another topic")
     if topic in DAEMON_TOPICS:
         return FeedMessage(topic, header, (), {})
-    names = _names_of(data[0], before) if data else None
-    if names is None:
-        raise WireError(Reason.MALFORMED, f"topic '{topic}': no names")
-    return FeedMessage(topic, header, names, _decode_columns(topic, header, data[1:]))
+    if not data:
+        raise WireError(Reason.MALFORMED, "no names")
+    names = _names_of(data[0], before)
+    return FeedMessage(topic, header, names, _decode_columns(header, data[1:]))
 
 
-def _names_of(frame: Buffer, before: Sequence[str]) -> Sequence[str] | None:
+def _names_of(frame: Buffer, before: Sequence[str]) -> Sequence[str]:
     packed = bytes(frame)
     if isinstance(before, PackedNames) and before.packed == packed:
         return before
-    names: Sequence[str] | None = PackedNames.of(packed)
-    if names is None:
-        names = _unpack(packed, "the frame of names")
-    return names if isinstance(names, list | PackedNames) else None
+    return _names(packed)
 
 
-def _decode_columns(
-    topic: str, header: Header, frames: Sequence[Buffer]
-) -> dict[str, NDArray[Any]]:
-    described = header.get("columns")
-    if not isinstance(described, list) or len(described) != len(frames):
-        raise WireError(Reason.MALFORMED, f"topic '{topic}': columns and frames do not agree")
+def _decode_columns(header: Header, frames: Sequence[Buffer]) -> dict[str, NDArray[Any]]:
+    entries = header.get("columns")
+    if not isinstance(entries, list) or len(entries) != len(frames):
+        raise WireError(Reason.MALFORMED, "columns and frames do not agree")
     columns: dict[str, NDArray[Any]] = {}
-    for entry, frame in zip(described, frames, strict=True):
+    for entry, frame in zip(entries, frames, strict=True):
         # plain steps: a pattern takes six times as long as all of them
         if not isinstance(entry, list) or len(entry) != 3:
-            raise WireError(Reason.MALFORMED, f"topic '{topic}': a column that is not described")
+            raise WireError(Reason.MALFORMED, "a column that is not described")
         name, type_name, rows = entry
         type_ = _NATIVE.get(type_name) if isinstance(type_name, str) else None
         if type_ is None or not isinstance(name, str) or not isinstance(rows, int):
-            raise WireError(Reason.MALFORMED, f"topic '{topic}': a column that is not described")
-        if len(frame) != rows * type_.itemsize:
-            problem = f"topic '{topic}': column '{name}' has the wrong length"
+            raise WireError(Reason.MALFORMED, "a column that is not described")
+        if len(frame) != rows * type_.itemsize or name in columns:
+            problem = f"column '{name[:40]}' has the wrong length or comes twice"
             raise WireError(Reason.MALFORMED, problem)
         values = np.frombuffer(frame, type_)
         columns[name] = values if sys.byteorder == "little" else values.byteswap()

@@ -81,8 +81,12 @@ def _follow(
     from streamer.clients.tables import pad, table
 
     end = None if seconds is None else time.monotonic() + seconds
+    damage = None
     while end is None or time.monotonic() < end:
         message = feed.receive(0.2 if end is None else min(0.2, max(0, end - time.monotonic())))
+        if feed.damage is not damage:
+            damage = feed.damage
+            _say(f"a message was dropped: {damage}")
         if message is None:
             if feed.ended:
                 return

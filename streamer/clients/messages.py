@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.wire import FeedMessage, Header
+from streamer.clients.columns import KINDS, check_columns
+from streamer.wire import (
+    FeedMessage,
+    Header,
+    Reason,
+    WireError,
+    described,
+    integer,
+    integers,
+    text,
+)
+from trie.codes import MAX_K
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,43 +213,85 @@ BatchMessage = Intervals | Near | Automaton | NewKmers | ReadSummaries | Words
 Message = BatchMessage | Beat | Status | Gap | NewEpoch
 
 
+_ABOUT = ("batch", "base", "producer_epoch", "producer_seq", "version_before", "version")
+
+
 def typed(message: FeedMessage) -> BatchMessage | Beat | Status:
-    """A decoded message as its type. KeyError, TypeError or ValueError if a field is missing."""
-    head, columns = message.header, message.columns
-    stamp = Stamp(message.topic, head["epoch"], head["seq"], head["prev"], head["time"], head)
-    if message.topic == "beat":
-        heads = dict(head["heads"])
-        if not set(map(type, heads.values())) <= {int}:
-            problem = "a sequence is an integer"
-            raise TypeError(problem)
-        return Beat(stamp, heads, dict(head["totals"]))
-    if message.topic == "status":
-        return Status(stamp, head["status"]["state"], head["status"])
-    origin = Origin(
-        head["batch"],
-        head["base"],
-        head["producer"],
-        head["producer_epoch"],
-        head["producer_seq"],
-        head["version_before"],
-        head["version"],
-        head["k"],
-        message.names,
-    )
-    labels = dict(head.get("targets", []))
-    match message.topic:
+    """A decoded message as its type; WireError if it is not as docs/protocol.md has it."""
+    try:
+        return _typed(message)
+    except WireError as error:
+        raise error.about(described(message.topic, message.header)) from None
+
+
+def _typed(message: FeedMessage) -> BatchMessage | Beat | Status:
+    topic, head, columns = message.topic, message.header, message.columns
+    stamp = Stamp(topic, head["epoch"], head["seq"], head["prev"], head["time"], head)
+    if stamp.previous >= stamp.sequence:
+        problem = f"the message before it is {stamp.previous}"
+        raise WireError(Reason.MALFORMED, problem)
+    if topic == "beat":
+        return Beat(stamp, _heads(head), _totals(head))
+    if topic == "status":
+        status = _map(head, "status")
+        return Status(stamp, text(status, "state"), status | {"totals": _totals(status)})
+    if topic not in KINDS:
+        raise WireError(Reason.MALFORMED, "an unknown topic")
+    batch, base, epoch, sequence, before, version = integers(head, _ABOUT)
+    k = integer(head, "k", 1, MAX_K)
+    producer = text(head, "producer")
+    origin = Origin(batch, base, producer, epoch, sequence, before, version, k, message.names)
+    labels = _labels(head)
+    limit = integer(head, "distance") if topic in ("near", "ltb") else 0
+    check_columns(topic, columns, reads=len(origin.names), k=k, labels=labels, limit=limit)
+    match topic:
         case "match":
             return Intervals(stamp, origin, **columns, labels=labels)
         case "mismatch":
             return Intervals(stamp, origin, **columns, target=None, labels=labels)
         case "near":
-            return Near(stamp, origin, head["distance"], **columns, labels=labels)
+            return Near(stamp, origin, limit, **columns, labels=labels)
         case "ltb":
-            return Automaton(stamp, origin, head["distance"], **columns)
+            return Automaton(stamp, origin, limit, **columns)
         case "delta":
-            return NewKmers(stamp, origin, head["seeded"], **columns)
+            seeded = integer(head, "seeded", 0, columns["code"].size)
+            return NewKmers(stamp, origin, seeded, **columns)
         case "read":
             return ReadSummaries(stamp, origin, **columns, labels=labels)
-        case "word":
-            return Words(stamp, origin, **columns, error=head.get("error", ""))
-    raise KeyError(message.topic)
+    error = head.get("error", "")
+    if not isinstance(error, str):
+        raise WireError(Reason.MALFORMED, "field 'error' must be a string")
+    return Words(stamp, origin, **columns, error=error)
+
+
+def _map(header: Header, key: str) -> Header:
+    value = header.get(key)
+    if not isinstance(value, dict):
+        raise WireError(Reason.MALFORMED, f"field '{key}' must be a map")
+    return value
+
+
+def _heads(header: Header) -> dict[str, int]:
+    heads = _map(header, "heads")
+    for topic in heads:
+        integer(heads, topic)
+    return heads
+
+
+def _totals(header: Header) -> dict[str, Any]:
+    totals = _map(header, "totals")
+    if not set(map(type, totals.values())) <= {int, float}:
+        raise WireError(Reason.MALFORMED, "field 'totals' must be a map of numbers")
+    return totals
+
+
+def _labels(header: Header) -> dict[int, str]:
+    """The labels of targets by their numbers."""
+    try:
+        labels = dict(header.get("targets", ()))
+    except (TypeError, ValueError):
+        labels = {None: None}
+    kinds = set(map(type, labels)), set(map(type, labels.values()))
+    if labels and kinds != ({int}, {str}):
+        raise WireError(Reason.MALFORMED, "field 'targets' must hold numbers and labels")
+    return labels

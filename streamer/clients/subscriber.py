@@ -38,8 +38,9 @@ class Subscriber:
     The arrays of a message are parts of one block of memory, which stays as long as one of them:
     copy those that are kept longer than their message.
 
-    Damaged messages are dropped and counted in ``damaged``; they show as a Gap like any other
-    lost message. ``gaps`` counts those seen.
+    Messages that are damaged, or are not as docs/protocol.md has them, are dropped and counted in
+    ``damaged``, and ``damage`` says of the last of them what is wrong; they show as a Gap like any
+    other lost message. ``gaps`` counts those seen.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Subscriber:
         self.endpoint = endpoint
         self.topics = tuple(dict.fromkeys(topics))
         self.damaged = 0
+        self.damage: WireError | None = None
         self.gaps = 0
         self.ended = False
         self._connection = Connection(zmq.SUB, endpoint, {zmq.RCVHWM: _RECEIVE_MESSAGES}, context)
@@ -128,8 +130,9 @@ class Subscriber:
         try:
             decoded = decode_feed(frames, found, self._names)
             message = typed(decoded)
-        except (WireError, KeyError, TypeError, ValueError):
+        except WireError as error:
             self.damaged += 1
+            self.damage = error
             return True
         self._names = decoded.names
         self._note(message)
