@@ -46,7 +46,11 @@ class Producers:
         self._limit = limit
         self._max_batch = max_batch
         self._known: dict[str, Producer] = {}
+        # those that share the limit
         self._active: dict[str, Producer] = {}
+        # those that were told of less than the largest batch, however long they have been silent:
+        # who waits for credit has nothing to say
+        self._waiting: dict[str, Producer] = {}
         # batches are credited from the moment the engine can take them
         self.open = False
 
@@ -112,13 +116,15 @@ class Producers:
     def credit(self, producer: Producer) -> int:
         """Bytes that the producer may have on their way; remembered as told."""
         producer.told_credit = self._credit(producer)
+        if producer.told_credit < self._max_batch:
+            self._waiting[producer.name] = producer
+        else:
+            self._waiting.pop(producer.name, None)
         return producer.told_credit
 
     def to_be_told(self) -> Iterator[Producer]:
         """Producers that may be waiting for the credit that they have by now."""
-        for producer in self._active.values():
-            if producer.told_credit >= self._max_batch:
-                continue
+        for producer in self._waiting.values():
             credit = self._credit(producer)
             enough = credit >= self._max_batch or producer.queued_bytes == 0
             if credit > producer.told_credit and enough:
@@ -145,7 +151,9 @@ class Producers:
             return
         # what never had a batch accepted leaves no trace that could be missed
         self._known = {n: p for n, p in self._known.items() if p.received or p.queued_bytes}
-        self._active = {n: p for n, p in self._active.items() if n in self._known}
+        for some in (self._active, self._waiting):
+            for name in some.keys() - self._known.keys():
+                del some[name]
         if len(self._known) >= MAX_PRODUCERS:
             problem = f"more than {MAX_PRODUCERS} producers: use one name again, in a new epoch"
             raise WireError(Reason.PRODUCERS, problem)
