@@ -23,6 +23,9 @@ Settings = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]
 
 
+_ANSWER_SECONDS = 5.0
+
+
 class StatusFormat(StrEnum):
     """How ``status`` answers."""
 
@@ -90,7 +93,7 @@ def send(
 
     endpoint = endpoint_of("ingest", to, config)
     began = time.monotonic()
-    with Producer(endpoint, name=name, answer_seconds=min(5.0, timeout)) as producer:
+    with Producer(endpoint, name=name, answer_seconds=min(_ANSWER_SECONDS, timeout)) as producer:
         producer.connect(timeout=timeout)
         with progress("sending", size_of_files(reads), quiet=quiet) as show:
             batches = read_batches(

@@ -63,7 +63,7 @@ class Subscriber:
         self._connection = Connection(zmq.SUB, endpoint, {zmq.RCVHWM: _RECEIVE_MESSAGES}, context)
         self._socket = self._connection.socket
         # beats last: once they arrive, every other topic does
-        for topic in (*self.topics, "status", "beat"):
+        for topic in (*(topic for topic in self.topics if topic != "beat"), "status", "beat"):
             self._socket.subscribe(topic)
         self._copier = Copier(self._socket, frames=_MOST_FRAMES, unchecked=_UNCHECKED_FRAMES)
         self._poller = zmq.Poller()

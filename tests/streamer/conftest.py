@@ -9,6 +9,21 @@ from daemon_kit import (
     settings,
     write_fasta,
 )
+from waiting import DEADLINE
+
+from streamer.cli import daemon, watch
+from streamer.client import Control, Producer
+from streamer.daemon import service
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Clients, and a daemon that ends, give up as late as the tests do where none says when."""
+    for client in (Control, Producer):
+        monkeypatch.setitem(client.__init__.__kwdefaults__, "answer_seconds", DEADLINE)
+    for module in (daemon, watch):
+        monkeypatch.setattr(module, "_ANSWER_SECONDS", DEADLINE)
+    monkeypatch.setattr(service, "_JOIN_SECONDS", DEADLINE)
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from typing import Any
 
 import msgpack
 import zmq
+from waiting import DEADLINE, until
 
 from streamer import config, daemon, logs
-from streamer.client import ReadSummaries
+from streamer.client import Control, ReadSummaries
 
-DEADLINE = 30.0
 ROOT = Path(__file__).parents[2]
 
 Reads = list[tuple[str, str]]
@@ -88,13 +88,21 @@ class Running:
 
     def wait_until_open(self) -> None:
         """Return once there is credit."""
+        assert self.service._engine.ready.wait(DEADLINE), f"it did not load:\n{stacks()}"
+        if self.service._engine.error is not None:
+            raise self.service._engine.error
         with Raw(self.endpoints["ingest"]) as raw:
-            for _ in range(100_000):
-                raw.send({"v": 1, "type": "hello", "producer": "raw", "epoch": 0})
-                if raw.receive()["credit"]:
-                    return
-        message = "the daemon gave no credit"
-        raise AssertionError(message)
+            raw.open(epoch=0)
+
+    def wait_for_subscriptions(self, *topics: str) -> None:
+        """Return once all these topics are subscribed to; without one, once none is."""
+        with Control(self.endpoints["control"]) as control:
+
+            def hold() -> bool:
+                held = control.status()["topics"]
+                return set(topics) <= set(held) if topics else not held
+
+            until(hold, f"subscriptions to {topics}")
 
     def join(self) -> None:
         self._thread.join(DEADLINE)
@@ -150,6 +158,26 @@ class Raw:
         while True:
             answer = self.receive()
             if answer["type"] == kind:
+                return answer
+
+    def open(self, epoch: int = 1) -> None:
+        """Greet until there is credit."""
+
+        def credit() -> Any:
+            self.send({"v": 1, "type": "hello", "producer": "raw", "epoch": epoch})
+            return self.receive_type("welcome")["credit"]
+
+        until(credit, "credit")
+
+    def accepted(self, batches: int, **counts: int) -> dict[str, Any]:
+        """The first acknowledgement of so many batches (and ``matched`` of them).
+
+        Others may come before it: also one that nothing was sent for, when credit has become free.
+        """
+        wanted = {"received": batches} | counts
+        while True:
+            answer = self.receive_type("ack")
+            if all(answer[key] >= count for key, count in wanted.items()):
                 return answer
 
     def __enter__(self) -> Raw:

@@ -12,4 +12,4 @@ def test_everything_that_was_sent_came_through():
     (row,) = rows
     assert row["GB"] * 1e9 == 400_000
     assert row["messages missed"] == 0
-    assert 0 < row["s"] < 60
+    assert row["s"] > 0

@@ -51,6 +51,7 @@ def nobody(tmp_path):
 def foreign_client(ingest, feed, reads):
     """Send reads, one batch at a time; the summaries of the feed as {name: matches}."""
     context = zmq.Context()
+    context.rcvtimeo = int(DEADLINE * 1000)
     results = context.socket(zmq.SUB)
     results.connect(feed)
     for topic in (b"read", b"beat"):
@@ -116,6 +117,7 @@ def test_send_waits_for_credit_and_gives_up_in_time(path):
         running(path, overrides) as daemon,
         Producer(daemon.endpoints["ingest"]) as producer,
     ):
+        producer.connect(timeout=DEADLINE)
         sent = 0
         with daemon.engine_held(), pytest.raises(StalledError, match="for credit"):  # noqa: PT012
             while True:
@@ -248,11 +250,15 @@ class Feed:
     def __init__(self, endpoint):
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.XPUB)
+        self.socket.rcvtimeo = int(DEADLINE * 1000)
         self.socket.bind(endpoint)
 
     def await_beat_subscription(self):
-        while self.socket.recv() != b"\x01beat":
-            pass
+        """What is subscribed to up to then, beats included."""
+        subscriptions = []
+        while subscriptions[-1:] != [b"\x01beat"]:
+            subscriptions.append(self.socket.recv())
+        return subscriptions
 
     def read(self, seq, prev, epoch=1, damage=False):
         origin = {"batch": seq, "base": 0, "producer": "p", "producer_epoch": 1, "producer_seq": 1}
@@ -280,6 +286,14 @@ class Feed:
     def __exit__(self, *_):
         self.socket.close(linger=0)
         self.context.term()
+
+
+def test_beats_are_subscribed_to_last(tmp_path):
+    """Whoever has heard one hears all topics from then on."""
+    endpoint = f"ipc://{tmp_path}/feed"
+    with Feed(endpoint) as feed, Subscriber(endpoint, ["beat", "match"]):
+        held = feed.await_beat_subscription()
+    assert held == [b"\x01match", b"\x01status", b"\x01beat"]
 
 
 def test_every_kind_of_loss_is_noticed(tmp_path):

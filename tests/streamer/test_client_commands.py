@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from collections import deque
 
 import pytest
-from daemon_kit import DEADLINE, random_dna, reads_of, running, settings, write_fasta
+from daemon_kit import random_dna, reads_of, running, settings, write_fasta
+from waiting import DEADLINE, until
 
 from streamer.client import (
     Control,
@@ -42,7 +42,7 @@ def test_send_watch_and_status(path, reads_file, streamer):
 
         def look():
             with Subscriber(daemon.endpoints["feed"], ["read"]) as feed:
-                feed.wait_for_daemon(DEADLINE)
+                assert feed.wait_for_daemon(DEADLINE)
                 started.set()
                 watched.append(feed.receive(DEADLINE))
 
@@ -52,6 +52,7 @@ def test_send_watch_and_status(path, reads_file, streamer):
         assert started.wait(DEADLINE)
         code, out, err = streamer("send", reads_file, "--to", daemon.endpoints["ingest"])
         thread.join(DEADLINE)
+        assert not thread.is_alive()
         assert (code, out) == (0, "")
         assert "streamer: 50 reads" in err
         assert len(watched[0].read) == 50
@@ -79,10 +80,16 @@ def test_watch_ends_with_its_time_and_with_the_daemon(path, streamer):
         assert code == 0
         header = "topic read start end event windows target length matches mismatches skipped"
         assert out == "#" + "\t".join([*header.split(), "best_target", "batch"]) + "\n"
-        timer = threading.Timer(0.5, daemon.service.drain, ["enough"])
-        timer.start()
+        daemon.wait_for_subscriptions()
+
+        def drain():
+            daemon.wait_for_subscriptions("beat")
+            daemon.service.drain("enough")
+
+        thread = threading.Thread(target=drain)
+        thread.start()
         code, out, err = streamer("watch", "--config", path)
-        timer.join(DEADLINE)
+        thread.join(DEADLINE)
     assert code == 0
     assert err == "streamer: the daemon has ended\n"
 
@@ -100,14 +107,12 @@ def test_watch_rows_are_those_of_match(path, reads_file, tmp_path, streamer):
 
         thread = threading.Thread(target=look)
         thread.start()
-        while (
-            "match" not in daemon.service.board.topics or "beat" not in daemon.service.board.topics
-        ):
-            time.monotonic()
+        daemon.wait_for_subscriptions("match", "mismatch", "beat")
         code, _, _ = streamer("send", reads_file, "--to", daemon.endpoints["ingest"], "-q")
         assert code == 0
     # it ends with the daemon
     thread.join(DEADLINE)
+    assert not thread.is_alive()
     genome = reads_file.parent / "genome.fa"
     _, out, _ = streamer("match", reads_file, "-d", genome, "-k", 11, "-q")
     expected = sorted(out.splitlines()[1:])
@@ -146,8 +151,7 @@ def test_send_to_a_draining_daemon_is_refused(path, reads_file, streamer):
             producer.flush()
             daemon.service.drain("the test")
             with Control(daemon.endpoints["control"]) as control:
-                while control.status()["state"] != "draining":
-                    pass
+                until(lambda: control.status()["state"] == "draining", "draining")
             code, _, err = streamer("send", reads_file, "--to", daemon.endpoints["ingest"])
         assert code == 1
         assert "draining" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import signal
 import zlib
@@ -10,6 +11,7 @@ import zlib
 import numpy as np
 import pytest
 import zmq
+from waiting import DEADLINE
 
 from streamer.transport import copying
 from streamer.transport.copying import Copier
@@ -30,7 +32,7 @@ def pair(endpoint="tcp://127.0.0.1:*"):
 def taken(copier, socket, count):
     found = []
     while len(found) < count:
-        assert socket.poll(10_000)
+        assert socket.poll(DEADLINE * 1000)
         while (message := copier.take()) is not None:
             found.append(message)
     return found
@@ -104,6 +106,7 @@ def test_an_interruption_is_one():
     with pair("inproc://interrupted") as (_, there):
         copier = Copier(there, frames=3, unchecked=0)
         before = signal.signal(signal.SIGALRM, interrupt)
+        gc.disable()  # who listens to it would be interrupted, and that is said elsewhere
         signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
         try:
             for _ in range(100):
@@ -114,4 +117,5 @@ def test_an_interruption_is_one():
         finally:
             armed = False
             signal.setitimer(signal.ITIMER_REAL, 0)
+            gc.enable()
             signal.signal(signal.SIGALRM, before)

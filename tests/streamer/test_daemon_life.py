@@ -43,7 +43,7 @@ def test_drain_finishes_what_was_accepted_and_refuses_more(path):
         with daemon.engine_held():
             for seq in range(1, 6):
                 raw.send(*list_batch(seq, [[f"r{seq}", "ACGT" * 9]]))
-                raw.receive_type("ack")
+                raw.accepted(seq)
             control.drain()
             answer = {"type": "ack"}
             while answer["type"] == "ack":
@@ -151,8 +151,7 @@ def test_dead_thread_brings_the_daemon_down(path, monkeypatch):
     daemon.wait_until_open()
     with Raw(daemon.endpoints["ingest"]) as raw:
         raw.send(*GOOD)
-        while raw.receive_type("ack")["matched"] < 1:
-            pass
+        raw.accepted(1, matched=1)
         monkeypatch.setattr(Matcher, "match", lambda *_, **__: 1 // 0)
         raw.send(*list_batch(2, []))
         daemon.join()
@@ -206,11 +205,9 @@ def test_second_signal_ends_at_once(path, tmp_path, second, code):
     with process(["run", "--config", path], STUCK) as child:
         wait_for_line(child, '"ready"')
         with Raw(f"ipc://{tmp_path}/ingest") as raw:
-            raw.send({"v": 1, "type": "hello", "producer": "raw", "epoch": 1})
-            while not raw.receive()["credit"]:
-                raw.send({"v": 1, "type": "hello", "producer": "raw", "epoch": 1})
+            raw.open()
             raw.send(*GOOD)
-            raw.receive_type("ack")
+            raw.accepted(1)
         child.send_signal(signal.SIGTERM)
         wait_for_line(child, '"draining"')
         child.send_signal(second)

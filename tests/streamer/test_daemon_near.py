@@ -11,15 +11,15 @@ from test_match_near import edited, near
 from streamer.client import Automaton, Near, Producer, Subscriber
 from streamer.clients.tables import table
 
-RNG = random.Random(31)
-BARCODES = [(f"NB{i:02}", random_dna(RNG, 24)) for i in range(12)]
+BARCODES = [(f"NB{i:02}", random_dna(random.Random(i), 24)) for i in range(12)]
 
 
 def barcoded(count):
+    rng = random.Random(count)
     reads = []
     for i in range(count):
-        barcode = edited(RNG, BARCODES[i % 12][1], i % 5)
-        text = random_dna(RNG, 10) + barcode + random_dna(RNG, 30)
+        barcode = edited(rng, BARCODES[i % 12][1], i % 5)
+        text = random_dna(rng, 10) + barcode + random_dna(rng, 30)
         reads.append((f"r{i}", near.reverse_complement(text) if i % 2 else text))
     return [*reads, ("empty", "")]
 
@@ -74,8 +74,9 @@ def test_barcodes_by_read(strands, tmp_path, streamer):
 
 
 def test_a_growing_dictionary_names_its_snapshots(tmp_path):
-    genome = random_dna(RNG, 400)
-    reads = [("genome", genome), ("near", edited(RNG, genome[100:200], 6, "ACGT"))]
+    rng = random.Random(31)
+    genome = random_dna(rng, 400)
+    reads = [("genome", genome), ("near", edited(rng, genome[100:200], 6, "ACGT"))]
     path = settings(tmp_path, 'k = 15\nmode = "grow"\n')
     messages = feed_of(
         path, ["matching.distance=2", "matching.device=cpu"], reads, ["near", "delta"], batch=1

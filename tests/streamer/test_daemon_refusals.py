@@ -102,11 +102,9 @@ def test_credit_bounds_how_many_batches_wait(path, monkeypatch):
                 raw.send(*list_batch(number, []))
                 answer = raw.receive()
             assert (answer["reason"], answer["received"], answer["credit"]) == ("credit", 10, 0)
-        while (told := raw.receive_type("ack"))["matched"] < 10 or not told["credit"]:
-            pass
+        assert raw.accepted(10, matched=10)["credit"]
         raw.send(*list_batch(11, []))
-        while raw.receive_type("ack")["matched"] < 11:
-            pass
+        raw.accepted(11, matched=11)
 
 
 def test_limits_beyond_what_zeromq_counts(path):
@@ -155,8 +153,7 @@ def test_same_batch_twice_has_one_effect(small):
             raw.send(*GOOD)
             assert raw.receive_type("ack")["received"] == 1
         raw.send(*list_batch(2, [["s", "ACGT"]]))
-        while (answer := raw.receive_type("ack"))["matched"] < 2:
-            pass
+        answer = raw.accepted(2, matched=2)
         assert (answer["received"], answer["durable"]) == (2, 2)
         raw.send(*list_batch(1, [["other", "AAAA"]]))
         assert raw.receive_type("ack")["received"] == 2
@@ -202,9 +199,6 @@ def test_credit_bounds_what_waits(path):
                 queue = control.status()["queue"]
             assert queue["batches"] == accepted
             assert queue["bytes"] <= limit
-        while (told := raw.receive_type("ack"))["matched"] < accepted:
-            pass
-        assert told["credit"] >= 200_000
+        assert raw.accepted(accepted, matched=accepted)["credit"] >= 200_000
         raw.send(*columns_batch(accepted + 1, ["a"], [0, len(letters)], letters))
-        while raw.receive_type("ack")["received"] <= accepted:
-            pass
+        raw.accepted(accepted + 1)

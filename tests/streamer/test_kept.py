@@ -6,9 +6,17 @@ import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from streamer import kept
 from streamer.batch.hits import FIELDS
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits(monkeypatch):
+    """Nothing yet, and no garbage of other tests comes later."""
+    gc.collect()
+    monkeypatch.setattr(kept, "_waiting", [])
 
 
 def address(array):
@@ -16,7 +24,6 @@ def address(array):
 
 
 def test_memory_comes_back_with_the_last_view():
-    kept._waiting.clear()
     first = kept.empty(100_000, np.int64)
     first[:] = 7
     part = first[10:20]
@@ -46,7 +53,6 @@ def test_shapes_and_places():
 
 
 def test_no_more_waits_than_is_to_be_kept(monkeypatch):
-    kept._waiting.clear()
     monkeypatch.setattr(kept, "KEPT", 3 << 20)
     several = [kept.empty(1 << 20, np.uint8) for _ in range(5)]
     del several
@@ -55,7 +61,6 @@ def test_no_more_waits_than_is_to_be_kept(monkeypatch):
 
 
 def test_what_has_waited_longest_goes_first(monkeypatch):
-    kept._waiting.clear()
     monkeypatch.setattr(kept, "KEPT", 3 << 20)
     first, second = kept.empty(2 << 20, np.uint8), kept.empty(1 << 20, np.uint8)
     del first
@@ -68,7 +73,6 @@ def test_what_has_waited_longest_goes_first(monkeypatch):
 
 
 def test_arrays_that_end_while_others_are_made_change_nothing():
-    kept._waiting.clear()
     several = [kept.empty(1 << 20, np.uint8) for _ in range(3)]
     del several[0]
     with kept._lock:  # as if by a collection of garbage in the midst of it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from waiting import DEADLINE
 
 from streamer.prefetch import prefetched
 
@@ -28,10 +29,11 @@ def test_an_error_comes_after_the_items_before_it():
 
 def test_giving_up_ends_the_thread():
     made = []
+    before = set(threading.enumerate())
     ahead = prefetched((made.append(i) or i for i in range(1_000_000)), depth=2)
     assert next(ahead) == 0
-    thread = next(t for t in threading.enumerate() if t.name == "read-ahead")
+    (thread,) = set(threading.enumerate()) - before
     ahead.close()
-    thread.join(timeout=10)
+    thread.join(DEADLINE)
     assert not thread.is_alive()
     assert len(made) < 10

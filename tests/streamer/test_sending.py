@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 import zmq
+from waiting import DEADLINE
 
 from streamer.transport import receiving, sending
 
@@ -33,7 +34,7 @@ def test_frames_arrive_as_they_are(known, messages, monkeypatch):
         for _ in range(2):
             sending.send_all(here, messages)
             for message in messages:
-                assert there.poll(10_000)
+                assert there.poll(DEADLINE * 1000)
                 assert there.recv_multipart() == [*map(bytes, message)]
     finally:
         context.destroy(linger=0)
@@ -56,7 +57,7 @@ def test_frames_are_sent_from_where_they_lie(known, monkeypatch):
     with router_and_dealer("inproc://placed") as (router, dealer):
         sending.send_all(dealer, messages)
         for message in want:
-            assert router.poll(10_000)
+            assert router.poll(DEADLINE * 1000)
             assert router.recv_multipart() == [b"me", *message]
 
 
@@ -86,7 +87,7 @@ def router_and_dealer(endpoint="tcp://127.0.0.1:*"):
 def collect(router, count, **limits):
     found = []
     while len(found) < count:
-        assert router.poll(10_000)
+        assert router.poll(DEADLINE * 1000)
         found += receiving.receive(router, **limits)
     return found
 

@@ -9,11 +9,11 @@ import lzma
 import os
 import struct
 import threading
-import time
 from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
+from waiting import DEADLINE, unread, until
 
 from streamer.errors import DataError
 from streamer.sequence_files import read_batches, size_of_files
@@ -139,13 +139,14 @@ def test_a_pipe_that_hands_over_a_byte_at_a_time(content, compression, tmp_path)
         with open(path, "wb", buffering=0) as pipe:
             for i in range(8):
                 pipe.write(data[i : i + 1])
-                time.sleep(0.005)
+                until(lambda: not unread(pipe), "the byte is read")
             pipe.write(data[8:])
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=write, daemon=True)
     writer.start()
     check(list(read_batches([str(path)])))
-    writer.join()
+    writer.join(DEADLINE)
+    assert not writer.is_alive()
 
 
 @pytest.mark.parametrize("compression", ["plain", "gz"])

@@ -1,0 +1,31 @@
+"""Waiting for what must come, however slow the machine is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import termios
+import time
+from collections.abc import Callable
+from typing import IO
+
+DEADLINE = 240.0
+"""Seconds after which something is given up that has gone wrong: below the limit of a test.
+
+What compiles at its first run takes a minute, and several where cores are slow and shared.
+"""
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    """Return once it holds; AssertionError at the deadline."""
+    deadline = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {DEADLINE:g} s in vain: {what}"
+        os.sched_yield()
+
+
+def unread(pipe: IO[bytes]) -> int:
+    """How many bytes of a pipe nobody has read yet."""
+    count: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+    return count
