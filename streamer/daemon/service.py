@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
 import zmq
@@ -30,7 +31,8 @@ from streamer.errors import StreamerError
 _BIND_SECONDS = 10.0
 # one moves 2 to 3 GB a second; connections are spread over them
 _IO_THREADS = 4
-_JOIN_SECONDS = 10.0
+# for the engine to end, and for each of the others where the engine takes all of it
+_JOIN_SECONDS, _LEAST_SECONDS = 10.0, 2.0
 # messages on their way have a second (SocketWorker.release)
 _TERM_SECONDS = 5.0
 # a thread that waits for the interpreter's lock asks for it after so long, not after 5 ms, in which
@@ -119,10 +121,14 @@ class Service:
         """Threads that have not ended although they were told to."""
         return [worker.name for worker in self._workers if worker.is_alive()]
 
-    def socket_files(self) -> list[str]:
-        """The files of the sockets bound so far, for whoever must leave in a hurry."""
-        paths = (socket_path(endpoint) for endpoint in self.board.endpoints.values())
-        return [str(path) for path in paths if path is not None]
+    def leave(self, code: int) -> NoReturn:
+        """End the process at once; no file of a socket is left behind."""
+        for endpoint in self.board.endpoints.values():
+            path = socket_path(endpoint)
+            with contextlib.suppress(OSError):
+                if path is not None:
+                    path.unlink()
+        os._exit(code)
 
     def _finished(self, published: Sequence[Matched]) -> None:
         self._engine.slots.release()
@@ -157,13 +163,15 @@ class Service:
             for inbox in (self._engine.inbox, self._ingest.inbox, self._feed.inbox):
                 inbox.wake()
             if worker.ident is not None:
-                worker.join(max(0.0, deadline - time.monotonic()))
+                worker.join(max(_LEAST_SECONDS, deadline - time.monotonic()))
         if self.stuck:
             log.warning("threads did not end", threads=self.stuck)
+        else:
+            for inbox in (self._engine.inbox, self._ingest.inbox, self._feed.inbox):
+                inbox.close()
+            self._changed.close()
+        if any(worker.is_alive() for worker in self._sockets):
             return
-        for inbox in (self._engine.inbox, self._ingest.inbox, self._feed.inbox):
-            inbox.close()
-        self._changed.close()
         # where libzmq does not come back, which SocketWorker.bind prevents as far as is known
         ending = threading.Thread(target=self._context.term, name="sockets", daemon=True)
         ending.start()
@@ -192,12 +200,7 @@ def run(config: Config, *, ready: Callable[[dict[str, str]], None] | None = None
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal signalled
         if signalled:
-            for path in service.socket_files():
-                try:
-                    os.unlink(path)
-                except OSError:
-                    continue
-            os._exit(128 + number)
+            service.leave(128 + number)
         signalled = True
         service.drain(signal.Signals(number).name)
 
@@ -213,4 +216,4 @@ def run(config: Config, *, ready: Callable[[dict[str, str]], None] | None = None
         for number, handler in previous.items():
             signal.signal(number, handler)
     if service.stuck:
-        os._exit(0)
+        service.leave(0)
