@@ -24,13 +24,12 @@ from streamer.matching.cpu import CpuEngine
 from streamer.matching.engine import BatchArrays, MatchEngine, PackedPath, Span
 from streamer.matching.packed import Columns, Letters
 from streamer.matching.result import MATCH, BatchResult, Depths, Events
-from streamer.matching.spans import Views, spans_of
-from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
+from streamer.matching.snapshots import Snapshots
+from streamer.matching.spans import spans_of
+from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch, joined_batches
 from streamer.targets import NO_SET, Dictionary
-from trie.codes import with_reverse_complements
 from trie.parallel import usable_cores
-from trie.tree_bitmap import snapshot
 
 Mode = Literal["frozen", "grow"]
 Kernel = Literal["auto", "index", "walk", "shuffle", "naive", "buckets"]
@@ -83,7 +82,6 @@ class Matcher:
         self.dictionary = dictionary
         self.mode: Mode = mode
         self.kernel: Kernel = kernel
-        self.version = 1
         self._k = dictionary.k
         self._seed_bases = seed_bases
         self._chunk = max(chunk, self._k)
@@ -98,8 +96,7 @@ class Matcher:
         self._approximate = approximate
         # what a CPU engine would have to learn; kept only where one may have to take over
         self._grown: list[NDArray[np.uint64]] = []
-        self._tree: TreeWorker | None = None
-        self._frozen_snapshot: VersionedSnapshot | None = None
+        self._snapshots = Snapshots(dictionary, grows=mode == "grow", threads=self._threads)
         self._number = 0
         self._position = 0
         # of batches that are put together, used again
@@ -110,9 +107,9 @@ class Matcher:
         else:
             self._engine = self._cpu_engine()
         if self._growing and (track_tree or self._engine.walks or self._needs_tree):
-            self._start_tree()
+            self._follow()
         elif self._engine.walks or self._needs_tree:
-            self._snapshot()
+            self._snapshots.in_use()
 
     @property
     def _needs_tree(self) -> bool:
@@ -155,7 +152,7 @@ class Matcher:
             )
             if not self._growing:
                 # a dictionary that is too large is refused here, not with the first batch
-                engine.prepare(self._snapshot())
+                engine.prepare(self._snapshots.in_use())
         except CudaEngineError as error:
             return self._take_over(error)
         return engine
@@ -171,11 +168,8 @@ class Matcher:
             return run()
         except CudaEngineError as error:
             self._engine = self._take_over(error)
-            self.version = version
-            if self._tree is not None:
-                # it has k-mers of the batch that failed, which were not there before it
-                self._tree.close()
-                self._start_tree()
+            # k-mers of the batch that failed were not there before it
+            self._snapshots.go_back(version, self._engine.codes)
             return run()
 
     def _take_over(self, error: Exception) -> CpuEngine:
@@ -197,6 +191,11 @@ class Matcher:
         return "cpu" if isinstance(self._engine, CpuEngine) else "cuda"
 
     @property
+    def version(self) -> int:
+        """Of the dictionary: 1, and one more with every span of the stream that brings k-mers."""
+        return self._snapshots.version
+
+    @property
     def kmers(self) -> int:
         """How many k-mers the dictionary holds; both orientations of one count once."""
         return len(self._engine)
@@ -204,9 +203,7 @@ class Matcher:
     @property
     def snapshot_version(self) -> int:
         """The dictionary version of the snapshot that depths come from now."""
-        if self._tree is not None:
-            return self._tree.current.version
-        return self.version
+        return self._snapshots.version_in_use
 
     def match(self, batch: ReadBatch, *, want_depths: bool = False) -> BatchResult:
         """The events of the next batch; with ``want_depths`` also how deep its windows went."""
@@ -258,7 +255,7 @@ class Matcher:
         from streamer.matching.cuda import CudaEngineError
 
         try:
-            events = list(path.match(batches, self._snapshot))
+            events = list(path.match(batches, self._snapshots.in_use))
         except CudaEngineError as error:
             self._engine = self._take_over(error)
             return [self.match(batch) for batch in batches]
@@ -291,8 +288,8 @@ class Matcher:
         )
 
     def _match(self, batch: ReadBatch, want_depths: bool) -> BatchResult:
-        if want_depths and self._growing and self._tree is None:
-            self._start_tree()
+        if want_depths and self._growing and not self._snapshots.following:
+            self._follow()
         total = batch.bases.size
         # steps of approximate matching are spans, as those of walking are
         follows = self._approximate is not None and self._growing
@@ -312,7 +309,7 @@ class Matcher:
         seeded = 0
         spans = self._spans(batch.offsets, walking)
         asks = want_depths or self._engine.walks
-        views = self._views(spans) if asks else None
+        views = self._snapshots.views(sum(seeding for seeding, _ in spans)) if asks else None
         for found in self._engine.run(
             batch, spans, self._position, arrays, views.of if views is not None else None
         ):
@@ -325,16 +322,10 @@ class Matcher:
                 new_kmers.append(found.codes)
                 new_starts.append(found.starts)
                 seeded += found.codes.size if found.seeding else 0
-                self.version += 1
-                if self._tree is not None:
-                    if found.ordered is not None:
-                        self._tree.add(found.ordered, ascending=True)
-                    else:
-                        self._tree.add(found.codes)
-            if self._tree is not None:
-                self._tree.end_span(self.version, wait=walking)
-                if views is not None:
-                    views.told(self._tree.current)
+                self._snapshots.learn(found)
+            current = self._snapshots.end_span(wait=walking)
+            if views is not None and current is not None:
+                views.told(current)
         if arrays.sets is not None:
             # a k-mer that grew from this very window is a mismatch without a target
             arrays.sets[arrays.events != MATCH] = NO_SET
@@ -360,58 +351,30 @@ class Matcher:
     def _snapshot_of_step(self, newest: bool) -> tuple[int, VersionedSnapshot | None]:
         if not self._needs_tree:
             return self.version, None
-        held = self.latest_snapshot() if newest else self._snapshot()
+        held = self._snapshots.latest() if newest else self._snapshots.in_use()
         return held.version, held
 
     def latest_snapshot(self) -> VersionedSnapshot:
         """A snapshot of the dictionary as it is now; waits for what is being merged."""
-        if self._tree is None:
-            if self._growing:
-                self._or_on_cpu(self._start_tree)
-            return self._snapshot()
-        return self._tree.latest(self.version)
+        if self._growing and not self._snapshots.following:
+            self._or_on_cpu(self._follow)
+        return self._snapshots.latest()
 
     def close(self) -> None:
         """End the background work; what went wrong in it is raised when all is closed."""
         with ExitStack() as held:
             if self._approximate is not None:
                 held.callback(self._approximate.close)
-            if self._tree is not None:
-                held.callback(self._tree.close)
+            held.callback(self._snapshots.close)
             held.callback(self._engine.close)
 
-    def _start_tree(self) -> None:
-        held = self.dictionary
-        if self.version > 1:
-            codes = self._engine.codes()
-            held = Dictionary(
-                self._k, held.strands, codes, np.zeros(codes.size, np.uint32), held.targets
-            )
-        self._tree = TreeWorker(held, self.version, self._threads)
+    def _follow(self) -> None:
+        self._snapshots.follow(self._engine.codes)
 
     def _spans(self, offsets: NDArray[np.int64], walking: bool) -> list[Span]:
         seed_end = min(max(self._seed_bases - self._position, 0), int(offsets[-1]))
         aging = walking and self.mode == "grow"
         return spans_of(offsets, self._k, self._chunk, seed_end, aging=aging)
-
-    def _views(self, spans: Sequence[Span]) -> Views:
-        """Which snapshot each of the spans sees, whatever engine matches them."""
-        seeds = sum(seeding for seeding, _ in spans)
-        if self.mode == "grow":
-            assert self._tree is not None
-            return Views(self._tree.current, 0, None)
-        return Views(self._snapshot() if seeds else None, seeds, self._snapshot)
-
-    def _snapshot(self) -> VersionedSnapshot:
-        if self._tree is not None:
-            # a frozen dictionary is whole once seeded; a growing one is matched while it is merged
-            return self._tree.latest(self.version) if self.mode == "frozen" else self._tree.current
-        if self._frozen_snapshot is None:
-            codes = self.dictionary.codes
-            if self.dictionary.strands == "both":
-                codes = with_reverse_complements(codes, self._k)
-            self._frozen_snapshot = VersionedSnapshot(snapshot(codes, self._k), self.version)
-        return self._frozen_snapshot
 
 
 def _joined(parts: list[NDArray], dtype: type) -> NDArray:  # type: ignore[type-arg]

@@ -31,13 +31,13 @@ def test_a_failed_merge_leaves_nothing_open(monkeypatch):
     matcher, near = growing()
     closed = []
     monkeypatch.setattr(near, "close", lambda: closed.append("near"))
-    end = matcher._tree.close
+    end = matcher._snapshots.close
 
     def failing():
         end()
         raise MemoryError
 
-    monkeypatch.setattr(matcher._tree, "close", failing)
+    monkeypatch.setattr(matcher._snapshots, "close", failing)
     with pytest.raises(MemoryError):
         matcher.close()
     assert closed == ["near"]
