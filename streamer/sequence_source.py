@@ -1,7 +1,8 @@
 """A sequence file opened, decompressed and told apart by content, as records in parts.
 
-Decompressing is xopen's work, FASTQ is dnaio's; FASTA comes in parts (``streamer.fasta``), since a
-record may be a chromosome. Records of FASTQ and BAM are whole.
+Decompressing is xopen's work, but for bzip2 and xz (``streamer.members``); FASTQ is dnaio's. FASTA
+comes in parts (``streamer.fasta``), since a record may be a chromosome. Records of FASTQ and BAM
+are whole.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from xopen import xopen
 from streamer.bam import MAGIC, BamError, bam_records
 from streamer.errors import DataError
 from streamer.fasta import FastaError, fasta_parts
+from streamer.members import COMPRESSIONS, Members
 
 STDIN = "-"
 
@@ -94,14 +96,15 @@ class Source:
             self._raw = self._stack.enter_context(open(self.path, "rb"))
         magic, plain = _look_ahead(self._raw, blanks=False)
         compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
-        if compression is not None:
-            # gzip on a thread of isal's; the others in this process, whose errors can be told apart
+        opened: Any = plain
+        if compression in COMPRESSIONS:
+            opened = io.BufferedReader(Members(plain, compression), _BUFFER_BYTES)
+        elif compression is not None:
+            # gzip on a thread of isal's; zstd in this process, whose errors can be told apart
             threads = 1 if compression == "gz" else 0
-            opened: Any = self._stack.enter_context(
+            opened = self._stack.enter_context(
                 xopen(plain, "rb", format=compression, threads=threads)
             )
-        else:
-            opened = plain
         start, plain = _look_ahead(opened, blanks=True)
         if start[:1] in (b">", b"#"):
             yield from self._of_fasta(plain)
@@ -122,7 +125,9 @@ class Source:
             record = next(reader, None)
             if record is None:
                 return
-            yield record.id, record.sequence.encode("latin-1", "replace")
+            # dnaio's id ends at the first blank, which may be the first letter
+            name = record.id or _first_word(record.name)
+            yield name, record.sequence.encode("latin-1", "replace")
 
     def _of_bam(self, plain: io.BufferedReader) -> Iterator[Part]:
         self.whole = True
@@ -143,11 +148,15 @@ class Source:
 
     def _name(self, header: bytes) -> str:
         """The first word of a header; DataError if it is not ASCII."""
-        name = header.split(b" ", 1)[0].split(b"\t", 1)[0]
+        name = _first_word(header.decode("latin-1"))
         if not name.isascii():
-            problem = f"the name holds the byte 0x{max(name):02x}, which is not ASCII"
+            problem = f"the name holds the byte 0x{ord(max(name)):02x}, which is not ASCII"
             raise DataError(problem, file=self.shown, record=self._record)
-        return name.decode("ascii")
+        return name
+
+
+def _first_word(header: str) -> str:
+    return header.lstrip(" \t").split(" ", 1)[0].split("\t", 1)[0]
 
 
 def _read_errors() -> tuple[type[Exception], ...]:
