@@ -116,6 +116,14 @@ _TABLES: dict[str, type[Table]] = {
     for name, field in Config.model_fields.items()
 }
 
+_KEYS = {
+    key: f"{table}.{key}"
+    for table, model in reversed(_TABLES.items())
+    for key in model.model_fields
+    if key not in _TABLES
+}
+"""Where a key stands, for those who leave its table out: in the first table that has it."""
+
 
 def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool = True) -> Config:
     """The configuration of a TOML file (None: all defaults) with ``table.key=value`` overrides.
@@ -129,7 +137,9 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
     folder = Path(path).parent if path else Path()
     tables: dict[str, Any] = {}
     for name, value in content.items():
-        if name not in _TABLES:
+        if name in _KEYS and not isinstance(value, dict):
+            faults.append((name, f"stands in no table, did you mean '{_KEYS[name]}'?"))
+        elif name not in _TABLES:
             faults.append((name, "unknown table" + _did_you_mean(name, _TABLES)))
         elif not isinstance(value, dict):
             faults.append((name, f"must be a table, not {_kind(value)}"))

@@ -15,7 +15,19 @@ import typer
 from typer.exceptions import TyperException
 
 from streamer import __version__
-from streamer.cli import asm, bench, daemon, devices, hamming, lcs, match, primer, selftest, watch
+from streamer.cli import (
+    asm,
+    bench,
+    daemon,
+    devices,
+    hamming,
+    lcs,
+    match,
+    primer,
+    selftest,
+    top,
+    watch,
+)
 from streamer.errors import EXIT_INTERRUPTED, ConfigError, StreamerError
 
 app = typer.Typer(
@@ -36,55 +48,68 @@ def _show_version(value: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the traceback of an error; may stand anywhere."),
+    ] = False,
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    if debug:
-        os.environ["STREAMER_DEBUG"] = "1"
+    """Options of the program itself; ``--debug`` has been taken out of the line before."""
 
 
-for module in (match, asm, hamming, primer, lcs, daemon, watch, devices, selftest, bench):
+for module in (match, asm, hamming, primer, lcs, daemon, top, watch, devices, selftest, bench):
     module.register(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code is returned, errors are one line on standard error."""
+    arguments, debug = _without_debug(sys.argv[1:] if argv is None else argv)
+
+    def fail(lines: list[str], code: int) -> int:
+        if debug:
+            traceback.print_exc()
+        for line in lines:
+            print("streamer: error: " + " ".join(line.split()), file=sys.stderr)
+        return code
+
     try:
         result = typer.main.get_command(app).main(
-            args=list(sys.argv[1:] if argv is None else argv),
+            args=arguments,
             prog_name="streamer",
             standalone_mode=False,
         )
     except ConfigError as error:
-        return _fail(error.lines(), error.exit_code)
+        return fail(error.lines(), error.exit_code)
     except StreamerError as error:
-        return _fail([str(error)], error.exit_code)
+        return fail([str(error)], error.exit_code)
     except TyperException as error:
         # without a message the help has been shown, and there is nothing to add
         message = error.format_message().strip()
-        return _fail([message] if message else [], error.exit_code)
+        for words, plain in _PLAIN_WORDS:
+            message = message.replace(words, plain)
+        return fail([message] if message else [], error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(["interrupted"], EXIT_INTERRUPTED)
+        return fail(["interrupted"], EXIT_INTERRUPTED)
     except SystemError as error:
         # an interrupt that came while a kernel ran is found when the kernel has ended
         if not _interrupted(error):
             raise
-        return _fail(["interrupted"], EXIT_INTERRUPTED)
+        return fail(["interrupted"], EXIT_INTERRUPTED)
     except BrokenPipeError:
         # whoever read our output has enough: say nothing, and let the interpreter not flush again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except MemoryError as error:
-        return _fail([f"out of memory: {error}" if str(error) else "out of memory"], 1)
+        return fail([f"out of memory: {error}" if str(error) else "out of memory"], 1)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        return _fail([f"{place}{error.strerror or error}"], 1)
+        return fail([f"{place}{error.strerror or error}"], 1)
     if result == EXIT_INTERRUPTED:
         # typer has turned the interrupt into its exit code
-        return _fail(["interrupted"], EXIT_INTERRUPTED)
+        return fail(["interrupted"], EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
 
 
@@ -95,9 +120,13 @@ def _interrupted(error: BaseException | None) -> bool:
     return isinstance(error, KeyboardInterrupt)
 
 
-def _fail(lines: list[str], code: int) -> int:
-    if os.environ.get("STREAMER_DEBUG"):
-        traceback.print_exc()
-    for line in lines:
-        print("streamer: error: " + " ".join(line.split()), file=sys.stderr)
-    return code
+_PLAIN_WORDS = (("Value error, ", ""), ("Input should be", "must be"))
+"""What the check of options says in terms of its own, and what users are told instead."""
+
+
+def _without_debug(argv: Sequence[str]) -> tuple[list[str], bool]:
+    """The arguments without ``--debug``, which is wanted once a line has failed: at its end too."""
+    words = list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    kept = [word for word in words[:end] if word != "--debug"]
+    return kept + words[end:], len(kept) < end

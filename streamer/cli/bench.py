@@ -43,7 +43,7 @@ def exact(
 ) -> None:
     """Exact matching: frozen, growing, snapshots, trees, files.
 
-    The peers are sshash (pip install 'kmer-streamer[bench]') and a plain numba hash set. Markdown
+    The peers are sshash (in the extra 'bench' of the package) and a plain numba hash set. Markdown
     tables go to standard output; the best of several runs counts. The full run takes minutes
     and 8 GB of memory; --kmers makes it small.
     """

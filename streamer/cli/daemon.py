@@ -68,7 +68,7 @@ def send(
     reads: Annotated[
         list[str],
         typer.Argument(
-            metavar="READS...",
+            metavar="READS",
             help="FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input.",
         ),
     ],
@@ -148,7 +148,7 @@ def status(
         for key, value in _flat(answer):
             typer.echo(f"{key}\t{'.' if value in (None, '') else value}")
     else:
-        _print_table(answer)
+        print_status(answer)
 
 
 def _flat(answer: dict[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -159,7 +159,8 @@ def _flat(answer: dict[str, object], prefix: str = "") -> Iterator[tuple[str, ob
             yield prefix + key, ",".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _print_table(answer: dict[str, object]) -> None:
+def print_status(answer: dict[str, object]) -> None:
+    """The answer of ``Control.status`` as a table for people, on standard output."""
     from rich.console import Console
     from rich.table import Table
 

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import json
+
 import typer
 
+from streamer.cli.choices import FormatChoice, FormatOption
 
-def devices() -> None:
-    """List what this program can run on here."""
+COLUMNS = ("device", "name", "cores", "memory_bytes")
+
+
+def devices(format_: FormatOption = FormatChoice.TSV) -> None:
+    """List what this program can run on here.
+
+    A row each: the CPU, then CUDA devices; their cores are not told.
+    """
+    from gpu.device import devices as cuda_devices
     from streamer.machine import memory_bytes, processor_name
     from trie.parallel import usable_cores
 
-    typer.echo("#device\tname\tcores\tmemory_bytes")
-    typer.echo(f"cpu\t{processor_name()}\t{usable_cores()}\t{memory_bytes()}")
-    from gpu.device import devices as cuda_devices
-
+    rows: list[tuple[str, str, int | None, int]] = [
+        ("cpu", processor_name(), usable_cores(), memory_bytes())
+    ]
+    problem = None
     try:
-        for device in cuda_devices():
-            typer.echo(f"cuda:{device.number}\t{device.name}\t.\t{device.memory_bytes}")
+        rows += [
+            (f"cuda:{device.number}", device.name, None, device.memory_bytes)
+            for device in cuda_devices()
+        ]
     except RuntimeError as error:
-        typer.echo(f"streamer: no CUDA: {error}", err=True)
+        problem = error
+    if format_ is FormatChoice.JSONL:
+        for row in rows:
+            typer.echo(json.dumps(dict(zip(COLUMNS, row, strict=True))))
+    else:
+        typer.echo("#" + "\t".join(COLUMNS))
+        for row in rows:
+            typer.echo("\t".join("." if value is None else str(value) for value in row))
+    if problem is not None:
+        typer.echo(f"streamer: no CUDA: {problem}", err=True)
 
 
 def register(app: typer.Typer) -> None:

@@ -19,7 +19,7 @@ from streamer.cli.choices import (
     ThreadsOption,
 )
 from streamer.cli.files import check_files, check_outputs
-from streamer.devices import KERNELS
+from streamer.devices import CUDA_KERNELS, KERNELS
 from streamer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def match(
     reads: Annotated[
         list[str],
         typer.Argument(
-            metavar="READS...",
+            metavar="READS",
             help="FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input.",
         ),
     ],
@@ -167,6 +167,9 @@ def match(
         names = ", ".join(KERNELS[what])
         what = f"--semantics {what}" if near else "exact matching"
         message = f"--kernel {kernel.value} is not for {what}: {names}"
+        raise UsageError(message)
+    if device is DeviceChoice.CPU and kernel.value in CUDA_KERNELS:
+        message = f"--kernel {kernel.value} runs on CUDA, not with --device cpu"
         raise UsageError(message)
     if [*reads, *(dictionary or [])].count("-") > 1:
         message = "standard input (-) can be read only once"
