@@ -213,6 +213,26 @@ def test_columns_that_keys_cannot_name_are_refused():
 
 
 @pytest.mark.usefixtures("pieces_pay")
+@pytest.mark.parametrize("most", [0, 200])
+def test_columns_that_keys_cannot_name_are_scanned(monkeypatch, most):
+    """With the second bound pieces are looked for in the first columns of the text."""
+    from gpu import primer
+    from streamer.batch.choice import Choice
+    from streamer.batch.primer import on_card, reaches
+    from streamer.batch.primer.problem import Alpha
+    from trie.codes import encode
+
+    monkeypatch.setattr(primer, "MOST_COLUMNS", most)
+    monkeypatch.setattr(on_card, "GROWTH", 2)
+    rng = random.Random(most)
+    beta = letters(rng, 260)
+    record = beta[200:220] + letters(rng, 20)
+    alpha = Alpha.of([encode(record)])
+    reach = reaches(alpha, [encode(beta)], 3, Choice("seeds", "cuda"))
+    assert alpha.rows(reach).tolist() == oracle.primers([record], [beta], 3)
+
+
+@pytest.mark.usefixtures("pieces_pay")
 @pytest.mark.parametrize("method", ["windows", "seeds"])
 def test_more_hits_than_are_kept(monkeypatch, method):
     """Those that are kept raise the reaches, and halves are looked at anew."""

@@ -136,7 +136,8 @@ class Card:
         if not starts.size:
             return
         lengths = reach[starts] - starts
-        shape = shape_for(self.k, lengths, COSTS) if self.filtered else None
+        through_pieces = self.filtered and stop <= _most_columns()
+        shape = shape_for(self.k, lengths, COSTS) if through_pieces else None
         if self.window == 0:
             self.window = max(1, int(np.median(lengths)) + 2 - SHARED)
         window = shape.window if shape else self.window
@@ -203,6 +204,13 @@ def _most_windows() -> int:
     from gpu.primer import MOST_WINDOWS
 
     return MOST_WINDOWS
+
+
+def _most_columns() -> int:
+    """How far pieces can be looked for; behind that windows are scanned for."""
+    from gpu.primer import MOST_COLUMNS
+
+    return MOST_COLUMNS
 
 
 def _half(columns: int) -> int:
