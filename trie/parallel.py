@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import TypeVar
 
+from trie.interrupts import interrupt_in
+
 T = TypeVar("T")
 
 
@@ -40,7 +42,8 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
     The first exception of a task is raised after every task that has begun has ended, so that no
     kernel still writes into an array that the caller gives up; the others do not begin. So it is
-    with an interrupt, which the caller's thread sees between two tasks.
+    with an interrupt, which the caller's thread sees at the end of a task, and which goes first:
+    who deals with the exception of a task would go on.
     """
     if threads <= 1 or len(tasks) <= 1:
         return [task() for task in tasks]
@@ -69,7 +72,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         waiting.clear()
         wait([helper for helper in helpers if not helper.cancel()])
     if errors:
-        raise errors[min(errors)]
+        raise next(filter(interrupt_in, errors.values()), errors[min(errors)])
     return [results[index] for index in range(len(tasks))]
 
 

@@ -29,6 +29,7 @@ from streamer.cli import (
     watch,
 )
 from streamer.errors import EXIT_INTERRUPTED, ConfigError, StreamerError
+from trie.interrupts import interrupts_as_such
 
 app = typer.Typer(
     name="streamer",
@@ -76,11 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
     try:
-        result = typer.main.get_command(app).main(
-            args=arguments,
-            prog_name="streamer",
-            standalone_mode=False,
-        )
+        with interrupts_as_such():
+            result = typer.main.get_command(app).main(
+                args=arguments, prog_name="streamer", standalone_mode=False
+            )
     except ConfigError as error:
         return fail(error.lines(), error.exit_code)
     except StreamerError as error:
@@ -92,11 +92,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             message = message.replace(words, plain)
         return fail([message] if message else [], error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return fail(["interrupted"], EXIT_INTERRUPTED)
-    except SystemError as error:
-        # an interrupt that came while a kernel ran is found when the kernel has ended
-        if not _interrupted(error):
-            raise
         return fail(["interrupted"], EXIT_INTERRUPTED)
     except BrokenPipeError:
         # whoever read our output has enough: say nothing, and let the interpreter not flush again
@@ -111,13 +106,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # typer has turned the interrupt into its exit code
         return fail(["interrupted"], EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
-
-
-def _interrupted(error: BaseException | None) -> bool:
-    """Whether an interrupt is what an error comes from."""
-    while isinstance(error, SystemError):
-        error = error.__cause__
-    return isinstance(error, KeyboardInterrupt)
 
 
 _PLAIN_WORDS = (("Value error, ", ""), ("Input should be", "must be"))

@@ -39,6 +39,7 @@ from streamer.batch.sequences import Letters, several
 from streamer.errors import UsageError
 from streamer.held import Piece
 from trie.codes import InvalidBaseError, as_letters, encode
+from trie.interrupts import interrupts_as_such
 from trie.parallel import usable_cores
 
 Report = Literal["all", "best"]
@@ -74,6 +75,7 @@ class LetterEngine(Protocol):
         """The same in parts, one after another; InvalidBaseError where a letter is not of DNA."""
 
 
+@interrupts_as_such()
 def search(
     text: Letters | Sequence[Letters],
     patterns: Letters | Sequence[Letters],

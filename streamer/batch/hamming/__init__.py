@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, concatenate
 from streamer.batch.sequences import Letters, Record, as_records
+from trie.interrupts import interrupts_as_such
 from trie.parallel import usable_cores
 
 METHODS: dict[str, tuple[Device, ...]] = {
@@ -114,6 +115,7 @@ def _shares(words: list[NDArray[np.uint64]]) -> Iterator[list[NDArray[np.uint64]
             yield [part[first : first + ROWS_AT_ONCE]]
 
 
+@interrupts_as_such()
 def search(
     text: Letters | Sequence[Letters],
     patterns: Letters | Sequence[Letters],

@@ -21,6 +21,7 @@ from streamer.batch.lcs.solve import length_of, matching_of
 from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS, Codes
 from streamer.batch.sequences import Letters
 from trie.codes import LETTERS, as_letters, encode
+from trie.interrupts import interrupts_as_such
 from trie.parallel import usable_cores
 
 __all__ = ["METHODS", "Matching", "choose_method", "length", "match", "sequence"]
@@ -45,6 +46,7 @@ def choose_method(method: str | None, device: str) -> Choice:
     return choose(METHODS, {"cpu": "adaptive", "cuda": "adaptive"}, method, device)
 
 
+@interrupts_as_such()
 def length(
     a: Letters,
     b: Letters,
@@ -68,6 +70,7 @@ def length(
     )
 
 
+@interrupts_as_such()
 def match(
     a: Letters,
     b: Letters,
@@ -88,6 +91,7 @@ def match(
     )
 
 
+@interrupts_as_such()
 def sequence(
     a: Letters,
     b: Letters,

@@ -30,6 +30,7 @@ from streamer.batch.primer.problem import MAX_K, Alpha, Codes
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
 from streamer.batch.sequences import Letters, as_records
 from streamer.errors import UsageError
+from trie.interrupts import interrupts_as_such
 from trie.parallel import usable_cores
 
 METHODS: dict[str, tuple[Device, ...]] = {
@@ -52,6 +53,7 @@ STRANDS = ("forward", "both")
 Improve = Callable[[list[Codes], NDArray[np.int64]], None]
 
 
+@interrupts_as_such()
 def find(
     alpha: Letters | Sequence[Letters],
     beta: Letters | Sequence[Letters],
