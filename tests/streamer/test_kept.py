@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
+import operator
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,7 +19,7 @@ from streamer.batch.hits import FIELDS
 def nothing_waits(monkeypatch):
     """Nothing yet, and no garbage of other tests comes later."""
     gc.collect()
-    monkeypatch.setattr(kept, "_waiting", [])
+    monkeypatch.setattr(kept, "_known", [])
 
 
 def address(array):
@@ -52,33 +55,59 @@ def test_shapes_and_places():
         assert array.nbytes < kept.LEAST or address(array) % 64 == 0
 
 
+def known():
+    return [one.kind for one in kept._known]
+
+
 def test_no_more_waits_than_is_to_be_kept(monkeypatch):
     monkeypatch.setattr(kept, "KEPT", 3 << 20)
     several = [kept.empty(1 << 20, np.uint8) for _ in range(5)]
-    del several
-    gc.collect()
-    assert sum(1 << kind for kind, _ in kept._waiting) == 3 << 20
+    places = {address(array) for array in several[2:]}
+    for number, array in enumerate(several):
+        array[:] = number
+    assert known() == [20] * 3
+    # what is forgotten is in use all the same
+    assert [int(array.max()) for array in several] == [0, 1, 2, 3, 4]
+    del several, array
+    again = [kept.empty(1 << 20, np.uint8) for _ in range(3)]
+    assert {address(array) for array in again} == places
 
 
-def test_what_has_waited_longest_goes_first(monkeypatch):
+def test_what_was_lent_longest_ago_goes_first(monkeypatch):
     monkeypatch.setattr(kept, "KEPT", 3 << 20)
     first, second = kept.empty(2 << 20, np.uint8), kept.empty(1 << 20, np.uint8)
-    del first
-    del second
+    del first, second
     kept.empty(1 << 19, np.uint8)
-    assert [kind for kind, _ in kept._waiting] == [20, 19]
-    large = kept.empty(1 << 22, np.uint8)
-    del large
-    assert not kept._waiting
+    assert known() == [20, 19]
+    # used once more it stands last
+    kept.empty(1 << 20, np.uint8)
+    assert known() == [19, 20]
+    # what is too large by itself takes the place of nothing
+    kept.empty(1 << 22, np.uint8)
+    assert known() == [19, 20]
 
 
-def test_arrays_that_end_while_others_are_made_change_nothing():
-    several = [kept.empty(1 << 20, np.uint8) for _ in range(3)]
-    del several[0]
+def test_who_comes_while_others_look_has_memory_too():
+    array = kept.empty(1 << 20, np.uint8)
+    place = address(array)
+    del array
     with kept._lock:  # as if by a collection of garbage in the midst of it
-        several.clear()
-        assert kept.empty(1 << 20, np.uint8).size == 1 << 20
-    assert [kind for kind, _ in kept._waiting] == [20]
+        other = kept.empty(1 << 20, np.uint8)
+        assert address(other) != place
+    assert address(kept.empty(1 << 20, np.uint8)) == place
+
+
+def test_an_interrupt_that_comes_when_an_array_ends_is_raised():
+    """Were Python to run then, it would report the interrupt and go on."""
+    arrays = [kept.empty(1 << 20, np.uint8)]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            # both calls by one step of the interpreter
+            list(map(operator.call, [_thread.interrupt_main, arrays.clear]))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not arrays
 
 
 def test_many_threads_have_memory_of_their_own():
