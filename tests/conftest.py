@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
+from waiting import SIMULATION
 
 SIMULATED = "_simulated.py"
 
+with suppress(ImportError):  # without it the tests that need it tell
+    from hypothesis import HealthCheck, settings
+
+    # the same examples everywhere, however slow the machine is
+    settings.register_profile(
+        "repeatable",
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("repeatable")
+
 
 def pytest_collection_modifyitems(items):
-    """What takes longest comes first."""
+    """What takes longest comes first, and may."""
     items.sort(key=lambda item: not item.path.name.endswith(SIMULATED))
+    for item in items:
+        if item.path.name.endswith(SIMULATED):
+            item.add_marker(pytest.mark.timeout(SIMULATION + 100))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-DEADLINE = 240.0
+DEADLINE = 600.0
 """Seconds after which something is given up that has gone wrong: below the limit of a test.
 
 What compiles at its first run takes a minute, and several where cores are slow and shared.
 """
+
+SIMULATION = 3000.0
+"""The same for a simulator, which runs many tests, each with the usual limit."""
 
 
 def until(holds: Callable[[], object], what: str) -> None:

@@ -9,6 +9,7 @@ import sys
 import asm_oracle
 import numpy as np
 import pytest
+from waiting import DEADLINE
 
 from streamer.batch import asm
 from streamer.batch.asm import bit_parallel, pasm, sequential
@@ -197,7 +198,7 @@ def test_distances_of_more_than_a_byte():
 PLAIN = """
 import sys
 
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/.."]
 import numpy as np
 import test_asm_search as tests
 from streamer.batch.asm.words import has_feature
@@ -218,7 +219,7 @@ def test_a_processor_without_wide_vectors():
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, here],
         env=environment, cwd=os.path.dirname(os.path.dirname(here)),
-        capture_output=True, text=True, timeout=200, check=False,
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from functools import partial
 import lcs_oracle as oracle
 import numpy as np
 import pytest
+from waiting import DEADLINE
 
 from streamer.batch import lcs
 from streamer.batch.lcs import dp
@@ -199,23 +201,27 @@ def test_a_tile_that_fails_ends_the_others():
 
 
 @pytest.mark.parametrize("function", [lcs.length, lcs.sequence])
-def test_an_interrupt_ends_the_differences(function):
+def test_an_interrupt_ends_the_differences(function, monkeypatch):
     """What would take minutes ends, and the interrupt is raised."""
+    from streamer.batch.lcs import interrupts
+
     rng = np.random.default_rng(37)
     a, b = (oracle.random_bases(rng, 400_000) for _ in range(2))
-    function(a[:50], b[:50], method="diff", device="cpu")
+    wait, waits = interrupts.wait, itertools.count(1)
 
-    def interrupt(*_):
-        raise KeyboardInterrupt
+    def interrupted(*given, **named):
+        if next(waits) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return wait(*given, **named)
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    monkeypatch.setattr(interrupts, "wait", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             function(a, b, method="diff", device="cpu", threads=2)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGINT, before)
+    assert next(waits) == 3
 
 
 def test_blocks_and_identity():
@@ -302,7 +308,7 @@ for symbols in (1, 2, 3, 5, 20):
     done = subprocess.run(
         [sys.executable, "-c", script, here],
         env=environment, cwd=os.path.dirname(os.path.dirname(here)),
-        capture_output=True, text=True, timeout=200, check=False,
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 

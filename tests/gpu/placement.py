@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from waiting import SIMULATION
 
 HERE = Path(__file__).parent
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
@@ -108,7 +109,7 @@ def simulators(parts, *names):
 def assert_passed(simulator):
     """The tests of one simulator have passed, and none was skipped."""
     process = simulator.start()
-    output, _ = process.communicate(timeout=280)
+    output, _ = process.communicate(timeout=SIMULATION)
     assert process.returncode == 0, output
     assert " passed" in output
     assert "skipped" not in output

@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import placement
 import pytest
+from waiting import DEADLINE
 
 from streamer import config, daemon, reports
 from streamer.client import Intervals, Producer, ReadSummaries, Subscriber
@@ -20,7 +21,6 @@ from streamer.targets import Dictionary
 pytestmark = placement.marks()
 
 K = 9
-DEADLINE = 120.0
 TOPICS = ("match", "mismatch", "read")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import placement
 import pytest
+from waiting import DEADLINE
 
 from gpu.jit import UnknownError, identity
 
@@ -64,7 +65,7 @@ def test_other_processes_have_the_same_names():
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": PATHS}
         ran = subprocess.run(
             [sys.executable, "-c", PRINTED], env=environment, capture_output=True, text=True,
-            check=True, timeout=100,
+            check=True, timeout=DEADLINE,
         )  # fmt: skip
         told.append(ran.stdout)
     assert told[0] == told[1]
@@ -92,7 +93,7 @@ def test_a_second_process_loads_what_the_first_has_compiled(tmp_path):
         environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": PATHS}
         ran = subprocess.run(
             [sys.executable, "-c", LAUNCHED], env=environment, capture_output=True, text=True,
-            check=True, timeout=100,
+            check=True, timeout=DEADLINE,
         )  # fmt: skip
         told.append(ran.stdout.split())
     assert told == [["0", "1"], ["1", "0"]]

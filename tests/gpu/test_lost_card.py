@@ -11,6 +11,7 @@ from pathlib import Path
 
 import placement
 import pytest
+from waiting import DEADLINE
 
 pytestmark = [*placement.marks(), pytest.mark.skipif(placement.SIMULATED, reason="needs a card")]
 
@@ -61,7 +62,7 @@ NOTE = "Error in sys.excepthook:\n\nOriginal exception was:\n"
 def test_the_cpu_takes_over_without_a_word_but_one(mode, asked):
     command = [sys.executable, "-W", "ignore", "-c", STREAM, mode, asked]
     root = Path(__file__).parent.parent.parent
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=DEADLINE)
     assert done.stderr.replace(NOTE, "", 2 if mode == "grow" else 0) == ""
     assert done.returncode == 0
     assert done.stdout == "1 True False\n"
