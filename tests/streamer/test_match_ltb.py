@@ -151,7 +151,7 @@ def test_what_cannot_be_asked_for(tmp_path, streamer):
         (("-D", 1, "--kernel", "lanes"), 2, "--kernel lanes is not for --semantics ltb"),
         (("-D", 1, "--strands", "canonical"), 2, "--strands canonical"),
         (("-D", 1, "--report", "best"), 2, "--report best"),
-        (("-D", 1, "--kernel", "ltb-queue"), 1, "'ltb-queue' needs a CUDA device"),
+        (("-D", 1, "--kernel", "ltb-queue"), 2, "--kernel ltb-queue runs on CUDA, not with"),
     ):
         code, out, error = streamer(*run, *more)
         assert (code, out) == (exit_code, ""), more
