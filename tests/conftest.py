@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import suppress
 
 import pytest
@@ -42,6 +43,14 @@ def pytest_xdist_make_scheduler(config, log):
             return nodeid if file.endswith(SIMULATED) else file
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts, this process and those that it starts: in the background it may not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

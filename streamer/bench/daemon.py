@@ -32,7 +32,7 @@ Busy = Callable[[], dict[str, float]]
 
 GENOME = 1_000_000
 READ = 1_000
-_TIMEOUT = 120.0
+_TIMEOUT = 600.0
 
 
 def daemon(
@@ -184,7 +184,7 @@ def _produce(
     endpoint: str, genome: NDArray[np.uint8], size: int, count: int, number: int, go: Any, said: Any
 ) -> None:
     batch = batch_of(genome, size, number)
-    with Producer(endpoint, name=f"bench{number}") as producer:
+    with Producer(endpoint, name=f"bench{number}", answer_seconds=_TIMEOUT) as producer:
         # what is compiled and what the daemon makes at its first batch do not count
         producer.send(batch, timeout=_TIMEOUT)
         producer.flush(timeout=_TIMEOUT, matched=True)

@@ -200,6 +200,7 @@ def test_a_tile_that_fails_ends_the_others():
     assert 9 not in done
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("function", [lcs.length, lcs.sequence])
 def test_an_interrupt_ends_the_differences(function, monkeypatch):
     """What would take minutes ends, and the interrupt is raised."""
@@ -215,12 +216,8 @@ def test_an_interrupt_ends_the_differences(function, monkeypatch):
         return wait(*given, **named)
 
     monkeypatch.setattr(interrupts, "wait", interrupted)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            function(a, b, method="diff", device="cpu", threads=2)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        function(a, b, method="diff", device="cpu", threads=2)
     assert next(waits) == 3
 
 

@@ -65,6 +65,7 @@ def test_all_methods_find_what_the_oracle_finds(seed):
             assert found.tolist() == expected, (seed, number, method, threads, case)
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("solve", [conventional.solve, alternative.solve])
 def test_an_interrupt_ends_within_a_start(solve):
     """A start of the paper's solutions may take hours: the thread that waits tells its kernel."""

@@ -23,7 +23,8 @@ def patient(monkeypatch):
         monkeypatch.setitem(client.__init__.__kwdefaults__, "answer_seconds", DEADLINE)
     for module in (daemon, watch):
         monkeypatch.setattr(module, "_ANSWER_SECONDS", DEADLINE)
-    monkeypatch.setattr(service, "_JOIN_SECONDS", DEADLINE)
+    for name in ("_BIND_SECONDS", "_JOIN_SECONDS"):
+        monkeypatch.setattr(service, name, DEADLINE)
 
 
 @pytest.fixture
