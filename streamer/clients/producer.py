@@ -89,6 +89,8 @@ class Producer:
         self._next = 1
         self._credit = 0
         self._synced = False
+        # the batch whose sending was interrupted: a refusal may be of the part of it that went out
+        self._torn = 0
         self._blocked = False
         self._session: int | None = None
         self._max_batch = 0
@@ -213,6 +215,7 @@ class Producer:
                 # interrupted: where a part of the message has gone a greeting ends it, which the
                 # daemon refuses, and where none has it is a greeting; then it is asked what it has
                 self._synced = False
+                self._torn = self._next
                 self._asked = 0.0
                 self._socket.send(pack(self._header("hello")), zmq.NOBLOCK)
                 raise
@@ -317,7 +320,8 @@ class Producer:
         if reason == Reason.CREDIT and isinstance(sequence, int):
             self._next = sequence
             self._credit = 0
-        elif reason == Reason.GAP:
+        elif reason == Reason.GAP or sequence == self._torn:
+            self._torn = 0
             self._synced = False
             self._asked = 0.0
         else:
@@ -333,6 +337,7 @@ class Producer:
         self._next = 1
         self._credit = 0
         self._synced = False
+        self._torn = 0
         self._asked = 0.0
 
 

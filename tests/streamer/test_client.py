@@ -323,8 +323,16 @@ def test_every_kind_of_loss_is_noticed(tmp_path):
         assert (subscriber.gaps, subscriber.damaged) == (2, 3)
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("gone", range(5))
-def test_a_batch_whose_sending_was_interrupted_is_sent_again(path, monkeypatch, gone):
+def test_a_batch_whose_sending_was_interrupted_is_sent_again(path, monkeypatch, gone, late):
+    """Also when an answer from before has it sent again before its torn part is refused."""
+    welcomes = []
+    welcome = Producer._welcome
+    monkeypatch.setattr(
+        Producer, "_welcome", lambda self, header: welcomes.append(header) or welcome(self, header)
+    )
+
     def interrupted(self, frames, *_, **__):
         for number, frame in enumerate(frames[:gone], 1):
             self.send(frame, zmq.SNDMORE if number < len(frames) else 0)
@@ -336,6 +344,9 @@ def test_a_batch_whose_sending_was_interrupted_is_sent_again(path, monkeypatch, 
             patch.setattr(zmq.Socket, "send_multipart", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.send([("a", GENOME[:50])])
+        if late:
+            producer._hear(welcomes[0])
+            producer._transmit()
         producer.send([("b", GENOME[:60])])
         producer.flush(matched=True)
         totals = daemon.service.board.totals.fields()
