@@ -6,10 +6,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+from queue import SimpleQueue
 from typing import TypeVar
 
+from trie.helpers import Helpers
 from trie.interrupts import interrupt_in
 
 T = TypeVar("T")
@@ -28,13 +29,12 @@ def in_background() -> None:
 
     Helpers are taken in the order in which they are asked for: short work would wait for long.
     """
-    _caller.prefix = "background"
+    _caller.helpers = "background"
 
 
 @cache
-def _pool(prefix: str) -> ThreadPoolExecutor:
-    # threads are made when they are first needed
-    return ThreadPoolExecutor(max(usable_cores(), 8), thread_name_prefix=prefix)
+def _helpers(name: str) -> Helpers:
+    return Helpers(name, max(usable_cores(), 8))
 
 
 def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
@@ -63,14 +63,26 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
                 errors[index] = error
                 waiting.clear()
 
-    pool = _pool(getattr(_caller, "prefix", "kernel"))
-    helpers = [pool.submit(work) for _ in range(min(threads, len(tasks)) - 1)]
+    begun: list[None] = []
+    ended: SimpleQueue[None] = SimpleQueue()
+
+    def help_() -> None:
+        begun.append(None)
+        work()
+        ended.put(None)
+
+    helpers = _helpers(getattr(_caller, "helpers", "kernel"))
     try:
+        for _ in range(min(threads, len(tasks)) - 1):
+            helpers.give(help_)
         work()
     finally:
-        # those that have not begun are not needed any more
         waiting.clear()
-        wait([helper for helper in helpers if not helper.cancel()])
+        # who begins meanwhile finds nothing to do, and tells that it has ended all the same
+        count = 0
+        while count < len(begun):
+            ended.get()
+            count += 1
     if errors:
         raise next(filter(interrupt_in, errors.values()), errors[min(errors)])
     return [results[index] for index in range(len(tasks))]

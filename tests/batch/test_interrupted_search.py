@@ -9,7 +9,7 @@ import pytest
 from waiting import DEADLINE
 
 PROGRAM = """
-import signal, sys, threading, time
+import queue, signal, sys, threading, time
 import numpy as np
 from streamer.batch import asm, hamming, lcs, primer
 
@@ -37,12 +37,21 @@ took = time.perf_counter() - begin
 
 
 main = threading.main_thread().ident
+moments, sent = queue.SimpleQueue(), []
+
+
+def interrupt():
+    for moment in iter(moments.get, None):
+        threading.Event().wait(moment)
+        signal.pthread_kill(main, signal.SIGINT)
+        sent.append(moment)
+
+
+threading.Thread(target=interrupt).start()
 for number in range(TIMES):
-    moment = number * took / TIMES
-    sender = threading.Timer(moment, signal.pthread_kill, (main, signal.SIGINT))
     try:
-        sender.start()
-        while not sender.finished.is_set():
+        moments.put(number * took / TIMES)
+        while len(sent) == number:
             search()
         search()
         print("lost")
@@ -50,7 +59,7 @@ for number in range(TIMES):
         print("KeyboardInterrupt of", repr(error.__cause__))
     except BaseException as error:
         print(repr(error))
-    sender.join()
+moments.put(None)
 """
 
 

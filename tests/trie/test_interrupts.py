@@ -5,6 +5,8 @@ from __future__ import annotations
 import _thread
 import operator
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -85,3 +87,51 @@ def test_an_interrupt_goes_before_what_tasks_raise(kinds: list[type[BaseExceptio
     tasks = [partial(fail, ValueError("task 0")), partial(fail, caused(*kinds))]
     with pytest.raises(KeyboardInterrupt), interrupts_as_such():
         run_all(tasks, 2)
+
+
+AT_EVERY_STEP = """
+import sys, threading
+from trie.parallel import run_all
+
+both = threading.Barrier(2)
+
+
+def interrupt_at(step):
+    left = step
+
+    def traced(frame, event, _):
+        nonlocal left
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return traced
+
+    sys.settrace(traced)
+    try:
+        run_all([int, float, str], 2)
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+
+
+step = 1
+while interrupt_at(step):
+    run_all([both.wait] * 2, 2)
+    step += 1
+print(step)
+"""
+
+
+def test_after_an_interrupt_at_any_step_threads_work_as_before() -> None:
+    """No lock stays taken, for which all would wait from then on."""
+    done = subprocess.run(
+        [sys.executable, "-c", AT_EVERY_STEP],
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 100

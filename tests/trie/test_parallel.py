@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from waiting import DEADLINE
@@ -71,6 +72,17 @@ def test_the_first_error_is_raised_once_what_has_begun_has_ended(
 def test_tasks_may_run_tasks() -> None:
     inner = [lambda i=i: i for i in range(5)]  # type: ignore[misc]
     assert run_all([lambda: run_all(inner, 8)] * 50, 8) == [[0, 1, 2, 3, 4]] * 50
+
+
+def test_helpers_that_come_when_all_is_done_change_nothing() -> None:
+    inner = [lambda i=i: i for i in range(5)]  # type: ignore[misc]
+
+    def caller() -> list[list[int]]:
+        return [found for _ in range(100) for found in run_all([lambda: run_all(inner, 8)] * 20, 8)]
+
+    with ThreadPoolExecutor(4) as callers:
+        for called in [callers.submit(caller) for _ in range(4)]:
+            assert called.result() == [[0, 1, 2, 3, 4]] * 2000
 
 
 def test_nobody_waits_for_work_in_the_background() -> None:
