@@ -1,4 +1,4 @@
-"""The methods on a CUDA device (gpu/asm.py) as engines."""
+"""The methods on a CUDA device (gpu/asm) as engines."""
 
 from __future__ import annotations
 

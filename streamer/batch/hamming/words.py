@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.hits import Hits
 from trie.parallel import run_all, split_range
+from trie.windows import read_at
 
 START_SHIFT = 36
 ID_SHIFT = 8
@@ -73,25 +74,11 @@ def columns(
 
 
 @njit(cache=True, nogil=True)
-def _text_of(offsets, symbol):  # type: ignore[no-untyped-def]
-    """The last text that begins at or before a symbol."""
-    low = 0
-    high = offsets.size - 1
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if offsets[middle] <= symbol:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-@njit(cache=True, nogil=True)
 def _count(words, origin, offsets, length):  # type: ignore[no-untyped-def]
     """How many of the hits lie in one text."""
     if words.size == 0:
         return 0
-    text = _text_of(offsets, origin + np.int64(words[0] >> np.uint64(START_SHIFT)))
+    text = read_at(offsets, origin + np.int64(words[0] >> np.uint64(START_SHIFT)))
     kept = 0
     for word in words:
         start = origin + np.int64(word >> np.uint64(START_SHIFT))
@@ -109,7 +96,7 @@ def _fill(  # type: ignore[no-untyped-def]
     """Write the columns of the hits that lie in one text, from row ``at`` on."""
     if words.size == 0:
         return
-    text = _text_of(offsets, origin + np.int64(words[0] >> np.uint64(START_SHIFT)))
+    text = read_at(offsets, origin + np.int64(words[0] >> np.uint64(START_SHIFT)))
     for word in words:
         start = origin + np.int64(word >> np.uint64(START_SHIFT))
         while offsets[text + 1] <= start:
