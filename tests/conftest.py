@@ -24,6 +24,16 @@ with suppress(ImportError):  # without it the tests that need it tell
     settings.load_profile("repeatable")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="Record golden files anew.")
+
+
+@pytest.fixture
+def update_golden(request):
+    """Whether golden files are recorded anew."""
+    return request.config.getoption("--update-golden")
+
+
 def pytest_collection_modifyitems(items):
     """What takes longest comes first, and may."""
     items.sort(key=lambda item: not item.path.name.endswith(SIMULATED))
