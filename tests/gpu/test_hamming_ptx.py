@@ -50,7 +50,7 @@ def test_bit_sliced_counts_in_registers(length, k, major):
 
 
 def test_operations_of_a_pattern():
-    """The numbers that docs/performance.md names."""
+    """The numbers that docs/performance/hamming.md names."""
     for branched, operations in ((0, 17), (3, 18), (5, 19), (12, 23)):
         network = Network()
         network.complement(network.more_than(12, branched, 4))
