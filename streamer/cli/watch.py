@@ -49,7 +49,7 @@ def watch(
 ) -> None:
     """Print the results of a running daemon as they come, until it ends."""
     from streamer.cli.daemon import endpoint_of
-    from streamer.clients.errors import DaemonSilentError
+    from streamer.clients.errors import DaemonError, DaemonSilentError
     from streamer.clients.subscriber import Subscriber
     from streamer.clients.tables import columns_of
     from streamer.output import RowWriter
@@ -62,6 +62,9 @@ def watch(
         columns = columns_of(feed.topics)
         with RowWriter(output, format_.value, columns) as rows:
             _follow(feed, rows, columns, count, seconds, format_ == FormatChoice.TSV)
+        if feed.failed:
+            problem = "the daemon failed: batches that it had accepted may be missing here"
+            raise DaemonError(endpoint, problem)
         if feed.ended and not quiet:
             _say("the daemon has ended")
 

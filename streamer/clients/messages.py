@@ -185,7 +185,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``status``: the daemon has changed its state (starting, running, draining, ended)."""
+    """``status``: the daemon has changed its state (starting, running, draining, ended, failed)."""
 
     stamp: Stamp
     state: str

@@ -304,8 +304,9 @@ class Producer:
         self.matched = max(self.matched, matched)
         self._next = max(self._next, self.durable + 1)
         self._credit = integer(header, "credit")
-        if header.get("state") == "draining" and not self._all_sent():
-            message = "the daemon is draining and takes no more batches"
+        state = header.get("state")
+        if state in ("draining", "ended", "failed") and not self._all_sent():
+            message = f"the daemon takes no more batches (state: {state})"
             raise RefusedError(self.endpoint, {"reason": Reason.DRAINING.value, "message": message})
 
     def _refused(self, header: Header) -> None:

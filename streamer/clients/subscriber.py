@@ -40,7 +40,8 @@ class Subscriber:
 
     Messages that are damaged, or are not as docs/protocol.md has them, are dropped and counted in
     ``damaged``, and ``damage`` says of the last of them what is wrong; they show as a Gap like any
-    other lost message. ``gaps`` counts those seen.
+    other lost message. ``gaps`` counts those seen. ``ended``: the daemon has said that it ends;
+    ``failed``: that it does so although not all that it accepted has been published.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Subscriber:
         self.damaged = 0
         self.damage: WireError | None = None
         self.gaps = 0
-        self.ended = False
+        self.ended = self.failed = False
         self._connection = Connection(zmq.SUB, endpoint, {zmq.RCVHWM: _RECEIVE_MESSAGES}, context)
         self._socket = self._connection.socket
         # beats last: once they arrive, every other topic does
@@ -147,7 +148,7 @@ class Subscriber:
                 self._ready.append(NewEpoch(self._epoch, stamp.epoch))
             self._epoch = stamp.epoch
             self._seen.clear()
-            self.ended = False
+            self.ended = self.failed = False
         seen = self._seen.get(stamp.topic)
         if seen is not None and stamp.sequence <= seen:
             return
@@ -157,7 +158,8 @@ class Subscriber:
         if isinstance(message, Beat):
             self._compare(message)
         if isinstance(message, Status):
-            self.ended = message.state == "ended"
+            self.failed = message.state == "failed"
+            self.ended = self.failed or message.state == "ended"
         if stamp.topic in self.topics:
             self._ready.append(message)
 

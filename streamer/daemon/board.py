@@ -10,6 +10,10 @@ from typing import Any
 from streamer.config import Config
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
+# a thread has failed: what was accepted and not published is lost
+FAILED = "failed"
+# reads are accepted in the first, and the second is the last
+ACCEPTING, FINAL = (STARTING, RUNNING), (ENDED, FAILED)
 
 _RATE_SECONDS = 10.0
 _COUNTS = (

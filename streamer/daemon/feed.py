@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 import zmq
 
-from streamer.daemon.board import ENDED, Board
+from streamer.daemon.board import FINAL, Board
 from streamer.daemon.engine import Matched
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Publication, publications
@@ -93,7 +93,7 @@ class Feed(InboxWorker):
                     next_beat = time.monotonic() + period
             self._turn(socket, heard=True)
             self._beat(socket)
-            self._say_state(socket, ENDED)
+            self._say_state(socket, self._board.state)
         finally:
             self.release(socket)
 
@@ -102,7 +102,7 @@ class Feed(InboxWorker):
             self._subscriptions(socket)
         # the end is said last of all
         said = self._board.announcements
-        while said and said[0] != ENDED:
+        while said and said[0] not in FINAL:
             self._say_state(socket, said.popleft())
         for group in self.inbox.take():
             self._publish_all(socket, group)

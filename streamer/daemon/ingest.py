@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import structlog
 import zmq
 
-from streamer.daemon.board import DRAINING, Board
+from streamer.daemon.board import ACCEPTING, DRAINING, RUNNING, Board
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.producers import Producer, Producers
@@ -37,6 +37,8 @@ from streamer.wire import (
 # messages, and bytes, taken before acknowledgements go out and the inbox is looked at
 _BURST = 64
 _BURST_BYTES = 1 << 24
+# to refuse what has come, before the socket is closed
+_END_SECONDS = 1.0
 # a message of the protocol has at most 5 frames; of others no more than this is looked at
 _MAX_FRAMES = 8
 
@@ -107,6 +109,7 @@ class Ingest(InboxWorker):
         self.inbox: Mailbox[Accepted] = Mailbox()
         self.opened = False
         self._board = board
+        self._life = board.state
         self._forward = forward
         self._make = make
         self._make_together = make_together
@@ -135,9 +138,10 @@ class Ingest(InboxWorker):
         try:
             while not self.stopping.is_set():
                 poller.poll(POLL_MILLISECONDS)
-                self._take_back()
-                self._receive(socket)
-                self._acknowledge(socket)
+                self._turn(socket)
+            deadline = time.monotonic() + _END_SECONDS
+            while self._turn(socket) and time.monotonic() < deadline:
+                pass
         finally:
             self.release(socket)
 
@@ -146,17 +150,32 @@ class Ingest(InboxWorker):
         self.opened = True
         self.inbox.wake()
 
+    def _turn(self, socket: zmq.Socket[bytes]) -> int:
+        """Answer what has come: how many messages.
+
+        The state of the daemon is read once a turn: what a turn accepts, the credit it gives and
+        the state that its answers name agree. The drain waits for every batch that was accepted.
+        """
+        before, self._life = self._life, self._board.state
+        self._take_back()
+        if self._life != before and self._life not in ACCEPTING:
+            # those who wait for credit, and those with nothing to send, say nothing and are told
+            self._unacknowledged |= {producer.name: producer for producer in self._producers}
+        taken = self._receive(socket)
+        self._acknowledge(socket)
+        return taken
+
     def _take_back(self) -> None:
         for item in self.inbox.take():
             self._producers.finish(item.producer, item.epoch, item.size)
             self._unacknowledged[item.producer.name] = item.producer
-        self._producers.open = self.opened and self._board.state != DRAINING
+        self._producers.open = self.opened and self._life == RUNNING
         self._producers.forget_idle()
         if self._producers.open:
             for producer in self._producers.to_be_told():
                 self._unacknowledged[producer.name] = producer
 
-    def _receive(self, socket: zmq.Socket[bytes]) -> None:
+    def _receive(self, socket: zmq.Socket[bytes]) -> int:
         # the first frame is the route
         received = receive(socket, messages=_BURST, frames=_MAX_FRAMES + 1, size=_BURST_BYTES)
         burst = [_Message(bytes(frames[0]), frames[1:]) for frames in received]
@@ -169,6 +188,7 @@ class Ingest(InboxWorker):
                 answer = {"type": "refused"} | error.fields()
             if answer is not None:
                 self._answer(message.route, answer)
+        return len(burst)
 
     def _decode_ahead(self, burst: Sequence[_Message]) -> None:
         """Decode the batches that are likely to be taken, together."""
@@ -227,8 +247,9 @@ class Ingest(InboxWorker):
     def _take(self, producer: Producer, sequence: int, message: _Message) -> None:
         if self._producers.is_duplicate(producer, sequence):
             return
-        if self._board.state == DRAINING:
-            raise WireError(Reason.DRAINING, "the daemon is draining and takes no more batches")
+        if self._life not in ACCEPTING:
+            problem = f"the daemon takes no more batches (state: {self._life})"
+            raise WireError(Reason.DRAINING, problem)
         size = size_of(message.frames)
         if size > self._settings.max_batch_bytes:
             problem = f"a batch of {size} bytes, at most {self._settings.max_batch_bytes} are taken"
@@ -252,14 +273,14 @@ class Ingest(InboxWorker):
         board, producers = self._board, self._producers
         board.queued_bytes, board.queued_batches = producers.queued_bytes, producers.queued_batches
         board.producers, board.active_producers = len(producers), producers.active
-        if board.state == DRAINING and not producers.queued_batches and not self.drained:
+        if self._life == DRAINING and not producers.queued_batches and not self.drained:
             self.drained = True
             self._ended()
 
     def _state(self, producer: Producer) -> Header:
         """What every answer says: cumulative, so that a lost one is made good by the next."""
         return {
-            "state": self._board.state,
+            "state": self._life,
             "producer": producer.name,
             "epoch": producer.epoch,
             "received": producer.received,

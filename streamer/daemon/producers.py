@@ -57,6 +57,10 @@ class Producers:
     def __len__(self) -> int:
         return len(self._known)
 
+    def __iter__(self) -> Iterator[Producer]:
+        """Every producer that has been heard."""
+        return iter(self._known.values())
+
     @property
     def active(self) -> int:
         """How many producers share the limit now."""

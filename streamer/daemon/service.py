@@ -16,7 +16,7 @@ import structlog
 import zmq
 
 from streamer.config import Config
-from streamer.daemon.board import DRAINING, ENDED, RUNNING, STARTING, Board
+from streamer.daemon.board import DRAINING, ENDED, FAILED, RUNNING, STARTING, Board
 from streamer.daemon.control import Control
 from streamer.daemon.engine import Engine, Matched
 from streamer.daemon.feed import Feed
@@ -89,6 +89,7 @@ class Service:
                 worker.error = TimeoutError(f"not bound within {_BIND_SECONDS:g} s")
             if worker.error is not None:
                 error = worker.error
+                self.board.enter(FAILED)
                 self._stop()
                 raise _as_streamer_error(worker, error)
             self.board.endpoints[worker.name] = worker.endpoint
@@ -111,6 +112,11 @@ class Service:
                 self._check()
                 self._advance()
             self.board.enter(ENDED)
+        except BaseException:
+            # from here on nothing is accepted
+            self.board.enter(FAILED)
+            log.error("failed", batches_lost=self.board.queued_batches)
+            raise
         finally:
             self._stop()
         totals = self.board.totals.fields()
