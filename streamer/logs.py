@@ -1,10 +1,21 @@
-"""What the daemon says: lines for people on a terminal, JSON lines otherwise; always on stderr."""
+"""What the daemon says: lines for people on a terminal, JSON lines otherwise; always on stderr.
+
+A log never stops the work: in a daemon's process standard error is a stream that drops what cannot
+be written (``unfailing``), for the log and for all else that writes there.
+"""
 
 from __future__ import annotations
 
+import io
 import logging
+import os
+import select
 import sys
-from typing import Literal
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TextIO
 
 import structlog
 
@@ -35,3 +46,158 @@ def configure(level: Level = "info", format_: Format = "auto") -> None:
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+MOST_WAITING = 1 << 20
+"""Bytes of lines that wait for a reader of the log; more are dropped."""
+
+# for the last lines, when the daemon ends
+_END_SECONDS = 1.0
+
+
+class LogStream(io.TextIOBase):
+    """A stream in place of ``target`` whose ``write`` neither fails nor waits.
+
+    Whole lines go through a bounded queue to a thread, the only one that a pipe without a reader, a
+    stopped terminal or a slow disk holds up. Asking whether there is room is not enough, because
+    another process may fill a shared pipe first, and O_NONBLOCK would change the pipe for all who
+    share it. Lines that find no room, or that cannot be written, are dropped and counted.
+    """
+
+    def __init__(self, target: TextIO) -> None:
+        self.dropped = 0
+        self.waiting = 0
+        # whether the thread is at a line
+        self.writing = False
+        self._target = target
+        self._unreported = 0
+        self._torn = False
+        self._begun = threading.local()
+        # and how many were dropped before each
+        self._lines: deque[tuple[bytes, int]] = deque()
+        self._changed = threading.Condition()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """That of the stream in whose place this one is."""
+        return self._target.encoding or "utf-8"
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def isatty(self) -> bool:
+        """Whether people read it."""
+        return self._target.isatty()
+
+    def fileno(self) -> int:
+        """The descriptor behind; what is written to it directly may wait and fail."""
+        return self._target.fileno()
+
+    def write(self, text: str) -> int:
+        """Take text; a line goes on its way when it is complete."""
+        whole, newline, rest = (getattr(self._begun, "text", "") + text).rpartition("\n")
+        self._begun.text = rest
+        if newline:
+            data = (whole + newline).encode(self.encoding, "backslashreplace")
+            with self._changed:
+                if self.waiting + len(data) > MOST_WAITING:
+                    self._unreported += self._drop(data)
+                else:
+                    self._lines.append((data, self._unreported))
+                    self._unreported = 0
+                    self.waiting += len(data)
+                    self._changed.notify()
+        return len(text)
+
+    def finish(self, seconds: float) -> None:
+        """Write what waits, for so many seconds at most."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        missed = 0
+        while True:
+            with self._changed:
+                while not self._lines:
+                    if self._ending:
+                        return
+                    self._changed.wait()
+                data, before = self._lines.popleft()
+                self.writing = True
+            missed += before
+            try:
+                self._put((_notice(missed) if missed else b"") + data)
+                missed = 0
+            except (OSError, ValueError):
+                missed += self._drop(data)
+            with self._changed:
+                self.waiting -= len(data)
+                self.writing = False
+
+    def _drop(self, data: bytes) -> int:
+        lines = data.count(b"\n")
+        with self._changed:
+            self.dropped += lines
+        return lines
+
+    def _put(self, data: bytes) -> None:
+        """Write all of it; OSError or ValueError if the stream is broken or closed."""
+        try:
+            number = self._target.fileno()
+        except io.UnsupportedOperation:
+            self._target.write(data.decode(self.encoding))
+            self._target.flush()
+            return
+        left = memoryview(b"\n" + data if self._torn else data)
+        # what a failure leaves of a line does not become the start of another
+        begun = False
+        try:
+            while left:
+                try:
+                    left = left[os.write(number, left) :]
+                    begun, self._torn = True, False
+                except BlockingIOError:
+                    # somebody has made it non-blocking
+                    ready = select.poll()
+                    ready.register(number, select.POLLOUT)
+                    ready.poll()
+        except OSError:
+            self._torn = self._torn or begun
+            raise
+
+
+def _notice(lines: int) -> bytes:
+    """The line that reports how many were dropped, as the log is configured."""
+    event: Any = {"event": "log lines were dropped", "lines": lines}
+    for processor in structlog.get_config()["processors"]:
+        event = processor(None, "warning", event)
+    return f"{event}\n".encode()
+
+
+_current: LogStream | None = None
+
+
+@contextmanager
+def unfailing() -> Iterator[None]:
+    """Meanwhile what this process writes to standard error neither fails nor holds it up."""
+    global _current
+    target, before = sys.stderr, _current
+    _current = stream = LogStream(target)
+    sys.stderr = stream
+    try:
+        yield
+    finally:
+        sys.stderr = target
+        stream.finish(_END_SECONDS)
+        _current = before
+
+
+def dropped() -> int:
+    """How many lines of the log could not be written since the daemon began."""
+    return _current.dropped if _current is not None else 0

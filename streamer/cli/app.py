@@ -5,6 +5,7 @@ Commands import what they need when they run, so that ``--help`` answers at once
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -70,10 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, debug = _without_debug(sys.argv[1:] if argv is None else argv)
 
     def fail(lines: list[str], code: int) -> int:
-        if debug:
-            traceback.print_exc()
-        for line in lines:
-            print("streamer: error: " + " ".join(line.split()), file=sys.stderr)
+        # where nothing can be written the exit code still says it
+        with contextlib.suppress(OSError):
+            if debug:
+                traceback.print_exc()
+            for line in lines:
+                print("streamer: error: " + " ".join(line.split()), file=sys.stderr)
         return code
 
     try:

@@ -182,6 +182,7 @@ def print_status(answer: dict[str, object]) -> None:
         f"{fields['queue.limit_bytes']:,} bytes",
         "producers": f"{fields['producers.active']:,} active, {fields['producers.known']:,} known",
         "refused": f"{fields['refused']:,} batches",
+        "log": f"{fields.get('log.dropped', 0):,} lines dropped",
     } | {
         name: str(fields[f"endpoints.{name}"])
         for name in ("ingest", "feed", "control")

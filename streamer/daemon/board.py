@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import Any
 
+from streamer import logs
 from streamer.config import Config
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
@@ -122,6 +123,7 @@ class Board:
             },
             "producers": {"known": self.producers, "active": self.active_producers},
             "refused": self.refused,
+            "log": {"dropped": logs.dropped()},
             "durability": self.config.journal.durability,
             "topics": sorted(self.topics),
             "totals": self.totals.fields(),

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import structlog
 import zmq
 
+from streamer import logs
 from streamer.config import Config
 from streamer.daemon.board import DRAINING, ENDED, FAILED, RUNNING, STARTING, Board
 from streamer.daemon.control import Control
@@ -198,8 +199,14 @@ def run(config: Config, *, ready: Callable[[dict[str, str]], None] | None = None
     """Run a daemon until SIGINT or SIGTERM, or ``drain`` on its control socket, has drained it.
 
     Call it in the main thread. A second signal ends the process at once. ``ready`` is called with
-    the endpoints as bound. StreamerError if the daemon cannot start or one of its threads fails.
+    the endpoints as bound. Log lines that cannot be written are dropped. StreamerError if the
+    daemon cannot start or one of its threads fails.
     """
+    with logs.unfailing():
+        _run(config, ready)
+
+
+def _run(config: Config, ready: Callable[[dict[str, str]], None] | None) -> None:
     service = Service(config)
     signalled = False
 

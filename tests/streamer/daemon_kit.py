@@ -207,13 +207,15 @@ def columns_batch(seq: int, names: Any, offsets: list[int], letters: bytes, **fi
 
 
 @contextmanager
-def process(arguments: Sequence[str], code: str = "") -> Iterator[subprocess.Popen[str]]:
+def process(
+    arguments: Sequence[str], code: str = "", stderr: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
     """``streamer`` with these arguments in a process of its own; never left behind."""
     start = ["-c", code] if code else ["-m", "streamer"]
     child = subprocess.Popen(
         [sys.executable, *start, *arguments],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
