@@ -1,7 +1,8 @@
 """The configuration of the daemon: TOML in, checked settings out, every fault with its key.
 
 One model a table. What one key may hold is said by its type; what keys must be to each other is
-said in the ``_..._faults`` functions below.
+said in the ``_..._faults`` functions below. A fault is reported where its key was set: on a line of
+the file, or by ``--set``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,11 +21,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from streamer.devices import CUDA_KERNELS, KERNELS
 from streamer.endpoints import check_endpoint, default_endpoint
 from streamer.errors import ConfigError
+from streamer.toml_lines import key_lines
 from trie.codes import MAX_K
 
 MIB = 1 << 20
 
-Fault = tuple[str, str]
+# the key, what is wrong, and other keys that have a part in it
+Fault = tuple[str, str, *tuple[str, ...]]
 Endpoint = Annotated[str, AfterValidator(check_endpoint)]
 
 
@@ -131,9 +136,10 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
     ConfigError holds every fault. ``check_files`` also looks whether the dictionary's sources
     exist; clients, which need the endpoints only, leave that out.
     """
-    source = path or "<defaults>"
-    content = _read(path) if path else {}
-    faults = _override(content, overrides)
+    origin = _Origin(path or "<defaults>")
+    content = _read(path, origin) if path else {}
+    malformed = _override(content, overrides, origin)
+    faults: list[Fault] = []
     folder = Path(path).parent if path else Path()
     tables: dict[str, Any] = {}
     for name, value in content.items():
@@ -162,8 +168,9 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
     if isinstance(dictionary, DictionaryTable) and isinstance(matching, MatchingTable):
         strands = dictionary.strands or default_strands(matching)
         checked["dictionary"] = dictionary.model_copy(update={"strands": strands})
-    if faults:
-        raise ConfigError(source, faults)
+    if malformed or faults:
+        placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]
+        raise ConfigError([*malformed, *placed])
     return Config.model_construct(**checked)  # type: ignore[arg-type]
 
 
@@ -174,36 +181,79 @@ def default_strands(matching: MatchingTable) -> Literal["forward", "canonical", 
     return "forward" if matching.semantics == "ltb" else "both"
 
 
-def _read(path: str) -> dict[str, Any]:
+@dataclass
+class _Origin:
+    """Where settings come from. text: of the file. overrides: those of ``--set``, by key."""
+
+    source: str
+    text: str = ""
+    overrides: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def lines(self) -> dict[str, int]:
+        """The lines of the keys in the file, looked up once there is a fault to report."""
+        return key_lines(self.text)
+
+    def of(self, *keys: str) -> str:
+        """Where the first of the keys was set; an override before the file, which it may break."""
+        paths = [path for key in keys for path in _outward(key)]
+        for path in paths:
+            if path in self.overrides:
+                return f"--set {self.overrides[path]}"
+        for path in paths:
+            if path in self.lines:
+                return f"{self.source}:{self.lines[path]}"
+        return self.source
+
+
+def _outward(key: str) -> Iterator[str]:
+    """The key, then what it is an item of, but for the table of a key."""
+    yield key
+    while key.count(".") > 1:
+        key = key.rpartition(".")[0]
+        yield key
+
+
+def _read(path: str, origin: _Origin) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
+            origin.text = file.read().decode()
+        return tomllib.loads(origin.text)
     except tomllib.TOMLDecodeError as error:
         what = f"not valid TOML: {error}"
     except UnicodeDecodeError:
         what = "not valid TOML: it is not UTF-8 text"
     except OSError as error:
         what = f"cannot be read: {(error.strerror or str(error)).lower()}"
-    raise ConfigError(path, [("", what)])
+    raise ConfigError([(path, "", what)])
 
 
-def _override(content: dict[str, Any], overrides: Sequence[str]) -> list[Fault]:
-    """Put ``table.key=value`` settings into the content: TOML values or bare words."""
-    faults: list[Fault] = []
+def _override(
+    content: dict[str, Any], overrides: Sequence[str], origin: _Origin
+) -> list[tuple[str, str, str]]:
+    """Put ``table.key=value`` settings into the content: TOML values or bare words.
+
+    The faults of those that read otherwise, as in ``ConfigError``.
+    """
+    malformed = []
     for override in overrides:
         key, equals, text = override.partition("=")
-        table, dot, name = key.strip().partition(".")
+        table, dot, name = (part.strip() for part in key.partition("."))
         if not (equals and dot and table and name):
-            faults.append((key.strip(), f"'--set {override}' must read table.key=value"))
+            malformed.append((f"--set {override}", "", "must read table.key=value"))
             continue
         try:
             value: Any = tomllib.loads(f"value = {text}")["value"]
         except (tomllib.TOMLDecodeError, KeyError):
             value = text.strip()
-        held = content.setdefault(table, {})
+        if table not in content:
+            content[table] = {}
+            origin.overrides[table] = override
+        held = content[table]
         if isinstance(held, dict):
             held[name] = value
-    return faults
+            origin.overrides[f"{table}.{name}"] = override
+    return malformed
 
 
 def _faults_of(table: str, model: type[Table], error: ValidationError) -> Iterator[Fault]:
@@ -266,25 +316,28 @@ def _table_faults(tables: dict[str, Table]) -> Iterator[Fault]:
     if isinstance(dictionary, DictionaryTable):
         nothing = not dictionary.sources and not dictionary.seed_bases
         if dictionary.mode == "frozen" and nothing:
-            yield "dictionary.mode", "a frozen dictionary needs sources or seed_bases"
+            what = "a frozen dictionary needs sources or seed_bases"
+            yield "dictionary.mode", what, "dictionary.sources", "dictionary.seed_bases"
     if isinstance(matching, MatchingTable):
         yield from _distance_faults(dictionary, matching)
         if matching.device == "cpu" and matching.kernel in CUDA_KERNELS:
-            yield "matching.kernel", f"'{matching.kernel}' needs matching.device 'auto' or 'cuda'"
+            what = f"'{matching.kernel}' needs matching.device 'auto' or 'cuda'"
+            yield "matching.kernel", what, "matching.device"
         if isinstance(dictionary, DictionaryTable) and matching.chunk_bases < dictionary.k:
             what = f"is {matching.chunk_bases}, must be at least dictionary.k = {dictionary.k}"
-            yield "matching.chunk_bases", what
+            yield "matching.chunk_bases", what, "dictionary.k"
     ingest = tables.get("ingest")
     if isinstance(ingest, IngestTable) and ingest.max_batch_bytes > ingest.memory_bytes:
         what = f"is {ingest.max_batch_bytes}, more than ingest.memory_bytes = {ingest.memory_bytes}"
-        yield "ingest.max_batch_bytes", what
+        yield "ingest.max_batch_bytes", what, "ingest.memory_bytes"
     seen: dict[str, str] = {}
     for name in ("ingest", "feed", "control"):
         endpoint = getattr(tables.get(name), "endpoint", None)
         if endpoint is None or endpoint.endswith((":*", ":0")):
             continue
         if endpoint in seen:
-            yield f"{name}.endpoint", f"'{endpoint}' is {seen[endpoint]}.endpoint already"
+            other = f"{seen[endpoint]}.endpoint"
+            yield f"{name}.endpoint", f"'{endpoint}' is {other} already", other
         seen.setdefault(endpoint, name)
 
 
@@ -294,10 +347,13 @@ def _distance_faults(dictionary: Table | None, matching: MatchingTable) -> Itera
     allowed = list(dict.fromkeys(KERNELS["exact"] + near))
     if kernel not in allowed:
         what = f"with semantics '{matching.semantics}'" if distance else "without a distance"
-        yield "matching.kernel", f"is '{kernel}', {what} it must be one of {', '.join(allowed)}"
+        what = f"is '{kernel}', {what} it must be one of {', '.join(allowed)}"
+        yield "matching.kernel", what, "matching.distance", "matching.semantics"
     if not distance or not isinstance(dictionary, DictionaryTable):
         return
     if distance >= dictionary.k:
-        yield "matching.distance", f"is {distance}, must be less than dictionary.k = {dictionary.k}"
+        what = f"is {distance}, must be less than dictionary.k = {dictionary.k}"
+        yield "matching.distance", what, "dictionary.k"
     if dictionary.strands == "canonical":
-        yield "dictionary.strands", "'canonical' has no meaning with a distance: forward or both"
+        what = "'canonical' has no meaning with a distance: forward or both"
+        yield "dictionary.strands", what, "matching.distance"

@@ -12,6 +12,10 @@ class StreamerError(Exception):
 
     exit_code = EXIT_DATA
 
+    def lines(self) -> list[str]:
+        """What the command line shows, one line a fault."""
+        return [str(self)]
+
 
 class UsageError(StreamerError):
     """An option that is unknown, out of range, or at odds with another."""
@@ -45,16 +49,18 @@ class DataError(StreamerError):
 
 
 class ConfigError(StreamerError):
-    """Every fault of a configuration, each as (key path, what is wrong)."""
+    """Every fault of a configuration, each as (place, key path or "", what is wrong).
 
-    def __init__(self, source: str, faults: list[tuple[str, str]]) -> None:
-        self.source = source
+    place: ``FILE:LINE``, ``--set table.key=value``, or the file where no line can be named.
+    """
+
+    def __init__(self, faults: list[tuple[str, str, str]]) -> None:
         self.faults = faults
         super().__init__("; ".join(self.lines()))
 
     def lines(self) -> list[str]:
         """One line a fault."""
         return [
-            f"{self.source}: {key}: {what}" if key else f"{self.source}: {what}"
-            for key, what in self.faults
+            f"{place}: {key}: {what}" if key else f"{place}: {what}"
+            for place, key, what in self.faults
         ]

@@ -29,7 +29,7 @@ from streamer.cli import (
     top,
     watch,
 )
-from streamer.errors import EXIT_INTERRUPTED, ConfigError, StreamerError
+from streamer.errors import EXIT_INTERRUPTED, StreamerError
 from trie.interrupts import interrupts_as_such
 
 app = typer.Typer(
@@ -84,10 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             result = typer.main.get_command(app).main(
                 args=arguments, prog_name="streamer", standalone_mode=False
             )
-    except ConfigError as error:
-        return fail(error.lines(), error.exit_code)
     except StreamerError as error:
-        return fail([str(error)], error.exit_code)
+        return fail(error.lines(), error.exit_code)
     except TyperException as error:
         # without a message the help has been shown, and there is nothing to add
         message = error.format_message().strip()

@@ -12,6 +12,7 @@ from sequences import DATA
 from streamer.config import Config, load
 from streamer.endpoints import EndpointError, check_endpoint, claim, run_directory
 from streamer.errors import ConfigError
+from streamer.toml_lines import key_lines
 
 HERE = Path(__file__).parent
 CONFIGS = HERE / "configs"
@@ -32,9 +33,8 @@ def test_every_fault_is_told_with_its_key(name, streamer):
     path = CONFIGS / "fail" / f"{name}.toml"
     code, out, err = streamer("validate", "--config", path)
     assert (code, out) == (1, "")
-    prefix = f"streamer: error: {path}: "
-    lines = [line.removeprefix(prefix) for line in err.splitlines()]
-    told = [line.replace(str(path.parent), "HERE") for line in lines]
+    lines = [line.removeprefix(f"streamer: error: {path}:") for line in err.splitlines()]
+    told = [line.replace(str(path.parent), "HERE").lstrip() for line in lines]
     assert told == path.with_suffix(".txt").read_text().splitlines()
 
 
@@ -78,13 +78,44 @@ def test_overrides_take_toml_values_and_bare_words():
 def test_faults_of_overrides_are_told_by_key():
     with pytest.raises(ConfigError) as caught:
         load(None, ["dictionary.k=32", "dictionary.kk=1", "nothing", "log.level=3", "no.such=1"])
-    assert caught.value.faults == [
-        ("nothing", "'--set nothing' must read table.key=value"),
-        ("no", "unknown table (known: " + ", ".join(Config.model_fields) + ")"),
-        ("dictionary.k", "is 32, must be at most 31"),
-        ("dictionary.kk", "unknown key, did you mean 'k'?"),
-        ("log.level", "is 3, must be 'debug', 'info', 'warning' or 'error'"),
+    levels = "'debug', 'info', 'warning' or 'error'"
+    assert caught.value.lines() == [
+        "--set nothing: must read table.key=value",
+        "--set no.such=1: no: unknown table (known: " + ", ".join(Config.model_fields) + ")",
+        "--set dictionary.k=32: dictionary.k: is 32, must be at most 31",
+        "--set dictionary.kk=1: dictionary.kk: unknown key, did you mean 'k'?",
+        f"--set log.level=3: log.level: is 3, must be {levels}",
     ]
+
+
+def test_a_fault_is_blamed_on_the_setting_that_makes_it(tmp_path):
+    """An override that does not fit the file, or one key of the file that does not fit another."""
+    path = tmp_path / "c.toml"
+    path.write_text("[ingest]\nmax_batch_bytes = 16_777_216\n\n[matching]\nchunk_bases = 20\n")
+    overrides = ["ingest.memory_bytes=2000000", "dictionary.sources=['none']"]
+    with pytest.raises(ConfigError) as caught:
+        load(str(path), overrides)
+    places = [(place, key) for place, key, _ in caught.value.faults]
+    assert places == [
+        (f"--set {overrides[1]}", "dictionary.sources.0"),
+        (f"{path}:5", "matching.chunk_bases"),
+        (f"--set {overrides[0]}", "ingest.max_batch_bytes"),
+    ]
+    path.write_text("[ingest]\nmemory_bytes = 2_000_000\n")
+    with pytest.raises(ConfigError, match=f"^{path}:2: ingest.max_batch_bytes: is 16777216"):
+        load(str(path))
+
+
+def test_every_key_has_the_line_of_its_own_part():
+    text = (
+        '# [no]\n"a b" = 1\n\n[ t . u ] # ]\nlist = [\n  "x]", # ]\n]\n'
+        'd.e = """\n[no]\nk = 1\n"""\n'
+        "f = { g = 1, h = [\n2] }\n[[l]]\nm = 1\n[[l]]\nn = '''\n'''\nm = 2"
+    )
+    lines = {"a b": 2, "t": 4, "t.u": 4, "t.u.list": 5, "t.u.d": 8, "t.u.d.e": 8, "t.u.f": 12}
+    lines |= {"t.u.f.g": 12, "t.u.f.h": 12, "l": 14, "l.m": 15, "l.n": 17}
+    assert key_lines(text) == key_lines(text.replace("\n", "\r\n")) == lines
+    assert key_lines("") == {}
 
 
 def test_missing_file_is_told(streamer):
