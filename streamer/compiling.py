@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 NOTICE = "compiling for this machine, once (some seconds; later runs start at once) ..."
 
 
+def _to_stderr(notice: str) -> None:
+    print(f"streamer: {notice}", file=sys.stderr, flush=True)
+
+
 @contextmanager
-def compile_notice(*, quiet: bool) -> Iterator[None]:
-    """Write the notice to standard error at the first kernel that is not in numba's cache."""
+def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr) -> Iterator[None]:
+    """Report the notice, by default on standard error, at the first kernel missing in the cache."""
     from numba.core import event
 
     class Listener(event.Listener):
@@ -21,7 +25,7 @@ def compile_notice(*, quiet: bool) -> Iterator[None]:
         def on_start(self, event: Any) -> None:
             if not self.said:
                 self.said = True
-                print(f"streamer: {NOTICE}", file=sys.stderr, flush=True)
+                report(NOTICE)
 
         def on_end(self, event: Any) -> None:
             pass

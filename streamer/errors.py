@@ -17,6 +17,18 @@ class StreamerError(Exception):
         return [str(self)]
 
 
+class ReportedError(StreamerError):
+    """Ends a command with the exit code of an error that has been logged already."""
+
+    def __init__(self, error: StreamerError) -> None:
+        self.exit_code = error.exit_code
+        super().__init__(str(error))
+
+    def lines(self) -> list[str]:
+        """Nothing more."""
+        return []
+
+
 class UsageError(StreamerError):
     """An option that is unknown, out of range, or at odds with another."""
 

@@ -12,6 +12,7 @@ import os
 import select
 import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +24,11 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "console", "json"]
 
 
-def configure(level: Level = "info", format_: Format = "auto") -> None:
-    """Set up structlog for this process; ``auto`` is ``console`` on a terminal."""
+def configure(level: Level = "info", format_: Format = "auto") -> bool:
+    """Set up structlog for this process; ``auto`` is ``console`` on a terminal.
+
+    Python's warnings become lines of the log. Returns whether the lines are for people.
+    """
     human = format_ == "console" or (format_ == "auto" and sys.stderr.isatty())
     stamp = structlog.processors.TimeStamper(
         fmt="%H:%M:%S" if human else "iso", utc=not human, key="timestamp"
@@ -46,6 +50,25 @@ def configure(level: Level = "info", format_: Format = "auto") -> None:
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
+    warnings.showwarning = _log_warning
+    return human
+
+
+def error(text: str) -> None:
+    """Log why the process ends."""
+    structlog.get_logger("streamer").error(text)
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    where = f"{filename}:{lineno}"
+    structlog.get_logger("streamer").warning(str(message), kind=category.__name__, where=where)
 
 
 MOST_WAITING = 1 << 20

@@ -48,9 +48,17 @@ def run(config: ConfigFile = None, settings: Settings = None) -> None:
 
     loaded = load(config, settings or ())
     from streamer import daemon, logs
+    from streamer.errors import ReportedError, StreamerError
 
-    logs.configure(loaded.log.level, loaded.log.format)
-    daemon.run(loaded)
+    for_people = logs.configure(loaded.log.level, loaded.log.format)
+    try:
+        daemon.run(loaded)
+    except StreamerError as error:
+        if for_people:
+            raise
+        # a program that reads the log finds the error in it, too
+        logs.error(str(error))
+        raise ReportedError(error) from error
 
 
 def validate(

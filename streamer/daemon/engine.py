@@ -81,7 +81,7 @@ class Engine(Worker):
     def work(self) -> None:
         """Load, then match until told to stop."""
         config = self._board.config
-        with compile_notice(quiet=False):
+        with compile_notice(quiet=False, report=log.info):
             dictionary = load_dictionary(config)
             device = chosen_device(config)
             self._warm_up(config, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 
@@ -23,6 +24,7 @@ from daemon_kit import (
 )
 
 from streamer.client import Control, Producer, ReadSummaries, Subscriber
+from streamer.compiling import NOTICE
 from streamer.daemon import service
 from streamer.daemon.worker import SocketWorker
 from streamer.endpoints import EndpointError
@@ -213,6 +215,43 @@ def test_second_signal_ends_at_once(path, tmp_path, second, code):
         child.send_signal(second)
         assert child.wait(DEADLINE) == code
     assert not list(tmp_path.glob("ingest"))
+
+
+NOISY = (
+    "import sys, warnings\n"
+    "from numba import njit\n"
+    "from streamer.daemon import engine\n"
+    "load = engine.load_dictionary\n"
+    "def compiling(*arguments, **options):\n"
+    "    njit(lambda: 1)()\n"
+    "    warnings.warn('take care')\n"
+    "    return load(*arguments, **options)\n"
+    "engine.load_dictionary = compiling\n"
+    "from streamer.cli.app import main\n"
+    "sys.exit(main(sys.argv[1:]))\n"
+)
+
+
+def test_every_line_of_a_json_log_is_json(path):
+    """The notice of compiling, warnings, and why a daemon ends, too."""
+    events = []
+    with process(["run", "--config", path], NOISY) as child:
+        assert child.stderr is not None
+        for line in child.stderr:
+            events.append(json.loads(line))
+            if events[-1]["event"] == "ready":
+                with process(["run", "--config", path]) as second:
+                    _, err = second.communicate(timeout=DEADLINE)
+                child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE) == 0
+    said = {line["event"]: line["level"] for line in events}
+    assert said[NOTICE] == "info"
+    assert said["take care"] == "warning"
+    assert second.returncode == 1
+    last = json.loads(err.splitlines()[-1])
+    assert last["level"] == "error"
+    assert "endpoint in use" in last["event"]
+    assert all(map(json.loads, err.splitlines()))
 
 
 def test_endpoint_in_use_is_one_line_and_exit_1(path, streamer):
