@@ -5,6 +5,8 @@
 from streamer.clients.control import Control
 from streamer.clients.errors import (
     DaemonError,
+    DaemonFailedError,
+    DaemonLostError,
     DaemonSilentError,
     LostBatchesError,
     RefusedError,
@@ -31,6 +33,8 @@ __all__ = [
     "Beat",
     "Control",
     "DaemonError",
+    "DaemonFailedError",
+    "DaemonLostError",
     "DaemonSilentError",
     "Gap",
     "Intervals",

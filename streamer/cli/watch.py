@@ -47,25 +47,34 @@ def watch(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors and gaps.")] = False,
 ) -> None:
-    """Print the results of a running daemon as they come, until it ends."""
+    """Print the results of a running daemon as they come, until it ends.
+
+    Exit code 1 if it falls silent without saying that it ends.
+    """
     from streamer.cli.daemon import endpoint_of
-    from streamer.clients.errors import DaemonError, DaemonSilentError
+    from streamer.clients.errors import DaemonFailedError, DaemonLostError, DaemonSilentError
     from streamer.clients.subscriber import Subscriber
     from streamer.clients.tables import columns_of
     from streamer.output import RowWriter
 
     chosen = topics or list(_DEFAULT_TOPICS)
     endpoint = endpoint_of("feed", from_, config)
-    with Subscriber(endpoint, chosen) as feed:
+    with Subscriber(endpoint, chosen, answer_seconds=_ANSWER_SECONDS) as feed:
         if not feed.wait_for_daemon(_ANSWER_SECONDS):
             raise DaemonSilentError(endpoint, _ANSWER_SECONDS)
         columns = columns_of(feed.topics)
         with RowWriter(output, format_.value, columns) as rows:
-            _follow(feed, rows, columns, count, seconds, format_ == FormatChoice.TSV)
+            enough = _follow(
+                feed, rows, columns, count, seconds, format_ == FormatChoice.TSV, quiet
+            )
+        # the rows are written and their file is closed
+        if enough:
+            return
         if feed.failed:
-            problem = "the daemon failed: batches that it had accepted may be missing here"
-            raise DaemonError(endpoint, problem)
-        if feed.ended and not quiet:
+            raise DaemonFailedError(endpoint)
+        if not feed.ended:
+            raise DaemonLostError(endpoint, _ANSWER_SECONDS)
+        if not quiet:
             _say("the daemon has ended")
 
 
@@ -76,23 +85,28 @@ def _follow(
     count: int | None,
     seconds: float | None,
     padded: bool,
-) -> None:
-    """Write rows until there are enough, the time is over, or the daemon ends."""
+    quiet: bool,
+) -> bool:
+    """Write rows; whether there are enough or the time is over, or else the daemon is gone."""
     import time
 
     from streamer.clients.messages import Gap, NewEpoch
     from streamer.clients.tables import pad, table
 
     end = None if seconds is None else time.monotonic() + seconds
-    damage = None
+    damage = published = None
     while end is None or time.monotonic() < end:
         message = feed.receive(0.2 if end is None else min(0.2, max(0, end - time.monotonic())))
         if feed.damage is not damage:
             damage = feed.damage
             _say(f"a message was dropped: {damage}")
+        if feed.published != published:
+            published = feed.published
+            if not quiet:
+                _say_what_never_comes(feed)
         if message is None:
-            if feed.ended:
-                return
+            if feed.ended or feed.lost:
+                return False
             continue
         if isinstance(message, Gap):
             lost = f"topic {message.topic}: messages after {message.after} to {message.until}"
@@ -108,7 +122,25 @@ def _follow(
         if found.height:
             rows.write(pad(found, columns) if padded else found)
         if count == 0:
-            return
+            return True
+    return True
+
+
+_NEEDED = {
+    "near": "a matching.distance and matching.semantics 'levenshtein'",
+    "ltb": "a matching.distance and matching.semantics 'ltb'",
+    "delta": "a dictionary that grows or is seeded",
+}
+
+
+def _say_what_never_comes(feed: Subscriber) -> None:
+    """Topics without rows, so that nobody waits for them."""
+    if feed.published is None:
+        return
+    for topic in feed.topics:
+        if topic not in feed.published:
+            needed = _NEEDED.get(topic, "another configuration")
+            _say(f"topic {topic}: this daemon has no such rows, which need {needed}")
 
 
 def _say(text: str) -> None:

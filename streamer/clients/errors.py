@@ -21,6 +21,25 @@ class DaemonSilentError(DaemonError):
         super().__init__(endpoint, f"no answer within {seconds:g} s: is the daemon running?")
 
 
+class DaemonLostError(DaemonError):
+    """The beats of a daemon have stopped, and it has not said that it ends."""
+
+    def __init__(self, endpoint: str, seconds: float) -> None:
+        problem = (
+            f"no beat for {seconds:g} s: the daemon was killed, hangs or is out of reach; "
+            "its last results may be missing"
+        )
+        super().__init__(endpoint, problem)
+
+
+class DaemonFailedError(DaemonError):
+    """The daemon has said that it ends because of a fault."""
+
+    def __init__(self, endpoint: str) -> None:
+        problem = "the daemon failed: batches that it had accepted may be missing here"
+        super().__init__(endpoint, problem)
+
+
 class StalledError(DaemonError, TimeoutError):
     """The daemon answers, but what was waited for did not come in time."""
 

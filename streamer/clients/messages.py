@@ -176,11 +176,15 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """``beat``: the last sequence of every topic, so that a lost tail shows, and the totals."""
+    """``beat``: the last sequence of every topic, so that a lost tail shows, and the totals.
+
+    published: the topics that this daemon can have messages on; None if it does not say.
+    """
 
     stamp: Stamp
     heads: dict[str, int]
     totals: dict[str, Any]
+    published: frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +235,7 @@ def _typed(message: FeedMessage) -> BatchMessage | Beat | Status:
         problem = f"the message before it is {stamp.previous}"
         raise WireError(Reason.MALFORMED, problem)
     if topic == "beat":
-        return Beat(stamp, _heads(head), _totals(head))
+        return Beat(stamp, _heads(head), _totals(head), _published(head))
     if topic == "status":
         status = _map(head, "status")
         return Status(stamp, text(status, "state"), status | {"totals": _totals(status)})
@@ -276,6 +280,15 @@ def _heads(header: Header) -> dict[str, int]:
     for topic in heads:
         integer(heads, topic)
     return heads
+
+
+def _published(header: Header) -> frozenset[str] | None:
+    topics = header.get("published")
+    if topics is None:
+        return None
+    if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
+        raise WireError(Reason.MALFORMED, "field 'published' must be an array of strings")
+    return frozenset(topics)
 
 
 def _totals(header: Header) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from types import TracebackType
 import zmq
 
 from streamer.clients.connection import Connection, Context
+from streamer.clients.errors import DaemonLostError
 from streamer.clients.messages import (
     BatchMessage,
     Beat,
@@ -40,8 +41,12 @@ class Subscriber:
 
     Messages that are damaged, or are not as docs/protocol.md has them, are dropped and counted in
     ``damaged``, and ``damage`` says of the last of them what is wrong; they show as a Gap like any
-    other lost message. ``gaps`` counts those seen. ``ended``: the daemon has said that it ends;
-    ``failed``: that it does so although not all that it accepted has been published.
+    other lost message. ``gaps`` counts those seen.
+
+    A daemon that ends says so: ``ended``; ``failed``: it does so although not all that it accepted
+    has been published. One that is silent for ``answer_seconds``, which beats prevent, is ``lost``.
+    Should one answer again later, its messages are received as before. ``published``: the topics
+    that the daemon can have messages on, None as long as it is not known.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class Subscriber:
         endpoint: str,
         topics: Sequence[str] = ("match", "mismatch", "delta", "read", "status"),
         *,
+        answer_seconds: float = 5.0,
         context: Context | None = None,
     ) -> None:
         for topic in topics:
@@ -61,6 +67,10 @@ class Subscriber:
         self.damage: WireError | None = None
         self.gaps = 0
         self.ended = self.failed = False
+        self.published: frozenset[str] | None = None
+        self._answer_seconds = answer_seconds
+        # seconds waited since the last message: a process that was stopped has not waited
+        self._silence = 0.0
         self._connection = Connection(zmq.SUB, endpoint, {zmq.RCVHWM: _RECEIVE_MESSAGES}, context)
         self._socket = self._connection.socket
         # beats last: once they arrive, every other topic does
@@ -76,8 +86,16 @@ class Subscriber:
         self._ready: deque[Message] = deque()
         self.heard = False
 
+    @property
+    def lost(self) -> bool:
+        """Whether a daemon that was heard has fallen silent without saying that it ends."""
+        return self.heard and not self.ended and self._silence > self._answer_seconds
+
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message of the topics, a Gap or a NewEpoch; None after ``timeout`` seconds."""
+        """The next message of the topics, a Gap or a NewEpoch; None after ``timeout`` seconds.
+
+        Without a timeout: DaemonLostError once the daemon is ``lost``.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
             if self._take_one():
@@ -86,6 +104,8 @@ class Subscriber:
             if left <= 0:
                 return None
             self._wait(left)
+            if deadline is None and self.lost:
+                raise DaemonLostError(self.endpoint, self._answer_seconds)
         return self._ready.popleft()
 
     def wait_for_daemon(self, timeout: float) -> bool:
@@ -97,11 +117,13 @@ class Subscriber:
         return self.heard
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages until the daemon has said that it ends."""
+        """Messages until the daemon has said that it ends; DaemonLostError if it is ``lost``."""
         while not (self.ended and not self._ready):
             message = self.receive(_POLL_SECONDS)
             if message is not None:
                 yield message
+            elif self.lost:
+                raise DaemonLostError(self.endpoint, self._answer_seconds)
 
     def close(self) -> None:
         """End the subscription."""
@@ -120,13 +142,17 @@ class Subscriber:
 
     def _wait(self, seconds: float) -> None:
         """Until a message comes or so many seconds have passed, some of them at most."""
-        self._poller.poll(ceil(min(seconds, _POLL_SECONDS) * 1000))
+        wait = min(seconds, _POLL_SECONDS)
+        before = time.monotonic()
+        if not self._poller.poll(ceil(wait * 1000)):
+            self._silence += min(wait, time.monotonic() - before)
 
     def _take_one(self) -> bool:
         """Look at one message that has come; whether there was one."""
         received = self._copier.take()
         if received is None:
             return False
+        self._silence = 0.0
         frames, found = received
         try:
             decoded = decode_feed(frames, found, self._names)
@@ -149,6 +175,7 @@ class Subscriber:
             self._epoch = stamp.epoch
             self._seen.clear()
             self.ended = self.failed = False
+            self.published = None
         seen = self._seen.get(stamp.topic)
         if seen is not None and stamp.sequence <= seen:
             return
@@ -156,6 +183,7 @@ class Subscriber:
             self._gap(stamp.topic, seen, stamp.previous)
         self._seen[stamp.topic] = stamp.sequence
         if isinstance(message, Beat):
+            self.published = message.published
             self._compare(message)
         if isinstance(message, Status):
             self.failed = message.state == "failed"

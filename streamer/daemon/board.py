@@ -9,6 +9,7 @@ from typing import Any
 
 from streamer import logs
 from streamer.config import Config
+from streamer.wire import TOPICS
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
 # a thread has failed: what was accepted and not published is lost
@@ -70,6 +71,17 @@ class Totals:
             self._recent.popleft()
 
 
+def published(config: Config) -> list[str]:
+    """The topics that a daemon with this configuration can have messages on."""
+    distance, semantics = config.matching.distance, config.matching.semantics
+    never = {
+        "near": not distance or semantics != "levenshtein",
+        "ltb": not distance or semantics != "ltb",
+        "delta": not config.dictionary.grows and not config.dictionary.seed_bases,
+    }
+    return [topic for topic in TOPICS if not never.get(topic)]
+
+
 class Board:
     """The state of the daemon. Plain attributes: each is written by one thread only."""
 
@@ -92,6 +104,7 @@ class Board:
         self.producers = 0
         self.active_producers = 0
         self.topics: frozenset[str] = frozenset()
+        self.published = published(config)
         self._started = time.monotonic()
 
     def enter(self, state: str) -> None:
@@ -126,5 +139,6 @@ class Board:
             "log": {"dropped": logs.dropped()},
             "durability": self.config.journal.durability,
             "topics": sorted(self.topics),
+            "published": self.published,
             "totals": self.totals.fields(),
         }

@@ -163,6 +163,7 @@ class Feed(InboxWorker):
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         totals = self._board.totals.fields()
         header = {"heads": dict(self._heads), "totals": totals, "version": self._board.version}
+        header["published"] = self._board.published
         self._announce(socket, "beat", header)
 
     def _announce(self, socket: zmq.Socket[bytes], topic: str, fields: dict[str, Any]) -> None:

@@ -12,14 +12,14 @@ from daemon_kit import (
 from waiting import DEADLINE
 
 from streamer.cli import daemon, watch
-from streamer.client import Control, Producer
+from streamer.client import Control, Producer, Subscriber
 from streamer.daemon import service
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """Clients, and a daemon that ends, give up as late as the tests do where none says when."""
-    for client in (Control, Producer):
+    for client in (Control, Producer, Subscriber):
         monkeypatch.setitem(client.__init__.__kwdefaults__, "answer_seconds", DEADLINE)
     for module in (daemon, watch):
         monkeypatch.setattr(module, "_ANSWER_SECONDS", DEADLINE)
