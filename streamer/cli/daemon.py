@@ -10,8 +10,6 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamer.clients.producer import Producer
-    from streamer.reads import ReadBatch
 
 ConfigFile = Annotated[
     str | None, typer.Option("--config", "-c", help="Configuration (TOML); without it, defaults.")
@@ -92,47 +90,31 @@ def send(
     batch_reads: Annotated[int, typer.Option(min=1, help="Reads in a batch, at most.")] = 4_000,
     quiet: Quiet = False,
 ) -> None:
-    """Send reads to a running daemon; ends once every batch is acknowledged."""
+    """Send reads to a running daemon; ends once every batch is acknowledged.
+
+    If it ends before, it says which reads are acknowledged, and the file and record to go on from.
+    """
     import time
 
     from streamer.cli.progress import progress
+    from streamer.cli.sending import Files, send_all
     from streamer.clients.producer import Producer
-    from streamer.sequence_files import read_batches, size_of_files
+    from streamer.sequence_files import size_of_files
 
     endpoint = endpoint_of("ingest", to, config)
     began = time.monotonic()
     with Producer(endpoint, name=name, answer_seconds=min(_ANSWER_SECONDS, timeout)) as producer:
         producer.connect(timeout=timeout)
         with progress("sending", size_of_files(reads), quiet=quiet) as show:
-            batches = read_batches(
-                reads, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=show
-            )
-            sent = _send_all(producer, batches, timeout)
+            files = Files(reads, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=show)
+            send_all(producer, files, timeout)
     if not quiet:
         seconds = time.monotonic() - began
         typer.echo(
-            f"streamer: {sent[0]:,} reads, {sent[1]:,} bases acknowledged in {seconds:.1f} s",
+            f"streamer: {files.reads:,} reads, {files.bases:,} bases acknowledged "
+            f"in {seconds:.1f} s",
             err=True,
         )
-
-
-def _send_all(producer: Producer, batches: Iterator[ReadBatch], timeout: float) -> tuple[int, int]:
-    """Send everything and wait for its acknowledgement; (reads, bases)."""
-    from streamer.errors import DataError
-    from streamer.prefetch import prefetched
-
-    reads = bases = 0
-    try:
-        for batch in prefetched(batches):
-            producer.send(batch, timeout=timeout)
-            reads += len(batch)
-            bases += int(batch.bases.size)
-    except DataError:
-        # the reads before the fault are good: they arrive
-        producer.flush(timeout=timeout)
-        raise
-    producer.flush(timeout=timeout)
-    return reads, bases
 
 
 def status(

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import socket as host
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 import zmq
 
+from streamer.clients.account import Account, Batch
 from streamer.clients.connection import Connection, Context
 from streamer.clients.errors import (
     DaemonError,
@@ -27,7 +25,6 @@ from streamer.reads import ReadBatch
 from streamer.transport.copying import Copier
 from streamer.wire import (
     PROTOCOL,
-    Buffer,
     Header,
     Reason,
     WireError,
@@ -49,13 +46,8 @@ _POLL_SECONDS = 0.1
 Reads = Iterable[tuple[str, str | bytes]]
 
 
-@dataclass(slots=True)
-class _Held:
-    """A batch that is not durable yet."""
-
-    frames: list[Buffer]
-    size: int
-    checksum: int
+_FINAL_STATES = ("draining", "ended", "failed")
+"""Of a daemon that takes no more batches."""
 
 
 class Producer:
@@ -63,6 +55,11 @@ class Producer:
 
     name: of this producer, the same in every run that continues another; by default it is new.
     answer_seconds: how long the daemon may be silent when it owes an answer.
+
+    Whatever ended a call early, ``reads_sent``, ``reads_acknowledged``, ``reads_matched`` and
+    ``last_acknowledged`` say how far it came, and ``state`` is the daemon's, as last heard. A batch
+    may have gone out without an answer so far: ``settle`` waits for that. As long as no batch was
+    refused, the reads acknowledged are the first of those handed over.
     """
 
     def __init__(
@@ -75,18 +72,22 @@ class Producer:
     ) -> None:
         self.endpoint = endpoint
         self.name = name or f"{host.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
-        self.epoch = time.time_ns() // 1_000_000
+        self._account = Account(time.time_ns() // 1_000_000)
         self.received = 0
-        self.durable = 0
         self.matched = 0
         self._answer_seconds = answer_seconds
         # IMMEDIATE: nothing is queued for a daemon that is not there
         self._connection = Connection(zmq.DEALER, endpoint, {zmq.IMMEDIATE: 1}, context)
         self._socket = self._connection.socket
         self._copier = Copier(self._socket, frames=_MOST_FRAMES, unchecked=_MOST_FRAMES)
-        # batches durable + 1, durable + 2, ...; those before ``_next`` are on their way
-        self._held: deque[_Held] = deque()
+        # the batches that are held before this one are on their way
         self._next = 1
+        # nothing more is sent
+        self._settling = False
+        # greetings that may have gone out, and answers to them
+        self._greetings = self._welcomes = 0
+        # of the daemon, as last heard
+        self.state = ""
         self._credit = 0
         self._synced = False
         # the batch whose sending was interrupted: a refusal may be of the part of it that went out
@@ -96,6 +97,38 @@ class Producer:
         self._max_batch = 0
         self._heard = self._asked = 0.0
         self._progress = time.monotonic()
+
+    # ---- how far it came -----------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which batches are numbered now."""
+        return self._account.epoch
+
+    @property
+    def durable(self) -> int:
+        """Batches of this epoch that are acknowledged."""
+        return self._account.durable
+
+    @property
+    def reads_sent(self) -> int:
+        """Reads that have gone out, in all epochs, whatever became of them."""
+        return self._account.sent
+
+    @property
+    def reads_acknowledged(self) -> int:
+        """Reads that the daemon has accepted, in all epochs, without those that it has lost."""
+        return self._account.acknowledged.reads
+
+    @property
+    def reads_matched(self) -> int:
+        """Reads whose results are known to have been published."""
+        return self._account.matched.reads
+
+    @property
+    def last_acknowledged(self) -> str | None:
+        """The name of the last read that the daemon has accepted."""
+        return self._account.acknowledged.last
 
     # ---- what users call ---------------------------------------------------------------------
 
@@ -108,18 +141,20 @@ class Producer:
         """Hand a batch over: returns when it is on its way, which takes until there is credit.
 
         reads: a ReadBatch or (name, letters) pairs; one that is larger than the daemon takes is
-        split. timeout: seconds without any progress after which StalledError is raised and the
-        batch is not sent. RefusedError tells of this or an earlier batch; the others go on.
+        split, and what stands before a read that is too large by itself is sent. timeout: seconds
+        without any progress after which StalledError is raised and the batch is not sent.
+        RefusedError tells of this or an earlier batch; the others go on.
         """
+        self._ask_if_ended()
         self.connect(timeout=timeout)
-        pairs = None if isinstance(reads, ReadBatch) else list(reads)
-        for part in self._parts(reads if isinstance(reads, ReadBatch) else pairs):
-            self._held.append(part)
+        for part in self._parts(reads if isinstance(reads, ReadBatch) else list(reads)):
+            self._account.held.append(part)
             try:
                 self._until(self._all_sent, timeout, "credit")
             except StalledError:
-                if self._held and self._held[-1] is part:
-                    self._held.pop()
+                held = self._account.held
+                if held and held[-1] is part:
+                    held.pop()
                 raise
 
     def flush(self, *, timeout: float | None = None, matched: bool = False) -> None:
@@ -127,10 +162,28 @@ class Producer:
 
         timeout: seconds without any progress after which StalledError is raised.
         """
+        if self._account.held:
+            self._ask_if_ended()
         self._owes_answer()
-        self._until(lambda: self._synced and not self._held, timeout, "acknowledgements")
+        self._until(lambda: self._synced and not self._account.held, timeout, "acknowledgements")
         if matched:
             self._until(lambda: self.matched >= self.durable, timeout, "results")
+
+    def settle(self, *, timeout: float | None = None) -> None:
+        """Send nothing more, and return once the daemon has answered for all that has gone out.
+
+        ``reads_acknowledged`` is what it has then, and stays so. For use after an interrupt or an
+        error; ``send`` and ``flush`` go on with what is still held.
+        """
+        self._owes_answer()
+        # messages arrive in order: the answer to a new greeting comes after those to all batches
+        awaited = self._greetings + 1
+        self._greet_anew()
+        try:
+            self._settling = True
+            self._until(lambda: self._welcomes >= awaited, timeout, "its answer")
+        finally:
+            self._settling = False
 
     def close(self) -> None:
         """Close the connection. What is not acknowledged may be lost: ``flush`` first."""
@@ -158,15 +211,19 @@ class Producer:
         self._heard = self._progress = time.monotonic()
 
     def _all_sent(self) -> bool:
-        return self._next > self.durable + len(self._held)
+        return self._next > self._account.total
 
     def _until(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
         """Exchange messages until ``done``."""
         self._receive(0)
         self._transmit()
         while not done():
+            if self._synced and self.state in _FINAL_STATES and not self._all_sent():
+                raise self._takes_no_more()
             now = time.monotonic()
             if now - self._heard > self._answer_seconds:
+                if self.state in _FINAL_STATES:
+                    raise self._takes_no_more()
                 raise DaemonSilentError(self.endpoint, self._answer_seconds)
             if timeout is not None and now - self._progress > timeout:
                 problem = f"waited {timeout:g} s for {what}"
@@ -177,26 +234,42 @@ class Producer:
             self._receive(_POLL_SECONDS)
             self._transmit()
 
+    def _ask_if_ended(self) -> None:
+        """Where the daemon took no more when it was last heard, another may answer by now."""
+        if self.state in _FINAL_STATES:
+            self._greet_anew()
+
     # ---- messages out --------------------------------------------------------------------------
 
     def _ask(self) -> None:
         """Say hello: the answer tells what the daemon has, wherever messages were lost."""
-        header = self._header("hello")
         try:
-            self._socket.send(pack(header), zmq.NOBLOCK)
+            self._greet()
         except zmq.Again:
+            self._greetings -= 1
             self._blocked = True
             return
         self._asked = time.monotonic()
 
+    def _greet(self) -> None:
+        # counted before: one that an interrupt kept back costs a second, one too few an answer
+        self._greetings += 1
+        self._socket.send(pack(self._header("hello")), zmq.NOBLOCK)
+
+    def _greet_anew(self) -> None:
+        """Send nothing else before the daemon has been asked again."""
+        self._synced = False
+        self._asked = 0.0
+
     def _transmit(self) -> None:
         """Send what credit allows."""
-        if not self._synced:
+        if not self._synced or self._settling:
             return
+        account = self._account
         first, behind = max(self.received - self.durable, 0), self._next - 1 - self.durable
-        on_their_way = sum(held.size for held in islice(self._held, first, max(first, behind)))
-        while self._next <= self.durable + len(self._held):
-            held = self._held[self._next - 1 - self.durable]
+        on_their_way = sum(held.size for held in account.held[first : max(first, behind)])
+        while self._next <= account.total:
+            held = account.held[self._next - 1 - self.durable]
             # a batch that is alone may exceed what little credit there is: the daemon decides
             allowed = held.size + on_their_way <= self._credit
             if not allowed and (on_their_way or not self._credit):
@@ -206,18 +279,19 @@ class Producer:
                 "form": "columns",
                 "checksum": held.checksum,
             }
+            before, held.sent = held.sent, True
             try:
                 self._socket.send_multipart([pack(header), *held.frames], zmq.NOBLOCK, copy=False)
             except zmq.Again:
+                held.sent = before
                 self._blocked = True
                 return
             except BaseException:
                 # interrupted: where a part of the message has gone a greeting ends it, which the
                 # daemon refuses, and where none has it is a greeting; then it is asked what it has
-                self._synced = False
+                self._greet_anew()
                 self._torn = self._next
-                self._asked = 0.0
-                self._socket.send(pack(self._header("hello")), zmq.NOBLOCK)
+                self._greet()
                 raise
             self._next += 1
             on_their_way += held.size
@@ -226,21 +300,23 @@ class Producer:
     def _header(self, kind: str) -> Header:
         return {"v": PROTOCOL, "type": kind, "producer": self.name, "epoch": self.epoch}
 
-    def _parts(self, reads: Any) -> Iterable[_Held]:
+    def _parts(self, reads: Any) -> Iterator[Batch]:
         """The batch in as many parts as its size makes necessary."""
         frames = encode_batch(reads) if isinstance(reads, ReadBatch) else encode_reads(reads)
         size = size_of(frames)
+        count = len(reads)
         if size <= self._max_batch:
-            return [_Held(frames, size, checksum(frames))]
-        if len(reads) <= 1:
-            name = reads.names[0] if isinstance(reads, ReadBatch) else reads[0][0]
+            last = _name(reads, count - 1) if count else None
+            yield Batch(frames, size, checksum(frames), count, last)
+            return
+        if count <= 1:
             problem = (
-                f"read {name} makes a message of {size} bytes, at most "
+                f"read {_name(reads, 0)} makes a message of {size} bytes, at most "
                 f"{self._max_batch} are taken (ingest.max_batch_bytes)"
             )
             raise DaemonError(self.endpoint, problem)
-        half = len(reads) // 2
-        return [*self._parts(_slice(reads, 0, half)), *self._parts(_slice(reads, half, len(reads)))]
+        yield from self._parts(_slice(reads, 0, count // 2))
+        yield from self._parts(_slice(reads, count // 2, count))
 
     # ---- messages in ---------------------------------------------------------------------------
 
@@ -273,12 +349,14 @@ class Producer:
             raise DaemonError(self.endpoint, problem)
 
     def _welcome(self, header: Header) -> None:
+        self._welcomes += 1
         session = integer(header, "session")
         self._max_batch = integer(header, "max_batch_bytes", 1)
         if self._session not in (None, session):
             # a daemon that has been started anew knows nothing of this producer
             lost = self.durable - self.matched
-            self._new_epoch()
+            self.state = ""
+            self._begin(self._account.restarted(lost, self._later_epoch()))
             self._session = session
             if lost:
                 raise LostBatchesError(self.endpoint, lost)
@@ -286,7 +364,7 @@ class Producer:
         self._session = session
         self._synced = True
         received = integer(header, "received")
-        if received > self.durable + len(self._held):
+        if received > self._account.total:
             problem = f"another producer uses the name '{self.name}' in the same epoch"
             raise DaemonError(self.endpoint, problem)
         self._advance(header)
@@ -298,16 +376,15 @@ class Producer:
         if (received, durable, matched) > (self.received, self.durable, self.matched):
             self._progress = self._heard
         self.received = max(self.received, received)
-        while self.durable < durable and self._held:
-            self._held.popleft()
-            self.durable += 1
         self.matched = max(self.matched, matched)
+        self._account = self._account.advanced(durable, self.matched)
         self._next = max(self._next, self.durable + 1)
         self._credit = integer(header, "credit")
-        state = header.get("state")
-        if state in ("draining", "ended", "failed") and not self._all_sent():
-            message = f"the daemon takes no more batches (state: {state})"
-            raise RefusedError(self.endpoint, {"reason": Reason.DRAINING.value, "message": message})
+        self.state = str(header.get("state", ""))
+
+    def _takes_no_more(self) -> RefusedError:
+        message = f"the daemon takes no more batches (state: {self.state})"
+        return RefusedError(self.endpoint, {"reason": Reason.DRAINING.value, "message": message})
 
     def _refused(self, header: Header) -> None:
         sequence = header.get("seq")
@@ -323,23 +400,28 @@ class Producer:
             self._credit = 0
         elif reason == Reason.GAP or sequence == self._torn:
             self._torn = 0
-            self._synced = False
-            self._asked = 0.0
+            self._greet_anew()
         else:
             if isinstance(sequence, int):
-                del self._held[sequence - 1 - self.durable]
-                self._new_epoch()
+                self._begin(self._account.without(sequence, self._later_epoch()))
             raise RefusedError(self.endpoint, header)
 
-    def _new_epoch(self) -> None:
-        """Number what is held from 1 again, so that no number ever means two batches."""
-        self.epoch = max(self.epoch + 1, time.time_ns() // 1_000_000)
-        self.received = self.durable = self.matched = 0
+    def _later_epoch(self) -> int:
+        return max(self.epoch + 1, time.time_ns() // 1_000_000)
+
+    def _begin(self, account: Account) -> None:
+        """Go on in a new epoch, so that no number ever means two batches."""
+        self._greet_anew()
+        self.received = self.matched = 0
         self._next = 1
         self._credit = 0
-        self._synced = False
         self._torn = 0
-        self._asked = 0.0
+        # last: an interrupt before it leaves the epoch as it is, with an answer to wait for
+        self._account = account
+
+
+def _name(reads: Any, index: int) -> str:
+    return str(reads.names[index] if isinstance(reads, ReadBatch) else reads[index][0])
 
 
 def _slice(reads: Any, start: int, stop: int) -> Any:
