@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import DataError
-from streamer.reads import ReadBatch, unprintable
+from streamer.reads import ReadBatch, bad_name
 from trie.codes import InvalidBaseError, encode, shown_byte
 
 ENCODED_AT_ONCE = 4_000_000
@@ -77,10 +77,10 @@ class Held:
         overlap: the last record goes on, and so many of its symbols come again then.
         """
         self._encode()
-        bad = unprintable(self._names)
+        bad = bad_name(self._names)
         if bad is not None:
-            problem = "the name holds control characters"
-            raise DataError(problem, file=self._shown, record=self._first + bad + 1)
+            index, problem = bad
+            raise DataError(problem, file=self._shown, record=self._first + index + 1)
         if self._codes.base is None:
             self._codes.resize(self._filled, refcheck=False)
         codes = self._codes[: self._filled]

@@ -91,11 +91,25 @@ def joined_batches(
     return ReadBatch(names, np.append(np.concatenate(offsets), total), bases)
 
 
-def unprintable(names: Sequence[str]) -> int | None:
-    """The index of the first name that holds control characters; they would spoil every table."""
+def name_of(header: bytes) -> str:
+    """The first word of a header, between blanks or tabs; ``bad_name`` finds it if not UTF-8."""
+    word = header.lstrip(b" \t").split(b" ", 1)[0].split(b"\t", 1)[0]
+    return word.decode("utf-8", "surrogateescape")
+
+
+def bad_name(names: Sequence[str]) -> tuple[int, str] | None:
+    """The index of the first name that is not printable UTF-8, and what is wrong; None if none is.
+
+    The rule for names from files and from sockets (``docs/protocol.md``): others spoil tables.
+    Bytes that are not UTF-8 are expected as ``surrogateescape`` decodes them.
+    """
     if "".join(names).isprintable():
         return None
-    return next(index for index, name in enumerate(names) if not name.isprintable())
+    index = next(index for index, name in enumerate(names) if not name.isprintable())
+    bad = next(character for character in names[index] if not character.isprintable())
+    if "\udc80" <= bad <= "\udcff":
+        return index, f"the name is not UTF-8: it holds byte 0x{ord(bad) - 0xDC00:02x}"
+    return index, f"the name holds U+{ord(bad):04X}, which is not printable"
 
 
 def offsets_of(sequences: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 from streamer.errors import DataError
 from streamer.held import ENCODED_AT_ONCE, Held, Piece
-from streamer.reads import ReadBatch
+from streamer.reads import ReadBatch, bad_name
 from streamer.sequence_source import STDIN, Source, shown_name
 
 BATCH_BASES = 4_000_000
@@ -90,11 +90,16 @@ def read_letters(path: str) -> Iterator[tuple[str, str]]:
     with ExitStack() as stack:
         held: list[str] = []
         last = None
-        for name, letters in Source(path, stack).parts():
+        source = Source(path, stack)
+        number = 0
+        for name, letters in source.parts():
             if name is not None:
                 if last is not None:
                     yield last, "".join(held)
                 last, held = name, []
+                number += 1
+                if bad := bad_name([name]):
+                    raise DataError(bad[1], file=source.shown, record=number)
             held.append(letters.decode("latin-1"))
         if last is not None:
             yield last, "".join(held)

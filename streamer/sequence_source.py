@@ -1,8 +1,8 @@
 """A sequence file opened, decompressed and told apart by content, as records in parts.
 
-Decompressing is xopen's work, but for bzip2 and xz (``streamer.members``); FASTQ is dnaio's. FASTA
-comes in parts (``streamer.fasta``), since a record may be a chromosome. Records of FASTQ and BAM
-are whole.
+Decompressing is xopen's work, but for bzip2 and xz (``streamer.members``). FASTA comes in parts
+(``streamer.fasta``), since a record may be a chromosome. Records of FASTQ (``streamer.fastq``) and
+BAM (``streamer.bam``) are whole.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, BinaryIO
+from typing import Any
 
-import dnaio
 from xopen import xopen
 
 from streamer.bam import MAGIC, BamError, bam_records
 from streamer.errors import DataError
-from streamer.fasta import FastaError, fasta_parts
+from streamer.fasta import FastaError, Readable, fasta_parts
+from streamer.fastq import FastqError, fastq_records
 from streamer.members import COMPRESSIONS, Members
+from streamer.reads import name_of
 
 STDIN = "-"
 
@@ -49,7 +50,7 @@ class Source:
         self.path = path
         self.shown = shown_name(path)
         self._stack = stack
-        self._raw: BinaryIO | None = None
+        self._raw: Any = None
         self._record = 0
         self.whole = False
         """Every part is a whole record."""
@@ -62,6 +63,7 @@ class Source:
 
     def parts(self) -> Iterator[Part]:
         """The records in order, each as one part or several; DataError for what cannot be read."""
+        name = None
         try:
             yield from self._parts()
             return
@@ -70,15 +72,10 @@ class Source:
             self._record = max(self._record, 1)
         except BamError as error:
             problem = str(error)
-        except dnaio.FileFormatError as error:
-            line = "" if error.line is None else f" (line {error.line + 1})"
-            problem = f"not valid {error.format}{line}: {error.message}"
-            # the first record is read when the file is opened
-            self._record = max(self._record, 1)
+        except FastqError as error:
+            problem, name = str(error), error.name
         except EOFError:
             problem = "the compressed stream does not end well: truncated, or other bytes follow it"
-        except UnicodeError:
-            problem = "holds a byte that is not text"
         except FileNotFoundError:
             problem = "no such file"
         except IsADirectoryError:
@@ -87,47 +84,42 @@ class Source:
             problem = "permission denied"
         except _READ_ERRORS as error:
             problem = f"cannot be read: {str(error) or type(error).__name__}"
-        raise DataError(problem, file=self.shown, record=self._record or None)
+        known = name if name and name.isprintable() else None
+        raise DataError(problem, file=self.shown, record=self._record or None, name=known)
 
     def _parts(self) -> Iterator[Part]:
         if self.path == STDIN:
             self._raw = sys.stdin.buffer
         else:
             self._raw = self._stack.enter_context(open(self.path, "rb"))
-        magic, plain = _look_ahead(self._raw, blanks=False)
+        magic, packed = _look_ahead(self._raw, blanks=False)
         compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
-        opened: Any = plain
+        opened: Any = packed
         if compression in COMPRESSIONS:
-            opened = io.BufferedReader(Members(plain, compression), _BUFFER_BYTES)
+            opened = io.BufferedReader(Members(packed, compression), _BUFFER_BYTES)
         elif compression is not None:
             # gzip on a thread of isal's; zstd in this process, whose errors can be told apart
             threads = 1 if compression == "gz" else 0
             opened = self._stack.enter_context(
-                xopen(plain, "rb", format=compression, threads=threads)
+                xopen(_buffered(packed), "rb", format=compression, threads=threads)
             )
         start, plain = _look_ahead(opened, blanks=True)
         if start[:1] in (b">", b"#"):
             yield from self._of_fasta(plain)
         elif start.startswith(MAGIC):
-            yield from self._of_bam(plain)
+            yield from self._of_bam(_buffered(plain))
         elif start[:1] == b"@":
             yield from self._of_fastq(plain)
         elif start:
             problem = "is no FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
             raise DataError(problem, file=self.shown)
 
-    def _of_fastq(self, plain: io.BufferedReader) -> Iterator[Part]:
+    def _of_fastq(self, plain: Readable) -> Iterator[Part]:
         self.whole = True
-        # given an opener, dnaio also closes what it opened
-        opened: Any = dnaio.open(self.path, fileformat="fastq", opener=lambda path, mode: plain)
-        reader = iter(self._stack.enter_context(opened))
-        for self._record in itertools.count(1):
-            record = next(reader, None)
-            if record is None:
-                return
-            # dnaio's id ends at the first blank, which may be the first letter
-            name = record.id or _first_word(record.name)
-            yield name, record.sequence.encode("latin-1", "replace")
+        self._record = 1
+        for record in fastq_records(plain):
+            yield record
+            self._record += 1
 
     def _of_bam(self, plain: io.BufferedReader) -> Iterator[Part]:
         self.whole = True
@@ -136,31 +128,19 @@ class Source:
             record = next(records, None)
             if record is None:
                 return
-            yield self._name(record[0]), record[1]
+            yield name_of(record[0]), record[1]
 
-    def _of_fasta(self, plain: io.BufferedReader) -> Iterator[Part]:
+    def _of_fasta(self, plain: Readable) -> Iterator[Part]:
         for header, letters in fasta_parts(plain):
             if header is None:
                 yield None, letters
             else:
                 self._record += 1
-                yield self._name(header), letters
-
-    def _name(self, header: bytes) -> str:
-        """The first word of a header; DataError if it is not ASCII."""
-        name = _first_word(header.decode("latin-1"))
-        if not name.isascii():
-            problem = f"the name holds the byte 0x{ord(max(name)):02x}, which is not ASCII"
-            raise DataError(problem, file=self.shown, record=self._record)
-        return name
-
-
-def _first_word(header: str) -> str:
-    return header.lstrip(" \t").split(" ", 1)[0].split("\t", 1)[0]
+                yield name_of(header), letters
 
 
 def _read_errors() -> tuple[type[Exception], ...]:
-    """What the decompressors and dnaio raise for damaged content."""
+    """What the decompressors raise for damaged content."""
     import lzma
     import zlib
 
@@ -185,22 +165,31 @@ _READ_ERRORS = _read_errors()
 class _Ahead(io.RawIOBase):
     """A stream of which ``start`` has been read already."""
 
-    def __init__(self, start: bytes, rest: Any) -> None:
+    def __init__(self, start: bytes, rest: Readable) -> None:
         self._start = start
         self._rest = rest
 
     def readable(self) -> bool:
         return True
 
+    def read1(self, size: int = _BUFFER_BYTES, /) -> bytes:
+        """At most ``size`` bytes, none at the end, without the copies that a buffer takes."""
+        if not self._start:
+            return self._rest.read1(size)
+        data, self._start = self._start[:size], self._start[size:]
+        return data
+
     def readinto(self, buffer: Any) -> int:
-        data = self._start or self._rest.read1(len(buffer))
-        count = min(len(data), len(buffer))
-        buffer[:count] = data[:count]
-        self._start = self._start[count:]
-        return count
+        data = self.read1(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def _look_ahead(file: Any, *, blanks: bool) -> tuple[bytes, io.BufferedReader]:
+def _buffered(stream: _Ahead) -> io.BufferedReader:
+    return io.BufferedReader(stream, _BUFFER_BYTES)
+
+
+def _look_ahead(file: Readable, *, blanks: bool) -> tuple[bytes, _Ahead]:
     """The first bytes of a file, with ``blanks`` those after blank space; and the whole file.
 
     A pipe may hand over its first bytes one by one: what tells the format is waited for.
@@ -214,4 +203,4 @@ def _look_ahead(file: Any, *, blanks: bool) -> tuple[bytes, io.BufferedReader]:
             start = start.lstrip()
             if start[:1] in (b">", b"#", b"@"):
                 break
-    return start, io.BufferedReader(_Ahead(b"".join(read), file), _BUFFER_BYTES)
+    return start, _Ahead(b"".join(read), file)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streamer import kept
 from streamer.errors import StreamerError
 from streamer.packed_names import PackedNames
-from streamer.reads import BadReadError, ReadBatch, offsets_of, unprintable
+from streamer.reads import BadReadError, ReadBatch, bad_name, offsets_of
 from trie.codes import decode
 from trie.windows import ascending
 
@@ -127,9 +127,9 @@ def shown(value: object) -> str:
     return repr(value)[:40] if simple else f"of type {type(value).__name__}"
 
 
-def _unpack(frame: Buffer, what: str) -> Any:
+def _unpack(frame: Buffer, what: str, unicode_errors: str = "strict") -> Any:
     try:
-        return msgpack.unpackb(frame)
+        return msgpack.unpackb(frame, unicode_errors=unicode_errors)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         detail = str(error)[:80] or type(error).__name__
         raise WireError(Reason.MALFORMED, f"{what} is not msgpack: {detail}") from None
@@ -201,7 +201,7 @@ def encode_batch(batch: ReadBatch) -> list[Buffer]:
 
 
 def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:
-    """The data frames of (name, sequence) pairs as columns; the daemon checks the letters."""
+    """The data frames of (name, sequence) pairs as columns; the daemon checks them."""
     names: list[str] = []
     sequences: list[bytes] = []
     for name, sequence in reads:
@@ -209,7 +209,9 @@ def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:
         if isinstance(sequence, str):
             sequence = sequence.encode("latin-1", "replace")
         sequences.append(sequence)
-    return [msgpack.packb(names), raw(offsets_of(sequences)), b"".join(sequences)]
+    # the daemon refuses surrogates, and says of which read
+    packed = msgpack.packb(names, unicode_errors="surrogatepass")
+    return [packed, raw(offsets_of(sequences)), b"".join(sequences)]
 
 
 Make = Callable[[Sequence[str], NDArray[np.int64], Buffer], ReadBatch]
@@ -250,10 +252,10 @@ _Reads = tuple[Sequence[str], NDArray[np.int64], Buffer, bytes]
 
 
 def _checked(names: Sequence[str]) -> None:
-    index = unprintable(names)
-    if index is not None:
-        problem = f"read {index + 1}: its name holds control characters"
-        raise WireError(Reason.MALFORMED, problem, index=index)
+    bad = bad_name(names)
+    if bad is not None:
+        index, problem = bad
+        raise WireError(Reason.MALFORMED, f"read {index + 1}: {problem}", index=index)
 
 
 def _names(frame: Buffer) -> Sequence[str]:
@@ -261,7 +263,9 @@ def _names(frame: Buffer) -> Sequence[str]:
     packed = PackedNames.of(frame)
     if packed is not None:
         return packed
-    names = _unpack(frame, "the frame of names")  # not as simple as they mostly are
+    names = _unpack(
+        frame, "the frame of names", "surrogateescape"
+    )  # not as simple as they mostly are
     if not isinstance(names, list) or not set(map(type, names)) <= {str}:
         raise WireError(Reason.MALFORMED, "the frame of names must be an array of strings")
     _checked(names)
@@ -295,7 +299,7 @@ def _list(frames: Sequence[Buffer]) -> _Reads:
     if len(frames) != 1:
         problem = f"{len(frames)} frames after the header, form 'list' has 1"
         raise WireError(Reason.MALFORMED, problem)
-    reads = _unpack(frames[0], "the list of reads")
+    reads = _unpack(frames[0], "the list of reads", "surrogateescape")
     if not isinstance(reads, list):
         raise WireError(Reason.MALFORMED, "the list of reads must be an array")
     names: list[str] = []

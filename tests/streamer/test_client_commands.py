@@ -11,6 +11,7 @@ import pytest
 from daemon_kit import random_dna, reads_of, running, settings, write_fasta
 from waiting import DEADLINE, until
 
+from streamer.cli.app import main
 from streamer.client import (
     Control,
     Producer,
@@ -101,8 +102,6 @@ def test_watch_rows_are_those_of_match(path, reads_file, tmp_path, streamer):
 
         def look():
             arguments = ["watch", "--config", path, "--topic", "match", "--topic", "mismatch"]
-            from streamer.cli.app import main
-
             total["code"] = main([*arguments, "-o", str(rows)])
 
         thread = threading.Thread(target=look)
@@ -119,6 +118,34 @@ def test_watch_rows_are_those_of_match(path, reads_file, tmp_path, streamer):
     got = [line.split("\t")[1:-1] for line in rows.read_text().splitlines()[1:]]
     assert sorted("\t".join(line) for line in got) == expected
     assert total["code"] == 0
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+def test_names_beyond_ascii_come_out_of_the_feed(form, path, tmp_path, streamer):
+    names = ["é1", "r2", "読み"]
+    reads = tmp_path / "reads.fq"
+    headers = [name.encode() + b" caf\xe9" for name in names]
+    reads.write_bytes(b"".join(b"@%b\nACGTACGTACGTACGT\n+\n%b\n" % (h, b"I" * 16) for h in headers))
+    rows = tmp_path / "rows"
+    codes = []
+    with running(path, ["feed.beat_seconds=0.05"]) as daemon:
+
+        def look():
+            arguments = ["watch", "--config", path, "--topic", "read", "--format", form]
+            codes.append(main([*arguments, "-o", str(rows), "--count", "3"]))
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        daemon.wait_for_subscriptions("read", "beat")
+        code, _, _ = streamer("send", reads, "--to", daemon.endpoints["ingest"], "-q")
+        thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert (code, codes) == (0, [0])
+    lines = rows.read_text(encoding="utf-8").splitlines()
+    if form == "jsonl":
+        assert [json.loads(line)["read"] for line in lines] == names
+    else:
+        assert [line.split("\t")[1] for line in lines[1:]] == names
 
 
 def test_send_without_a_daemon_is_one_line(nobody, reads_file, streamer):

@@ -211,7 +211,7 @@ def test_targets_among_several_labels():
         ({"targets": [[[4], "phage"]]}, "field 'targets' must hold"),
         ({"prev": 17}, "the message before it is 17"),
         ({"topic": "mismatch"}, "the header names another topic"),
-        ({"names": ["a", "b\x1b", "c"]}, "read 2: its name holds control characters"),
+        ({"names": ["a", "b\x1b", "c"]}, "read 2: the name holds U+001B, which is not printable"),
         ({"names": ["a", 2, "c"]}, "the frame of names must be an array of strings"),
         ({"names": {"a": 1, "b": 2}}, "the frame of names must be an array of strings"),
         ({"names": ["a", "b"]}, "row 2 cannot be"),

@@ -73,7 +73,7 @@ def test_neither_dictionary_nor_seed(good, streamer):
         (b">a\nACGT\n>b\nAC GT\n", "record 2 (b), position 3"),
         (b">a\nAC\x00GT\n", "record 1 (a), position 3: byte 0x00"),
         (b">a\nACGT\n@b\nACGT\n+\nIIII\n", "record 1 (a), position 5: '@'"),
-        (b">a\nACGT\n>b\x1b[2J\nACGT\n", "record 2: the name holds control characters"),
+        (b">a\nACGT\n>b\x1b[2J\nACGT\n", "record 2: the name holds U+001B, which is not printable"),
         (b"@a\nACGT\n+\nIIII\n@b\nACGT\n+\nIII\n", "record 2"),
         (b"@a\nACGT\n+\nIIII\n@b\nACGT\n", "record 2"),
         (b"@a\nACGT\n+\nIIII\n>b\nACGT\n", "record 2"),

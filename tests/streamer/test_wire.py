@@ -12,7 +12,9 @@ import msgpack
 import numpy as np
 import pytest
 
+from streamer.errors import DataError
 from streamer.reads import ReadBatch
+from streamer.sequence_files import read_batches
 from streamer.wire import (
     Reason,
     WireError,
@@ -24,6 +26,7 @@ from streamer.wire import (
     encode_notice,
     encode_reads,
     pack,
+    raw,
     unpack,
 )
 
@@ -198,3 +201,59 @@ def test_truncated_and_random_messages_raise_nothing_else():
                 decode_feed(damaged)
             with contextlib.suppress(WireError):
                 decode_batch(unpack(bytes(damaged[0])), damaged[1:])
+
+
+NAMES = {
+    "é".encode(): None,
+    "読み 1".encode(): None,
+    b"": None,
+    b"a b": None,
+    b"caf\xe9": "read 2: the name is not UTF-8: it holds byte 0xe9",
+    b"\xed\xa0\x80": "read 2: the name is not UTF-8: it holds byte 0xed",
+    b"a\x1b": "read 2: the name holds U+001B, which is not printable",
+    b"a\x00": "read 2: the name holds U+0000, which is not printable",
+    "a\u200e".encode(): "read 2: the name holds U+200E, which is not printable",
+    "a\ue000".encode(): "read 2: the name holds U+E000, which is not printable",
+    "a\xa0b".encode(): "read 2: the name holds U+00A0, which is not printable",
+}
+
+
+@pytest.mark.parametrize("form", ["columns", "list"])
+@pytest.mark.parametrize(("name", "problem"), NAMES.items())
+def test_names_are_printable_utf8(name, problem, form, tmp_path):
+    """One rule for names on sockets and in files."""
+
+    def string(value):
+        return bytes([0xA0 + len(value)]) + value
+
+    if form == "columns":
+        names = b"\x92" + string(b"r1") + string(name)
+        frames = [names, raw(np.array([0, 4, 8], np.int64)), b"ACGTACGT"]
+    else:
+        reads = [b"\x92" + string(one) + string(b"ACGT") for one in (b"r1", name)]
+        frames = [b"\x92" + b"".join(reads)]
+    header = KEYS | {"form": form, "checksum": checksum(frames)}
+    path = tmp_path / "reads.fa"
+    rest = b" x\xff" if name else b""  # no more than the name is text
+    path.write_bytes(b">r1\nACGT\n>" + name.replace(b" ", b"_") + rest + b"\nACGT\n")
+    if problem is None:
+        batch, _ = decode_batch(header, frames)
+        assert list(batch.names) == ["r1", name.decode()]
+        assert [list(batch.names) for batch in read_batches([str(path)])] == [
+            ["r1", name.decode().replace(" ", "_")]
+        ]
+        return
+    with pytest.raises(WireError) as caught:
+        decode_batch(header, frames)
+    assert (caught.value.reason, str(caught.value)) == (Reason.MALFORMED, problem)
+    assert caught.value.index == 1
+    with pytest.raises(DataError, match=re.escape(problem.replace("read 2", "record 2"))):
+        list(read_batches([str(path)]))
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\udcff"])
+def test_a_surrogate_in_a_name_is_for_the_daemon_to_refuse(name):
+    frames = encode_reads([("r1", "ACGT"), (name, "ACGT")])
+    header = KEYS | {"form": "columns", "checksum": checksum(frames)}
+    with pytest.raises(WireError, match="read 2: the name is not UTF-8"):
+        decode_batch(header, frames)
