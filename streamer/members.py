@@ -1,7 +1,8 @@
-"""bzip2 and xz streams member by member, to the last byte.
+"""bzip2, xz and gzip streams member by member, to the last byte.
 
-Python's own readers take what follows a member and begins no other for the end of the file: behind
-the padding that xz allows, or a damaged header, reads would be missing and nothing would say so.
+Python's own readers take what follows a member of bzip2 or xz and begins no other for the end of
+the file: behind the padding that xz allows, or a damaged header, reads would be missing and nothing
+would say so. Readers of gzip lose up to a megabyte in front of the place where a file is cut.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from streamer.fasta import Readable
+from streamer.prefetch import prefetched
+
 _READ_BYTES = 1 << 17
+_AHEAD_BYTES = 1 << 19
 
 _MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
     "bz2": (bz2.BZ2Decompressor, b""),
@@ -21,26 +26,31 @@ _MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
 }
 """What decompresses one member, and what may stand between two."""
 
+try:  # it comes with xopen on most machines; zlib's objects have other methods
+    from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor
+
+    _MEMBERS["gz"] = partial(IgzipDecompressor, DECOMP_GZIP), b"\0"
+except ImportError:  # pragma: no cover
+    pass
+
 COMPRESSIONS = tuple(_MEMBERS)
 
 
-class Members(io.RawIOBase):
+class Members:
     """The members of a file, decompressed, one after the other.
 
-    file: with a method ``read1``. Reading raises EOFError where a member is cut off, and what the
-    decompressor raises (OSError, LZMAError) for what is no member.
+    Reading raises EOFError where a member is cut off, and what the decompressor raises (OSError,
+    LZMAError, IsalError) for what is no member, each after all that stands before it.
     """
 
-    def __init__(self, file: Any, compression: str) -> None:
+    def __init__(self, file: Readable, compression: str) -> None:
         self._file = file
         self._begin, self._padding = _MEMBERS[compression]
         self._member: Any = None
         self._data = b""
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
+    def read1(self, size: int = _READ_BYTES, /) -> bytes:
+        """At most ``size`` bytes, none at the end."""
         out = b""
         while not out:
             if self._member is not None and self._member.eof:
@@ -50,13 +60,32 @@ class Members(io.RawIOBase):
                 if not self._data:
                     if self._member is not None:
                         raise EOFError
-                    return 0
+                    break
             if self._member is None:
                 self._data = self._data.lstrip(self._padding)
                 if not self._data:
                     continue
                 self._member = self._begin()
-            out = self._member.decompress(self._data, len(buffer))
+            out = self._member.decompress(self._data, size)
             self._data = b""
-        buffer[: len(out)] = out
-        return len(out)
+        return out
+
+
+class ReadAhead:
+    """A file that a thread reads a few blocks ahead; an error comes after what was read before."""
+
+    def __init__(self, file: Readable) -> None:
+        self._blocks = prefetched(iter(partial(file.read1, _AHEAD_BYTES), b""))
+        self._block = io.BytesIO()
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+        data = self._block.read(size)
+        if not data:
+            self._block = io.BytesIO(next(self._blocks, b""))
+            data = self._block.read(size)
+        return data
+
+    def close(self) -> None:
+        """End the thread."""
+        self._blocks.close()  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """A sequence file opened, decompressed and told apart by content, as records in parts.
 
-Decompressing is xopen's work, but for bzip2 and xz (``streamer.members``). FASTA comes in parts
+Decompressing is the work of ``streamer.members``, and of xopen for zstd. FASTA comes in parts
 (``streamer.fasta``), since a record may be a chromosome. Records of FASTQ (``streamer.fastq``) and
 BAM (``streamer.bam``) are whole.
 """
@@ -11,7 +11,7 @@ import io
 import itertools
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 from xopen import xopen
@@ -20,7 +20,7 @@ from streamer.bam import MAGIC, BamError, bam_records
 from streamer.errors import DataError
 from streamer.fasta import FastaError, Readable, fasta_parts
 from streamer.fastq import FastqError, fastq_records
-from streamer.members import COMPRESSIONS, Members
+from streamer.members import COMPRESSIONS, Members, ReadAhead
 from streamer.reads import name_of
 
 STDIN = "-"
@@ -96,9 +96,11 @@ class Source:
         compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
         opened: Any = packed
         if compression in COMPRESSIONS:
-            opened = io.BufferedReader(Members(packed, compression), _BUFFER_BYTES)
+            opened = Members(packed, compression)
+            if compression == "gz":
+                opened = self._stack.enter_context(closing(ReadAhead(opened)))
         elif compression is not None:
-            # gzip on a thread of isal's; zstd in this process, whose errors can be told apart
+            # zstd in this process, whose errors can be told apart
             threads = 1 if compression == "gz" else 0
             opened = self._stack.enter_context(
                 xopen(_buffered(packed), "rb", format=compression, threads=threads)

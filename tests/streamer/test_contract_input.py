@@ -7,10 +7,15 @@ import gzip
 import io
 import lzma
 import random
+import zlib
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
-from streamer.members import Members
+from streamer.errors import DataError
+from streamer.members import COMPRESSIONS, Members
+from streamer.sequence_files import read_batches
 
 COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 READS = [f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n".encode() for i in range(6)]
@@ -57,23 +62,24 @@ def test_other_bytes_behind_the_last_member_are_told(names, name):
     assert "reads: " in names(COMPRESS[name](FIRST) + b">r9\nACGTA\n")
 
 
-@pytest.mark.parametrize("compression", ["bz2", "xz"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_members_cut_anywhere(compression):
     rng = random.Random(7)
     parts = [rng.randbytes(size) for size in (0, 1, 300, 0)]
     whole = b"".join(map(COMPRESS[compression], parts))
-    ends = {0}
+    ends = {0: b""}
     for part in parts:
-        ends.add(max(ends) + len(COMPRESS[compression](part)))
+        ends[max(ends) + len(COMPRESS[compression](part))] = part
     for size in range(len(whole) + 1):
         raw = io.BufferedReader(io.BytesIO(whole[:size]), 5)
-        members = io.BufferedReader(Members(raw, compression), 16)
-        if size in ends:
-            assert b"".join(parts).startswith(members.read())
-        else:
-            with pytest.raises(EOFError):
-                members.read()
-    assert members.read() == b""
+        read = iter(partial(Members(raw, compression).read1, 16), b"")
+        found = []
+        with nullcontext() if size in ends else pytest.raises(EOFError):
+            found.extend(read)
+        assert b"".join(parts).startswith(b"".join(found))
+        complete = sum(len(part) for end, part in ends.items() if end <= size)
+        assert len(b"".join(found)) >= complete
+    assert b"".join(found) == b"".join(parts)
 
 
 @pytest.mark.parametrize("mark", [">", "@"])
@@ -84,3 +90,20 @@ def test_members_cut_anywhere(compression):
 def test_a_name_is_the_first_word_of_the_header(names, mark, header, name):
     rest = "+\nIIIII\n" if mark == "@" else ""
     assert names(f"{mark}{header}\nACGTA\n{rest}".encode()) == [name]
+
+
+@pytest.mark.parametrize("name", COMPRESS)
+def test_all_reads_in_front_of_a_cut(name, tmp_path):
+    rng = random.Random(9)
+    letters = ["".join(rng.choices("ACGT", k=100)) for _ in range(12_000)]
+    whole = COMPRESS[name]("".join(f"@r\n{one}\n+\n{one}\n" for one in letters).encode())
+    path = tmp_path / "reads"
+    path.write_bytes(whole[: len(whole) // 2])
+    member = {"gz": zlib.decompressobj(31), "bz2": bz2.BZ2Decompressor()}.get(name)
+    member = member or lzma.LZMADecompressor()
+    there = member.decompress(path.read_bytes()).count(b"\n") // 4
+    assert 3000 < there < 9000
+    batches = []
+    with pytest.raises(DataError, match=f"record {there + 1}: the compressed stream does not end"):
+        batches.extend(iter(read_batches([str(path)])))
+    assert sum(map(len, batches)) == there
