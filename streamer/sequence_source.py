@@ -17,6 +17,7 @@ from typing import Any
 from xopen import xopen
 
 from streamer.bam import MAGIC, BamError, bam_records
+from streamer.bgzf import Watched
 from streamer.errors import DataError
 from streamer.fasta import FastaError, Readable, fasta_parts
 from streamer.fastq import FastqError, fastq_records
@@ -92,7 +93,8 @@ class Source:
             self._raw = sys.stdin.buffer
         else:
             self._raw = self._stack.enter_context(open(self.path, "rb"))
-        magic, packed = _look_ahead(self._raw, blanks=False)
+        watched = Watched(self._raw)
+        magic, packed = _look_ahead(watched, blanks=False)
         compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
         opened: Any = packed
         if compression in COMPRESSIONS:
@@ -109,7 +111,7 @@ class Source:
         if start[:1] in (b">", b"#"):
             yield from self._of_fasta(plain)
         elif start.startswith(MAGIC):
-            yield from self._of_bam(_buffered(plain))
+            yield from self._of_bam(_buffered(plain), watched)
         elif start[:1] == b"@":
             yield from self._of_fastq(plain)
         elif start:
@@ -123,14 +125,18 @@ class Source:
             yield record
             self._record += 1
 
-    def _of_bam(self, plain: io.BufferedReader) -> Iterator[Part]:
+    def _of_bam(self, plain: io.BufferedReader, watched: Watched) -> Iterator[Part]:
         self.whole = True
         records = bam_records(plain)
         for self._record in itertools.count(1):
             record = next(records, None)
             if record is None:
-                return
+                break
             yield name_of(record[0]), record[1]
+        # programs that write FASTQ as BGZF may leave the end block out; those that write BAM do not
+        if watched.lacks_end_block():
+            problem = f"truncated after {self._record - 1} records: BGZF's end block is missing"
+            raise BamError(problem)
 
     def _of_fasta(self, plain: Readable) -> Iterator[Part]:
         for header, letters in fasta_parts(plain):
