@@ -20,6 +20,11 @@ from streamer.cli.files import check_files, check_outputs
 from streamer.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from streamer.batch.primer.design import Range
 
 
@@ -196,7 +201,7 @@ def primer(
     from streamer.cli.progress import progress
     from streamer.compiling import compile_notice
     from streamer.prefetch import prefetched
-    from streamer.sequence_files import size_of_files
+    from streamer.sequence_files import shown_name, size_of_files
 
     given: dict[str, Any] = {
         "gc": _range("--gc", gc),
@@ -229,8 +234,12 @@ def primer(
         with progress("reading beta", size_of_files([beta]), quiet=quiet) as show:
             overlap = joined.longest() + k
             size = piece_symbols(overlap, both=both)
-            source = prefetched(pieces(beta, overlap, size, show), depth=1)
+            host = _Host(pieces(beta, overlap, size, show))
+            source = prefetched(host, depth=1)
             reach = reaches(joined, source, k, choice, strands=strands.value, threads=threads)
+        if joined.longest() and not host.has_bases and not quiet:
+            line = f"{shown_name(beta)} holds no bases: nothing rules a candidate out"
+            typer.echo(f"streamer: warning: {line}", err=True)
         report = Report(named, joined, reach, k, Wishes(**given) if given else None)
         if known is not None:
             overlap = 2 * MOST_LETTERS + 1
@@ -239,6 +248,21 @@ def primer(
         report.write(
             output, format_.value, bed=bed, fasta=fasta, plot=plot, known_table=known_table
         )
+
+
+class _Host:
+    """Pieces of beta, and whether one of them holds a base."""
+
+    def __init__(self, pieces: Iterator[NDArray[np.uint8]]) -> None:
+        self._pieces = pieces
+        self.has_bases = False
+
+    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+        from trie.codes import GAP
+
+        for codes in self._pieces:
+            self.has_bases = self.has_bases or bool((codes < GAP).any())
+            yield codes
 
 
 def _range(option: str, text: str | None) -> Range | None:

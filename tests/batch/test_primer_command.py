@@ -10,6 +10,8 @@ import primer_oracle as oracle
 import pytest
 from sequences import data_files, read_plainly, write_fasta
 
+from streamer.compiling import NOTICE
+
 HEADER = "#alpha\tstart\tend\tlength\n"
 
 
@@ -37,6 +39,23 @@ def test_no_rows(streamer, files, tmp_path):
     code, out, _ = streamer("primer", files[0], empty, "-k", 3, "--device", "cpu", "-q")
     assert code == 0
     assert out == HEADER + "a\t0\t3\t3\na\t1\t4\t3\nc\t0\t3\t3\nc\t1\t4\t3\nc\t2\t5\t3\n"
+
+
+@pytest.mark.parametrize("records", [[], [("x", "")], [("x", ""), ("y", "NNRN")]])
+@pytest.mark.parametrize("strands", ["forward", "both"])
+def test_a_beta_without_bases_is_warned_of(streamer, files, tmp_path, records, strands):
+    """Every candidate passes, which is no finding."""
+    empty = write_fasta(tmp_path / "empty.fa", records)
+    arguments = ("-k", 3, "--strands", strands, "--device", "cpu")
+    code, out, err = streamer("primer", files[0], empty, *arguments)
+    assert (code, out.count("\n")) == (0, 6)
+    warning = f"streamer: warning: {empty} holds no bases: nothing rules a candidate out\n"
+    assert err.replace(f"streamer: {NOTICE}\n", "") == warning
+    assert streamer("primer", files[0], empty, *arguments, "-q")[2] == ""
+    # an empty alpha has no candidates, and no rows say so
+    nothing = write_fasta(tmp_path / "nothing.fa", [])
+    for alpha, beta in (files, (nothing, empty)):
+        assert "warning" not in streamer("primer", alpha, beta, *arguments)[2]
 
 
 def test_standard_input_and_strands(streamer, files, monkeypatch, tmp_path):
