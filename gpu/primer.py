@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.engine.budget import free_memory
 from gpu.intrinsics import cuda
 from gpu.jit import jit
 from gpu.kernels.primer import alternative, conventional, extend, pack, pieces, scan, seeds
@@ -47,6 +48,12 @@ ROOM = 1 << 20
 
 MOST_HITS = 1 << 24
 """Hits of a launch that are kept at most."""
+
+HIT_BYTES = 68
+"""Of a hit: its key, and its places in the lists of starts to follow."""
+
+LEAST_HITS = MOST_WINDOWS
+"""Hits of a launch that there is room for however short memory is: those of a tile."""
 
 MOST_COLUMNS = 1 << 28
 """Columns of a text that keys of ``seeds`` can name."""
@@ -143,6 +150,8 @@ class Table:
 class Text:
     """A text on the card, one after another: records (uint8, 4 a gap), with ``both`` their reverse
     complements behind them.
+
+    most_symbols: of a text, and most_hits: of a launch, that there is memory for now.
     """
 
     columns: int
@@ -152,9 +161,17 @@ class Text:
         self._alpha = alpha
         self._k = k
         self._strands = 2 if both else 1
-        self._room = ROOM
+        memory = free_memory()
+        # a half for either
+        self.most_symbols = int(memory // 2 / (1 + 0.75 * self._strands))
+        self.most_hits = max(min(LEAST_HITS, MOST_HITS), min(MOST_HITS, memory // 2 // HIT_BYTES))
+        self._room = min(ROOM, self.most_hits)
         self._lists = [cuda.device_array((2, 1), np.uint64) for _ in "ab"]
         self._outgrown = cuda.device_array((2, 1), np.uint64)
+        self._staged: Any
+        self._codes: Any
+        self._words: Any
+        self._low: Any
         self._allocate(TILE)
 
     def _allocate(self, symbols: int) -> None:
@@ -162,6 +179,8 @@ class Text:
         # pinned, since the driver copies any other memory to pinned memory first; that takes longer
         # to get than a small text to copy
         pinned = cuda.pinned_array if symbols > COPIED_AT_ONCE else np.empty
+        # what was there before is freed first
+        self._staged = self._codes = self._words = self._low = self._high = None
         self._staged = pinned(symbols, dtype=np.uint8)
         self._codes = cuda.device_array(symbols, np.uint8)
         words = symbols * self._strands // 32 + SPARE_WORDS
@@ -208,9 +227,10 @@ class Text:
             counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
             launch(keys, counter)
             found = int(counter.copy_to_host()[0])
-            if found <= self._room or self._room >= MOST_HITS:
+            if found <= self._room or self._room >= self.most_hits:
                 return Hits(keys, found, min(found, self._room), step, span)
-            self._room = min(MOST_HITS, max(found + found // 4, 2 * self._room))
+            self._room = min(self.most_hits, max(found + found // 4, 2 * self._room))
+            del keys
 
     def scanned(self, blocks: Columns, first: int, stop: int) -> Hits:
         """Tiles of columns first..stop where windows end within k - 1 differences.
@@ -329,8 +349,10 @@ class Text:
     ) -> int:
         """Follow all places to their end; how many starts outgrew the rows (``_outgrown``)."""
         if places > self._lists[0].shape[1]:
-            self._lists = [cuda.device_array((2, places + places // 4), np.uint64) for _ in "ab"]
-            self._outgrown = cuda.device_array((2, places + places // 4), np.uint64)
+            size = places + places // 4
+            self._lists, self._outgrown = [], None
+            self._lists = [cuda.device_array((2, size), np.uint64) for _ in "ab"]
+            self._outgrown = cuda.device_array((2, size), np.uint64)
         # the hook of most starts is in the last words from the beginning on
         lowest = int((blocks[2] - blocks[1]).min()) - 1
         hooked = words - 2 if lowest // 32 >= words - 2 > 0 else 0
@@ -370,7 +392,8 @@ def longest_prefixes(
     codes, text = cuda.to_device(alpha), cuda.to_device(beta)
     lengths = np.empty(starts.size, dtype=np.int32)
     counts = cuda.to_device(np.zeros(5, dtype=np.uint64))
-    batch = max(1, min(starts.size, ROW_BYTES // (4 * (beta.size + 1)), 1 << 16))
+    row_bytes = min(ROW_BYTES, free_memory() // 2)
+    batch = max(1, min(starts.size, row_bytes // (4 * (beta.size + 1)), 1 << 16))
     rows: Any = None
     if method == "conventional":
         rows = cuda.device_array((batch, beta.size + 1), np.int32)

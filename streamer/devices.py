@@ -1,11 +1,19 @@
-"""Choose where to match, and say so in one line."""
+"""Where work runs: the choice of a device, and what follows when a GPU fails; each in one line."""
 
 from __future__ import annotations
 
+import logging
 import sys
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 from streamer.errors import StreamerError
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+OnFallback = Callable[[str], None]
+"""Takes one line when a GPU is given up for the CPU."""
 
 CUDA_KERNELS = ("shuffle", "naive", "buckets", "ltb-naive", "ltb-efficient", "ltb-queue")
 """Kernels that need a CUDA device."""
@@ -81,3 +89,60 @@ def shown(chosen: str, problem: str | None, verb: str = "matching") -> str:
     from trie.parallel import usable_cores
 
     return f"{verb} on the CPU, {usable_cores()} cores ({problem})"
+
+
+def log_fallback(line: str) -> None:
+    """Log that the CPU has taken over."""
+    _log.warning("%s", line)
+
+
+class GpuOrCpu:
+    """Runs work on the GPU; once that has failed, on the CPU.
+
+    on_fallback: takes one line when the GPU is given up; None makes that a StreamerError. verb:
+    what the line says that the CPU does. Those that share one report a lost GPU once.
+    """
+
+    def __init__(self, on_fallback: OnFallback | None, verb: str = "running") -> None:
+        self._on_fallback = on_fallback
+        self._verb = verb
+        self.given_up = False
+
+    def run(
+        self,
+        on_gpu: Callable[[], _T],
+        on_cpu: Callable[[], _T],
+        smaller: Callable[[], bool] = lambda: False,
+    ) -> _T:
+        """What ``on_gpu`` returns, or if the GPU fails, or has failed before, ``on_cpu``.
+
+        Where memory is short ``smaller`` frees what it can and makes pieces smaller; then
+        ``on_gpu`` is called again. It returns False where pieces are as small as they can be.
+        """
+        from gpu.engine.errors import CudaEngineError, OutOfMemoryError, driver_errors_told
+
+        problem, short = "", False
+        while not self.given_up:
+            try:
+                with driver_errors_told():
+                    if not short or smaller():
+                        return on_gpu()
+            except OutOfMemoryError as error:
+                problem, short = str(error), True
+                continue  # once the frames of the failed call have given back their memory
+            except CudaEngineError as error:
+                if self._on_fallback is None:
+                    raise StreamerError(_advised(error)) from error
+                problem = str(error)
+            self._give_up(problem)
+        return on_cpu()
+
+    def _give_up(self, problem: str) -> None:
+        if self._on_fallback is None:
+            raise StreamerError(_advised(problem))
+        self.given_up = True
+        self._on_fallback(f"{problem}; {self._verb} on the CPU")
+
+
+def _advised(problem: object) -> str:
+    return f"{problem}; use the device cpu or auto"

@@ -22,19 +22,34 @@ from gpu.asm.sliced import (
     Workspace,
 )
 from gpu.asm.transfers import fetch_hits, send_packed
-from gpu.kernels.asm import slicing, warps
+from gpu.engine.budget import free_memory
+from gpu.kernels.asm import sliced, slicing, warps
 from trie.codes import encode
 
 METHODS = ("bit-parallel", *rows.METHODS)
 
+BLOCK_SIZES = {"bit-parallel": 1 << 28, **dict.fromkeys(rows.METHODS, 1 << 24)}
+"""Symbols of a block at most."""
+
+LEAST_BLOCK = 1 << 16
+"""Symbols of the smallest block that is tried where memory is short."""
+
 BATCH_BYTES = 4 << 30
-"""Device memory for the hits of the searches that run side by side."""
+"""Device memory at most for the hits of the searches that run side by side."""
+
+HIT_BYTES = 6
+
+TEXT_BYTES = 24
+"""Of 32 symbols of a text: packed, and as planes."""
 
 GRID_Y = 65_535
 
 
 class Searcher:
-    """Searches blocks of text for patterns (sets of bases, uint8 each) by one of METHODS."""
+    """Searches blocks of text for patterns (sets of bases, uint8 each) by one of METHODS.
+
+    block_size: symbols of a text that ``search`` has memory for. most_hits: a fair limit for it.
+    """
 
     def __init__(self, patterns: Sequence[Masks], k: int, method: str) -> None:
         if method not in METHODS:
@@ -55,6 +70,35 @@ class Searcher:
             plain = bool(np.isin(pattern, (1, 2, 4, 8)).all())
             alike.setdefault((pattern.size, plain), []).append(i)
         self._alike = list(alike.values())
+        self._letters = np.unique(np.concatenate(patterns)).size
+        self._longest = longest
+        self._plan(free_memory())
+
+    def _plan(self, memory: int) -> None:
+        """Share out so many bytes of the GPU: a quarter for hits, the rest for a text and bits."""
+        self._memory = memory
+        self.most_hits = max(1, memory // 4 // HIT_BYTES)
+        if self._method == "bit-parallel":
+            symbol = (TEXT_BYTES + self._word_bytes()) / 32
+        else:
+            symbol = rows.symbol_bytes(self._letters, self._k)
+        most = int(memory // 4 * 3 / symbol)
+        self.block_size = max(LEAST_BLOCK, min(BLOCK_SIZES[self._method], most))
+
+    def smaller(self) -> bool:
+        """Free what is on the GPU and plan with half the memory; False if that is too little."""
+        self._space = Workspace()
+        self._on_card.clear()
+        if self.block_size == LEAST_BLOCK:
+            return False
+        self._plan(min(self._memory // 2, free_memory()))
+        return True
+
+    def _word_bytes(self) -> float:
+        """Bytes that a search takes for the 32 ends of a word."""
+        # hits, digits, 5 bytes for 4 ends to count by; up to 4 words of differences between strips
+        strips = 16 if self._longest > sliced.ROWS else 0
+        return 4 * (1 + self._k.bit_length()) + 45 / 4 + strips
 
     def search(
         self, symbols: NDArray[np.uint8], lead: int, limit: int, *, letters: bool = False
@@ -112,9 +156,9 @@ class Searcher:
     def _sliced(
         self, text: SlicedText, lead: int, limit: int
     ) -> Iterator[tuple[tuple[int, ...], Listed]]:
-        # a word of a plane has 32 ends: hits, digits, and 5 bytes for 4 ends to count by
-        room = 4 * text.words * (1 + self._k.bit_length()) + 45 * text.words // 4
-        most = max(1, min(GRID_Y, BATCH_BYTES // room))
+        left = self._memory // 4 * 3 - TEXT_BYTES * text.words
+        most = int(min(BATCH_BYTES, left) // (self._word_bytes() * text.words))
+        most = max(1, min(GRID_Y, most))
         for numbers in self._alike:
             for first in range(0, len(numbers), most):
                 batch = tuple(numbers[first : first + most])

@@ -21,6 +21,12 @@ from gpu.kernels.asm import order, rows, warps
 METHODS = ("pasm", "wspasm", "wspasm-shared")
 
 
+def symbol_bytes(letters: int, k: int) -> float:
+    """Bytes that a symbol of a text takes on the GPU, for patterns of so many different letters."""
+    # the symbol, X, two rows of D, hits and digits
+    return 1 + 4 * letters + 8 + (1 + k.bit_length()) / 8
+
+
 @cache
 def _plain(function: Callable[..., Any]) -> Any:
     return jit(function)

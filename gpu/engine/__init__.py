@@ -15,7 +15,7 @@ timeline   what ran when, from CUDA events (thesis Fig. 40, 41)
 picture    a timeline as SVG
 """
 
-from gpu.engine.errors import CardMemoryError, CudaEngineError, DeviceLostError
+from gpu.engine.errors import CardMemoryError, CudaEngineError, DeviceLostError, OutOfMemoryError
 from gpu.engine.pipeline import Engine, Found, Piece
 from gpu.engine.timeline import Timeline
 
@@ -25,6 +25,7 @@ __all__ = [
     "DeviceLostError",
     "Engine",
     "Found",
+    "OutOfMemoryError",
     "Piece",
     "Timeline",
 ]

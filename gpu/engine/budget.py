@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from gpu.engine.errors import CardMemoryError
-from gpu.intrinsics import cuda
+from gpu.intrinsics import SIMULATED, cuda
 
 SHARE = 0.9
 """Of the free memory, where no limit is given; the rest is for the driver and for sorting."""
+
+
+def free_memory() -> int:
+    """Bytes that may be taken on the current device now: SHARE of what is free."""
+    context = cuda.current_context()
+    if not SIMULATED:
+        # numba frees what has ended only when a lot has: it would count as in use
+        context.deallocations.clear()
+    return int(min(SHARE * context.get_memory_info().free, 1 << 62))
 
 
 class Budget:
     """Counts what is held on the current card. ``limit`` bytes; 0: nine tenths of what is free."""
 
     def __init__(self, limit: int = 0) -> None:
-        free = cuda.current_context().get_memory_info().free
-        self.limit = int(min(limit or SHARE * free, SHARE * free, 1 << 62))
+        free = free_memory()
+        self.limit = min(limit or free, free)
         self.held = 0
 
     @property

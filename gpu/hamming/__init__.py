@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from gpu.engine.budget import free_memory
 from gpu.hamming.hits import in_order
 from gpu.hamming.planes import CHUNKS, BitSliced, PieceIndex, Pigeonhole, PlanesRun
 from gpu.hamming.text import Codes
@@ -28,6 +29,9 @@ from trie.packed_counters import look_up_memory, shift_add_words
 TABLE_ENTRIES = 1 << 27
 """Entries of a result table at most: 512 MiB."""
 
+TABLE_SHARE = 8
+"""Bytes of free memory for each of its entries, of 4 bytes."""
+
 NO_SYMBOL = GAP + 1
 """What a pattern has in place of a gap code: it equals nothing in a text."""
 
@@ -36,7 +40,8 @@ class CardEngine:
     """One method on the current CUDA device, with patterns uint8[r, m] and ascending uint32 ids.
 
     index: what ``pigeonhole`` looks pieces up in. run: the kernels and buffers of the method.
-    chunk: the windows that ``words`` should be called with at most, so that memory stays bounded.
+    chunk: the windows that ``words`` should be called with at most, so that memory stays bounded;
+    no more than ``most``, and than fit into the memory that is free now.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class CardEngine:
         ids: NDArray[np.uint32],
         k: int,
         index: PieceIndex | None = None,
+        most: int = CHUNKS[1],
     ) -> None:
         self.method = method
         self._ids = ids.astype(np.uint64) << np.uint64(8)
@@ -56,6 +62,7 @@ class CardEngine:
             self.run = PlanesRun(BitSliced(patterns, k), *patterns.shape)
         else:
             self.run = TableRun(method, patterns, k)
+        self.run.chunk = min(self.run.chunk, most)
         self.chunk = self.run.chunk
 
     def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
@@ -73,7 +80,8 @@ class TableRun:
         self.method = method
         self.count, self.length = patterns.shape
         self.k = np.uint32(k)
-        self.chunk = max(1 << 10, min(CHUNKS[1], TABLE_ENTRIES // self.count))
+        entries = min(TABLE_ENTRIES, free_memory() // TABLE_SHARE)
+        self.chunk = max(1 << 10, min(CHUNKS[1], entries // self.count))
         self.plain = np.where(patterns < GAP, patterns, NO_SYMBOL).astype(np.uint8)
         self._text = Codes()
         self._table: Any = None

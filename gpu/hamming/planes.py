@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.device_tree import clear
+from gpu.engine.budget import free_memory
 from gpu.hamming.hits import Order
 from gpu.hamming.text import Planes
 from gpu.intrinsics import cuda
@@ -23,6 +24,10 @@ MOST_HITS = 1 << 28
 """Hit words of a chunk at most (2 GiB), where it has more than the least windows."""
 
 FIRST_CAPACITY = 1 << 22
+"""Hit words there is room for at first, at most."""
+
+WINDOW_SHARE, HIT_SHARE = 16, 64
+"""Bytes of free memory for each window of a chunk, and for each hit word of the first room."""
 
 COUNTERS = 256
 """Counters of hits, one a scan: they are cleared together, for a launch costs more than a search of
@@ -137,10 +142,12 @@ class PlanesRun:
 
     def __init__(self, search: Search, count: int, length: int) -> None:
         self.search = search
-        self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_HITS // count))
+        memory = free_memory()
+        self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_HITS // count, memory // WINDOW_SHARE))
         self._counters = cuda.device_array(COUNTERS, np.uint32)
         self._counter = COUNTERS - 1
-        self.found = cuda.device_array(FIRST_CAPACITY, np.uint64)
+        capacity = max(1, min(FIRST_CAPACITY, memory // HIT_SHARE))
+        self.found = cuda.device_array(capacity, np.uint64)
         self.order = Order()
         self._length = length
         self._stream = cuda.stream()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.device_tree import DeviceNodes, clear
+from gpu.engine.errors import CudaEngineError
 from gpu.intrinsics import SIMULATED, cuda, numba_type
 from gpu.jit import jit
 from gpu.kernels import ltb
@@ -43,7 +44,7 @@ SLICED_WARPS = 4 * 528
 """Warps of ``ltb-sliced`` for which the trie is cut up: a few for each scheduler of a card."""
 
 
-class TooManyQueueNodesError(ValueError):
+class TooManyQueueNodesError(CudaEngineError):
     """A snapshot with more trie-nodes than a queue's entry can name."""
 
     def __init__(self, nodes: int) -> None:

@@ -17,6 +17,7 @@ from streamer.cli.choices import (
     PatternStrands,
     QuietOption,
     ThreadsOption,
+    say,
 )
 from streamer.cli.files import check_files
 from streamer.errors import DataError, UsageError
@@ -116,9 +117,9 @@ def asm(
     source = "--pattern" if patterns is None else shown_name(patterns)
     names, masks = _read_patterns(pattern or [], patterns, source, iupac)
     check_patterns(masks, names, k, source=source)
-    choice = choose(METHODS, DEFAULTS, method and method.value, device.value)
+    choice = choose(METHODS, DEFAULTS, method and method.value, device.value, say)
     if device is DeviceChoice.AUTO and not quiet:
-        typer.echo(f"streamer: {choice.line()}", err=True)
+        say(choice.line())
     columns = [*COLUMNS, "cigar"] if report is AsmReport.BEST else COLUMNS
     wanted = searches(masks, k, strands.value)
     pattern_names = pl.Series(names, dtype=pl.String)

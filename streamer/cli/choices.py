@@ -66,3 +66,8 @@ OutputOption = Annotated[
     str | None, typer.Option("-o", "--output", metavar="FILE", help="Write rows there.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]
+
+
+def say(line: str) -> None:
+    """Write one line of the program's own to standard error."""
+    typer.echo(f"streamer: {line}", err=True)

@@ -16,6 +16,7 @@ from streamer.cli.choices import (
     PatternStrands,
     QuietOption,
     ThreadsOption,
+    say,
 )
 from streamer.cli.files import check_files
 from streamer.errors import DataError, UsageError
@@ -104,14 +105,14 @@ def hamming(
 
     source = "--pattern" if patterns is None else shown_name(patterns)
     searched = _given(pattern or []) if patterns is None else list(records(patterns))
-    choice = choose_method(method and method.value, device.value)
+    choice = choose_method(method and method.value, device.value, say)
     with compile_notice(quiet=quiet):
         search = Search(
             searched, k, strands=strands.value, choice=choice, free=method is None,
             threads=threads, source=source,
         )  # fmt: skip
         if device is DeviceChoice.AUTO and not quiet:
-            typer.echo(f"streamer: {choice.line()}", err=True)
+            say(choice.line())
         names = pl.Series([one.name for one in searched], dtype=pl.String)
         with (
             RowWriter(output, format_.value, COLUMNS) as writer,

@@ -18,6 +18,7 @@ from streamer.cli.choices import (
     OutputOption,
     QuietOption,
     ThreadsOption,
+    say,
 )
 from streamer.cli.files import check_files, check_outputs
 from streamer.errors import DataError, StreamerError, UsageError
@@ -128,11 +129,11 @@ def lcs(
     from streamer.output import RowWriter
     from trie.parallel import usable_cores
 
-    choice = choose_method(method and method.value, device.value)
+    choice = choose_method(method and method.value, device.value, say)
     one, other = (_text(path) if text else _record(path) for path in (a, b))
     with compile_notice(quiet=quiet):
         if device is DeviceChoice.AUTO and not quiet:
-            typer.echo(f"streamer: {choice.line()}", err=True)
+            say(choice.line())
         from streamer.batch.lcs.solve import cells_of, length_of, matching_of
         from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
 

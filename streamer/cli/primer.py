@@ -15,6 +15,7 @@ from streamer.cli.choices import (
     OutputOption,
     QuietOption,
     ThreadsOption,
+    say,
 )
 from streamer.cli.files import check_files, check_outputs
 from streamer.errors import UsageError
@@ -221,9 +222,9 @@ def primer(
         raise UsageError(message)
     if plot is not None:
         check_plot(plot)
-    choice = choose(METHODS, DEFAULTS, method and method.value, device.value)
+    choice = choose(METHODS, DEFAULTS, method and method.value, device.value, say)
     if device is DeviceChoice.AUTO and not quiet:
-        typer.echo(f"streamer: {choice.line()}", err=True)
+        say(choice.line())
     both = strands is PrimerStrands.BOTH
     with compile_notice(quiet=quiet):
         named = list(records(alpha))

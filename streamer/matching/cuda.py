@@ -37,6 +37,7 @@ class CudaEngine:
 
     kernel: ``auto`` and ``index`` take the fastest kernel on a frozen dictionary and the set of
     k-mers on a growing one; the others match the snapshot, and what it lacks is asked of the set.
+    halvings: of the longest spans (``spans_of``), whose buffers then take less memory.
     Raises CudaEngineError with one line if a card fails or is too small.
     """
 
@@ -53,6 +54,7 @@ class CudaEngine:
         cards: Sequence[int],
         memory_bytes: int,
         threads: int,
+        halvings: int = 0,
     ) -> None:
         self._k = dictionary.k
         self._threads = threads
@@ -62,7 +64,7 @@ class CudaEngine:
         in_set = grows or seeded
         self.walks = not in_set or self._method != "default"
         self._size = dictionary.codes.size
-        self._chunk = max(chunk + LONG_SPAN, LEAST_CHUNK)
+        self._chunk = max(chunk + max(1, LONG_SPAN >> halvings), LEAST_CHUNK)
         self._engine = Engine(
             self._k,
             dictionary.strands,

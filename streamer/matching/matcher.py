@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import usable_cards
+from streamer.devices import GpuOrCpu, usable_cards
 from streamer.errors import StreamerError
 from streamer.matching.approximate import Approximate
 from streamer.matching.approximate.steps import Steps
@@ -42,6 +42,9 @@ _T = TypeVar("_T")
 
 CPU_KERNELS = ("auto", "index", "walk")
 DEFAULT_CHUNK = 1_000_000
+
+MOST_HALVINGS = 7
+"""Of the longest spans, on a GPU with little memory: to 65,536 symbols."""
 
 
 class Matcher:
@@ -93,7 +96,12 @@ class Matcher:
             and (self._growing or bool((dictionary.sets == NO_SET).any()))
         )
         self._on_fallback = on_fallback
+        self._gpu = GpuOrCpu(on_fallback, "matching")
+        # of the longest spans, where the GPU's memory is short
+        self._halvings = 0
         self._approximate = approximate
+        if approximate is not None:
+            approximate.share(self._gpu)
         # what a CPU engine would have to learn; kept only where one may have to take over
         self._grown: list[NDArray[np.uint64]] = []
         self._snapshots = Snapshots(dictionary, grows=mode == "grow", threads=self._threads)
@@ -130,14 +138,11 @@ class Matcher:
     def _cuda_engine(
         self, streams: int, cards: Sequence[int] | None, device_bytes: int
     ) -> MatchEngine:
-        from streamer.matching.cuda import (
-            LONGEST_CHUNK,
-            CudaEngine,
-            CudaEngineError,
-        )
+        from streamer.matching.cuda import LONGEST_CHUNK, CudaEngine
 
         self._chunk = min(self._chunk, LONGEST_CHUNK)
-        try:
+
+        def make() -> MatchEngine:
             engine = CudaEngine(
                 self.dictionary,
                 grows=self.mode == "grow",
@@ -149,34 +154,35 @@ class Matcher:
                 cards=usable_cards(1) if cards is None else cards,
                 memory_bytes=device_bytes,
                 threads=self._threads,
+                halvings=self._halvings,
             )
             if not self._growing:
                 # a dictionary that is too large is refused here, not with the first batch
                 engine.prepare(self._snapshots.in_use())
-        except CudaEngineError as error:
-            return self._take_over(error)
-        return engine
+            return engine
+
+        def smaller() -> bool:
+            self._halvings += 1
+            return self._halvings <= MOST_HALVINGS
+
+        return self._gpu.run(make, self._take_over, smaller)
 
     def _or_on_cpu(self, run: Callable[[], _T]) -> _T:
         """What ``run`` gives; if a card fails, once more on the CPU or StreamerError."""
         if isinstance(self._engine, CpuEngine):
             return run()
-        from streamer.matching.cuda import CudaEngineError
-
         version = self.version
-        try:
-            return run()
-        except CudaEngineError as error:
-            self._engine = self._take_over(error)
+
+        def on_cpu() -> _T:
+            self._engine = self._take_over()
             # k-mers of the batch that failed were not there before it
             self._snapshots.go_back(version, self._engine.codes)
             return run()
 
-    def _take_over(self, error: Exception) -> CpuEngine:
-        """An engine on the CPU that knows what the failed one knew; or StreamerError."""
-        if self._on_fallback is None:
-            raise StreamerError(str(error)) from error
-        self._on_fallback(f"{error}; matching on the CPU")
+        return self._gpu.run(run, on_cpu)
+
+    def _take_over(self) -> CpuEngine:
+        """An engine on the CPU that knows what the failed one knew."""
         if self.kernel not in CPU_KERNELS:
             self.kernel = "auto"
         engine = self._cpu_engine()
@@ -252,12 +258,11 @@ class Matcher:
         return result.split(batches)
 
     def _match_packed(self, batches: Sequence[ReadBatch], path: PackedPath) -> list[BatchResult]:
-        from streamer.matching.cuda import CudaEngineError
-
-        try:
-            events = list(path.match(batches, self._snapshots.in_use))
-        except CudaEngineError as error:
-            self._engine = self._take_over(error)
+        events = self._gpu.run(
+            lambda: list(path.match(batches, self._snapshots.in_use)), lambda: None
+        )
+        if events is None:
+            self._engine = self._take_over()
             return [self.match(batch) for batch in batches]
         results = []
         for batch, found in zip(batches, events, strict=True):
@@ -374,7 +379,9 @@ class Matcher:
     def _spans(self, offsets: NDArray[np.int64], walking: bool) -> list[Span]:
         seed_end = min(max(self._seed_bases - self._position, 0), int(offsets[-1]))
         aging = walking and self.mode == "grow"
-        return spans_of(offsets, self._k, self._chunk, seed_end, aging=aging)
+        return spans_of(
+            offsets, self._k, self._chunk, seed_end, aging=aging, halvings=self._halvings
+        )
 
 
 def _joined(parts: list[NDArray], dtype: type) -> NDArray:  # type: ignore[type-arg]

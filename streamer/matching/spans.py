@@ -16,18 +16,26 @@ SHORT_SPAN = 65_536
 
 
 def spans_of(
-    offsets: NDArray[np.int64], k: int, chunk: int, seed_end: int, *, aging: bool
+    offsets: NDArray[np.int64],
+    k: int,
+    chunk: int,
+    seed_end: int,
+    *,
+    aging: bool,
+    halvings: int = 0,
 ) -> list[Span]:
     """The spans of a batch; the windows inside its first ``seed_end`` symbols are seeds.
 
-    aging: the snapshot grows old within the batch, so that spans are kept short.
+    aging: the snapshot grows old within the batch, so that spans are kept short. halvings: of the
+    longest spans, for a GPU with little memory.
     """
+    longest = max(1, LONG_SPAN >> halvings)
     total = int(offsets[-1])
     spans: list[Span] = []
     begin = 0
     if seed_end:
         seeds = chunk_bounds(offsets, k, chunk, 0, seed_end)
-        spans += [(True, part) for part in _grouped(seeds, LONG_SPAN)]
+        spans += [(True, part) for part in _grouped(seeds, longest)]
         if seed_end == total:
             return spans
         read_start = int(offsets[np.searchsorted(offsets, seed_end, side="right") - 1])
@@ -35,7 +43,7 @@ def spans_of(
     chunks = chunk_bounds(offsets, k, chunk, begin)
     if not len(chunks):
         return spans
-    return spans + [(False, part) for part in _grouped(chunks, SHORT_SPAN if aging else LONG_SPAN)]
+    return spans + [(False, part) for part in _grouped(chunks, SHORT_SPAN if aging else longest)]
 
 
 def _grouped(chunks: NDArray[np.int64], span: int) -> list[NDArray[np.int64]]:

@@ -47,7 +47,7 @@ COMMANDS = {
     "match": ["match", "reads.fa", "-d", "known.fa", "-k", "31", "--report", "reads"],
     "grow": ["match", "reads.fa", "--seed", "1000", "-k", "25", "--report", "reads"],
     "levenshtein": ["match", "few.fa", "-d", "alpha.fa", "-k", "21", "--distance", "2"],
-    "ltb": ["match", "few.fa", "-d", "alpha.fa", "-k", "15", "--distance", "1", "--semantics", "ltb"],
+    "ltb": ["match", "few.fa", "-d", "alpha.fa", "-k", "15", "-D", "1", "--semantics", "ltb"],
 }  # fmt: skip
 
 FULL = [(1400, "cuda"), (1400, "auto"), (640, "cuda"), (640, "auto"), (200, "auto")]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -58,7 +59,9 @@ DEFAULTS: dict[Device, str] = {"cpu": "bit-parallel", "cuda": "bit-parallel"}
 class Engine(Protocol):
     """A method, made for some patterns: it searches one block of text after another."""
 
-    block_size: int
+    @property
+    def block_size(self) -> int:
+        """Symbols of a block at most."""
 
     def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> Found:
         """Every end in (lead, n] with a distance <= k, by end, then by search.
@@ -137,10 +140,9 @@ def _find(
     if report not in REPORTS:
         message = f"unknown report '{report}'; there are {', '.join(REPORTS)}"
         raise UsageError(message)
-    engine = engine_for(choice, wanted, threads)
-    cutter = _Cutter(engine, wanted.reach)
+    cutter = _Cutter(choice, wanted, threads)
     best = BestEnds(wanted) if report == "best" else None
-    for block in blocks(texts, wanted.k, wanted.reach, engine.block_size):
+    for block in blocks(texts, wanted.k, wanted.reach, cutter.block_size):
         for part, found in cutter.search(block):
             if best is not None:
                 yield from _some(best.add(part, joined(found)))
@@ -177,27 +179,74 @@ def engine_for(choice: Choice, wanted: Searches, threads: int) -> Engine:
 
 
 class _Cutter:
-    """Cuts blocks that have more hits than are to be held at once."""
+    """Searches blocks, cut where they have more hits than are to be held at once, or more than the
+    GPU has memory for; by the CPU once the GPU has failed.
+    """
 
-    def __init__(self, engine: Engine, reach: int) -> None:
-        self._engine = engine
-        self._reach = reach
+    def __init__(self, choice: Choice, wanted: Searches, threads: int) -> None:
+        self._choice = choice
+        self._wanted = wanted
+        self._threads = threads
         self._most_ends = NO_LIMIT
+        self._engine: Engine
+        self._gpu = choice.gpu_or_cpu()
+        if choice.device == "cuda":
+            self._gpu.run(self._make, self._take_over)
+        else:
+            self._make()
+        self.block_size = self._engine.block_size
+
+    def _make(self) -> None:
+        self._engine = engine_for(self._choice, self._wanted, self._threads)
+
+    def _take_over(self) -> None:
+        """Have the CPU search, in blocks of its own size."""
+        self._choice = self._choice.on_cpu()
+        self._make()
+        self._most_ends = self._engine.block_size
 
     def search(self, block: Block) -> Iterator[tuple[Block, list[Found]]]:
-        """The block and what is in it, or its parts in order."""
-        ends = block.symbols.size - block.lead
-        if ends <= self._most_ends:
-            limit = ROWS_AT_ONCE if ends > ALWAYS_ENDS else NO_LIMIT
+        """The parts of a block in order, and what is in each."""
+        rest: Block | None = block
+        while rest is not None:
+            # what one part has given does not depend on where the next is searched
+            first = partial(self._first, rest)
+            if self._choice.device == "cuda":
+                part, found, rest = self._gpu.run(
+                    first, partial(self._first_on_cpu, rest), self._smaller
+                )
+            else:
+                part, found, rest = first()
+            yield part, found
+
+    def _first(self, block: Block) -> tuple[Block, list[Found], Block | None]:
+        """As much of a block as can be searched at once, what is in it, and the rest."""
+        while True:
+            part, rest = block, None
+            if block.symbols.size - block.lead > self._most_ends:
+                part, rest = block.cut(self._most_ends, self._wanted.reach)
+            ends = part.symbols.size - part.lead
             try:
-                yield block, self._found(block, limit)
+                return (
+                    part,
+                    self._found(part, ROWS_AT_ONCE if ends > ALWAYS_ENDS else NO_LIMIT),
+                    rest,
+                )
             except TooManyError:
                 # blocks to come are likely to be like this one
                 self._most_ends = max(ALWAYS_ENDS, ends // 2)
-            else:
-                return
-        for half in block.halves(self._reach):
-            yield from self.search(half)
+
+    def _first_on_cpu(self, block: Block) -> tuple[Block, list[Found], Block | None]:
+        self._take_over()
+        return self._first(block)
+
+    def _smaller(self) -> bool:
+        from streamer.batch.asm.on_cuda import Cuda
+
+        assert isinstance(self._engine, Cuda)
+        fits = self._engine.smaller()
+        self._most_ends = min(self._most_ends, self._engine.block_size)
+        return fits
 
     def _found(self, block: Block, limit: int) -> list[Found]:
         if block.letters and isinstance(self._engine, LetterEngine):

@@ -109,11 +109,11 @@ class Block:
         """Base codes of all symbols; InvalidBaseError for a letter that is not of DNA."""
         return encode(self.symbols) if self.letters else self.symbols
 
-    def halves(self, reach: int) -> tuple[Block, Block]:
-        """The same symbols in two blocks; the second begins ``reach`` symbols before the cut."""
-        cut = max(self.lead + 1, (self.lead + self.symbols.size + 1) // 2)
-        again = max(0, cut - reach)
-        return self._part(0, cut, self.lead), self._part(again, self.symbols.size, cut - again)
+    def cut(self, ends: int, reach: int) -> tuple[Block, Block]:
+        """The first ``ends`` ends and the rest, which begins ``reach`` symbols before the cut."""
+        at = self.lead + ends
+        again = max(0, at - reach)
+        return self._part(0, at, self.lead), self._part(again, self.symbols.size, at - again)
 
     def _part(self, start: int, stop: int, lead: int) -> Block:
         held = (self.stops > start) & (self.starts < stop)

@@ -6,28 +6,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.asm import Searcher, TooManyHitsError
-from streamer.batch.asm.found import Found, TooManyError, in_order
+from streamer.batch.asm.found import NO_LIMIT, Found, TooManyError, in_order
 from streamer.batch.asm.patterns import Searches
 from streamer.errors import UsageError
 
-BLOCK_SIZES = {
-    "bit-parallel": 1 << 28,
-    "pasm": 1 << 24,
-    "wspasm": 1 << 24,
-    "wspasm-shared": 1 << 24,
-}
-
 
 class Cuda:
-    """Searches blocks of text for all patterns on the card."""
+    """Searches blocks of text for all patterns on the GPU."""
 
     def __init__(self, searches: Searches, method: str) -> None:
-        self.block_size = BLOCK_SIZES[method]
         try:
             self._searcher = Searcher(searches.masks, searches.k, method)
         except ValueError as error:
             message = f"the method '{method}': {error}"
             raise UsageError(message) from None
+
+    @property
+    def block_size(self) -> int:
+        """Symbols of a block, so that what is on the GPU fits there."""
+        return self._searcher.block_size
+
+    def smaller(self) -> bool:
+        """Free what is on the GPU and search smaller blocks; False if they are the smallest."""
+        return self._searcher.smaller()
 
     def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> Found:
         """Every end in (lead, n] with a distance <= k, in the order of rows."""
@@ -40,6 +41,8 @@ class Cuda:
     def _search(self, symbols: NDArray[np.uint8], lead: int, limit: int, *, letters: bool) -> Found:
         if symbols.size <= lead:
             return Found(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32))
+        if limit < NO_LIMIT:
+            limit = min(limit, self._searcher.most_hits)
         try:
             found = self._searcher.search(symbols, lead, limit, letters=letters)
         except TooManyHitsError:

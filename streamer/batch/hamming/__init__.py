@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, concatenate
 from streamer.batch.sequences import Letters, Record, as_records
+from streamer.devices import OnFallback, log_fallback
 from trie.interrupts import interrupts_as_such
 from trie.parallel import usable_cores
 
@@ -43,9 +44,11 @@ ROWS_AT_ONCE = 1 << 22
 DEFAULTS: dict[Device, str] = {"cpu": "bit-sliced", "cuda": "bit-sliced"}
 
 
-def choose_method(method: str | None, device: str) -> Choice:
+def choose_method(
+    method: str | None, device: str, on_fallback: OnFallback = log_fallback
+) -> Choice:
     """What runs for what was asked; errors as in ``streamer.batch.choice.choose``."""
-    return choose(METHODS, DEFAULTS, method, device)
+    return choose(METHODS, DEFAULTS, method, device, on_fallback)
 
 
 class Search:
@@ -68,13 +71,13 @@ class Search:
         threads: int = 0,
         source: str = "patterns",
     ) -> None:
-        from streamer.batch.hamming.engines import make
+        from streamer.batch.hamming.engines import Chunks
         from streamer.batch.hamming.patterns import orient
 
         oriented = orient(patterns, k, strands, source=source)
         self._threads = threads or usable_cores()
         self.length = oriented.length
-        self._engine = make(choice, oriented, self._threads, free=free)
+        self._chunks = Chunks(choice, oriented, self._threads, free=free)
 
     def find(
         self,
@@ -98,8 +101,7 @@ class Search:
         stop = codes.size - self.length + 1
         first = 0
         while first < stop:
-            end = min(first + self._engine.chunk, stop)
-            words = self._engine.words(codes, first, end)
+            end, words = self._chunks.next_words(codes, first, stop)
             for parts in _shares(words):
                 yield columns(parts, first, offsets, first_text, self.length, self._threads)
             first = end

@@ -51,6 +51,68 @@ class Engine(Protocol):
         """
 
 
+MOST_WINDOWS = 1 << 26
+"""Windows of the largest chunk."""
+
+LEAST_CHUNK = 1 << 16
+"""Windows of the smallest chunk that is tried where the GPU's memory is short."""
+
+
+class Chunks:
+    """Chunks of texts one after another, by the engine of ``choice``: in smaller ones where the
+    GPU's memory is short, by the CPU once it has failed.
+    """
+
+    def __init__(self, choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> None:
+        self._choice = choice
+        self._make = partial(make, patterns=patterns, threads=threads, free=free)
+        self._gpu = choice.gpu_or_cpu()
+        self._most = MOST_WINDOWS
+        self._engine: Engine | None = None
+        if choice.device == "cpu":
+            self._ready()
+        else:
+            self._gpu.run(self._ready, self._take_over, self._smaller)
+
+    def next_words(
+        self, codes: NDArray[np.uint8], first: int, stop: int
+    ) -> tuple[int, list[NDArray[np.uint64]]]:
+        """The end of the next chunk of windows [first, stop), and its hit words (``Engine``)."""
+        search = partial(self._search, codes, first, stop)
+        if self._choice.device == "cpu":
+            return search()
+
+        def on_cpu() -> tuple[int, list[NDArray[np.uint64]]]:
+            self._take_over()
+            return search()
+
+        return self._gpu.run(search, on_cpu, self._smaller)
+
+    def _search(
+        self, codes: NDArray[np.uint8], first: int, stop: int
+    ) -> tuple[int, list[NDArray[np.uint64]]]:
+        engine = self._ready()
+        end = min(first + engine.chunk, stop)
+        return end, engine.words(codes, first, end)
+
+    def _ready(self) -> Engine:
+        if self._engine is None:
+            self._engine = self._make(self._choice, most=self._most)
+        return self._engine
+
+    def _smaller(self) -> bool:
+        """Free the engine's memory; it is made again for half the chunk."""
+        chunk = self._engine.chunk if self._engine is not None else self._most
+        self._engine = None
+        self._most = max(LEAST_CHUNK, chunk // 2)
+        return chunk > LEAST_CHUNK
+
+    def _take_over(self) -> Engine:
+        self._choice = self._choice.on_cpu()
+        self._engine = None
+        return self._ready()
+
+
 class CpuEngine:
     """A CPU method on several threads, each with a part of the chunk."""
 
@@ -97,8 +159,13 @@ class CpuEngine:
         return found
 
 
-def make(choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> Engine:
-    """The engine of a method on its device; ``free``: of the default or of a faster one."""
+def make(
+    choice: Choice, patterns: Oriented, threads: int, *, free: bool, most: int = MOST_WINDOWS
+) -> Engine:
+    """The engine of a method on its device; ``free``: of the default or of a faster one.
+
+    most: windows of a chunk on the GPU at most.
+    """
     if choice.device == "cpu":
         faster = free and pigeonhole.pays(patterns)
         return CpuEngine("pigeonhole" if faster else choice.method, patterns, threads)
@@ -107,5 +174,5 @@ def make(choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> Eng
     method, index = choice.method, None
     if method == "pigeonhole" or (free and pigeonhole.pays_on_card(patterns)):
         method, index = "pigeonhole", pigeonhole.index_for_card(patterns)
-    engine: Engine = CardEngine(method, patterns.codes, patterns.ids, patterns.k, index)
+    engine: Engine = CardEngine(method, patterns.codes, patterns.ids, patterns.k, index, most)
     return engine

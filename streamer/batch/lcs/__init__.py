@@ -20,6 +20,7 @@ from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.solve import length_of, matching_of
 from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS, Codes
 from streamer.batch.sequences import Letters
+from streamer.devices import OnFallback, log_fallback
 from trie.codes import LETTERS, as_letters, encode
 from trie.interrupts import interrupts_as_such
 from trie.parallel import usable_cores
@@ -41,9 +42,12 @@ Cells = Callable[[int], None]
 """Told how many cells of tables have been done, now and then, from any thread."""
 
 
-def choose_method(method: str | None, device: str) -> Choice:
+def choose_method(
+    method: str | None, device: str, on_fallback: OnFallback = log_fallback
+) -> Choice:
     """The method and device for what was asked; errors as in ``streamer.batch.choice.choose``."""
-    return choose(METHODS, {"cpu": "adaptive", "cuda": "adaptive"}, method, device)
+    defaults: dict[Device, str] = {"cpu": "adaptive", "cuda": "adaptive"}
+    return choose(METHODS, defaults, method, device, on_fallback)
 
 
 @interrupts_as_such()

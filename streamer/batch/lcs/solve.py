@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ CUDA_CELLS = 8e13
 CUDA_START = 2e-3
 DIFF_SECONDS = 4e-9
 
+_T = TypeVar("_T")
+
 OnCells = Callable[[int], None]
 
 
@@ -53,7 +56,24 @@ def length_of(
     threads: int,
     on_cells: OnCells | None = None,
 ) -> int:
-    """The length; arrays of codes, of which those from ``symbols`` on match nothing."""
+    """The length; arrays of codes, of which those from ``symbols`` on match nothing.
+
+    A GPU that fails is a StreamerError, or the CPU begins anew (``Choice``): no part of an answer
+    is kept. ``on_cells`` then counts on.
+    """
+    return _or_on_cpu(choice, lambda one: _length_of(a, b, symbols, one, threads, on_cells))
+
+
+def _or_on_cpu(choice: Choice, solve: Callable[[Choice], _T]) -> _T:
+    """What ``solve`` returns for the choice, or if a GPU fails for what the CPU runs instead."""
+    if choice.device == "cpu":
+        return solve(choice)
+    return choice.gpu_or_cpu().run(lambda: solve(choice), lambda: solve(choice.on_cpu()))
+
+
+def _length_of(
+    a: Codes, b: Codes, symbols: int, choice: Choice, threads: int, on_cells: OnCells | None
+) -> int:
     # the longer one is the rows: they are what runs in parallel
     if a.size < b.size:
         a, b = b, a
@@ -100,11 +120,15 @@ def matching_of(
         turned = matching_of(b, a, symbols, choice, threads, on_cells)
         return Matching(turned.in_b, turned.in_a)
     pair = pair_of(a, b, symbols)
-    in_a = np.zeros(pair.a.size, dtype=np.bool_)
-    in_b = np.zeros(pair.b.size, dtype=np.bool_)
-    if pair.a.size and pair.b.size:
-        _fill(pair, in_a, in_b, choice, threads, on_cells)
-    return Matching(*pair.restored(in_a, in_b))
+
+    def flags(one: Choice) -> tuple[Flags, Flags]:
+        in_a = np.zeros(pair.a.size, dtype=np.bool_)
+        in_b = np.zeros(pair.b.size, dtype=np.bool_)
+        if pair.a.size and pair.b.size:
+            _fill(pair, in_a, in_b, one, threads, on_cells)
+        return in_a, in_b
+
+    return Matching(*pair.restored(*_or_on_cpu(choice, flags)))
 
 
 def _fill(

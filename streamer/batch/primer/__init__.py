@@ -128,7 +128,8 @@ def improver(alpha: Alpha, k: int, choice: Choice, threads: int, *, both: bool) 
     if choice.device == "cuda":
         from streamer.batch.primer import on_card
 
-        return on_card.improver(alpha, k, choice.method, both=both)
+        cpu = partial(improver, alpha, k, threads=threads, both=both)
+        return on_card.GpuImprover(alpha, k, choice, cpu, both=both)
     from streamer.batch.primer import alternative, conventional, cores, hook
 
     if choice.method in ("windows", "seeds"):

@@ -24,10 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.choice import Choice
 from streamer.batch.primer import windows
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.scan import Cores
 from streamer.batch.primer.shapes import Costs, shape_for
+from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, turned
 from trie.parallel import usable_cores
 
 Columns = NDArray[np.int64]
@@ -63,6 +65,9 @@ BALANCE = 0.5
 RATE = 0.7
 """How fast the logarithm of the hits falls with the length of windows, roughly."""
 
+LEAST_TEXT = 1 << 16
+"""Symbols of the shortest text that is tried where memory is short."""
+
 COSTS = Costs(scanned=13, candidate=25, found=100, shared=SHARED)
 """Operations."""
 
@@ -72,7 +77,8 @@ class Card:
     """Records of alpha on the card, and what the texts before have told.
 
     ``window``: symbols of a window of the scan, 0 before the first. ``seen``: columns looked at.
-    ``counts`` for benchmarks: spans, windows, hits.
+    ``limit``: symbols of a text at most, fewer where memory is short. ``counts`` for benchmarks:
+    spans, windows, hits.
     """
 
     alpha: Alpha
@@ -84,18 +90,38 @@ class Card:
 
     window: int = 0
     seen: int = 0
+    limit: int = CHUNK_SYMBOLS
     text: Any = None
     counts: dict[str, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        from gpu.primer import Alpha as CardAlpha
-        from gpu.primer import Text
-
-        on_card = CardAlpha(self.alpha.codes, self.alpha.ends)
-        self.text = Text(on_card, self.k, both=self.both)
-
     def improve(self, records: list[Codes], reach: Columns) -> None:
         """Raise the reaches by records of beta, with ``both`` by their reverse complements too."""
+        if self.text is None:
+            from gpu.primer import Alpha as CardAlpha
+            from gpu.primer import Text
+
+            on_card = CardAlpha(self.alpha.codes, self.alpha.ends)
+            self.text = Text(on_card, self.k, both=self.both)
+        limit = min(self.limit, self.text.most_symbols)
+        if sum(record.size + 1 for record in records) <= limit:
+            self._improve(records, reach)
+            return
+        for part in chunks(records, self.alpha.longest() + self.k, both=False, limit=limit):
+            self._improve(part, reach)
+
+    def smaller(self) -> bool:
+        """Free all that is on the GPU and take texts half as long; False if they are the shortest.
+
+        Pieces overlap by all of alpha, so that texts as short as it would be searched many times.
+        """
+        most = self.limit if self.text is None else min(self.limit, self.text.most_symbols)
+        self.text = None
+        if most <= max(LEAST_TEXT, 4 * (self.alpha.longest() + self.k)):
+            return False
+        self.limit = most // 2
+        return True
+
+    def _improve(self, records: list[Codes], reach: Columns) -> None:
         from gpu.primer import TILE
 
         text = self.text
@@ -122,7 +148,7 @@ class Card:
         rows = int(2.2 * self.k + 2 * np.log2(stop - first)) + 8
         starts = np.flatnonzero(reach < self.alpha.ends)
         span = min(EVERYWHERE, stop - first)
-        at_once = max(1, AT_ONCE // -(-(stop - first) // span))
+        at_once = max(1, min(AT_ONCE, text.most_hits) // -(-(stop - first) // span))
         for at in range(0, starts.size, at_once):
             r = starts[at : at + at_once]
             r = r[reach[r] < self.alpha.ends[r]]
@@ -133,7 +159,7 @@ class Card:
     def _look(self, text: Any, first: int, stop: int, reach: Columns) -> None:
         """Windows of blocks in columns first..stop, and what their hits raise."""
         starts = np.flatnonzero(reach < self.alpha.ends)
-        if not starts.size:
+        if not starts.size or first == stop:
             return
         lengths = reach[starts] - starts
         through_pieces = self.filtered and stop <= _most_columns()
@@ -219,20 +245,63 @@ def _half(columns: int) -> int:
     return -(-columns // (2 * TILE)) * TILE
 
 
-def improver(alpha: Alpha, k: int, method: str, *, both: bool) -> Improve:
-    """The function that raises reaches by a chunk of beta, with a method that the card has."""
-    if method in ("conventional", "alternative"):
-        return lambda pieces, reach: _by_the_paper(method, alpha, pieces, k, reach, both=both)
-    filtered = method == "seeds"
-    return Card(alpha, k, both, filtered, bare=method == "hook-row").improve
+class GpuImprover:
+    """Raises reaches by chunks of beta with a method that the GPU has: in smaller pieces where its
+    memory is short, and with ``cpu`` (made when it is needed) once it has failed.
+    """
+
+    def __init__(
+        self, alpha: Alpha, k: int, choice: Choice, cpu: Callable[[Choice], Improve], *, both: bool
+    ) -> None:
+        self._alpha = alpha
+        self._k = k
+        self._both = both
+        self._choice = choice
+        self._gpu = choice.gpu_or_cpu()
+        self._card: Card | None = None
+        if choice.method not in ("conventional", "alternative"):
+            filtered, bare = choice.method == "seeds", choice.method == "hook-row"
+            self._card = Card(alpha, k, both, filtered, bare)
+        self._make_cpu = cpu
+        self._cpu: Improve | None = None
+
+    def __call__(self, pieces: list[Codes], reach: Columns) -> None:
+        """Raise the reaches by pieces of beta, with ``both`` by their reverse complements too."""
+        before = reach.copy()
+
+        def on_gpu() -> None:
+            if self._card is not None:
+                self._card.improve(pieces, reach)
+            else:
+                by_the_paper(
+                    self._choice.method, self._alpha, pieces, self._k, reach, both=self._both
+                )
+
+        def on_cpu() -> None:
+            # nothing is taken from a GPU that has gone wrong
+            reach[:] = before
+            self._by_cpu(pieces, reach)
+
+        self._gpu.run(on_gpu, on_cpu, self._smaller)
+
+    def _smaller(self) -> bool:
+        return self._card is not None and self._card.smaller()
+
+    def _by_cpu(self, pieces: list[Codes], reach: Columns) -> None:
+        if self._cpu is None:
+            self._card = None
+            self._cpu = self._make_cpu(self._choice.on_cpu())
+        # the CPU needs the reverse complements in its chunks
+        for part in chunks(pieces, self._alpha.longest() + self._k, both=self._both):
+            self._cpu(part, reach)
 
 
-def _by_the_paper(
+def by_the_paper(
     method: str, alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, *, both: bool,
     batch: int = 4096,
 ) -> None:  # fmt: skip
+    """Raise the reaches by the paper's CUDA solutions, conventional or alternative."""
     from gpu.primer import longest_prefixes
-    from streamer.batch.primer.text import turned
 
     if both:
         pieces = [oriented for piece in pieces for oriented in (piece, turned(piece))]

@@ -22,6 +22,7 @@ from typing import Literal
 
 import numpy as np
 
+from streamer.devices import GpuOrCpu
 from streamer.matching.approximate.result import ApproximateResult, Step, joined
 from streamer.matching.approximate.solver import Options, Solver
 from streamer.reads import ReadBatch
@@ -74,6 +75,10 @@ class Approximate:
             if step.learnt.size and step.tree is None:
                 self._solver.learn(step.learnt)
         return joined(batch, parts, self._stored, self.semantics, self.distance, self._threads)
+
+    def share(self, gpu: GpuOrCpu) -> None:
+        """Give GPUs up together with others, and report that once."""
+        self._solver.share(gpu)
 
     def close(self) -> None:
         """Give back what is held."""

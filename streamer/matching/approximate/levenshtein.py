@@ -52,14 +52,16 @@ class LevenshteinSolver(CardOrCpu):
     def __init__(
         self, codes: NDArray[np.uint64], k: int, distance: int, both: bool, options: Options
     ) -> None:
-        super().__init__("levenshtein", options)
+        # queueing a chunk takes the host as long as the GPU matches millions of symbols
+        super().__init__("levenshtein", options, max(options.chunk, LONG_SPAN))
         self._k = k
         self._distance = distance
         self._both = both
         self._most = MAX_PATTERNS // (2 if both else 1)
         self._sets = [_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most)]
-        if options.device == "cuda" and options.method != "lanes":
-            self._engine = self._on_cards(self._made)
+        self._by_cards = options.device == "cuda" and options.method != "lanes"
+        if self._by_cards:
+            self._begin()
 
     def sizes(self) -> list[int]:
         """The stored k-mers of each set."""
@@ -87,13 +89,15 @@ class LevenshteinSolver(CardOrCpu):
         if not self._sets:
             empty = Patterns.of(np.zeros(0, np.uint64), self._k, self._distance, both=False)
             return unpack(np.zeros(0, np.uint32), 0, empty)
-        if self._engine is not None:
-            found = self._on_cards(partial(self._by_engine, batch, step))
-            if found is not None:
-                return found
-        return least([self._on_cpu(held, batch, step) for held in self._sets])
+        by_cpu = partial(self._by_cpu, batch, step)
+        if self._by_cards:
+            return self._on_cards(partial(self._by_engine, batch, step), by_cpu)
+        return by_cpu()
 
-    def _on_cpu(self, held: _Set, batch: ReadBatch, step: Step) -> Nearest:
+    def _by_cpu(self, batch: ReadBatch, step: Step) -> Nearest:
+        return least([self._of_set(held, batch, step) for held in self._sets])
+
+    def _of_set(self, held: _Set, batch: ReadBatch, step: Step) -> Nearest:
         patterns, threads = held.patterns, self._options.threads
         assert patterns is not None
         if self._options.method == "lanes":
@@ -110,11 +114,11 @@ class LevenshteinSolver(CardOrCpu):
             )  # fmt: skip
         return unpack(words, step.first, patterns)
 
-    def _by_engine(self, batch: ReadBatch, step: Step) -> Nearest:
+    def _by_engine(self, batch: ReadBatch, step: Step, engine: Any) -> Nearest:
         sets = [held.patterns for held in self._sets if held.patterns is not None]
         found: list[list[Nearest]] = []
         # a chunk's answers come set by set
-        for number, ends, words in self._engine.match(
+        for number, ends, words in engine.match(
             sets, batch.bases, batch.offsets, step.first, step.stop
         ):
             if number == 0:
@@ -126,9 +130,7 @@ class LevenshteinSolver(CardOrCpu):
         from gpu.levenshtein.stream import NearEngine
 
         options = self._options
-        # queueing a chunk takes the host as long as the card matches millions of symbols
-        chunk = max(options.chunk, LONG_SPAN)
         return NearEngine(
-            self._k, self._distance, chunk=chunk, streams=options.streams, cards=options.cards,
-            memory_bytes=options.device_bytes, threads=options.threads,
+            self._k, self._distance, chunk=self._chunk, streams=options.streams,
+            cards=options.cards, memory_bytes=options.device_bytes, threads=options.threads,
         )  # fmt: skip

@@ -9,7 +9,7 @@ step begins, it is run from k + D - 1 symbols before. ``trie.ltb`` runs it on th
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +34,16 @@ class LtbSolver(CardOrCpu):
     def __init__(
         self, codes: NDArray[np.uint64], k: int, distance: int, both: bool, options: Options
     ) -> None:
-        super().__init__("ltb", options)
+        super().__init__("ltb", options, options.chunk)
         self._k = k
         self._distance = distance
         self._both = both
         self._codes = codes
         self._learnt: list[NDArray[np.uint64]] = []  # merged only if no step brings its tree
         self._tree: TreeBitmap | None = None
-        if options.device == "cuda" and options.method != "active":
-            self._engine = self._on_cards(self._made)
+        self._by_cards = options.device == "cuda" and options.method != "active"
+        if self._by_cards:
+            self._begin()
         elif options.method not in CPU_METHODS:
             message = f"the kernel '{options.method}' needs a CUDA device"
             raise StreamerError(message)
@@ -53,7 +54,7 @@ class LtbSolver(CardOrCpu):
         options = self._options
         method = options.method if options.method.startswith("ltb-") else "ltb-sliced"
         return LtbEngine(
-            self._k, self._distance, method=method, chunk=options.chunk, streams=options.streams,
+            self._k, self._distance, method=method, chunk=self._chunk, streams=options.streams,
             cards=options.cards, memory_bytes=options.device_bytes, threads=options.threads,
         )  # fmt: skip
 
@@ -76,11 +77,16 @@ class LtbSolver(CardOrCpu):
         self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]
     ) -> Bitmaps:
         """uint32[symbols] each: the match and the mismatch bitmap of each symbol, 0 for no word."""
-        if self._engine is not None:
-            found: Bitmaps | None
-            found = self._on_cards(partial(self._engine.match, tree, bases, offsets))
-            if found is not None:
-                return found
+        if not self._by_cards:
+            return self._by_cpu(tree, bases, offsets)
+        return self._on_cards(
+            lambda engine: cast(Bitmaps, engine.match(tree, bases, offsets)),
+            partial(self._by_cpu, tree, bases, offsets),
+        )
+
+    def _by_cpu(
+        self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]
+    ) -> Bitmaps:
         from trie import ltb
 
         method = CPU_METHODS.get(self._options.method, "sliced")

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import KERNELS
-from streamer.errors import StreamerError, UsageError
+from streamer.devices import KERNELS, GpuOrCpu, OnFallback
+from streamer.errors import UsageError
 from streamer.matching.approximate.result import Found, Step
 from streamer.reads import ReadBatch
 
@@ -32,7 +32,7 @@ class Options:
     streams: int = 2
     cards: Sequence[int] = (0,)
     device_bytes: int = 0
-    on_fallback: Callable[[str], None] | None = None
+    on_fallback: OnFallback | None = None
 
 
 class Solver(Protocol):
@@ -50,40 +50,69 @@ class Solver(Protocol):
         What a match needs from before ``first`` is in the batch.
         """
 
+    def share(self, gpu: GpuOrCpu) -> None:
+        """Give GPUs up together with others, and report that once."""
+
     def close(self) -> None:
         """Give back what is held."""
 
 
-class CardOrCpu:
-    """A solver's engine on cards, and the CPU that goes on if one fails or is too small.
+LEAST_CHUNK = 1 << 16
+"""Symbols of the shortest chunk that is tried where the GPU's memory is short."""
 
-    Then ``on_fallback`` is told in one line; without it that is a StreamerError. UsageError for a
-    method that ``semantics`` does not have.
+
+class CardOrCpu:
+    """A solver's engine on GPUs, and the CPU that takes over if one fails or is too small.
+
+    Then ``on_fallback`` gets one line; without it that is a StreamerError. UsageError for a method
+    that ``semantics`` does not have. chunk: symbols of a chunk, fewer once memory is short.
     """
 
-    def __init__(self, semantics: str, options: Options) -> None:
+    def __init__(self, semantics: str, options: Options, chunk: int) -> None:
         names = KERNELS[semantics]
         if options.method not in names:
             message = f"the kernel '{options.method}' is not for {semantics}: {', '.join(names)}"
             raise UsageError(message)
         self._options = options
+        self._chunk = chunk
+        self._gpu = GpuOrCpu(options.on_fallback, "matching")
         self._engine: Any = None
 
-    def _on_cards(self, run: Callable[[], _T]) -> _T | None:
-        """What ``run`` gives; None where the CPU goes on."""
-        from gpu.engine import CudaEngineError
+    def share(self, gpu: GpuOrCpu) -> None:
+        """Give GPUs up together with others, and report that once."""
+        gpu.given_up |= self._gpu.given_up
+        self._gpu = gpu
 
-        try:
-            return run()
-        except CudaEngineError as error:
+    def _made(self) -> Any:
+        """A new engine, for chunks of ``_chunk`` symbols."""
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        """Have the engine, so that what does not fit is known before the first batch."""
+        self._gpu.run(self._ready, self.close, self._smaller)
+
+    def _on_cards(self, on_gpu: Callable[[Any], _T], on_cpu: Callable[[], _T]) -> _T:
+        """What the engine gives, or the CPU."""
+
+        def instead() -> _T:
             self.close()
-            if self._options.on_fallback is None:
-                raise StreamerError(str(error)) from error
-            self._options.on_fallback(f"{error}; matching on the CPU")
-            return None
+            return on_cpu()
+
+        return self._gpu.run(lambda: on_gpu(self._ready()), instead, self._smaller)
+
+    def _ready(self) -> Any:
+        if self._engine is None:
+            self._engine = self._made()
+        return self._engine
+
+    def _smaller(self) -> bool:
+        """Free the engine's memory; it is made again for chunks half as long."""
+        self.close()
+        self._chunk //= 2
+        return self._chunk >= LEAST_CHUNK
 
     def close(self) -> None:
-        """Give the memory on the cards back."""
+        """Give the memory on the GPUs back."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None

@@ -1,0 +1,231 @@
+"""Batch commands on a GPU that fails, wherever it does: the CPU's rows and one line, or one line.
+
+In numba's simulator alone; without it these tests are skipped here and test_failing_simulated.py
+runs them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import faults
+import numpy as np
+import placement
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(not placement.SIMULATED, reason="runs in the simulator"),
+    # words are added modulo 2**32, which numpy scalars of the simulator warn of
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar"),
+]
+
+COMMANDS = {
+    "asm": "asm text.fa --pattern ACGTAC --pattern TTGACA -k 1",
+    "asm-best": "asm text.fa --pattern ACGTAC -k 2 --report best",
+    "asm-wspasm": "asm text.fa --pattern ACGTAC -k 1 --method wspasm",
+    "hamming": "hamming text.fa --pattern ACGTAC --pattern TTGACA -k 2",
+    "hamming-naive": "hamming text.fa --pattern ACGTAC -k 2 --method pmasm-thread",
+    "primer": "primer alpha.fa beta.fa -k 2 --strands both",
+    "lcs": "lcs one.fa other.fa --method systolic",
+    "match": "match text.fa -d beta.fa -k 7 --report windows",
+    "grow": "match text.fa --seed 20 -k 5 --chunk 30",
+    "levenshtein": "match text.fa -d beta.fa -k 7 --distance 1",
+    "near-grow": "match text.fa --seed 20 -k 7 --distance 1 --chunk 64",
+    "ltb": "match text.fa -d beta.fa -k 5 --distance 1 --semantics ltb --chunk 64",
+}
+
+
+SMALLER = ("asm", "asm-best", "asm-wspasm", "hamming", "hamming-naive")
+"""Have smaller pieces even for these texts."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_kernels():
+    """Blocks, steps and strips that the simulator can carry."""
+    from gpu import asm, lcs
+    from gpu.hamming import planes
+    from gpu.kernels.asm import counting, listing, order, rows, sliced, slicing, warps
+    from gpu.kernels.exact import buckets, derive, orient, walk
+    from gpu.kernels.lcs import cut, prepare, systolic
+    from gpu.kernels.primer import extend, pack, pieces, seeds
+    from streamer.batch.hamming import engines
+    from streamer.batch.lcs import solve
+    from streamer.batch.primer import on_card
+    from streamer.matching import cuda, spans
+    from streamer.matching.approximate import levenshtein
+
+    modules = [counting, order, rows, sliced, warps, buckets, derive, orient, walk, prepare, cut]
+    with placement.small_blocks(32, *modules, extend, pack, pieces, seeds) as patch:
+        patch.setattr(slicing, "PACKED", 256)
+        patch.setattr(order, "STEPS", 2)
+        patch.setattr(listing, "LISTED", 8)
+        patch.setattr(sliced, "TILE", 32)
+        patch.setattr(sliced, "ROWS", 8)
+        # several pieces, and smaller ones
+        patch.setattr(asm, "BLOCK_SIZES", dict.fromkeys(asm.METHODS, 40))
+        patch.setattr(asm, "LEAST_BLOCK", 10)
+        patch.setattr(planes, "CHUNKS", (16, 32))
+        patch.setattr(engines, "LEAST_CHUNK", 8)
+        patch.setattr(on_card, "FIRST", (64, 64))
+        patch.setattr(lcs, "shape_for", lambda symbols, _: systolic.Shape(1, symbols, 1))
+        patch.setattr(lcs, "_multiprocessors", lambda: 1)
+        patch.setattr(solve, "LEAF_CELLS", 100)
+        patch.setattr(walk, "JUMP_LEVEL", 1)
+        for module in (cuda, spans):
+            patch.setattr(module, "LONG_SPAN", 1)
+        patch.setattr(levenshtein, "LONG_SPAN", 0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("failing")
+    rng = np.random.default_rng(15)
+    sizes = {
+        "text": (50, 30),
+        "alpha": (14,),
+        "beta": (40, 20),
+        "one": (60,),
+        "other": (50,),
+        "some": (1500,),
+        "long": (99_000,),
+    }
+    for name, lengths in sizes.items():
+        records = (
+            f">r{i}\n{''.join(rng.choice(list('ACGT'), n))}\n" for i, n in enumerate(lengths)
+        )
+        (path / f"{name}.fa").write_text("".join(records))
+    return path
+
+
+@pytest.fixture
+def run(folder, capsys):
+    from streamer.cli.app import main
+
+    def command(name, device, gpu=None):
+        words = [
+            str(folder / word) if word.endswith(".fa") else word for word in COMMANDS[name].split()
+        ]
+        if gpu is None:
+            code = main([*words, "--device", device, "--quiet"])
+        else:
+            with gpu.installed():
+                code = main([*words, "--device", device, "--quiet"])
+        return code, *capsys.readouterr()
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def known():
+    """For each command the driver's calls when all is well, and the rows."""
+    return {}
+
+
+@pytest.fixture
+def usual(run, known):
+    def look_up(name):
+        if name not in known:
+            gpu = faults.FailingGpu()
+            code, rows, said = run(name, "cuda", gpu)
+            assert (code, said) == (0, "")
+            assert rows.count("\n") > 1
+            if "--method" not in COMMANDS[name]:
+                assert run(name, "cpu") == (0, rows, "")
+            known[name] = gpu.kinds, rows
+        return known[name]
+
+    return look_up
+
+
+def check(case, name, run, rows, fails, problem):
+    """With ``auto`` the rows, with ``cuda`` an error; one line each where a call has failed."""
+    for device in ("auto", "cuda"):
+        gpu = faults.FailingGpu(fails)
+        code, found, said = run(name, device, gpu)
+        if code == 0:
+            assert found == rows, case
+        if device == "auto":
+            assert code == 0, case
+            pattern = rf"streamer: {problem}: .*; \w+ on the CPU\n"
+        else:
+            assert code == gpu.failed, case
+            pattern = rf"streamer: error: {problem}: .*; use the device cpu or auto\n"
+        assert re.fullmatch(pattern if gpu.failed else "", said), case
+
+
+@pytest.mark.parametrize("name", placement.share(list(COMMANDS)))
+def test_a_gpu_that_is_lost_at_any_call(name, run, usual):
+    """No call works after it. Rows that are out already are not written again."""
+    kinds, rows = usual(name)
+    for lost in range(len(kinds)):
+
+        def fails(number, kind, lost=lost):
+            return faults.LOST if number >= lost else None
+
+        case = f"{name}: call {lost} ({kinds[lost]})"
+        check(case, name, run, rows, fails, "the CUDA device failed")
+
+
+@pytest.mark.parametrize("name", placement.share(list(COMMANDS)))
+def test_memory_that_is_gone_from_any_call_on(name, run, usual):
+    kinds, rows = usual(name)
+    for gone in [number for number, kind in enumerate(kinds) if kind == "memory"]:
+
+        def fails(number, kind, gone=gone):
+            return faults.OUT_OF_MEMORY if kind == "memory" and number >= gone else None
+
+        check(f"{name}: call {gone}", name, run, rows, fails, "the GPU is out of memory")
+
+
+@pytest.mark.parametrize("name", placement.share(list(COMMANDS)))
+def test_an_allocation_that_fails_once(name, run, usual):
+    """The GPU goes on in smaller pieces if there are some."""
+    kinds, rows = usual(name)
+    said = []
+    for failing in [number for number, kind in enumerate(kinds) if kind == "memory"]:
+
+        def fails(number, kind, failing=failing):
+            return faults.OUT_OF_MEMORY if number == failing else None
+
+        code, found, lines = run(name, "auto", faults.FailingGpu(fails))
+        assert (code, found) == (0, rows), f"{name}: call {failing}"
+        said += lines.splitlines()
+    assert len(said) <= len(kinds)
+    if name in SMALLER:
+        assert said == []
+
+
+LONG = {
+    "asm": ["asm", "long.fa", "--pattern", "ACGTACGGA", "--pattern", "TTGACATAC", "-k", "1"],
+    "hamming": ["hamming", "some.fa", "--pattern", "ACGTAC", "-k", "1", "--method", "naive"],
+    "primer": ["primer", "alpha.fa", "some.fa", "-k", "2"],
+}
+
+
+@pytest.mark.parametrize("name", placement.share(list(LONG)))
+def test_a_gpu_with_little_memory_takes_smaller_pieces(name, folder, capsys, monkeypatch):
+    from gpu import asm, primer
+    from gpu.kernels.asm import slicing
+    from streamer.batch.primer import on_card
+    from streamer.cli.app import main
+
+    monkeypatch.setattr(asm, "BLOCK_SIZES", dict.fromkeys(asm.METHODS, 1 << 28))
+    monkeypatch.setattr(slicing, "PACKED", 1 << 16)
+    monkeypatch.setattr(primer, "LEAST_HITS", 64)
+    monkeypatch.setattr(on_card, "LEAST_TEXT", 64)
+    words = [str(folder / word) if word.endswith(".fa") else word for word in LONG[name]]
+    gpu = faults.FailingGpu()
+    with gpu.installed():
+        assert main([*words, "--device", "cuda", "--quiet"]) == 0
+    rows, all_of_it = capsys.readouterr().out, gpu.most
+    fitted = []
+    for share in (0.8, 0.6, 0.4, 0.2, 0.1, 0.01):
+        gpu = faults.FailingGpu(limit=int(share * all_of_it))
+        with gpu.installed():
+            assert main([*words, "--device", "auto", "--quiet"]) == 0
+        found, said = capsys.readouterr()
+        assert found == rows, share
+        assert said == "" or re.fullmatch(r"streamer: .* on the CPU\n", said), share
+        fitted.append(said == "")
+    assert fitted[:3] == [True, True, True]
