@@ -6,6 +6,7 @@ Reads and targets are indices here; ``streamer.output`` puts in their names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -28,18 +29,22 @@ NEAR_COLUMNS = ("read", "start", "end", "distance", "strand", "kmer", "target")
 LTB_COLUMNS = ("read", "end", "distances", "depths")
 READ_COLUMNS = ("read", "length", "windows", "matches", "mismatches", "skipped", "best_target")
 
+_WINDOWS_AT_ONCE = 1 << 19
+
 _NO_SETS = np.zeros(0, dtype=np.uint32)
 
 
-def windows(result: BatchResult) -> Columns:
+def windows(result: BatchResult, symbols: slice = slice(None)) -> Columns:
     """One row a window that holds no gap code; the batch was matched with ``want_depths``.
+
+    symbols: only windows that begin at these symbols of the batch.
 
     read int64 (index), start int64, event uint8, depth uint8, target uint32 (target set).
     """
     if result.depths is None:
         message = "the windows report needs want_depths"
         raise ValueError(message)
-    at = np.flatnonzero(result.events)
+    at = np.flatnonzero(result.events[symbols]) + (symbols.start or 0)
     read = np.searchsorted(result.batch.offsets, at, side="right") - 1
     events = result.events[at]
     if result.sets is None:
@@ -53,6 +58,12 @@ def windows(result: BatchResult) -> Columns:
         "depth": result.depths.depths[at],
         "target": target,
     }
+
+
+def window_pieces(result: BatchResult) -> Iterator[Columns]:
+    """The rows of ``windows`` a bounded number at a time: a row takes 100 bytes until written."""
+    for start in range(0, result.batch.symbols, _WINDOWS_AT_ONCE):
+        yield windows(result, slice(start, start + _WINDOWS_AT_ONCE))
 
 
 def intervals(result: BatchResult) -> Columns:

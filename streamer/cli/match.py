@@ -23,6 +23,8 @@ from streamer.devices import CUDA_KERNELS, KERNELS
 from streamer.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from streamer.matching import BatchResult
     from streamer.reports import Columns
     from streamer.targets import Dictionary
@@ -300,7 +302,7 @@ def _match_files(
     from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
     from trie.snapshot_file import save as save_snapshot
 
-    columns = {
+    names = {
         Report.WINDOWS: reports.WINDOW_COLUMNS,
         Report.INTERVALS: reports.INTERVAL_COLUMNS,
         Report.READS: reports.READ_COLUMNS,
@@ -321,25 +323,26 @@ def _match_files(
     )
     with (
         closing(matcher),
-        RowWriter(output, format_.value, columns) as writer,
+        RowWriter(output, format_.value, names) as writer,
         progress("matching", size_of_files(reads), quiet=quiet) as show,
     ):
         batches = read_batches(reads, batch_bases=max(chunk, BATCH_BASES), on_bytes=show)
         for batch in prefetched(batches):
-            result = matcher.match(batch, want_depths=report is Report.WINDOWS)
-            writer.write(tables.table(_columns(report, result, known), batch.names))
+            result = matcher.match(batch, want_depths=report is Report.WINDOWS, want_nodes=False)
+            for columns in _pieces(report, result, known):
+                writer.write(tables.table(columns, batch.names))
         if save is not None:
             save_snapshot(matcher.latest_snapshot().tree, save, strands=known.strands)
 
 
-def _columns(report: Report, result: BatchResult, known: Dictionary) -> Columns:
+def _pieces(report: Report, result: BatchResult, known: Dictionary) -> Iterable[Columns]:
     from streamer import reports
 
     if report is Report.WINDOWS:
-        return reports.windows(result)
+        return reports.window_pieces(result)
     if report is Report.INTERVALS:
-        return reports.intervals(result)
-    return reports.reads(result, known.targets)
+        return [reports.intervals(result)]
+    return [reports.reads(result, known.targets)]
 
 
 def register(app: typer.Typer) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -29,7 +30,10 @@ from streamer.matching.spans import spans_of
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch, joined_batches
 from streamer.targets import NO_SET, Dictionary
+from trie.codes import with_reverse_complements
 from trie.parallel import usable_cores
+from trie.prefixes import PrefixDepths
+from trie.shards import sort_unique
 
 Mode = Literal["frozen", "grow"]
 Kernel = Literal["auto", "index", "walk", "shuffle", "naive", "buckets"]
@@ -105,6 +109,7 @@ class Matcher:
         # what a CPU engine would have to learn; kept only where one may have to take over
         self._grown: list[NDArray[np.uint64]] = []
         self._snapshots = Snapshots(dictionary, grows=mode == "grow", threads=self._threads)
+        self._prefixes: PrefixDepths | None = None
         self._number = 0
         self._position = 0
         # of batches that are put together, used again
@@ -211,12 +216,18 @@ class Matcher:
         """The dictionary version of the snapshot that depths come from now."""
         return self._snapshots.version_in_use
 
-    def match(self, batch: ReadBatch, *, want_depths: bool = False) -> BatchResult:
-        """The events of the next batch; with ``want_depths`` also how deep its windows went."""
+    def match(
+        self, batch: ReadBatch, *, want_depths: bool = False, want_nodes: bool = True
+    ) -> BatchResult:
+        """The events of the next batch; with ``want_depths`` also how deep its windows went.
+
+        Event words need trie nodes too. Without ``want_nodes`` these may be missing: a frozen
+        dictionary on the CPU needs no snapshot then, the largest of its structures.
+        """
         path = self._packed
         if path is not None and not want_depths and batch.symbols <= path.longest:
             return self._match_packed([batch], path)[0]
-        result = self._or_on_cpu(lambda: self._match(batch, want_depths))
+        result = self._or_on_cpu(lambda: self._match(batch, want_depths, want_nodes))
         if self.device == "cuda" and self._on_fallback is not None and result.new_kmers.size:
             self._grown.append(result.new_kmers)
         self._number += 1
@@ -292,7 +303,10 @@ class Matcher:
             **(unchanged | fields),
         )
 
-    def _match(self, batch: ReadBatch, want_depths: bool) -> BatchResult:
+    def _match(self, batch: ReadBatch, want_depths: bool, want_nodes: bool) -> BatchResult:
+        if want_depths and not want_nodes and self._has_prefixes:
+            result = self._match(batch, want_depths=False, want_nodes=False)
+            return replace(result, depths=self._depths_without_nodes(result))
         if want_depths and self._growing and not self._snapshots.following:
             self._follow()
         total = batch.bases.size
@@ -352,6 +366,31 @@ class Matcher:
             depths=depths,
             near=near,
         )
+
+    @property
+    def _has_prefixes(self) -> bool:
+        fixed = not self._growing and self._approximate is None
+        return fixed and isinstance(self._engine, CpuEngine) and not self._engine.walks
+
+    def _depths_without_nodes(self, result: BatchResult) -> Depths:
+        strands = self.dictionary.strands
+        if self._prefixes is None:
+            codes = self.dictionary.codes
+            if strands == "both":
+                codes = with_reverse_complements(codes, self._k)
+                codes = sort_unique(codes, self._k, self._threads)
+            self._prefixes = PrefixDepths(codes, self._k)
+        depths = np.zeros(result.batch.bases.size, dtype=np.uint8)
+        self._prefixes.measure(
+            result.batch.bases,
+            result.batch.offsets,
+            result.events,
+            depths,
+            canonical=strands == "canonical",
+            threads=self._threads,
+        )
+        nothing = np.zeros(0, np.int64)
+        return Depths(depths, np.zeros(0, np.uint32), nothing.reshape(0, 2), nothing)
 
     def _snapshot_of_step(self, newest: bool) -> tuple[int, VersionedSnapshot | None]:
         if not self._needs_tree:

@@ -24,6 +24,7 @@ class Depths:
     1 + the longest prefix in the trie for a mismatch). nodes: uint32[symbols], the trie node that
     holds the deepest state reached. chunks: int64[chunks, 2], first and last-plus-one symbol.
     versions: int64[chunks], the dictionary version of the snapshot each chunk was matched with.
+    Without trie nodes all but depths may be empty.
     """
 
     depths: NDArray[np.uint8]
@@ -105,8 +106,8 @@ class BatchResult:
         A match that the snapshot did not hold yet (its k-mer was new in an earlier window, thesis
         3.3.10) has depth k and names the deepest node that the snapshot has of it.
         """
-        if self.depths is None:
-            message = "event words need want_depths"
+        if self.depths is None or self.depths.nodes.size != self.depths.depths.size:
+            message = "event words need want_depths and want_nodes"
             raise ValueError(message)
         found = self.depths
         return [

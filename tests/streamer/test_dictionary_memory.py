@@ -1,0 +1,63 @@
+"""Bytes a k-mer: of matching against a dictionary, beside the program itself."""
+
+from __future__ import annotations
+
+import tracemalloc
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from streamer import reports
+from streamer.matching import Matcher
+from streamer.reads import ReadBatch
+from streamer.targets import Dictionary
+
+K = 31
+BASES = 6_000_000
+
+
+@pytest.fixture(scope="module")
+def bases():
+    return np.random.default_rng(4).integers(0, 4, BASES, dtype=np.uint8)
+
+
+def peak_of(work):
+    """The greatest number of bytes that Python and numpy had at a time, and what ``work`` gave."""
+    tracemalloc.start()
+    try:
+        result = work()
+        return tracemalloc.get_traced_memory()[1], result
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("strands", ["canonical", "both"])
+def test_depths_of_windows_need_no_snapshot(strands, bases):
+    read = ReadBatch(["one"], np.array([0, bases.size]), bases)
+    few = ReadBatch(["few"], np.array([0, 2000]), np.roll(bases[:2000], 7))
+    known = Dictionary.from_batches([read], K, strands)
+
+    def windows():
+        with closing(Matcher(known, mode="frozen")) as matcher:
+            return reports.windows(matcher.match(few, want_depths=True, want_nodes=False))
+
+    windows()  # compiles
+    peak, columns = peak_of(windows)
+    assert columns["depth"].size == 2000 - K + 1
+    # 13 to 27 of the index, 12 of both orientations twice over while they are sorted
+    assert peak / known.codes.size < {"canonical": 35, "both": 75}[strands]
+
+
+def test_rows_of_windows_come_in_pieces(bases):
+    """However many windows a batch has, few are rows at a time."""
+    bases = bases[:1_500_000]
+    read = ReadBatch(["one", "two"], np.array([0, 700_000, bases.size]), bases)
+    known = Dictionary.from_batches([read], K, "canonical")
+    with closing(Matcher(known, mode="frozen")) as matcher:
+        result = matcher.match(read, want_depths=True, want_nodes=False)
+    whole = reports.windows(result)
+    pieces = list(reports.window_pieces(result))
+    assert max(piece["start"].size for piece in pieces) <= 1 << 19
+    for name, values in whole.items():
+        np.testing.assert_array_equal(np.concatenate([piece[name] for piece in pieces]), values)

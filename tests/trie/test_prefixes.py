@@ -1,0 +1,37 @@
+"""Depths from ascending codes equal those of the walk through the Tree Bitmap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trie.index import KmerIndex
+from trie.prefixes import PrefixDepths
+from trie.tree_bitmap import snapshot
+from trie.walk import walk
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9, 15, 16, 30, 31])
+@pytest.mark.parametrize("size", [0, 1, 2, 65, 3000])
+@pytest.mark.parametrize("canonical", [False, True])
+def test_equals_the_walk(k: int, size: int, canonical: bool) -> None:
+    rng = np.random.default_rng(k * 100 + size)
+    codes = rng.integers(0, 4**k, size, dtype=np.uint64)
+    # half of them share all but their last bases, so that the upper bits do not tell them apart
+    codes[::2] &= np.uint64(4 ** min(k, 5) - 1)
+    codes = np.unique(codes)
+    bases = rng.integers(0, 4, 70_000, dtype=np.uint8)
+    bases[rng.integers(0, bases.size, 200)] = 4
+    bases[1000:1400] = 0
+    bases[5000:5400] = 3
+    offsets = np.array([0, 0, 3, 40, 1200, 1200, 69_990, bases.size])
+    index = KmerIndex(k, expected=codes.size)
+    index.add(codes)
+    events = index.match(bases, offsets, canonical=canonical)
+    _, want, _ = walk(snapshot(codes, k), bases, offsets, canonical=canonical)
+    for threads in (1, 3):
+        depths = np.zeros(bases.size, dtype=np.uint8)
+        PrefixDepths(codes, k).measure(
+            bases, offsets, events, depths, canonical=canonical, threads=threads
+        )
+        np.testing.assert_array_equal(depths, want)
