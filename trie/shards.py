@@ -101,7 +101,7 @@ def _scatter(codes, start, stop, shift, following, grouped, order):  # type: ign
 
 
 @njit(cache=True, nogil=True)
-def _drop_repeats(codes):  # type: ignore[no-untyped-def]
+def drop_repeats(codes):  # type: ignore[no-untyped-def]
     """Move the distinct values of ascending codes to the front; their number."""
     if codes.size == 0:
         return 0
@@ -165,7 +165,7 @@ def sort_unique(codes: NDArray[np.uint64], k: int, threads: int) -> NDArray[np.u
         shard = grouped[start:stop]
         if not in_order and codes.size >= SMALL:
             shard.sort()
-        return int(_drop_repeats(shard))
+        return int(drop_repeats(shard))
 
     filled = [(int(a), int(b)) for a, b in pairwise(bounds) if b > a]
     size = 0

@@ -1,4 +1,4 @@
-"""Bytes a k-mer: of matching against a dictionary, beside the program itself."""
+"""Bytes a k-mer: of reading a dictionary and of matching against it, beside the program itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streamer import reports
 from streamer.matching import Matcher
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
+from trie.codes import decode
 
 K = 31
 BASES = 6_000_000
@@ -22,6 +23,23 @@ def bases():
     return np.random.default_rng(4).integers(0, 4, BASES, dtype=np.uint8)
 
 
+@pytest.fixture(scope="module")
+def one_record(bases, tmp_path_factory):
+    path = tmp_path_factory.mktemp("one") / "one.fa"
+    path.write_bytes(b">one\n" + decode(bases).tobytes() + b"\n")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def many_records(bases, tmp_path_factory):
+    path = tmp_path_factory.mktemp("many") / "many.fa"
+    letters = decode(bases).tobytes()
+    path.write_bytes(
+        b"".join(b">r%d\n%b\n" % (at, letters[at : at + 300]) for at in range(0, BASES, 300))
+    )
+    return str(path)
+
+
 def peak_of(work):
     """The greatest number of bytes that Python and numpy had at a time, and what ``work`` gave."""
     tracemalloc.start()
@@ -30,6 +48,15 @@ def peak_of(work):
         return tracemalloc.get_traced_memory()[1], result
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("file", "most"), [("one_record", 31), ("many_records", 42)])
+def test_reading_a_dictionary(file, most, request):
+    path = request.getfixturevalue(file)
+    few = Dictionary.from_files([path], 5, "canonical")  # compiles
+    assert few.codes.size == 512
+    peak, dictionary = peak_of(lambda: Dictionary.from_files([path], K, "canonical"))
+    assert peak / dictionary.codes.size < most
 
 
 @pytest.mark.parametrize("strands", ["canonical", "both"])

@@ -1,0 +1,171 @@
+"""Which targets hold a k-mer: sets of targets, each distinct set kept once."""
+
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+NO_SET = np.uint32(0xFFFFFFFF)
+SHOWN_TARGETS = 8
+
+
+@dataclass(frozen=True)
+class TargetSets:
+    """Sets of targets (records), as rows of indices.
+
+    names: a target's name by index. starts: int64[sets + 1], members: int32; set i holds the
+    targets members[starts[i]:starts[i+1]], in file order. No two sets are equal.
+    """
+
+    names: Sequence[str]
+    starts: NDArray[np.int64]
+    members: NDArray[np.int32]
+    _labels: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return self.starts.size - 1
+
+    def label(self, index: int) -> str | None:
+        """The names of a set joined by ``;``, at most 8 and then ``...``; None for NO_SET."""
+        if index == NO_SET:
+            return None
+        if index not in self._labels:
+            members = self.members[self.starts[index] : self.starts[index + 1]]
+            shown = [self.names[i] for i in members[:SHOWN_TARGETS]]
+            if members.size > SHOWN_TARGETS:
+                shown.append("...")
+            self._labels[index] = ";".join(shown)
+        return self._labels[index]
+
+    @classmethod
+    def empty(cls) -> TargetSets:
+        """No targets: the dictionary grows from the reads alone."""
+        return cls((), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+
+
+def bounds_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[n + 1]: where each of n consecutive runs starts, then where the last one ends."""
+    bounds = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.cumsum(sizes, out=bounds[1:])
+    return bounds
+
+
+def gathered(
+    values: NDArray[np.int32], bounds: NDArray[np.int64], rows: NDArray[Any]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The runs ``values[bounds[i]:bounds[i+1]]`` for each i in ``rows``, joined; their bounds."""
+    sizes = np.diff(bounds)[rows]
+    starts = bounds_of(sizes)
+    within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
+    return values[np.repeat(bounds[:-1][rows], sizes) + within], starts
+
+
+def united(
+    codes: NDArray[np.uint64], sets: NDArray[np.uint32], targets: TargetSets
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32], TargetSets]:
+    """The distinct ones of ``codes`` (uint64, in any order), ascending, with united target sets.
+
+    sets: uint32, the set of each code, or NO_SET. A code that occurs several times belongs to every
+    target of every occurrence.
+    """
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    first = np.ones(codes.size, dtype=np.bool_)
+    first[1:] = codes[1:] != codes[:-1]
+    sets = sets[order]
+    named = sets != NO_SET
+    sizes = np.bincount((np.cumsum(first) - 1)[named], minlength=int(first.sum()))
+    # equal combinations of sets are united once
+    runs, bounds = sets[named].astype(np.int32), bounds_of(sizes[sizes > 0])
+    numbers, chosen = intern_runs(runs, bounds)
+    combined, starts = gathered(runs, bounds, chosen)
+    owner = np.repeat(np.arange(chosen.size), np.diff(starts))
+    members, inner = gathered(targets.members, targets.starts, combined)
+    owner = np.repeat(owner, np.diff(inner))
+    by_set = np.lexsort((members, owner))
+    owner, members = owner[by_set], members[by_set]
+    keep = np.ones(owner.size, dtype=np.bool_)
+    keep[1:] = (owner[1:] != owner[:-1]) | (members[1:] != members[:-1])
+    owner, members = owner[keep], members[keep]
+    starts = bounds_of(np.bincount(owner, minlength=chosen.size))
+    # two combinations may come to the same targets
+    renumbered, chosen = intern_runs(members, starts)
+    members, starts = gathered(members, starts, chosen)
+    result = np.full(sizes.size, NO_SET, dtype=np.uint32)
+    result[sizes > 0] = renumbered[numbers]
+    return codes[first], result, TargetSets(targets.names, starts, members)
+
+
+def side_by_side(parts: Sequence[TargetSets]) -> TargetSets:
+    """The targets and sets of all parts, one part behind the other; equal sets are not united."""
+    names = [name for part in parts for name in part.names]
+    firsts = bounds_of(np.array([len(part.names) for part in parts], dtype=np.int64))
+    members = [part.members + np.int32(at) for part, at in zip(parts, firsts, strict=False)]
+    sizes = [np.diff(part.starts) for part in parts]
+    return TargetSets(names, bounds_of(np.concatenate(sizes)), np.concatenate(members))
+
+
+@njit(cache=True, nogil=True)
+def _hash_run(owners, start, stop):  # type: ignore[no-untyped-def]
+    """A hash whose low bits depend on every bit of the members (the steps of splitmix64)."""
+    h = np.uint64(stop - start)
+    for i in range(start, stop):
+        h = (h ^ np.uint64(owners[i])) + np.uint64(0x9E3779B97F4A7C15)
+        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        h ^= h >> np.uint64(31)
+    return np.int64(h & np.uint64(0x7FFFFFFFFFFFFFFF))
+
+
+@njit(cache=True, nogil=True)
+def intern_runs(owners, bounds):  # type: ignore[no-untyped-def]
+    """Number equal runs of ``owners`` alike: the number of each run, and one run of each number.
+
+    owners: int32. bounds: int64[runs + 1]. Returns uint32[runs] and int64[numbers]. An
+    open-addressing table of numbers, at most half full; equal hashes are compared in full.
+    """
+    runs = bounds.size - 1
+    number = np.empty(runs, dtype=np.uint32)
+    representative = np.empty(runs, dtype=np.int64)
+    table = np.full(64, -1, dtype=np.int64)
+    count = 0
+    for run in range(runs):
+        if 2 * (count + 1) > table.size:
+            table = np.full(2 * table.size, -1, dtype=np.int64)
+            for i in range(count):
+                table[_place(owners, bounds, representative[i], representative, table)] = i
+        at = _place(owners, bounds, run, representative, table)
+        if table[at] < 0:
+            representative[count] = run
+            table[at] = count
+            count += 1
+        number[run] = table[at]
+    return number, representative[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def _place(owners, bounds, run, representative, table):  # type: ignore[no-untyped-def]
+    """Where the table holds a run equal to this one, or the free place where it belongs."""
+    at = _hash_run(owners, bounds[run], bounds[run + 1]) % table.size
+    while table[at] >= 0 and not _equal_runs(owners, bounds, run, representative[table[at]]):
+        at = (at + 1) % table.size
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _equal_runs(owners, bounds, one, other):  # type: ignore[no-untyped-def]
+    length = bounds[one + 1] - bounds[one]
+    if bounds[other + 1] - bounds[other] != length:
+        return False
+    for i in range(length):
+        if owners[bounds[one] + i] != owners[bounds[other] + i]:
+            return False
+    return True
