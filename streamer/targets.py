@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -14,11 +14,10 @@ from streamer.collecting import KmerCollector
 from streamer.errors import StreamerError
 from streamer.reads import ReadBatch
 from streamer.sequence_files import read_pieces, shown_name
-from streamer.target_sets import NO_SET, SHOWN_TARGETS, TargetSets
+from streamer.target_sets import NO_SET, SHOWN_TARGETS, TargetSets, side_by_side, united
 from trie.codes import check_k, with_reverse_complements
 from trie.parallel import usable_cores
 from trie.shards import sort_unique
-from trie.snapshot_file import is_snapshot, load_with_strands
 
 __all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "Strands", "TargetSets"]
 
@@ -50,23 +49,33 @@ class Dictionary:
 
     @classmethod
     def from_files(
-        cls, paths: Sequence[str], k: int, strands: Strands, *, as_stored: bool = False
+        cls,
+        paths: Sequence[str],
+        k: int,
+        strands: Strands,
+        *,
+        as_stored: bool = False,
+        on_notice: Callable[[str], None] | None = None,
     ) -> Dictionary:
         """Every window of every record of the files; StreamerError if there is not one.
 
-        A file may be a snapshot that was saved: its k-mers belong to no target. ``as_stored``: the
-        k-mers as they stand in the records, whatever the strands.
+        A file may be a dictionary that was saved: then its k-mers, with their targets.
+        ``as_stored``: the k-mers as they stand in the records, with strands ``forward``, whatever
+        ``strands`` are. ``on_notice`` is called with one line about a file that lacks targets.
         """
-        saved = [path for path in paths if _holds_snapshot(path)]
-        records = [path for path in paths if path not in saved]
-        dictionary = cls._from_records(records, k, "forward" if as_stored else strands)
-        for path in saved:
-            codes = _saved_codes(path, k, strands)
-            if as_stored and strands == "both":
-                # what a record holds in either orientation keeps that record
-                reverse = with_reverse_complements(codes, k)[codes.size :]
-                codes = codes[~np.isin(reverse, dictionary.codes)]
-            dictionary = dictionary.with_codes(codes)
+        # imported here, since it makes dictionaries itself
+        from streamer.saved_dictionary import is_saved, load_dictionary
+
+        check_k(k)
+        known_as = "forward" if as_stored else strands
+        parts = []
+        for saved, group in groupby(paths, is_saved):
+            if saved:
+                loaded = (load_dictionary(path, k, strands, on_notice) for path in group)
+                parts += [part.known_as(known_as) for part in loaded]
+            else:
+                parts.append(cls._from_records(list(group), k, known_as))
+        dictionary = _merged(parts, both=strands == "both")
         if not dictionary.codes.size:
             names = ", ".join(map(shown_name, paths))
             message = (
@@ -94,13 +103,15 @@ class Dictionary:
             collector.add(batch, collector.records)
         return cls(k, strands, *collector.finish())
 
-    def with_codes(self, codes: NDArray[np.uint64]) -> Dictionary:
-        """This dictionary and more k-mers, which belong to no target unless they already did."""
-        more = np.setdiff1d(codes, self.codes)
-        merged = np.concatenate((self.codes, more))
-        sets = np.concatenate((self.sets, np.full(more.size, NO_SET, dtype=np.uint32)))
-        order = np.argsort(merged)
-        return Dictionary(self.k, self.strands, merged[order], sets[order], self.targets)
+    def known_as(self, strands: Strands) -> Dictionary:
+        """The same k-mers as a dictionary with these strands has them, with their targets.
+
+        self: k-mers as they stand in records (``forward``), or with these strands already.
+        """
+        if strands in ("forward", self.strands):
+            return replace(self, strands=strands)
+        codes, sets, targets = united(_canonical(self.codes, self.k), self.sets, self.targets)
+        return Dictionary(self.k, strands, codes, sets, targets)
 
     def without_targets(self, strands: Strands) -> Dictionary:
         """The same k-mers, known as strands ask for it, and no targets."""
@@ -115,28 +126,38 @@ def _canonical(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
     return np.minimum(codes, with_reverse_complements(codes, k)[codes.size :])
 
 
-def _holds_snapshot(path: str) -> bool:
-    """Whether a regular file is a saved snapshot; what cannot be read is told when it is read."""
-    try:
-        return os.path.isfile(path) and is_snapshot(path)
-    except OSError:
-        return False
+def _merged(parts: list[Dictionary], *, both: bool) -> Dictionary:
+    """The k-mers of all parts, with the targets of each, in the order of the parts.
+
+    A k-mer without a target is that of another part where this has it, with strands ``both`` in
+    either orientation, as it would not have grown beside it.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if both and first.strands == "forward":
+        parts = [_without_known(parts, at) for at in range(len(parts))]
+    targets = side_by_side([part.targets for part in parts])
+    sets = []
+    before = 0
+    for part in parts:
+        sets.append(np.where(part.sets == NO_SET, NO_SET, part.sets + np.uint32(before)))
+        before += len(part.targets)
+    codes = np.concatenate([part.codes for part in parts])
+    return Dictionary(first.k, first.strands, *united(codes, np.concatenate(sets), targets))
 
 
-def _saved_codes(path: str, k: int, strands: Strands) -> NDArray[np.uint64]:
-    """The k-mers of a snapshot file, as a dictionary with these strands has them."""
-    try:
-        tree, saved_strands = load_with_strands(path)
-    except ValueError as error:
-        raise StreamerError(str(error)) from error
-    if (tree.k, saved_strands) != (k, strands):
-        message = (
-            f"{path}: was saved with -k {tree.k} --strands {saved_strands}, "
-            f"not with -k {k} --strands {strands}"
-        )
-        raise StreamerError(message)
-    codes = tree.codes()
-    if strands == "both":
-        # the trie holds both orientations of each k-mer, the dictionary the smaller one
-        codes = codes[codes <= with_reverse_complements(codes, k)[codes.size :]]
-    return codes
+def _without_known(parts: Sequence[Dictionary], at: int) -> Dictionary:
+    """A part without the k-mers that have no target and that another part has reversed.
+
+    Of two parts that both have a k-mer without a target, the first keeps it.
+    """
+    part = parts[at]
+    reverse = with_reverse_complements(part.codes, part.k)[part.codes.size :]
+    keep = np.ones(part.codes.size, dtype=np.bool_)
+    for number, other in enumerate(parts):
+        if number != at:
+            theirs = other.codes if number < at else other.codes[other.sets != NO_SET]
+            keep &= ~np.isin(reverse, theirs)
+    keep |= part.sets != NO_SET
+    return replace(part, codes=part.codes[keep], sets=part.sets[keep])

@@ -3,8 +3,10 @@
     [ zip archive: format, k, strands, inmaps, exmaps, prefix_sums, level_offsets ][ 64 hex digits ]
 
 ``strands`` says which orientations of its k-mers the trie holds: forward (as they were), canonical
-or both. The digits are the archive comment, the last bytes of the file: the BLAKE2b-256 of all that
-precedes them. ``numpy.load`` opens the file as it opens any other .npz.
+or both. Format 2 holds labels too: names, set_starts, set_members and sets, which say to which
+named sets each k-mer belongs (``streamer.saved_dictionary``); format 1 has none. The digits are the
+archive comment, the last bytes of the file: the BLAKE2b-256 of all that precedes them.
+``numpy.load`` opens the file as it opens any other .npz.
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ import hashlib
 import os
 import secrets
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trie.codes import MAX_K
 from trie.tree_bitmap import TreeBitmap
 
-FORMAT = 1
+FORMATS = (1, 2)
 DIGEST_LENGTH = 64
 STRANDS = ("forward", "canonical", "both")
 ARRAYS = {
@@ -30,6 +34,12 @@ ARRAYS = {
     "exmaps": np.uint64,
     "prefix_sums": np.uint32,
     "level_offsets": np.uint64,
+}
+LABELS: dict[str, tuple[type[np.generic], ...]] = {
+    "names": (np.uint8,),
+    "set_starts": (np.int64,),
+    "set_members": (np.int32,),
+    "sets": (np.uint8, np.uint16, np.uint32),
 }
 
 
@@ -54,10 +64,25 @@ def check_place(path: str | os.PathLike[str]) -> None:
         raise OSError(errno.EINVAL, problem, str(path))
 
 
-def save(tree: TreeBitmap, path: str | os.PathLike[str], *, strands: str = "forward") -> None:
+class SavedSnapshot(NamedTuple):
+    """What a file holds; labels: an array of each name in LABELS, None for format 1."""
+
+    tree: TreeBitmap
+    strands: str
+    labels: dict[str, NDArray[Any]] | None
+
+
+def save(
+    tree: TreeBitmap,
+    path: str | os.PathLike[str],
+    *,
+    strands: str = "forward",
+    labels: Mapping[str, NDArray[Any]] | None = None,
+) -> None:
     """Write a snapshot so that ``path`` holds either what it held before or all of the new one.
 
-    OSError as ``check_place``, or if it cannot be written.
+    labels: the arrays that LABELS names, for format 2. OSError as ``check_place``, or if the file
+    cannot be written.
     """
     path = Path(path)
     check_place(path)
@@ -69,11 +94,11 @@ def save(tree: TreeBitmap, path: str | os.PathLike[str], *, strands: str = "forw
         with temporary.open("x+b") as file:
             arrays = {field: getattr(tree, field) for field in ARRAYS}
             arrays |= {
-                "format": np.int64(FORMAT),
+                "format": np.int64(1 if labels is None else 2),
                 "k": np.int64(tree.k),
                 "strands": np.int64(STRANDS.index(strands)),
             }
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, allow_pickle=False, **arrays, **(labels or {}))
             with zipfile.ZipFile(file, "a") as archive:
                 archive.comment = b"0" * DIGEST_LENGTH
             file.seek(0, os.SEEK_END)
@@ -100,12 +125,12 @@ def is_snapshot(path: str | os.PathLike[str]) -> bool:
 
 
 def load(path: str | os.PathLike[str]) -> TreeBitmap:
-    """Read a snapshot that ``save`` wrote, as ``load_with_strands`` does."""
-    return load_with_strands(path)[0]
+    """Read the trie of a file that ``save`` wrote, as ``load_whole`` does."""
+    return load_whole(path).tree
 
 
-def load_with_strands(path: str | os.PathLike[str]) -> tuple[TreeBitmap, str]:
-    """Read a snapshot that ``save`` wrote, and which strands it holds.
+def load_whole(path: str | os.PathLike[str]) -> SavedSnapshot:
+    """Read all that ``save`` wrote.
 
     Raises SnapshotDamagedError if any byte has changed or is missing, ValueError for a format that
     this version does not know, OSError if the file cannot be read.
@@ -123,12 +148,13 @@ def load_with_strands(path: str | os.PathLike[str]) -> tuple[TreeBitmap, str]:
         try:
             with np.load(file, allow_pickle=False) as archive:
                 version = int(archive["format"])
-                if version == FORMAT:
+                if version in FORMATS:
                     tree = _checked(path, int(archive["k"]), archive)
-                    return tree, STRANDS[int(archive["strands"])]
+                    labels = None if version == 1 else _checked_labels(path, archive)
+                    return SavedSnapshot(tree, STRANDS[int(archive["strands"])], labels)
         except (KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
             raise SnapshotDamagedError(path, "not a snapshot") from error
-    message = f"{path}: snapshot format {version}, this version reads format {FORMAT}"
+    message = f"{path}: snapshot format {version}, this version reads formats 1 and 2"
     raise ValueError(message)
 
 
@@ -146,6 +172,13 @@ def _checked(path: Path, k: int, archive: np.lib.npyio.NpzFile) -> TreeBitmap:
     if not sound:
         raise SnapshotDamagedError(path, "its arrays do not fit together")
     return tree
+
+
+def _checked_labels(path: Path, archive: np.lib.npyio.NpzFile) -> dict[str, NDArray[Any]]:
+    labels = {name: archive[name] for name in LABELS}
+    if any(a.ndim != 1 or a.dtype.type not in LABELS[name] for name, a in labels.items()):
+        raise SnapshotDamagedError(path, "its labels are not of the right types")
+    return labels
 
 
 def _digest(file: IO[bytes], size: int) -> bytes:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from streamer.matching import BatchResult
     from streamer.reports import Columns
-    from streamer.targets import Dictionary
+    from streamer.targets import Dictionary, Strands
 
 
 class Mode(StrEnum):
@@ -197,7 +197,15 @@ def match(
         if dictionary is None:
             known = Dictionary.empty(k, "forward" if near else strands.value)
         else:
-            known = Dictionary.from_files(dictionary, k, strands.value, as_stored=near)
+            # with both strands a saved file keeps how the k-mers stood in the records
+            as_stored = near or (save is not None and strands is StrandsChoice.BOTH)
+            known = Dictionary.from_files(
+                dictionary,
+                k,
+                strands.value,
+                as_stored=as_stored,
+                on_notice=None if quiet else _notice,
+            )
         if near:
             from streamer.cli.match_near import NearJob, match_near
 
@@ -227,6 +235,7 @@ def match(
         _match_files(
             reads,
             known,
+            strands=strands.value,
             mode=chosen_mode,
             seed=seed or 0,
             report=report or Report.INTERVALS,
@@ -273,10 +282,15 @@ def _within(
     return asked
 
 
+def _notice(line: str) -> None:
+    typer.echo(f"streamer: {line}", err=True)
+
+
 def _match_files(
     reads: list[str],
-    known: Dictionary,
+    stored: Dictionary,
     *,
+    strands: Strands,
     mode: Mode,
     seed: int,
     report: Report,
@@ -299,15 +313,21 @@ def _match_files(
     from streamer.matching.matcher import Kernel
     from streamer.output import ReportTables, RowWriter
     from streamer.prefetch import prefetched
+    from streamer.saved_dictionary import StoredKmers, save_dictionary
     from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
-    from trie.snapshot_file import save as save_snapshot
 
     names = {
         Report.WINDOWS: reports.WINDOW_COLUMNS,
         Report.INTERVALS: reports.INTERVAL_COLUMNS,
         Report.READS: reports.READ_COLUMNS,
     }[report]
+    known = stored.known_as(strands)
     tables = ReportTables(known.targets)
+    grown = StoredKmers(
+        known.k,
+        seed,
+        needed=save is not None and strands == "both" and (mode is Mode.GROW or seed > 0),
+    )
     matcher = Matcher(
         known,
         mode=mode.value,
@@ -317,9 +337,7 @@ def _match_files(
         threads=threads,
         device=device,
         streams=streams,
-        on_fallback=(lambda why: typer.echo(f"streamer: {why}", err=True))
-        if may_fall_back
-        else None,
+        on_fallback=_notice if may_fall_back else None,
     )
     with (
         closing(matcher),
@@ -329,10 +347,12 @@ def _match_files(
         batches = read_batches(reads, batch_bases=max(chunk, BATCH_BASES), on_bytes=show)
         for batch in prefetched(batches):
             result = matcher.match(batch, want_depths=report is Report.WINDOWS, want_nodes=False)
+            grown.add(result)
             for columns in _pieces(report, result, known):
                 writer.write(tables.table(columns, batch.names))
         if save is not None:
-            save_snapshot(matcher.latest_snapshot().tree, save, strands=known.strands)
+            tree = matcher.latest_snapshot().tree
+            save_dictionary(save, stored, grown.codes(), tree, strands)
 
 
 def _pieces(report: Report, result: BatchResult, known: Dictionary) -> Iterable[Columns]:

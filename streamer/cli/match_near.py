@@ -18,10 +18,10 @@ from streamer.matching.approximate import Approximate, ApproximateResult, Option
 from streamer.output import Format, ReportTables, RowWriter
 from streamer.prefetch import prefetched
 from streamer.reads import ReadBatch, joined_batches
+from streamer.saved_dictionary import StoredKmers, save_dictionary
 from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
 from streamer.targets import Dictionary, Strands
 from trie.parallel import usable_cores
-from trie.snapshot_file import save as save_snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +124,25 @@ def _matcher(job: NearJob, stack: ExitStack) -> Callable[[ReadBatch], Approximat
         approximate=approximate,
     )
     stack.enter_context(closing(matcher))
+    grown = StoredKmers(
+        job.stored.k,
+        job.seed,
+        needed=job.save is not None and not fixed and job.strands == "both",
+    )
     if job.save is not None:
         path = job.save
 
         def save(kind: type[BaseException] | None, *_: object) -> None:
             if kind is None:
-                save_snapshot(matcher.latest_snapshot().tree, path, strands=job.strands)
+                tree = matcher.latest_snapshot().tree
+                save_dictionary(path, job.stored, grown.codes(), tree, job.strands)
 
         stack.push(save)
 
     def match(batch: ReadBatch) -> ApproximateResult:
-        result = matcher.match(batch).near
-        assert result is not None
-        return result
+        result = matcher.match(batch)
+        grown.add(result)
+        assert result.near is not None
+        return result.near
 
     return match

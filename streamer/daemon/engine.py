@@ -172,7 +172,13 @@ def load_dictionary(config: Config, *, as_stored: bool = False) -> Dictionary:
     if settings.sources:
         if not as_stored:
             log.info("reading the dictionary", sources=settings.sources)
-        return Dictionary.from_files(settings.sources, settings.k, strands, as_stored=as_stored)
+        return Dictionary.from_files(
+            settings.sources,
+            settings.k,
+            strands,
+            as_stored=as_stored,
+            on_notice=None if as_stored else log.warning,
+        )
     return Dictionary.empty(settings.k, "forward" if as_stored else strands)
 
 

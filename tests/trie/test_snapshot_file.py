@@ -100,8 +100,8 @@ def sealed(path: Path, **arrays: object) -> Path:
 def test_refuses_another_format(path: Path) -> None:
     with np.load(path) as archive:
         arrays = dict(archive)
-    with pytest.raises(ValueError, match="format 2") as caught:
-        load(sealed(path, **{**arrays, "format": np.int64(2)}))
+    with pytest.raises(ValueError, match="format 3") as caught:
+        load(sealed(path, **{**arrays, "format": np.int64(3)}))
     assert not isinstance(caught.value, SnapshotDamagedError)
 
 
