@@ -10,7 +10,8 @@ a constant or of a function in another module. Here a kernel is named by what it
 - the options, the argument types, the versions of numba-cuda and Python, and the architecture.
 
 Where something cannot be named so, or the directory cannot be written, the kernel is compiled anew.
-The files lie in ``NUMBA_CACHE_DIR``, or else in the user's cache directory.
+The files lie in ``NUMBA_CACHE_DIR``, or else in the user's cache directory, or else in the user's
+folder under the temporary directory.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from gpu.intrinsics import SIMULATED, cuda
+from trie.jit import private_folder, warn_unstored
 
 _log = logging.getLogger(__name__)
 
@@ -137,13 +139,20 @@ def _sources() -> str:
 def _directory() -> Path:
     """Where kernels are kept; OSError if nothing can be."""
     given = os.environ.get("NUMBA_CACHE_DIR")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(given) if given else Path(base)
-    folder = folder / "kmer-streamer" / "kernels"
+    try:
+        base = given or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return _made(Path(base))
+    except (OSError, RuntimeError):  # no folder that can be written, no home
+        return _made(Path(private_folder()))
+
+
+def _made(base: Path) -> Path:
+    folder = base / "kmer-streamer" / "kernels"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_uid != os.getuid():
         message = f"{folder} belongs to another user"
         raise PermissionError(message)
+    tempfile.TemporaryFile(dir=folder).close()
     return folder
 
 
@@ -182,8 +191,15 @@ class _Stored:
             content = dumps(kernel._reduce_states())
             path = self._path(signature, kernel.codegen)
             with tempfile.NamedTemporaryFile(dir=self.cache_path, delete=False) as file:
-                file.write(content)
+                try:
+                    file.write(content)
+                    file.flush()
+                except OSError:
+                    os.unlink(file.name)
+                    raise
             os.replace(file.name, path)
+        except OSError as error:
+            warn_unstored(self.cache_path, error)
         except Exception as error:
             _log.debug("a kernel is not kept: %s", error)
 

@@ -7,7 +7,6 @@ letters holds anything but bases it is translated letter by letter.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gpu.packing import (
@@ -24,6 +23,7 @@ from gpu.packing import (
 )
 from trie.codes import INVALID, LETTER_TO_CODE, InvalidBaseError, as_letters, check_k, eight_codes
 from trie.intrinsics import word_at
+from trie.jit import njit
 from trie.windows import check_batch
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.codes import check_k
 from trie.intrinsics import trailing_zeros, word_at
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 from trie.windows import check_batch, read_at
 

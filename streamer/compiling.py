@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,14 +11,19 @@ from typing import Any
 NOTICE = "compiling for this machine, once (some seconds; later runs start at once) ..."
 
 
-def _to_stderr(notice: str) -> None:
-    print(f"streamer: {notice}", file=sys.stderr, flush=True)
+def _to_stderr(line: str) -> None:
+    print(f"streamer: {line}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr) -> Iterator[None]:
-    """Report the notice, by default on standard error, at the first kernel missing in the cache."""
+    """Report the notice at the first kernel that is not in numba's cache.
+
+    Warnings about that cache are reported too. ``report`` writes to standard error by default.
+    """
     from numba.core import event
+
+    from trie import jit
 
     class Listener(event.Listener):
         said = quiet
@@ -30,5 +36,15 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
         def on_end(self, event: Any) -> None:
             pass
 
-    with event.install_listener("numba:compile", Listener()):
-        yield
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not quiet:
+                report(record.getMessage())
+
+    handler = Handler()
+    jit.log.addHandler(handler)
+    try:
+        with event.install_listener("numba:compile", Listener()):
+            yield
+    finally:
+        jit.log.removeHandler(handler)

@@ -9,9 +9,9 @@ from eight bytes before it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from trie.intrinsics import popcount, trailing_zeros, word_at
+from trie.jit import njit
 
 NO_SET = np.uint32(0xFFFFFFFF)
 

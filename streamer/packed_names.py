@@ -10,7 +10,8 @@ from typing import overload
 
 import msgpack
 import numpy as np
-from numba import njit
+
+from trie.jit import njit
 
 
 class PackedNames(Sequence[str]):

@@ -7,9 +7,9 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 
 _PER_THREAD = 1 << 15

@@ -17,11 +17,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.buckets import ODD, REGION_BITS, REGIONS, aligned_zeros, prefetch_far
 from trie.intrinsics import trailing_zeros
+from trie.jit import njit
 from trie.table_kernels import MATCH, MISMATCH
 from trie.windows import BLOCK, roll_block, start_state
 

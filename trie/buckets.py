@@ -24,11 +24,12 @@ from typing import Any, Final
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from trie.intrinsics import trailing_zeros
+from trie.jit import njit
 
 ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 INVERSE: Final = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))

@@ -8,10 +8,10 @@ number, first base most significant. A gap code equals nothing, so no k-mer hold
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.intrinsics import word_at
+from trie.jit import njit
 
 GAP = 4
 INVALID = 255

@@ -25,11 +25,11 @@ import threading
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.hybrid_nodes import CAPACITY, KMERS, STARTED, TAIL, USED
 from trie.intrinsics import leading_zeros, trailing_zeros
+from trie.jit import njit
 from trie.tree_bitmap import leaf_inmap
 
 BLOCK = 1024

@@ -24,12 +24,10 @@ given the addresses and sizes (in words) of their pools.
 from __future__ import annotations
 
 import numpy as np
-from numba import (  # type: ignore[attr-defined]
-    carray,
-    njit,
-)
+from numba import carray  # type: ignore[attr-defined]
 
 from trie.intrinsics import pointer, popcount, prefetch
+from trie.jit import njit
 from trie.tree_bitmap import common_level, inner_inmap, leaf_inmap, symbol_at
 
 CAPACITY = np.array([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 from trie.table_kernels import MATCH, MISMATCH
 from trie.windows import BLOCK, roll_block, start_state

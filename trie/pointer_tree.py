@@ -12,10 +12,10 @@ from __future__ import annotations
 import operator
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from trie.codes import check_k
+from trie.jit import njit
 from trie.shards import as_codes, check_range
 from trie.tree_bitmap import MAX_NODES, TooManyNodesError, TreeBitmap, allocate
 

@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 
 SHARDS = 64

@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from trie.buckets import (
     FREE,
@@ -37,6 +36,7 @@ from trie.buckets import (
     region_of,
 )
 from trie.intrinsics import popcount, trailing_zeros
+from trie.jit import njit
 from trie.windows import BLOCK, roll_block, start_state
 
 NO_VALUE: Final = np.uint32(0xFFFFFFFF)

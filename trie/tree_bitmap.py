@@ -19,11 +19,11 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from trie.codes import check_k
 from trie.intrinsics import leading_zeros, popcount, trailing_zeros
+from trie.jit import njit
 from trie.parallel import run_all, split_range, usable_cores
 from trie.shards import SMALL, as_codes, check_range, cut_between_shards, shard_bounds, sort_unique
 

@@ -22,11 +22,11 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.buckets import prefetch_far
 from trie.intrinsics import popcount
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 from trie.table_kernels import MATCH
 from trie.tree_bitmap import TreeBitmap

@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.codes import check_k
+from trie.jit import njit
 
 BLOCK: Final = 128
 """Windows a block at most: 2 KB of codes and positions, and 128 cache lines asked for at once."""

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.intrinsics import popcount, trailing_zeros
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 
 # elements that are worth a thread: waking one takes as long as some ten thousand of them

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from gpu.engine.budget import Budget
@@ -26,6 +26,7 @@ from gpu.intrinsics import cuda
 from gpu.match import ChunkBuffers
 from gpu.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
 from trie.intrinsics import array_address, pointer
+from trie.jit import njit
 
 _REMEMBERED = 64
 _PER_THREAD = 1 << 21

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gpu.engine.budget import free_memory
@@ -24,6 +23,7 @@ from gpu.intrinsics import cuda
 from gpu.kernels import hamming
 from gpu.kernels.hamming import naive, pmasm, shift_add
 from trie.codes import GAP
+from trie.jit import njit
 from trie.packed_counters import look_up_memory, shift_add_words
 
 TABLE_ENTRIES = 1 << 27

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gpu.device_tree import clear
 from gpu.intrinsics import cuda
 from gpu.kernels import hamming
 from gpu.kernels.hamming import order
+from trie.jit import njit
 from trie.parallel import run_all, split_range, usable_cores
 
 _ID_MASK = (1 << 28) - 1

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gpu.intrinsics import cuda
 from gpu.kernels.hamming.planes import PLANES
+from trie.jit import njit
 from trie.parallel import run_all, split_range, usable_cores
 from trie.vectors import marked
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gpu.kernels.levenshtein.search import MARGIN
+from trie.jit import njit
 from trie.parallel import run_all
 from trie.vectors import marked
 from trie.windows import check_batch

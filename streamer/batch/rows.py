@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from trie.jit import njit
 
 EIGHT = 8
 """Rows that ``_eight_rows`` writes."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from trie.jit import njit
 from trie.windows import BLOCK, roll_block, start_state
 
 _FREE: Final = np.uint64(0xFFFFFFFFFFFFFFFF)

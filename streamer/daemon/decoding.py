@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 
 from streamer.checksums import crc32, crc32_address
 from streamer.matching.matcher import MakeTogether
@@ -22,6 +22,7 @@ from streamer.packed_names import PackedNames, count_names
 from streamer.reads import ReadBatch
 from streamer.wire import Header
 from trie.intrinsics import array_address, pointer
+from trie.jit import njit
 from trie.windows import ascending
 
 _FRAMES = 3

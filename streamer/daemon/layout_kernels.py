@@ -16,11 +16,12 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 
 import numpy as np
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 
 from streamer.checksums import crc32
 from streamer.event_runs import bits_from, summarize
 from trie.intrinsics import pointer, popcount, trailing_zeros, word_at
+from trie.jit import njit
 
 _RUN = {"read": "uint32", "start": "int64", "end": "int64", "windows": "int64"}
 _READ = dict.fromkeys(("length", "windows", "matches", "mismatches", "skipped"), "int64")

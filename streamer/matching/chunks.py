@@ -8,8 +8,9 @@ reaches back into another read.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from trie.jit import njit
 
 
 def chunk_bounds(

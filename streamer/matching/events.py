@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.intrinsics import word_at
+from trie.jit import njit
 
 NONE, MATCH, MISMATCH = 0, 1, 2
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from gpu.letters import pack_letters_into
@@ -22,6 +22,7 @@ from streamer.checksums import crc32, crc32_address
 from streamer.matching.packed import Columns
 from trie.codes import LETTER_TO_CODE, check_k
 from trie.intrinsics import array_address, pointer
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 from trie.windows import ascending
 

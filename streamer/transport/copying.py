@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 import zmq
-from numba import njit
 
 from streamer.checksums import crc32, crc32_address
 from streamer.foreign import foreign
@@ -28,6 +27,7 @@ from streamer.transport.libzmq import (
     msg_recv,
     msg_size,
 )
+from trie.jit import njit
 
 # frames begin at multiples of it: those of numbers are aligned
 _ALIGNMENT = 8

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import zmq
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.transport.libzmq import (
@@ -25,6 +24,7 @@ from streamer.transport.libzmq import (
     msg_recv,
     msg_size,
 )
+from trie.jit import njit
 
 
 def receive(

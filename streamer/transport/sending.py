@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import zmq
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 
 from streamer.foreign import foreign
 from streamer.transport.libzmq import address_of
 from trie.intrinsics import pointer
+from trie.jit import njit
 
 Buffer = bytes | memoryview
 

@@ -25,10 +25,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.codes import check_k, with_reverse_complements
+from trie.jit import njit
 
 MAX_DISTANCE = 4
 DISTANCE_SHIFT = 29

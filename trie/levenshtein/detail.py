@@ -12,8 +12,8 @@ codes and the bounds of the read count too: a gap equals nothing, and no alignme
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from trie.jit import njit
 from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, PATTERN_SHIFT
 from trie.levenshtein.planes import GAP, GAP_BACK, HIGH, HIGH_BACK, LOW, LOW_BACK, window
 from trie.levenshtein.reach import CENTRE, UNREACHED, reach, sides

@@ -23,9 +23,9 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from trie.jit import njit
 from trie.levenshtein import (
     DISTANCE_SHIFT,
     MAX_DISTANCE,

@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.intrinsics import prefetch_to_write, reversed_bits
+from trie.jit import njit
 from trie.levenshtein import Patterns
 from trie.parallel import run_all
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from trie.intrinsics import reversed_bits
+from trie.jit import njit
 from trie.vectors import marked
 
 MARGIN: Final = 64

@@ -23,10 +23,10 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.intrinsics import prefetch
+from trie.jit import njit
 from trie.levenshtein import NOTHING, Patterns, verify
 from trie.levenshtein.detail import tell_ends
 from trie.levenshtein.lanes import equal_symbols, search_read

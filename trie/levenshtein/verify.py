@@ -13,8 +13,8 @@ without a branch: eight candidates an instruction with 256-bit vectors.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from trie.jit import njit
 from trie.levenshtein.detail import REACH
 
 _cost0, _cost1, _cost2, _cost3, _cost4 = REACH.costs

@@ -24,9 +24,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from trie.intrinsics import popcount, trailing_zeros
+from trie.jit import njit
 from trie.ltb.steps import steps
 
 _inline: Any = njit(inline="always")

@@ -30,9 +30,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from trie.intrinsics import popcount, trailing_zeros
+from trie.jit import njit
 from trie.ltb.vectors import EXACT, STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, W
 
 SYMBOLS: Final = 64 * W

@@ -7,8 +7,9 @@ cannot leave: (m + 1)(2 d + 1) cells a hit.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from trie.jit import njit
 
 HITS_AT_ONCE = 4096
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer import kept
@@ -26,6 +25,7 @@ from streamer.batch.asm.slicing import slice_text
 from streamer.batch.asm.tiles import Scratch, scan, scratch_sizes
 from streamer.batch.asm.words import LANES
 from trie.codes import LETTER_TO_CODE, encode
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 
 Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]

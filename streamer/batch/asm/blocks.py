@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.sequences import Letters
 from streamer.held import Piece
 from trie.codes import GAP, as_letters, encode
+from trie.jit import njit
 
 Symbols = NDArray[np.uint8]
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from trie.jit import njit
 
 ROWS_AT_ONCE = 1 << 24
 """Hits held at once, about."""

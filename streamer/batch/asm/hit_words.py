@@ -21,11 +21,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.asm.compressing import AT_ONCE, LISTED, list_bits, pack_word, widen
 from streamer.batch.asm.words import LANES, LINE, ROW, fetch_line
+from trie.jit import njit
 from trie.vectors import load, marked, occupied
 
 BLOCK = 64

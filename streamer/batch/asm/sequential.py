@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.asm.found import Found, TooManyError, in_order, joined
 from streamer.batch.asm.patterns import Searches
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 
 

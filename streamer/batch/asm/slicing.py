@@ -8,12 +8,12 @@ Letters are read once, in order, and each word is stored where it is turned.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from streamer.batch.asm.hit_words import BLOCK
 from streamer.batch.asm.turning import code_gaps, code_planes, letter_gaps, letter_planes
 from streamer.batch.asm.words import LANES, ROW
 from trie.codes import GAP
+from trie.jit import njit
 
 
 @njit(cache=True, nogil=True)

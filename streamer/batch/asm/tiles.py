@@ -28,7 +28,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.asm.hit_words import BLOCK, clear_beyond, pack_block
@@ -36,6 +35,7 @@ from streamer.batch.asm.lanes import COLUMNS, cells, count
 from streamer.batch.asm.turning import TURN_LINES, bases, transpose
 from streamer.batch.asm.words import LANES, LINE, ROW, WORDS
 from trie.intrinsics import trailing_zeros
+from trie.jit import njit
 
 Words = NDArray[np.uint64]
 

@@ -27,13 +27,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.hamming.ordered import BLOCK, ROW, VECTORS, emit
 from streamer.batch.hamming.patterns import Oriented
 from streamer.batch.hamming.words import ID_SHIFT
 from trie.codes import GAP
+from trie.jit import njit
 from trie.vectors import (
     WORDS,
     aligned_words,

@@ -16,10 +16,10 @@ counting sort by position takes over: 2,048 bins, twice about five operations a 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from streamer.batch.hamming.words import START_SHIFT
 from trie.intrinsics import popcount, trailing_zeros
+from trie.jit import njit
 from trie.vectors import WORDS
 
 FEW = 24

@@ -31,13 +31,13 @@ from math import comb
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.hamming.patterns import Oriented
 from streamer.batch.hamming.words import ID_SHIFT, START_SHIFT
 from trie.codes import GAP
 from trie.intrinsics import popcount, prefetch
+from trie.jit import njit
 
 if TYPE_CHECKING:
     from gpu.hamming.planes import PieceIndex

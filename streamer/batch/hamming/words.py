@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.hits import Hits
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 from trie.windows import read_at
 

@@ -9,10 +9,10 @@ has it right. Per word and column: a load of m, 7 operations, a load and a store
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.symbols import Pair
+from trie.jit import njit
 
 LOT_WORDS = 64
 """The fewest words that a lot of rows has: with fewer, handing the carries on costs more than it

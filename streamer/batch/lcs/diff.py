@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.interrupts import Stop, asked_to_stop, interruptible
 from streamer.batch.lcs.symbols import Codes, Flags, common_ends
 from trie.intrinsics import leading_zeros, trailing_zeros
+from trie.jit import njit
 from trie.parallel import run_all
 
 GIVEN_UP = -1

@@ -12,7 +12,8 @@ since a length never grows by more than one from (i-1, j-1) to (i, j).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from trie.jit import njit
 
 
 @njit(cache=True, nogil=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.symbols import Codes, Flags
+from trie.jit import njit
 
 MOST_CELLS = 1 << 30
 """Cells of the largest table that is kept whole, 4 bytes each."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.symbols import Flags
+from trie.jit import njit
 
 BLOCK_FIELDS = [("a_start", np.int64), ("b_start", np.int64), ("length", np.int64)]
 

@@ -10,9 +10,9 @@ stretch of columns, in 2 to 4 % of the time that the stretch takes.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from streamer.batch.lcs.lanes import INVERTED, LAG, LANES, ROWS
+from trie.jit import njit
 
 BEHIND = LAG * (LANES - 1)
 """Columns by which the last lane is behind the first where there is a table."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.symbols import Pair
 from trie.intrinsics import popcount
+from trie.jit import njit
 
 Numbers = NDArray[np.int64]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from trie.jit import njit
 
 Codes = NDArray[np.uint8]
 Flags = NDArray[np.bool_]

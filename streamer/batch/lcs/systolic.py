@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.lanes import LAG, LANES, ROWS, TABLE_SYMBOLS, sweep
@@ -24,6 +23,7 @@ from streamer.batch.lcs.operands import (
     unpack,
 )
 from streamer.batch.lcs.symbols import Codes, Pair
+from trie.jit import njit
 
 WORDS = (8, 4, 2)
 """Words a lane that a block may have; all blocks but the last two have the most."""

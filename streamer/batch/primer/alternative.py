@@ -13,9 +13,9 @@ The fast methods use the same function where a match has grown long: few diagona
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from trie.codes import GAP
+from trie.jit import njit
 
 
 @njit(cache=True, nogil=True)

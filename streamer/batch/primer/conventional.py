@@ -11,9 +11,9 @@ row; c + 1 rows of |beta| cells for each start.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from trie.codes import GAP
+from trie.jit import njit
 
 
 @njit(cache=True, nogil=True)

@@ -20,12 +20,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.primer.alternative import longest_prefix
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.text import SEPARATOR
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 
 WORD = 64

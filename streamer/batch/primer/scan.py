@@ -20,13 +20,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.primer.hook import match_bits, reaches
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.text import SEPARATOR
 from trie.codes import GAP
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 
 LANES = 64

@@ -28,7 +28,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.primer import windows
@@ -37,6 +36,7 @@ from streamer.batch.primer.scan import TILE
 from streamer.batch.primer.shapes import Costs, Shape, cuttable, shape_for
 from streamer.batch.primer.text import SEPARATOR
 from trie.codes import GAP
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 
 Columns = NDArray[np.int64]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.codes import GAP
+from trie.jit import njit
 
 Codes = NDArray[np.uint8]
 

@@ -27,10 +27,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.batch.primer.problem import Alpha
+from trie.jit import njit
 
 Columns = NDArray[np.int64]
 Hits = tuple[Columns, Columns, Columns, Columns]

@@ -1,0 +1,146 @@
+"""numba's ``njit`` with a cache of compiled kernels that never stops the work.
+
+With ``cache=True`` numba stores a kernel in ``NUMBA_CACHE_DIR``, beside its source, or in the
+user's cache folder. Where it can write to none of them, as in a read-only container, it refuses to
+define the kernel; where a write fails later, on a full disk, the call fails. Here a private folder
+under the temporary directory comes last, and a kernel that cannot be stored is compiled again by
+the next process. A warning of this module's logger says so, once.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import numba.core.caching
+import numba.core.config
+
+log = logging.getLogger(__name__)
+
+# without types, as numba has some of its own in later versions only
+config: Any = numba.core.config
+FunctionCache: Any = numba.core.caching.FunctionCache
+NullCache: Any = numba.core.caching.NullCache
+
+ADVICE = "set NUMBA_CACHE_DIR to a folder that can be written"
+"""What a user can do about a warning."""
+
+
+def njit(function: Callable[..., Any] | None = None, *, cache: bool = False, **options: Any) -> Any:
+    """numba's decorator of the same name and options; ``cache`` as this module describes it."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        kernel: Any = numba.njit(**options)(function)
+        if cache and kernel is not function:  # as with NUMBA_DISABLE_JIT
+            kernel._cache = _cache_of(function)
+        return kernel
+
+    return decorate if function is None else decorate(function)
+
+
+@cache
+def private_folder() -> str:
+    """This user's folder under the temporary directory, made if need be.
+
+    OSError if there can be none, or if another user can write to it: what is loaded from it runs.
+    """
+    path = os.path.join(tempfile.gettempdir(), f"kmer-streamer-{os.getuid()}")
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise OSError(errno.EPERM, "another user can write to it", path)
+    tempfile.TemporaryFile(dir=path).close()
+    return path
+
+
+def warn(kind: str, message: str) -> None:
+    """Log a warning, the first of its kind only."""
+    if kind not in _warned:
+        _warned.add(kind)
+        log.warning(message)
+
+
+_warned: set[str] = set()
+
+
+def warn_unstored(folder: str, error: OSError) -> None:
+    """Log that kernels cannot be stored in a folder."""
+    warn("stored", f"{folder}: cannot store compiled kernels: {error.strerror}; {ADVICE}")
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """numba's cache of one kernel; what cannot be loaded or stored is compiled."""
+
+    _warning = ""
+    """What the user should know once the kernel is stored."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled kernel for these argument types; None if there is none that can be read."""
+        if config.CACHE_DIR and not self.cache_path.startswith(config.CACHE_DIR):
+            warn(
+                "given",
+                f"NUMBA_CACHE_DIR={config.CACHE_DIR}: cannot be written, another folder is used",
+            )
+        try:
+            return super().load_overload(sig, target_context)
+        except MemoryError:
+            raise
+        except Exception as error:  # damaged files raise whatever unpickling comes upon
+            log.debug("%s: cannot be read: %r", self.cache_path, error)
+            self._forget()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Store a compiled kernel, if that can be."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            # the index may name a file whose content is that of an older source
+            self._forget()
+            warn_unstored(self.cache_path, error)
+        else:
+            if self._warning:
+                warn("stored", self._warning)
+
+    def _forget(self) -> None:
+        with suppress(OSError):
+            os.unlink(self._cache_file._index_path)
+
+
+class _NoCache(NullCache):  # type: ignore[misc]
+    """Stores nothing, and says why."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        warn("stored", self._why)
+
+
+def _cache_of(function: Callable[..., Any]) -> Any:
+    with suppress(RuntimeError):  # numba found no folder
+        return _Cache(function)
+    given = config.CACHE_DIR
+    try:
+        config.CACHE_DIR = private_folder()
+        found = _Cache(function)
+        found._warning = (
+            f"no other cache folder can be written: compiled kernels are stored in "
+            f"{config.CACHE_DIR}; set NUMBA_CACHE_DIR to keep them elsewhere"
+        )
+        return found
+    except (OSError, RuntimeError) as error:
+        where = f" ({error.filename}: {error.strerror})" if isinstance(error, OSError) else ""
+        return _NoCache(f"compiled kernels cannot be stored{where}; {ADVICE}")
+    finally:
+        config.CACHE_DIR = given
