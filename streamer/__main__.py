@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
+
+from streamer.cli.interrupts import ignore_interrupts, leave_on_interrupt
 
 
 def run() -> None:
     """Entry point of the console script."""
+    leave_on_interrupt()
+    import threading
+
     from streamer.cli.app import main
 
     open_closed_streams()
@@ -19,6 +23,7 @@ def run() -> None:
         except OSError:
             # main has said so; the interpreter must not try again
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    ignore_interrupts()
     if code and threading.active_count() > 1:
         # a thread that still waits for input must not hold up the end
         os._exit(code)

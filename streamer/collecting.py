@@ -17,12 +17,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamer.reads import ReadBatch
 from streamer.target_sets import TargetSets, bounds_of, gathered, intern_runs
 from trie.codes import check_k
+from trie.jit import njit
 from trie.parallel import run_all
 from trie.shards import drop_repeats, group
 from trie.windows import window_codes

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from trie.jit import njit
 
 NO_SET = np.uint32(0xFFFFFFFF)
 SHOWN_TARGETS = 8

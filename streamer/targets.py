@@ -16,7 +16,6 @@ from streamer.reads import ReadBatch
 from streamer.sequence_files import read_pieces, shown_name
 from streamer.target_sets import NO_SET, SHOWN_TARGETS, TargetSets, side_by_side, united
 from trie.codes import check_k, with_reverse_complements
-from trie.jit import njit
 from trie.parallel import usable_cores
 from trie.shards import sort_unique
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trie.buckets import prefetch_far
 from trie.codes import check_k
 from trie.intrinsics import leading_zeros
+from trie.jit import njit
 from trie.parallel import run_all, split_range
 from trie.table_kernels import MATCH, MISMATCH
 from trie.windows import BLOCK, check_batch, roll_block, start_state

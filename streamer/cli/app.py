@@ -29,6 +29,7 @@ from streamer.cli import (
     top,
     watch,
 )
+from streamer.cli.interrupts import Interrupts
 from streamer.errors import EXIT_INTERRUPTED, StreamerError
 from trie.interrupts import interrupts_as_such
 
@@ -69,15 +70,24 @@ for module in (match, asm, hamming, primer, lcs, daemon, top, watch, devices, se
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code is returned, errors are one line on standard error."""
     arguments, debug = _without_debug(sys.argv[1:] if argv is None else argv)
+    lines, code = Interrupts().run(
+        lambda: _outcome(arguments, debug), (["interrupted"], EXIT_INTERRUPTED)
+    )
+    with contextlib.suppress(OSError):
+        for line in lines:
+            print("streamer: error: " + " ".join(line.split()), file=sys.stderr)
+    return code
 
-    def fail(lines: list[str], code: int) -> int:
-        # where nothing can be written the exit code still says it
-        with contextlib.suppress(OSError):
-            if debug:
+
+def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
+    """Run one command line: what to report of an error, and the exit code."""
+
+    def fail(lines: list[str], code: int) -> tuple[list[str], int]:
+        if debug:
+            # where nothing can be written the exit code still tells
+            with contextlib.suppress(OSError):
                 traceback.print_exc()
-            for line in lines:
-                print("streamer: error: " + " ".join(line.split()), file=sys.stderr)
-        return code
+        return lines, code
 
     try:
         with interrupts_as_such():
@@ -97,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # whoever read our output has enough: say nothing, and let the interpreter not flush again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return [], 1
     except MemoryError as error:
         return fail([f"out of memory: {error}" if str(error) else "out of memory"], 1)
     except OSError as error:
@@ -106,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if result == EXIT_INTERRUPTED:
         # typer has turned the interrupt into its exit code
         return fail(["interrupted"], EXIT_INTERRUPTED)
-    return result if isinstance(result, int) else 0
+    return [], result if isinstance(result, int) else 0
 
 
 _PLAIN_WORDS = (("Value error, ", ""), ("Input should be", "must be"))
