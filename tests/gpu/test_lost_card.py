@@ -5,10 +5,12 @@ Only on a card (``pytest -m gpu``), in processes of their own, which are of no u
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import placement
 import pytest
 from waiting import DEADLINE
@@ -53,6 +55,37 @@ print(len(told), told[0].startswith("the CUDA device failed: "), "\\n" in told[0
 """
 
 
+BATCH = """
+import sys
+import numpy as np
+from numba import cuda
+from streamer.cli.app import main
+
+@cuda.jit
+def wild(words):
+    words[cuda.grid(1) + (1 << 44)] = 7
+
+plain, calls = cuda.device_array, 0
+
+def device_array(*arguments, **options):
+    global calls
+    calls += 1
+    if calls == 2:
+        wild[1, 32](cuda.to_device(np.zeros(4, np.uint32)))
+    return plain(*arguments, **options)
+
+cuda.device_array = device_array
+sys.exit(main(sys.argv[1:]))
+"""
+
+COMMANDS = {
+    "asm": ["asm", "text.fa", "--pattern", "ACGTACGTACGT", "-k", "3"],
+    "hamming": ["hamming", "text.fa", "--pattern", "ACGTACGTACGT", "-k", "4"],
+    "primer": ["primer", "alpha.fa", "text.fa", "-k", "3"],
+    "lcs": ["lcs", "alpha.fa", "text.fa", "--method", "systolic"],
+}
+
+
 # Python's own at the very end, of what CuPy cannot give back on a growing dictionary's card
 NOTE = "Error in sys.excepthook:\n\nOriginal exception was:\n"
 
@@ -66,3 +99,29 @@ def test_the_cpu_takes_over_without_a_word_but_one(mode, asked):
     assert done.stderr.replace(NOTE, "", 2 if mode == "grow" else 0) == ""
     assert done.returncode == 0
     assert done.stdout == "1 True False\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_batch_command_ends_with_one_line_or_on_the_cpu(name, tmp_path):
+    rng = np.random.default_rng(15)
+    for file, size in (("text.fa", 200_000), ("alpha.fa", 3_000)):
+        (tmp_path / file).write_text(f">r\n{''.join(rng.choice(list('ACGT'), size))}\n")
+    command = [str(tmp_path / word) if ".fa" in word else word for word in COMMANDS[name]]
+    done = {
+        device: subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", BATCH, *command, "--device", device, "--quiet"],
+            cwd=Path(__file__).parent.parent.parent,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+        for device in ("cpu", "auto", "cuda")
+    }
+    failed = r"the CUDA device failed: .*"
+    assert (done["cpu"].returncode, done["cpu"].stderr) == (0, "")
+    assert (done["auto"].returncode, done["auto"].stdout) == (0, done["cpu"].stdout)
+    assert re.fullmatch(f"streamer: {failed}; running on the CPU\n", done["auto"].stderr)
+    assert done["cuda"].returncode == 1
+    assert re.fullmatch(
+        f"streamer: error: {failed}; use the device cpu or auto\n", done["cuda"].stderr
+    )
