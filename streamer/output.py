@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 from streamer.errors import StreamerError
 from streamer.reports import Columns
 from streamer.targets import TargetSets
+from trie import memory_limit
 from trie.codes import decode_kmers
 
 Format = Literal["tsv", "jsonl"]
+
+TABLE_BYTES = 48 << 20
+"""What polars may need beside a table and its text; it aborts the process where it gets less."""
 
 STRAND_NAMES = pl.Series(["+", "-"])
 EVENT_NAMES = pl.Series(["none", "match", "mismatch"])
@@ -41,6 +45,7 @@ class RowWriter:
 
     def write(self, table: pl.DataFrame) -> None:
         """Write the rows of a table."""
+        memory_limit.require(TABLE_BYTES + 2 * int(table.estimated_size()), "writing rows")
         buffer = io.BytesIO()
         if self._format == "jsonl":
             table.write_ndjson(buffer)

@@ -25,14 +25,23 @@ class Helpers:
         atexit.register(self._end)
 
     def give(self, job: Callable[[], None]) -> None:
-        """Have a job run by the next thread that has nothing else to do."""
+        """Have a job run by the next thread that has nothing else to do.
+
+        Where not one thread can be started, nobody runs it: who gives can do the work as well.
+        """
         self._unfinished.append(None)
         count = len(self._threads)
         if count < min(self._most, len(self._unfinished)):
             # a program that ends on an error waits for what runs, not for what may come
             thread = threading.Thread(target=self._run, name=f"{self._name}_{count}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            try:
+                thread.start()
+            except RuntimeError:  # no memory, or a limit on threads
+                if not self._threads:
+                    self._unfinished.pop()
+                    return
+            else:
+                self._threads.append(thread)
         self._jobs.put(job)
 
     def _run(self) -> None:

@@ -22,12 +22,17 @@ from typing import Any
 import numba.core.caching
 import numba.core.config
 
+from trie import memory_limit
+
 log = logging.getLogger(__name__)
 
 # without types, as numba has some of its own in later versions only
 config: Any = numba.core.config
 FunctionCache: Any = numba.core.caching.FunctionCache
 NullCache: Any = numba.core.caching.NullCache
+
+COMPILE_BYTES = 64 << 20
+"""What LLVM may need to load or compile one kernel; it aborts the process where it gets less."""
 
 ADVICE = "set NUMBA_CACHE_DIR to a folder that can be written"
 """What a user can do about a warning."""
@@ -86,6 +91,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled kernel for these argument types; None if there is none that can be read."""
+        memory_limit.require(COMPILE_BYTES, "a kernel")
         if config.CACHE_DIR and not self.cache_path.startswith(config.CACHE_DIR):
             warn(
                 "given",

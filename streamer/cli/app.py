@@ -31,6 +31,7 @@ from streamer.cli import (
 )
 from streamer.cli.interrupts import Interrupts
 from streamer.errors import EXIT_INTERRUPTED, StreamerError
+from trie import memory_limit
 from trie.interrupts import interrupts_as_such
 
 app = typer.Typer(
@@ -61,6 +62,7 @@ def _options(
     ] = False,
 ) -> None:
     """Options of the program itself; ``--debug`` has been taken out of the line before."""
+    memory_limit.prepare()
 
 
 for module in (match, asm, hamming, primer, lcs, daemon, top, watch, devices, selftest, bench):
@@ -110,6 +112,10 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
         return [], 1
     except MemoryError as error:
         return fail([f"out of memory: {error}" if str(error) else "out of memory"], 1)
+    except RuntimeError as error:
+        if str(error) != "can't start new thread":
+            raise
+        return fail(["cannot start a thread: raise the limit on memory or on processes"], 1)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return fail([f"{place}{error.strerror or error}"], 1)

@@ -1,0 +1,59 @@
+"""The limit on this process's address space (``ulimit -v``, batch systems), kept without a crash.
+
+Python raises MemoryError where an allocation fails; LLVM, polars and their threads end the process,
+some after thousands of lines. So under a limit they get few threads and pools, and what calls them
+checks first that enough is left. Without a limit nothing changes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+
+MINIMUM = 768 << 20
+"""Bytes of address space for the libraries, their threads, and kernels that are compiled."""
+
+_M_ARENA_MAX = -8  # of mallopt in glibc's malloc.h
+
+
+def limit() -> int | None:
+    """Bytes that the process may map; None if there is no limit."""
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def prepare() -> None:
+    """Under a limit have libraries that are loaded later reserve little; MemoryError if too low.
+
+    Variables of the environment that are set already stay.
+    """
+    most = limit()
+    if most is None:
+        return
+    if most < MINIMUM:
+        message = f"the limit of {_mb(most)} (ulimit -v) is too low, {_mb(MINIMUM)} are needed"
+        raise MemoryError(message)
+    for name in ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    # polars' allocator
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "background_thread:false,narenas:1")
+    # each thread's pool would reserve 64 MiB
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
+def require(size: int, what: str) -> None:
+    """MemoryError unless ``size`` bytes more can be mapped."""
+    most = limit()
+    if most is None:
+        return
+    with open("/proc/self/statm", "rb") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    if used + size > most:
+        left = f"{_mb(max(0, most - used))} are left of {_mb(most)} (ulimit -v)"
+        message = f"{what} needs {_mb(size)}, {left}"
+        raise MemoryError(message)
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
