@@ -18,7 +18,9 @@ import zmq
 from streamer import logs
 from streamer.config import Config
 from streamer.daemon.board import DRAINING, ENDED, FAILED, RUNNING, STARTING, Board
+from streamer.daemon.connections import Connections
 from streamer.daemon.control import Control
+from streamer.daemon.door import aside, raise_limit
 from streamer.daemon.engine import Engine, Matched
 from streamer.daemon.feed import Feed
 from streamer.daemon.ingest import Ingest
@@ -75,6 +77,7 @@ class Service:
         self._control = Control(self.board, self._context, notify, self.drain)
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
         self._workers: list[Worker] = [*self._sockets, self._engine]
+        self._connections: Connections | None = None
         self._stall_said = -1
 
     def start(self) -> dict[str, str]:
@@ -83,6 +86,7 @@ class Service:
         StreamerError if a socket cannot be bound; nothing is left behind then.
         """
         keep_freed()
+        limit = raise_limit()
         sys.setswitchinterval(_SWITCH_SECONDS)
         for worker in self._sockets:
             worker.start()
@@ -94,9 +98,24 @@ class Service:
                 self._stop()
                 raise _as_streamer_error(worker, error)
             self.board.endpoints[worker.name] = worker.endpoint
+        self._guard(limit)
         log.info("listening", **self.board.endpoints)
         self._engine.start()
         return dict(self.board.endpoints)
+
+    def _guard(self, limit: int) -> None:
+        """Refuse connections from now on that would take the last descriptors."""
+        # that of control is the last to be shut
+        order = (self._feed, self._ingest, self._control)
+        doors = [worker.door for worker in order if worker.door is not None]
+        try:
+            self._connections = Connections(self._changed.wake, doors, limit)
+        except StreamerError:
+            self.board.enter(FAILED)
+            self._stop()
+            raise
+        self._workers.append(self._connections)
+        self._connections.start()
 
     def drain(self, why: str) -> None:
         """Finish what has been accepted, take nothing more, then end. From any thread."""
@@ -132,9 +151,9 @@ class Service:
         """End the process at once; no file of a socket is left behind."""
         for endpoint in self.board.endpoints.values():
             path = socket_path(endpoint)
-            with contextlib.suppress(OSError):
-                if path is not None:
-                    path.unlink()
+            for file in (path, aside(path)) if path is not None else ():
+                with contextlib.suppress(OSError):
+                    file.unlink()
         os._exit(code)
 
     def _finished(self, published: Sequence[Matched]) -> None:
@@ -164,8 +183,9 @@ class Service:
 
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
-        # the engine first, the feed last: it still has the end to say
-        for worker in (self._engine, self._ingest, self._control, self._feed):
+        # the engine first, the feed late: it still has the end to say
+        last = [self._connections] if self._connections is not None else []
+        for worker in (self._engine, self._ingest, self._control, self._feed, *last):
             worker.stop()
             for inbox in (self._engine.inbox, self._ingest.inbox, self._feed.inbox):
                 inbox.wake()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import zmq
 
+from streamer.daemon.door import Door
 from streamer.daemon.mailbox import Mailbox
-from streamer.endpoints import EndpointError, claim, socket_path
+from streamer.endpoints import EndpointError, claim
 
 # the longest a thread waits before it looks whether it shall stop
 POLL_SECONDS = 0.2
@@ -61,11 +62,14 @@ class SocketWorker(Worker):
         super().__init__(name, ended)
         self.key = f"{name}.endpoint"
         self.endpoint = endpoint
+        self.door: Door | None = None
         self._context = context
 
     def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
         """The socket, with its options, bound; ``endpoint`` then holds the real address."""
         claim(self.key, self.endpoint)
+        self.door = self._open_door()
+        self.endpoint = self.door.endpoint
         socket = self._context.socket(kind)
         # now, not when it is closed: a peer that goes before has its connection ended with what is
         # set then, by default for as long as a message waits for it, and the context never ends
@@ -75,36 +79,28 @@ class SocketWorker(Worker):
                 socket.setsockopt(option, value)
             if self.endpoint.startswith("tcp://["):
                 socket.setsockopt(zmq.IPV6, 1)
-            self._bind(socket)
+            socket.setsockopt(zmq.USE_FD, self.door.lend())
+            socket.bind(self.endpoint)
         except BaseException:
+            self.door.remove()
             socket.close(linger=0)
             raise
-        self.endpoint = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         self.ready.set()
         return socket
 
     def release(self, socket: zmq.Socket[bytes]) -> None:
         """Close the socket, giving what is on its way a second, and remove its file."""
-        path = socket_path(self.endpoint)
-        if path is not None:
-            path.unlink(missing_ok=True)
+        if self.door is not None:
+            self.door.remove()
         socket.close()
 
-    def _bind(self, socket: zmq.Socket[bytes]) -> None:
-        path = socket_path(self.endpoint)
-        # workers are started one by one, so that nobody else makes files meanwhile
-        mask = os.umask(0o177) if path is not None else None
+    def _open_door(self) -> Door:
         try:
-            socket.bind(self.endpoint)
-        except zmq.ZMQError as error:
-            in_use = error.errno == zmq.EADDRINUSE
-            problem = "endpoint in use (is another daemon running?)" if in_use else str(error)
-            raise EndpointError(self.key, self.endpoint, problem.lower()) from None
-        finally:
-            if mask is not None:
-                os.umask(mask)
-        if path is not None:
-            path.chmod(0o600)
+            return Door(self.endpoint)
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            problem = "endpoint in use (is another daemon running?)" if in_use else error.strerror
+            raise EndpointError(self.key, self.endpoint, str(problem).lower()) from None
 
 
 class InboxWorker(SocketWorker):

@@ -1,0 +1,83 @@
+"""The connections thread: refuses more before the process has no file descriptor left for them."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from streamer.daemon.door import Door, open_descriptors, spare
+from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.worker import POLL_MILLISECONDS, Worker
+from streamer.errors import StreamerError
+
+_LEAST_CONNECTIONS = 32
+# between two looks while connections come, and between two lines of the log
+_LOOK_SECONDS, _REPORT_SECONDS = 0.0005, 10.0
+
+log = structlog.get_logger("connections")
+
+
+class Connections(Worker):
+    """Shuts doors while too many descriptors are in use, and opens them again.
+
+    limit: descriptors that the process may have. The last door, that of control, stays open a
+    little longer, so that the daemon can be asked.
+    """
+
+    def __init__(self, ended: Callable[[], None], doors: Sequence[Door], limit: int) -> None:
+        super().__init__("connections", ended)
+        self._doors = doors
+        self._limit = limit - spare(limit)
+        self._wake: Mailbox[None] = Mailbox()
+        last = self._limit + spare(limit) // 2
+        self._limits = [self._limit] * (len(doors) - 1) + [last]
+        self._reported = -_REPORT_SECONDS
+        # and its end has not been reported
+        self._refusing = False
+        if open_descriptors() + _LEAST_CONNECTIONS > self._limit:
+            problem = (
+                f"too few file descriptors: {limit} are allowed, {open_descriptors()} are in use: "
+                f"raise the limit (ulimit -n 1024)"
+            )
+            raise StreamerError(problem)
+
+    def stop(self) -> None:
+        """Ask the thread to end, now."""
+        super().stop()
+        self._wake.wake()
+
+    def work(self) -> None:
+        """Look whenever a connection comes, and while a door is shut."""
+        waiting = select.poll()
+        waiting.register(self._wake.fileno(), select.POLLIN)
+        for door in self._doors:
+            waiting.register(door.fileno(), select.POLLIN)
+        try:
+            while not self.stopping.is_set():
+                self._look()
+                shut = any(door.shut for door in self._doors)
+                if waiting.poll(POLL_MILLISECONDS if shut else None):
+                    time.sleep(_LOOK_SECONDS)
+        finally:
+            self._wake.close()
+
+    def _look(self) -> None:
+        open_now = open_descriptors()
+        opened = False
+        for door, limit in zip(self._doors, self._limits, strict=True):
+            if not door.shut and open_now >= limit:
+                door.close()
+                now = time.monotonic()
+                if now - self._reported > _REPORT_SECONDS:
+                    self._reported = now
+                    self._refusing = True
+                    log.warning("too many connections, more are refused", descriptors=open_now)
+            elif door.shut and open_now < limit - limit // 8:
+                door.open()
+                opened = True
+        if opened and self._refusing:
+            self._refusing = False
+            log.info("connections are accepted again", descriptors=open_now)
