@@ -194,6 +194,30 @@ def daemon(
     )
 
 
+def commands(
+    kmers: Annotated[
+        int, typer.Option("--kmers", min=1_000, help="K-mers of the dictionaries of match.")
+    ] = 20_000_000,
+    bases: Annotated[
+        int, typer.Option("--bases", min=1_000, help="Of the text of asm, hamming and primer.")
+    ] = 300_000_000,
+    strain: Annotated[
+        int, typer.Option("--strain", min=10_000, help="Bases of the genomes of lcs.")
+    ] = 5_000_000,
+) -> None:
+    """Whole commands on the CPU, a process each: seconds and memory to plan with.
+
+    Random data, made with a seed. Memory is exact; seconds are those of a busy or idle machine.
+    """
+    from streamer.bench import commands as whole
+    from streamer.bench.table import machine_line, print_table
+
+    typer.echo(machine_line())
+    print_table("match, by dictionary", list(whole.dictionaries(kmers)))
+    print_table("Long texts", list(whole.texts(bases)))
+    print_table("lcs of two strains", list(whole.strains(strain)))
+
+
 def asm(
     device: Annotated[
         DeviceChoice, typer.Option("--device", help="cuda: the kernels too, on a CUDA device.")
@@ -411,6 +435,7 @@ def register(app: typer.Typer) -> None:
     benchmarks.command("asm")(asm)
     benchmarks.command("hamming")(hamming)
     benchmarks.command("daemon")(daemon)
+    benchmarks.command("commands")(commands)
     benchmarks.command("ltb")(ltb)
     benchmarks.command("lcs")(lcs)
     benchmarks.command("primer")(primer)

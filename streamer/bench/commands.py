@@ -1,0 +1,151 @@
+"""Whole commands as users run them: seconds, and the greatest memory of the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trie.codes import decode
+
+K = 31
+MANY = 130
+"""Bases of a record where there are many: 100 k-mers."""
+
+_SEED = 14
+_LINE = 60
+
+
+def dictionaries(kmers: int) -> Iterator[dict[str, Any]]:
+    """Rows of ``match`` with dictionaries of random 31-mers: memory beside the program itself."""
+    rng = np.random.default_rng(_SEED)
+    bases = rng.integers(0, 4, kmers + K - 1, dtype=np.uint8)
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        _write(at / "small.fa", [bases[:2000]])
+        _write(at / "reads.fa", bases[: 150 * (bases.size // 150)].reshape(-1, 150)[:1000])
+        _write(at / "one.fa", [bases])
+        records = rng.integers(0, 4, (kmers // (MANY - K + 1), MANY), dtype=np.uint8)
+        _write(at / "many.fa", records)
+        del bases, records
+        run = ["match", at / "reads.fa", "-k", K, "--device", "cpu", "-d"]
+        _measured([*run, at / "small.fa", "--report", "windows"])  # compiles
+        for report in ("intervals", "windows"):
+            least = _measured([*run, at / "small.fa", "--report", report])
+            for name, options in (
+                ("one record", [at / "one.fa"]),
+                ("many records", [at / "many.fa"]),
+                ("one record, --save", [at / "one.fa", "--save", at / "saved"]),
+                ("saved", [at / "saved"]),
+            ):
+                found = _measured([*run, *options, "--report", report])
+                yield {
+                    "dictionary": name,
+                    "report": report,
+                    "k-mers": kmers,
+                    "seconds": found["seconds"],
+                    "CPU seconds": found["CPU seconds"],
+                    "peak GB": found["peak GB"],
+                    "bytes a k-mer": 1e9 * (found["peak GB"] - least["peak GB"]) / kmers,
+                    "program GB": least["peak GB"],
+                }
+
+
+def texts(bases: int) -> Iterator[dict[str, Any]]:
+    """Rows of ``asm``, ``hamming`` and ``primer`` over one record of random bases."""
+    rng = np.random.default_rng(_SEED)
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        _write_long(at / "text.fa", bases, rng)
+        _write(at / "patterns.fa", rng.integers(0, 4, (8, 24), dtype=np.uint8))
+        _write(at / "alpha.fa", rng.integers(0, 4, (1, 30_000), dtype=np.uint8))
+        for run in (
+            ["asm", at / "text.fa", "--patterns", at / "patterns.fa", "-k", 3],
+            ["hamming", at / "text.fa", "--patterns", at / "patterns.fa", "-k", 4],
+            ["primer", at / "alpha.fa", at / "text.fa", "-k", 9],
+        ):
+            yield {"command": run[0], "bases": bases} | _measured([*run, "--device", "cpu"])
+
+
+def strains(bases: int) -> Iterator[dict[str, Any]]:
+    """Rows of ``lcs`` for a random genome and changed copies of it.
+
+    A copy has a share of its bases changed (substitutions, and insertions and deletions of one
+    base, a third each). The last has a fifth of its segments replaced by new ones of their length,
+    and four pairs of segments have changed places: as far apart as strains of one species can be.
+    """
+    rng = np.random.default_rng(_SEED)
+    genome = rng.integers(0, 4, bases, dtype=np.uint8)
+    segments = np.array_split(_changed(genome, 0.02, rng), 200)
+    for at in rng.permutation(200)[:40]:
+        segments[at] = rng.integers(0, 4, segments[at].size, dtype=np.uint8)
+    for one, other in rng.permutation(200)[:8].reshape(4, 2):
+        segments[one], segments[other] = segments[other], segments[one]
+    copies = {
+        "0.1 % changed": _changed(genome, 0.001, rng),
+        "1 % changed": _changed(genome, 0.01, rng),
+        "2 % changed, a fifth new, segments moved": np.concatenate(segments),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        _write(at / "genome.fa", [genome])
+        for name, copy in copies.items():
+            _write(at / "copy.fa", [copy])
+            run = ["lcs", at / "genome.fa", at / "copy.fa", "--device", "cpu"]
+            _measured(run)  # compiles
+            for options in ([], ["--sequence", at / "lcs.fa"]):
+                row = {"copy": name, "bases": bases, "subsequence": "yes" if options else "no"}
+                yield row | _measured([*run, *options])
+
+
+def _measured(arguments: list[Any]) -> dict[str, float]:
+    """Wall and CPU seconds and the greatest resident memory of a command."""
+    command = [sys.executable, "-m", "streamer", *map(str, arguments), "--quiet"]
+    started = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - started
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    return {
+        "seconds": seconds,
+        "CPU seconds": usage.ru_utime + usage.ru_stime,
+        "peak GB": usage.ru_maxrss * 1024 / 1e9,
+    }
+
+
+def _changed(bases: NDArray[np.uint8], rate: float, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """A copy with that share of substitutions, insertions and deletions, a third each."""
+    kind = rng.random(bases.size) / (rate / 3)
+    copy = np.where(kind < 1, (bases + rng.integers(1, 4, bases.size)) % 4, bases).astype(np.uint8)
+    inserted = (kind >= 2) & (kind < 3)
+    counts = 1 - ((kind >= 1) & (kind < 2)).astype(np.int64) + inserted
+    copy = np.repeat(copy, counts)
+    at = (np.cumsum(counts) - 1)[inserted]
+    copy[at] = rng.integers(0, 4, at.size)
+    return copy
+
+
+def _write(path: Path, records: Any) -> None:
+    with path.open("wb") as file:
+        for number, record in enumerate(records):
+            file.write(b">record%d\n%b\n" % (number, decode(record).tobytes()))
+
+
+def _write_long(path: Path, bases: int, rng: np.random.Generator) -> None:
+    """One record in lines of 60 bases."""
+    with path.open("wb") as file:
+        file.write(b">text\n")
+        for start in range(0, bases, _LINE << 16):
+            size = min(_LINE << 16, bases - start)
+            lines = decode(rng.integers(0, 4, size, dtype=np.uint8)).tobytes()
+            file.writelines(lines[at : at + _LINE] + b"\n" for at in range(0, size, _LINE))

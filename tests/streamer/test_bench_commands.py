@@ -1,0 +1,19 @@
+"""The benchmark of whole commands: a row for each, with memory that fits its dictionary."""
+
+from __future__ import annotations
+
+from streamer.bench import commands
+
+
+def test_rows_of_a_small_run() -> None:
+    rows = list(commands.dictionaries(kmers=200_000))
+    assert {(row["dictionary"], row["report"]) for row in rows} == {
+        (name, report)
+        for name in ("one record", "many records", "one record, --save", "saved")
+        for report in ("intervals", "windows")
+    }
+    assert all(row["peak GB"] > row["program GB"] > 0.05 for row in rows)
+    assert [row["command"] for row in commands.texts(100_000)] == ["asm", "hamming", "primer"]
+    strains = list(commands.strains(20_000))
+    assert len(strains) == 6
+    assert all(row["seconds"] > 0 for row in strains)
