@@ -72,11 +72,11 @@ def test_one_turn_of_ingest_has_one_state(path, monkeypatch):
     """A drain that begins while ingest is at work gives no credit that is not meant."""
     with running(path) as daemon, Raw(daemon.endpoints["ingest"]) as raw:
         ingest, board = daemon.service._ingest, daemon.service.board
-        take_back = ingest._take_back
+        take_back, sent = ingest._take_back, threading.Event()
 
         def drained_meanwhile():
             take_back()
-            if raw.socket.poll(0) == 0 and board.state == "running":
+            if sent.is_set() and board.state == "running":
                 daemon.service.drain("now")
                 while board.state == "running":
                     time.sleep(0)
@@ -84,6 +84,7 @@ def test_one_turn_of_ingest_has_one_state(path, monkeypatch):
         raw.open(epoch=1)
         monkeypatch.setattr(ingest, "_take_back", drained_meanwhile)
         raw.send(*GOOD)
+        sent.set()
         answers = [raw.receive()]
         while answers[-1]["state"] != "ended":
             answers.append(raw.receive())
