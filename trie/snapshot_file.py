@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import MAX_K
+from trie.new_file import NewFile, check_new_file, in_place, naming
 from trie.tree_bitmap import TreeBitmap
 
 FORMATS = (1, 2)
@@ -56,12 +56,10 @@ class SnapshotDamagedError(ValueError):
 
 def check_place(path: str | os.PathLike[str]) -> None:
     """OSError if ``path`` cannot become a snapshot: no folder, or a device or pipe is there."""
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    if path.exists() and not path.is_file():
-        problem = "is no regular file and would be replaced: give another name"
-        raise OSError(errno.EINVAL, problem, str(path))
+    check_new_file(path)
+    if in_place(path):
+        problem = "is no regular file: give another name"
+        raise OSError(errno.EINVAL, problem, os.fspath(path))
 
 
 class SavedSnapshot(NamedTuple):
@@ -84,38 +82,25 @@ def save(
     labels: the arrays that LABELS names, for format 2. OSError as ``check_place``, or if the file
     cannot be written.
     """
-    path = Path(path)
     check_place(path)
     if strands not in STRANDS:
         message = f"strands {strands!r} is none of {', '.join(STRANDS)}"
         raise ValueError(message)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
-    try:
-        with temporary.open("x+b") as file:
-            arrays = {field: getattr(tree, field) for field in ARRAYS}
-            arrays |= {
-                "format": np.int64(1 if labels is None else 2),
-                "k": np.int64(tree.k),
-                "strands": np.int64(STRANDS.index(strands)),
-            }
-            np.savez(file, allow_pickle=False, **arrays, **(labels or {}))
-            with zipfile.ZipFile(file, "a") as archive:
-                archive.comment = b"0" * DIGEST_LENGTH
-            file.seek(0, os.SEEK_END)
-            end = file.tell() - DIGEST_LENGTH
-            digest = _digest(file, end)
-            file.seek(end)
-            file.write(digest)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename:
-            # the name that was given, not that of the file beside it
-            error.filename = str(path)
-        raise
-    _sync_directory(path.parent)
+    arrays = {field: getattr(tree, field) for field in ARRAYS}
+    arrays |= {
+        "format": np.int64(1 if labels is None else 2),
+        "k": np.int64(tree.k),
+        "strands": np.int64(STRANDS.index(strands)),
+    }
+    with NewFile(path) as new, naming(path):
+        np.savez(new.file, allow_pickle=False, **arrays, **(labels or {}))
+        with zipfile.ZipFile(new.file, "a") as archive:
+            archive.comment = b"0" * DIGEST_LENGTH
+        new.file.seek(0, os.SEEK_END)
+        end = new.file.tell() - DIGEST_LENGTH
+        digest = _digest(new.file, end)
+        new.file.seek(end)
+        new.file.write(digest)
 
 
 def is_snapshot(path: str | os.PathLike[str]) -> bool:
@@ -189,12 +174,3 @@ def _digest(file: IO[bytes], size: int) -> bytes:
         state.update(block)
         size -= len(block)
     return state.hexdigest().encode("ascii")
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a rename last: on POSIX it is the directory that must reach the disk."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

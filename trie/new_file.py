@@ -1,0 +1,200 @@
+"""Files that appear whole: written beside their place, renamed over it once they are complete.
+
+Whatever ends the writing early, an error, an interrupt or a power failure, the place holds what it
+held before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+_NAME_BYTES = 128
+"""Bytes of the file's own name in the name of the temporary one, which has room for 255."""
+
+_MOST_LINKS = 40
+"""Links that one path may lead through, as in the kernel."""
+
+_unfinished: set[str] = set()
+"""Temporary files of this process."""
+
+
+class NewFile:
+    """A new file for ``path``, open for writing and reading as ``file``.
+
+    It takes its place, with the permissions of the file it replaces, at ``commit``; until then it
+    is a hidden file ``.NAME.*.part`` in the same folder, which ``discard`` removes, and the garbage
+    collector or the end of the interpreter if nobody calls either. A link stays, and its target is
+    replaced. What is no regular file (``in_place``) is written directly, without reading.
+
+    Raises OSError, with ``path`` as its file name, if the file cannot be created.
+    """
+
+    file: BinaryIO
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._place: str | None = None
+        self._temporary = ""
+        number = _descriptor(self._path)
+        if number is not None:
+            with naming(self._path):
+                self.file = open(os.dup(number), "wb")
+            return
+        if in_place(self._path):
+            self.file = open(self._path, "wb")
+            return
+        if self._path.endswith(os.sep):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
+        place = os.path.realpath(self._path)
+        before = os.stat(place) if os.path.exists(place) else None
+        if before is not None and not os.access(place, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self._path)
+        folder, name = os.path.split(place)
+        start = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
+        unique = f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._temporary = os.path.join(folder, f".{start}.{unique}.part")
+        # set up first: an interrupt may come as soon as the file is there
+        _unfinished.add(self._temporary)
+        self._remove = weakref.finalize(self, _unlink, self._temporary)
+        with naming(self._path):
+            self.file = open(self._temporary, "x+b")
+            if before is not None:
+                # from the start, so that nobody reads meanwhile what they may not read later
+                _like(before, self.file.fileno())
+        self._place = place
+
+    @property
+    def replaces(self) -> bool:
+        """Whether it is a regular file, which ``commit`` puts in its place."""
+        return self._place is not None
+
+    def commit(self) -> None:
+        """Put the complete file in its place, on the disk; OSError if it cannot be written."""
+        if self._place is None:
+            with naming(self._path):
+                self.file.close()
+            return
+        try:
+            with naming(self._path):
+                self.file.flush()
+                os.fsync(self.file.fileno())
+                self.file.close()
+        except BaseException:
+            self.discard()
+            raise
+        try:
+            os.replace(self._temporary, self._place)
+        except OSError as error:
+            # a mount point, say: all is written, and may have taken hours
+            self._forget()
+            problem = f"{error.strerror}; what was written is in {self._temporary}"
+            raise OSError(error.errno, problem, self._path) from error
+        self._forget()
+        _sync_folder(os.path.dirname(self._place))
+
+    def discard(self) -> None:
+        """Close it and leave the place as it was."""
+        with suppress(OSError):  # what is still in the buffer may not fit on the disk
+            self.file.close()
+        if self._place is not None:
+            self._remove()
+
+    def _forget(self) -> None:
+        self._remove.detach()
+        _unfinished.discard(self._temporary)
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.discard()
+
+
+def in_place(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is written directly: a device, a pipe, a directory or an open descriptor.
+
+    OSError if that cannot be found out.
+    """
+    if _descriptor(os.fspath(path)) is not None:
+        return True
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def remove_unfinished() -> None:
+    """Remove what is not complete: the process is about to end without another step of its own."""
+    for path in list(_unfinished):
+        _unlink(path)
+
+
+def check_new_file(path: str | os.PathLike[str]) -> None:
+    """OSError, with ``path`` as its file name, if a new file cannot be created there now."""
+    if not in_place(path):
+        NewFile(path).discard()
+    elif os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    elif not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of the system get ``path`` as their file name."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise OSError(errno.EIO, str(error), os.fspath(path)) from error
+        error.filename, error.filename2 = os.fspath(path), None
+        raise
+
+
+def _descriptor(path: str) -> int | None:
+    """N of /dev/fd/N, /dev/stdout and links to such: a file that is open already."""
+    for _ in range(_MOST_LINKS):
+        folder, name = os.path.split(path)
+        if name.isdecimal() and os.path.realpath(folder) == f"/proc/{os.getpid()}/fd":
+            return int(name)
+        try:
+            path = os.path.join(folder, os.readlink(path))
+        except OSError:
+            return None
+    return None
+
+
+def _like(before: os.stat_result, file: int) -> None:
+    """Give an open file the owner, group and permissions of another, as far as that is allowed."""
+    with suppress(OSError):
+        os.fchown(file, before.st_uid, -1)
+    with suppress(OSError):
+        os.fchown(file, -1, before.st_gid)
+    with suppress(OSError):
+        os.fchmod(file, stat.S_IMODE(before.st_mode))
+
+
+def _unlink(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+    _unfinished.discard(path)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a rename last: on POSIX it is the directory that must reach the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        # not every file system can
+        with suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
