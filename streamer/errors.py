@@ -5,6 +5,7 @@ from __future__ import annotations
 EXIT_DATA = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
 
 
 class StreamerError(Exception):
@@ -33,6 +34,12 @@ class UsageError(StreamerError):
     """An option that is unknown, out of range, or at odds with another."""
 
     exit_code = EXIT_USAGE
+
+
+class ReaderGoneError(StreamerError):
+    """Nobody reads the pipe that results go to: nothing to report, and nothing left to do."""
+
+    exit_code = EXIT_PIPE
 
 
 class DataError(StreamerError):

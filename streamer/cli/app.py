@@ -6,10 +6,10 @@ Commands import what they need when they run, so that ``--help`` answers at once
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -30,7 +30,8 @@ from streamer.cli import (
     watch,
 )
 from streamer.cli.interrupts import Interrupts
-from streamer.errors import EXIT_INTERRUPTED, StreamerError
+from streamer.cli.streams import lose_messages
+from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError
 from trie import memory_limit
 from trie.interrupts import interrupts_as_such
 
@@ -52,6 +53,7 @@ def _show_version(value: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     debug: Annotated[
         bool,
         typer.Option("--debug", help="Show the traceback of an error; may stand anywhere."),
@@ -63,6 +65,9 @@ def _options(
 ) -> None:
     """Options of the program itself; ``--debug`` has been taken out of the line before."""
     memory_limit.prepare()
+    if context.invoked_subcommand != "run":
+        # the daemon's log counts what is lost
+        lose_messages()
 
 
 for module in (match, asm, hamming, primer, lcs, daemon, top, watch, devices, selftest, bench):
@@ -96,6 +101,8 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
             result = typer.main.get_command(app).main(
                 args=arguments, prog_name="streamer", standalone_mode=False
             )
+    except ReaderGoneError as error:
+        return [], error.exit_code
     except StreamerError as error:
         return fail(error.lines(), error.exit_code)
     except TyperException as error:
@@ -106,10 +113,6 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
         return fail([message] if message else [], error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return fail(["interrupted"], EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # whoever read our output has enough: say nothing, and let the interpreter not flush again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return [], 1
     except MemoryError as error:
         return fail([f"out of memory: {error}" if str(error) else "out of memory"], 1)
     except RuntimeError as error:
