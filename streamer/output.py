@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from streamer.errors import StreamerError
+from streamer.output_file import OutputFile
 from streamer.reports import Columns
 from streamer.targets import TargetSets
 from trie import memory_limit
@@ -31,15 +29,18 @@ EVENT_NAMES = pl.Series(["none", "match", "mismatch"])
 class RowWriter:
     """Writes tables with the given columns, one after another, to a file or standard output.
 
-    path: None or ``-`` is standard output. TSV: one header line, ``#`` directly before its first
-    name; ``.`` is null.
+    path: None or ``-`` is standard output; a file appears once all rows are in it
+    (``OutputFile``). TSV: one header line, ``#`` directly before its first name; ``.`` is null.
+    keep: the rows before an error or an interrupt are the result, since nobody can ask for them
+    again; else they go to standard output only, and a file stays as it was.
     """
 
-    def __init__(self, path: str | None, format_: Format, columns: Sequence[str]) -> None:
+    def __init__(
+        self, path: str | None, format_: Format, columns: Sequence[str], *, keep: bool = False
+    ) -> None:
         self._format = format_
-        self._owned = path not in (None, "-")
-        self._name = str(path) if self._owned else "standard output"
-        self._file: BinaryIO = open(self._name, "wb") if self._owned else sys.stdout.buffer
+        self._keep = keep
+        self._file = OutputFile(path, verb="cannot write rows", live=keep)
         if format_ == "tsv":
             self._put(("#" + "\t".join(columns) + "\n").encode())
 
@@ -56,35 +57,21 @@ class RowWriter:
         self._put(buffer.getbuffer())
 
     def _put(self, data: bytes | memoryview) -> None:
-        rest = memoryview(data)
         try:
-            # standard output may have no buffer (python -u): then a write may take a part only
-            while len(rest):
-                rest = rest[self._file.write(rest) :]
-            self._file.flush()
-        except BrokenPipeError:
+            self._file.write(data)
+        except StreamerError:
+            self._keep = False
+            self._file.discard()
             raise
-        except OSError as error:
-            self._close()
-            message = f"{self._name}: cannot write rows: {error.strerror}"
-            raise StreamerError(message) from error
 
     def __enter__(self) -> RowWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # the rows before an error are right and stay: the exit code tells that more lack
-        self._close()
-
-    def _close(self) -> None:
-        if self._owned:
-            with suppress(OSError):  # what cannot be flushed was said when it was written
-                self._file.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or self._keep:
+            self._file.commit()
+        else:
+            self._file.discard()
 
 
 class ReportTables:

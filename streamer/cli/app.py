@@ -9,7 +9,6 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated
 
 import typer

@@ -19,7 +19,7 @@ from streamer.cli.choices import (
     ThreadsOption,
     say,
 )
-from streamer.cli.files import check_files
+from streamer.cli.files import check_files, check_outputs
 from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def asm(
         message = "standard input (-) can be read only once"
         raise UsageError(message)
     check_files([text] if patterns is None else [text, patterns], [output])
+    check_outputs(output)
 
     import polars as pl
 

@@ -63,7 +63,13 @@ ThreadsOption = Annotated[
 ]
 FormatOption = Annotated[FormatChoice, typer.Option("--format", help="Form of the rows.")]
 OutputOption = Annotated[
-    str | None, typer.Option("-o", "--output", metavar="FILE", help="Write rows there.")
+    str | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write rows there once they are complete; .gz, .bz2, .xz, .zst: compressed.",
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on standard error.")]
 

@@ -29,13 +29,16 @@ def check_files(inputs: list[str], outputs: list[str | None]) -> None:
                 raise UsageError(message)
 
 
-def check_outputs(output: str | None, files: Mapping[str, str | None]) -> None:
-    """Told before the work begins: two results in one place, or in one that cannot be written.
+def check_outputs(output: str | None, files: Mapping[str, str | None] | None = None) -> None:
+    """Fail before the work begins: two results in one place, or in one that cannot be written.
 
     ``output`` is where the rows go, ``files`` the other outputs by their options.
     """
     import os
 
+    from trie.new_file import check_new_file
+
+    files = files or {}
     for option, file in files.items():
         if file == "-":
             message = f"{option} -: rows go to standard output; name a file"
@@ -49,10 +52,11 @@ def check_outputs(output: str | None, files: Mapping[str, str | None]) -> None:
         if real.count(place) > 1:
             message = f"{path}: is to be written twice"
             raise UsageError(message)
-        problem = _not_writable(place)
-        if problem:
-            message = f"{path}: cannot write: {os.strerror(problem)}"
-            raise StreamerError(message)
+        try:
+            check_new_file(path)
+        except OSError as error:
+            message = f"{path}: cannot write: {error.strerror}"
+            raise StreamerError(message) from error
 
 
 def _is_standard_output(path: str) -> bool:
@@ -68,16 +72,3 @@ def _is_standard_output(path: str) -> bool:
         return False
     # nobody reads what both write there
     return os.path.samestat(place, ours) and not os.path.samestat(place, os.stat(os.devnull))
-
-
-def _not_writable(path: str) -> int:
-    """The error number that opening the file would give, as far as can be told without; or 0."""
-    import errno
-    import os
-
-    if os.path.isdir(path):
-        return errno.EISDIR
-    folder = os.path.dirname(path)
-    if not os.path.isdir(folder):
-        return errno.ENOENT
-    return 0 if os.access(path if os.path.exists(path) else folder, os.W_OK) else errno.EACCES

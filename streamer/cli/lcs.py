@@ -21,7 +21,7 @@ from streamer.cli.choices import (
     say,
 )
 from streamer.cli.files import check_files, check_outputs
-from streamer.errors import DataError, StreamerError, UsageError
+from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -234,42 +234,34 @@ def _write_files(
     text: bool,
 ) -> None:
     from streamer.batch.lcs import subsequence
+    from streamer.output_file import write_file
 
     if sequence is not None:
         letters = subsequence(one.codes, found, text=text)
-        with _naming(sequence), open(sequence, "wb") as file:
-            if text:
-                file.write(letters)
-            else:
-                file.write(f">lcs {one.name} {other.name} length={len(letters)}\n".encode())
-                for first in range(0, len(letters), LINE):
-                    file.write(letters[first : first + LINE] + b"\n")
+        header = f">lcs {one.name} {other.name} length={len(letters)}\n".encode()
+        write_file(sequence, [letters] if text else [header, *_lines(letters)])
     if blocks is None and plot is None:
         return
     runs = found.blocks()
     runs = runs[runs["length"] >= min_block]
     if blocks is not None:
-        with _naming(blocks):
-            _write_paf(blocks, one, other, runs)
+        write_file(blocks, [_paf(one, other, runs)])
     if plot is not None:
         from streamer.batch.lcs import picture
 
-        with _naming(plot):
-            picture.plot(plot, found, (one.name, other.name), runs)
+        drawn = picture.plot(plot, found, (one.name, other.name), runs)
+        write_file(plot, [drawn])
 
 
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Whatever goes wrong in writing a file is said with its name."""
-    try:
-        yield
-    except OSError as error:
-        message = f"{path}: cannot write: {error.strerror or error}"
-        raise StreamerError(message) from error
+def _lines(letters: bytes) -> Iterator[bytes]:
+    for first in range(0, len(letters), LINE):
+        yield letters[first : first + LINE] + b"\n"
 
 
-def _write_paf(path: str, one: Record, other: Record, runs: NDArray[np.void]) -> None:
+def _paf(one: Record, other: Record, runs: NDArray[np.void]) -> bytes:
     """A row of PAF for each run, A as the query; the CIGAR tag says that all of it is equal."""
+    import io
+
     import polars as pl
 
     starts = {name: pl.Series(runs[name]) for name in ("a_start", "b_start", "length")}
@@ -289,8 +281,9 @@ def _write_paf(path: str, one: Record, other: Record, runs: NDArray[np.void]) ->
         pl.lit(NO_QUALITY).alias("quality"),
         pl.concat_str(pl.lit("cg:Z:"), length, pl.lit("=")).alias("cigar"),
     )
-    with open(path, "wb") as file:
-        table.write_csv(file, include_header=False, separator="\t", quote_style="never")
+    buffer = io.BytesIO()
+    table.write_csv(buffer, include_header=False, separator="\t", quote_style="never")
+    return buffer.getvalue()
 
 
 def register(app: typer.Typer) -> None:

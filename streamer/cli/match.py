@@ -180,8 +180,12 @@ def match(
     check_files([*reads, *(dictionary or [])], [output, save])
     check_outputs(output, {"--save": save})
     if save is not None:
+        from streamer.output_file import compression_of
         from trie.snapshot_file import check_place
 
+        if compression_of(save) is not None:
+            message = f"--save {save}: a dictionary is not compressed; leave out the suffix"
+            raise UsageError(message)
         check_place(save)
 
     from streamer.compiling import compile_notice
@@ -339,17 +343,19 @@ def _match_files(
         streams=streams,
         on_fallback=_notice if may_fall_back else None,
     )
-    with (
-        closing(matcher),
-        RowWriter(output, format_.value, names) as writer,
-        progress("matching", size_of_files(reads), quiet=quiet) as show,
-    ):
-        batches = read_batches(reads, batch_bases=max(chunk, BATCH_BASES), on_bytes=show)
-        for batch in prefetched(batches):
-            result = matcher.match(batch, want_depths=report is Report.WINDOWS, want_nodes=False)
-            grown.add(result)
-            for columns in _pieces(report, result, known):
-                writer.write(tables.table(columns, batch.names))
+    with closing(matcher):
+        with (
+            RowWriter(output, format_.value, names) as writer,
+            progress("matching", size_of_files(reads), quiet=quiet) as show,
+        ):
+            batches = read_batches(reads, batch_bases=max(chunk, BATCH_BASES), on_bytes=show)
+            want = report is Report.WINDOWS
+            for batch in prefetched(batches):
+                result = matcher.match(batch, want_depths=want, want_nodes=False)
+                grown.add(result)
+                for columns in _pieces(report, result, known):
+                    writer.write(tables.table(columns, batch.names))
+        # the rows are in their place now, and stay if this fails
         if save is not None:
             tree = matcher.latest_snapshot().tree
             save_dictionary(save, stored, grown.codes(), tree, strands)

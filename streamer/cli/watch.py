@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamer.cli.choices import FormatChoice
+from streamer.cli.files import check_files, check_outputs
+from streamer.cli.streams import signals_noted
 
 if TYPE_CHECKING:
     from streamer.clients.subscriber import Subscriber
@@ -41,7 +44,10 @@ def watch(
     format_: Annotated[
         FormatChoice, typer.Option("--format", help="Rows as TSV or JSON lines.")
     ] = (FormatChoice.TSV),
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Write to a file, complete when watch ends."),
+    ] = None,
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="The daemon's configuration (TOML).")
     ] = None,
@@ -57,16 +63,24 @@ def watch(
     from streamer.clients.tables import columns_of
     from streamer.output import RowWriter
 
+    check_files([], [output])
+    check_outputs(output)
     chosen = topics or list(_DEFAULT_TOPICS)
     endpoint = endpoint_of("feed", from_, config)
     with Subscriber(endpoint, chosen, answer_seconds=_ANSWER_SECONDS) as feed:
         if not feed.wait_for_daemon(_ANSWER_SECONDS):
             raise DaemonSilentError(endpoint, _ANSWER_SECONDS)
         columns = columns_of(feed.topics)
-        with RowWriter(output, format_.value, columns) as rows:
-            enough = _follow(
-                feed, rows, columns, count, seconds, format_ == FormatChoice.TSV, quiet
-            )
+        # nobody can ask for the rows in a file again: a signal ends it in order
+        noting: AbstractContextManager[list[int]] = nullcontext([])
+        if output not in (None, "-"):
+            noting = signals_noted()
+        with (
+            noting as signals,
+            RowWriter(output, format_.value, columns, keep=True) as rows,
+        ):
+            padded = format_ == FormatChoice.TSV
+            enough = _follow(feed, rows, columns, count, seconds, padded, quiet, signals)
         # the rows are written and their file is closed
         if enough:
             return
@@ -86,8 +100,12 @@ def _follow(
     seconds: float | None,
     padded: bool,
     quiet: bool,
+    signals: list[int],
 ) -> bool:
-    """Write rows; whether there are enough or the time is over, or else the daemon is gone."""
+    """Write rows; whether there are enough or the time is over, or else the daemon is gone.
+
+    A signal that was noted in ``signals`` is enough, too.
+    """
     import time
 
     from streamer.clients.messages import Gap, NewEpoch
@@ -95,7 +113,7 @@ def _follow(
 
     end = None if seconds is None else time.monotonic() + seconds
     damage = published = None
-    while end is None or time.monotonic() < end:
+    while not signals and (end is None or time.monotonic() < end):
         message = feed.receive(0.2 if end is None else min(0.2, max(0, end - time.monotonic())))
         if feed.damage is not damage:
             damage = feed.damage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import Any
 
@@ -31,8 +32,11 @@ def check_plot(path: str) -> None:
         raise StreamerError(message) from None
 
 
-def plot(path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.void]) -> None:
-    """Draw ``blocks`` (of ``Matching.blocks``) with the first sequence from left to right."""
+def plot(path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.void]) -> bytes:
+    """Draw ``blocks`` (of ``Matching.blocks``) with the first sequence from left to right.
+
+    Returns the picture; its format is that of the name ``path``.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 8), layout="constrained")
@@ -54,7 +58,9 @@ def plot(path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.
         f"longest common subsequence: {len(found):,}\n"
         f"identity {found.identity():.2%} of the longer, {found.column_identity():.2%} of columns"
     )
-    figure.savefig(path, dpi=150)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=150)
+    return picture.getvalue()
 
 
 def _lines(axes: Any, blocks: NDArray[np.void], longest: int) -> None:

@@ -12,7 +12,6 @@ from streamer.batch.primer import design, known
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.track import Bar, Track, plot
 from streamer.batch.sequences import Record
-from streamer.errors import StreamerError
 from trie.parallel import usable_cores
 
 if TYPE_CHECKING:
@@ -95,19 +94,20 @@ class Report:
     ) -> None:
         """Write the rows, and the files that are asked for."""
         from streamer.output import RowWriter
+        from streamer.output_file import write_file
 
         with RowWriter(output, format_, self._columns()) as writer:
             for table in self._tables():
                 writer.write(table)
         if bed is not None:
-            _write(bed, self._bed_lines())
+            write_file(bed, (line.encode() for line in self._bed_lines()))
         if fasta is not None:
-            _write(fasta, self._fasta_lines())
+            write_file(fasta, (line.encode() for line in self._fasta_lines()))
         if known_table is not None:
             with RowWriter(known_table, "tsv", KNOWN_COLUMNS) as writer:
                 writer.write(self._known_rows())
         if plot is not None:
-            self._plot(plot)
+            write_file(plot, [self._picture(plot)])
 
     def _columns(self) -> Sequence[str]:
         if self._wishes is None:
@@ -161,7 +161,7 @@ class Report:
         types = (pl.String, pl.String, pl.Int64, pl.Int64, pl.String, pl.Int64)
         return pl.DataFrame(rows, schema=dict(zip(KNOWN_COLUMNS, types, strict=True)), orient="row")
 
-    def _plot(self, path: str) -> None:
+    def _picture(self, path: str) -> bytes:
         tracks = []
         chosen: list[list[Bar]] = [[] for _ in self._records]
         placed: list[list[Bar]] = [[] for _ in self._records]
@@ -175,7 +175,7 @@ class Report:
             own = self._rows_of(index)
             lengths[own["start"]] = own["length"]
             tracks.append(Track(record.name, lengths, chosen[index], placed[index]))
-        plot(tracks, path, k=self._k)
+        return plot(tracks, path, k=self._k)
 
 
 def _row(name: str, primer: design.Primer) -> dict[str, Any]:
@@ -191,12 +191,3 @@ def _row(name: str, primer: design.Primer) -> dict[str, Any]:
         "dimer_tm": round(primer.dimer_tm, 2),
         "sequence": primer.sequence,
     }
-
-
-def _write(path: str, lines: Iterable[str]) -> None:
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        message = f"{path}: cannot be written: {error.strerror}"
-        raise StreamerError(message) from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,8 +66,8 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def plot(tracks: Sequence[Track], path: str, *, k: int) -> None:
-    """Write a picture of the tracks, one below the other; the format is that of the name."""
+def plot(tracks: Sequence[Track], path: str, *, k: int) -> bytes:
+    """A picture of the tracks, one below the other; its format is that of the name ``path``."""
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(
         max(1, len(tracks)), 1, figsize=(12, 3.2 * max(1, len(tracks))), squeeze=False
@@ -73,13 +75,12 @@ def plot(tracks: Sequence[Track], path: str, *, k: int) -> None:
     for axis, track in zip(axes[:, 0], tracks, strict=False):
         _draw(axis, track, k)
     figure.tight_layout()
+    picture = io.BytesIO()
     try:
-        figure.savefig(path, dpi=120)
-    except OSError as error:
-        message = f"{path}: cannot be written: {error.strerror}"
-        raise StreamerError(message) from None
+        figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=120)
     finally:
         pyplot.close(figure)
+    return picture.getvalue()
 
 
 def _draw(axis: Any, track: Track, k: int) -> None:
