@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, Full, Queue
 from typing import TypeVar
 
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.2
+_IDLE_SECONDS = 0.02
 
 
-def prefetched(items: Iterable[T], depth: int = 2) -> Iterator[T]:
-    """The items in order, made at most ``depth`` ahead on a thread; its errors are raised here."""
+def prefetched(
+    items: Iterable[T], depth: int = 2, *, idle: Callable[[], object] | None = None
+) -> Iterator[T]:
+    """The items in order, made at most ``depth`` ahead on a thread; its errors are raised here.
+
+    idle: called again and again while the next item is waited for.
+    """
+    poll = _POLL_SECONDS if idle is None else _IDLE_SECONDS
     ahead: Queue[tuple[T | None, BaseException | None, bool]] = Queue(depth)
     stopped = threading.Event()
 
@@ -41,8 +48,10 @@ def prefetched(items: Iterable[T], depth: int = 2) -> Iterator[T]:
     try:
         while True:
             try:
-                item, error, ended = ahead.get(timeout=_POLL_SECONDS)
+                item, error, ended = ahead.get(timeout=poll)
             except Empty:
+                if idle is not None:
+                    idle()
                 continue
             if error is not None:
                 raise error

@@ -81,7 +81,7 @@ def send_all(producer: Producer, files: Files, timeout: float) -> None:
     timeout: seconds without any progress. The line, on standard error, says how far it came.
     """
     try:
-        for batch in prefetched(files):
+        for batch in prefetched(files, idle=producer.heed):
             producer.send(batch, timeout=timeout)
         producer.flush(timeout=timeout)
     except BaseException as error:

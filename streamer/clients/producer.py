@@ -169,6 +169,14 @@ class Producer:
         if matched:
             self._until(lambda: self.matched >= self.durable, timeout, "results")
 
+    def heed(self) -> None:
+        """Take the answers that have come, without waiting; for those who send now and then.
+
+        libzmq drops what has come and was not taken when the connection ends.
+        """
+        self._receive(0)
+        self._transmit()
+
     def settle(self, *, timeout: float | None = None) -> None:
         """Send nothing more, and return once the daemon has answered for all that has gone out.
 

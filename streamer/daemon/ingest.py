@@ -39,6 +39,8 @@ _BURST = 64
 _BURST_BYTES = 1 << 24
 # to refuse what has come, before the socket is closed
 _END_SECONDS = 1.0
+# for producers to read the end: libzmq drops what a peer has not read when its connection ends
+_READ_SECONDS = 0.2
 # a message of the protocol has at most 5 frames; of others no more than this is looked at
 _MAX_FRAMES = 8
 
@@ -142,6 +144,8 @@ class Ingest(InboxWorker):
             deadline = time.monotonic() + _END_SECONDS
             while self._turn(socket) and time.monotonic() < deadline:
                 pass
+            if len(self._producers):
+                time.sleep(_READ_SECONDS)
         finally:
             self.release(socket)
 
