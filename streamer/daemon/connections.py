@@ -14,8 +14,10 @@ from streamer.daemon.worker import POLL_MILLISECONDS, Worker
 from streamer.errors import StreamerError
 
 _LEAST_CONNECTIONS = 32
-# between two looks while connections come, and between two lines of the log
-_LOOK_SECONDS, _REPORT_SECONDS = 0.0005, 10.0
+# libzmq accepts some ten connections in a millisecond: between two looks while they come
+_LOOK_SECONDS = 0.00005
+# between two lines of the log
+_REPORT_SECONDS = 10.0
 
 log = structlog.get_logger("connections")
 
@@ -32,7 +34,7 @@ class Connections(Worker):
         self._doors = doors
         self._limit = limit - spare(limit)
         self._wake: Mailbox[None] = Mailbox()
-        last = self._limit + spare(limit) // 2
+        last = self._limit + spare(limit) // 5
         self._limits = [self._limit] * (len(doors) - 1) + [last]
         self._reported = -_REPORT_SECONDS
         # and its end has not been reported

@@ -22,7 +22,8 @@ from streamer.endpoints import socket_path
 # descriptors of the process at which connections are refused, whatever its limit is: each holds
 # some tens of kilobytes
 _MOST = 1 << 16
-# left for those that come before the doors are shut, and for files: half of a small limit
+# left for those that come before the doors are shut, and for files: most of a small limit, as libzmq
+# accepts hundreds while the thread that watches waits for a core
 _SPARE = 4096
 _WAITING = 128
 
@@ -43,7 +44,7 @@ def raise_limit() -> int:
 
 def spare(limit: int) -> int:
     """How many descriptors of a limit are not for connections."""
-    return max(limit - _MOST, min(limit // 2, _SPARE))
+    return max(limit - _MOST, min(limit * 5 // 8, _SPARE))
 
 
 def open_descriptors() -> int:
