@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -295,16 +295,33 @@ def _offsets(frame: Buffer) -> NDArray[np.int64]:
     return offsets if sys.byteorder == "little" else offsets.byteswap()  # pragma: no cover
 
 
+def _entries(frame: Buffer, what: str) -> Iterator[Any]:
+    """The elements of a msgpack array, one at a time; WireError if it is none.
+
+    Unpacking all at once would hold the GIL for up to a second, and with it every other thread.
+    """
+    unpacker = msgpack.Unpacker(unicode_errors="surrogateescape", max_buffer_size=len(frame) or 1)
+    unpacker.feed(frame)
+    try:
+        if len(frame) and not (0x90 <= frame[0] <= 0x9F or 0xDC <= frame[0] <= 0xDD):
+            raise WireError(Reason.MALFORMED, f"{what} must be an array")
+        for _ in range(unpacker.read_array_header()):
+            yield unpacker.unpack()
+        if unpacker.tell() != len(frame):
+            problem = f"{what} is not msgpack: {len(frame) - unpacker.tell()} bytes follow it"
+            raise WireError(Reason.MALFORMED, problem)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        detail = str(error)[:80] or type(error).__name__
+        raise WireError(Reason.MALFORMED, f"{what} is not msgpack: {detail}") from None
+
+
 def _list(frames: Sequence[Buffer]) -> _Reads:
     if len(frames) != 1:
         problem = f"{len(frames)} frames after the header, form 'list' has 1"
         raise WireError(Reason.MALFORMED, problem)
-    reads = _unpack(frames[0], "the list of reads", "surrogateescape")
-    if not isinstance(reads, list):
-        raise WireError(Reason.MALFORMED, "the list of reads must be an array")
     names: list[str] = []
     sequences: list[bytes] = []
-    for index, read in enumerate(reads):
+    for index, read in enumerate(_entries(frames[0], "the list of reads")):
         match read:
             case [str(name), str(sequence)]:
                 sequences.append(sequence.encode("latin-1", "replace"))

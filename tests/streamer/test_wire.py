@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import threading
+import time
 import zlib
 from pathlib import Path
 
@@ -257,3 +259,45 @@ def test_a_surrogate_in_a_name_is_for_the_daemon_to_refuse(name):
     header = KEYS | {"form": "columns", "checksum": checksum(frames)}
     with pytest.raises(WireError, match="read 2: the name is not UTF-8"):
         decode_batch(header, frames)
+
+
+def test_a_large_list_leaves_the_other_threads_running():
+    listed = msgpack.packb([["r", "ACGT"]] * 300_000)
+    header = KEYS | {"form": "list", "checksum": checksum([listed])}
+    longest, ending = 0.0, threading.Event()
+
+    def look():
+        nonlocal longest
+        while not ending.is_set():
+            began = time.perf_counter()
+            time.sleep(0.001)
+            longest = max(longest, time.perf_counter() - began)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    began = time.perf_counter()
+    batch, _ = decode_batch(header, [memoryview(listed)])
+    seconds = time.perf_counter() - began
+    ending.set()
+    looking.join()
+    assert len(batch.names) == 300_000
+    assert longest < seconds / 6
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        (b"", "not msgpack"),
+        (b"\x81\x01\x02", "must be an array"),
+        (b"\xdd\xff\xff\xff\xff", "not msgpack"),
+        (b"\x92\x92\xa1r\xa1A", "not msgpack"),
+        (b"\x90\x90", "1 bytes follow it"),
+        (b"\x91\xc1", "not msgpack"),
+        (b"\x91\x92\xa1r\x01", r"read 1 must be \[name, sequence\]"),
+    ],
+)
+def test_a_list_that_is_none_is_malformed(frame, problem):
+    header = KEYS | {"form": "list", "checksum": checksum([frame])}
+    with pytest.raises(WireError, match=problem) as caught:
+        decode_batch(header, [memoryview(frame)])
+    assert caught.value.reason == "malformed"
