@@ -210,8 +210,12 @@ _current: LogStream | None = None
 def unfailing() -> Iterator[None]:
     """Meanwhile what this process writes to standard error neither fails nor holds it up."""
     global _current
-    target, before = sys.stderr, _current
-    _current = stream = LogStream(target)
+    target = sys.stderr
+    if isinstance(target, LogStream):
+        yield
+        return
+    before, _current = _current, LogStream(target)
+    stream = _current
     sys.stderr = stream
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,6 +43,20 @@ def register(app: typer.Typer) -> None:
 
 def run(config: ConfigFile = None, settings: Settings = None) -> None:
     """Run the daemon until SIGINT or SIGTERM, which drain it; a second signal ends it at once."""
+    from streamer import logs
+    from streamer.errors import ReportedError, StreamerError
+
+    # what ends the daemon is reported to a stream that may be stuck, too
+    with logs.unfailing():
+        try:
+            _serve(config, settings)
+        except StreamerError as error:
+            for line in error.lines():
+                print(f"streamer: error: {' '.join(line.split())}", file=sys.stderr)
+            raise ReportedError(error) from error
+
+
+def _serve(config: str | None, settings: list[str] | None) -> None:
     from streamer.config import load
 
     loaded = load(config, settings or ())

@@ -84,6 +84,23 @@ def test_a_pipe_that_nobody_reads_holds_nothing_up(path, tmp_path):
         work_and_end(child, tmp_path)
 
 
+@pytest.mark.parametrize("log_format", ["json", "console"])
+@pytest.mark.parametrize("fault", ["dictionary", "endpoint"])
+def test_a_daemon_that_fails_ends_although_nobody_reads_why(path, tmp_path, fault, log_format):
+    bad = tmp_path / "bad.fa"
+    bad.write_text(">bad\nACGT!\n")
+    setting = {
+        "dictionary": f'dictionary.sources=["{bad}"]',
+        "endpoint": f"ingest.endpoint=ipc://{tmp_path}/missing/ingest",
+    }[fault]
+    overrides = ["--set", setting, "--set", f"log.format={log_format}"]
+    with (
+        full_pipe() as (_, writer),
+        process(["run", "--config", path, *overrides], stderr=writer) as child,
+    ):
+        assert child.wait(DEADLINE) == 1
+
+
 def test_what_is_lost_is_counted_and_reported_once_there_is_room(monkeypatch):
     logs.configure("info", "json")
     with full_pipe() as (reader, writer), open(writer, "w", closefd=False) as target:
