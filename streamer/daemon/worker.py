@@ -9,9 +9,9 @@ from typing import Any
 
 import zmq
 
-from streamer.daemon.door import Door
+from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
-from streamer.endpoints import EndpointError, claim
+from streamer.endpoints import EndpointError, claim, socket_path
 
 # the longest a thread waits before it looks whether it shall stop
 POLL_SECONDS = 0.2
@@ -68,6 +68,10 @@ class SocketWorker(Worker):
     def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
         """The socket, with its options, bound; ``endpoint`` then holds the real address."""
         claim(self.key, self.endpoint)
+        path = socket_path(self.endpoint)
+        if path is not None and aside(path).exists() and not aside(path).is_socket():
+            problem = "a file that is no socket is in the way"
+            raise EndpointError(self.key, f"ipc://{aside(path)}", problem)
         self.door = self._open_door()
         self.endpoint = self.door.endpoint
         socket = self._context.socket(kind)

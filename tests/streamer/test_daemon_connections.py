@@ -148,6 +148,16 @@ def test_too_low_a_limit_is_one_line(path):
         assert child.wait(DEADLINE) == 1
 
 
+def test_a_file_where_a_shut_socket_would_be_is_kept(path, tmp_path):
+    file = tmp_path / "ingest.full"
+    file.write_text("mine")
+    with process(["run", "--config", path]) as child:
+        line = wait_for_line(child, "error: ")
+        assert f"ingest.endpoint: ipc://{file}: a file that is no socket is in the way" in line
+        assert child.wait(DEADLINE) == 1
+    assert file.read_text() == "mine"
+
+
 @pytest.mark.parametrize("endpoint", ["ipc://{}/door", "tcp://127.0.0.1:*", "tcp://[::1]:*"])
 def test_a_door_is_shut_and_opened_again(tmp_path, endpoint):
     made = door.Door(endpoint.format(tmp_path))
