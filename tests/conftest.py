@@ -57,10 +57,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture
 def interruptible():
-    """SIGINT interrupts, this process and those that it starts: in the background it may not."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """SIGINT and SIGHUP end this process and its children: in the background they may not."""
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from streamer.endpoints import socket_path
 # descriptors of the process at which connections are refused, whatever its limit is: each holds
 # some tens of kilobytes
 _MOST = 1 << 16
-# left for those that come before the doors are shut, and for files: most of a small limit, as libzmq
-# accepts hundreds while the thread that watches waits for a core
+# left for those that come before the doors are shut, and for files: most of a small limit, as
+# libzmq accepts hundreds while the thread that watches waits for a core
 _SPARE = 4096
 _WAITING = 128
 

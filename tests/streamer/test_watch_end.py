@@ -41,12 +41,17 @@ def ending(path, daemon):
         thread.join(DEADLINE)
 
 
+def written(rows):
+    """What ``watch -o`` has written so far, beside the file that it makes of it at its end."""
+    return "".join(part.read_text() for part in rows.parent.glob(f".{rows.name}.*.part"))
+
+
 def test_watch_tells_a_lost_daemon_from_one_that_ends(
     path, ending, tmp_path, streamer, monkeypatch
 ):
     monkeypatch.setattr(watch, "_ANSWER_SECONDS", SILENT_SECONDS)
     rows = tmp_path / "rows.tsv"
-    ending(signal.SIGKILL, lambda: rows.exists() and rows.read_text().count("\n") > 2)
+    ending(signal.SIGKILL, lambda: written(rows).count("\n") > 2)
     asked = ("--topic", "beat", "--count", "1000", "-o", rows, "--quiet")
     code, out, err = streamer("watch", "--config", path, *asked)
     assert (code, out) == (1, "")
@@ -58,14 +63,14 @@ def test_watch_tells_a_lost_daemon_from_one_that_ends(
 
 def test_watch_ends_with_a_daemon_that_ends(path, ending, tmp_path, streamer):
     rows = tmp_path / "rows.tsv"
-    ending(signal.SIGTERM, lambda: rows.exists())
+    ending(signal.SIGTERM, lambda: written(rows))
     code, _, err = streamer("watch", "--config", path, "--count", "5", "-o", rows)
     assert (code, err) == (0, "streamer: the daemon has ended\n")
 
 
 def test_a_watch_that_has_its_time_does_not_ask_for_more(path, ending, tmp_path, streamer):
     rows = tmp_path / "rows.tsv"
-    ending(signal.SIGKILL, lambda: rows.exists())
+    ending(signal.SIGKILL, lambda: written(rows))
     code, _, err = streamer("watch", "--config", path, "--for", "0.5", "-o", rows)
     assert (code, err) == (0, "")
 
