@@ -12,7 +12,7 @@ def test_rows_of_a_small_run() -> None:
         for name in ("one record", "many records", "one record, --save", "saved")
         for report in ("intervals", "windows")
     }
-    assert all(row["peak GB"] > row["program GB"] > 0.05 for row in rows)
+    assert all(min(row["peak GB"], row["program GB"]) > 0.05 for row in rows)
     assert [row["command"] for row in commands.texts(100_000)] == ["asm", "hamming", "primer"]
     strains = list(commands.strains(20_000))
     assert len(strains) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
@@ -95,7 +96,12 @@ run()
 @pytest.mark.parametrize("seconds", [0.002, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9])
 def test_a_command_ends_at_once_from_its_first_steps_on(seconds, tmp_path):
     reader, writer = os.pipe()
-    command = ["lcs", DATA / "lambda.fa.gz", DATA / "lambda.fa.gz", "-q", "--method", "hirschberg"]
+    with gzip.open(DATA / "lambda.fa.gz") as file:
+        header, *lines = file.read().splitlines()
+    one, other = tmp_path / "one.fa", tmp_path / "other.fa"
+    one.write_bytes(b"\n".join([header, *lines * 4]))
+    other.write_bytes(b"\n".join([header, *lines[::-1] * 4]))
+    command = ["lcs", one, other, "-q", "--method", "hirschberg"]  # 38 G cells
     with subprocess.Popen(
         [sys.executable, "-c", STARTED, str(writer), *map(str, command)],
         pass_fds=[writer], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
