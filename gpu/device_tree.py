@@ -18,7 +18,7 @@ import numpy as np
 
 from gpu.intrinsics import cuda
 from gpu.kernels.exact import BUCKETS_FROM, bucket_kernel, buckets, derive, kernel, walk
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 
 WORD_NODES = 2**27
 """Nodes that an event word (thesis Fig. 11) can name."""

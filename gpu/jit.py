@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from gpu.intrinsics import SIMULATED, cuda
-from trie.jit import private_folder, warn_unstored
+from trie.cpu.jit import private_folder, warn_unstored
 
 _log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from gpu.packing import (
     squeeze,
 )
 from trie.codes import INVALID, LETTER_TO_CODE, InvalidBaseError, as_letters, check_k, eight_codes
-from trie.intrinsics import word_at
-from trie.jit import njit
+from trie.cpu.intrinsics import word_at
+from trie.cpu.jit import njit
 from trie.windows import check_batch
 
 

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import check_k
-from trie.intrinsics import trailing_zeros, word_at
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.intrinsics import trailing_zeros, word_at
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 from trie.windows import check_batch, read_at
 
 MAX_SYMBOLS = 2**31 - 64

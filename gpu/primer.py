@@ -19,7 +19,7 @@ from gpu.engine.budget import free_memory
 from gpu.intrinsics import cuda
 from gpu.jit import jit
 from gpu.kernels.primer import alternative, conventional, extend, pack, pieces, scan, seeds
-from trie.parallel import run_all, split_range, usable_cores
+from trie.cpu.threads import run_all, split_range, usable_cores
 
 Columns = NDArray[np.int64]
 Codes = NDArray[np.uint8]

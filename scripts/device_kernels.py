@@ -32,7 +32,7 @@ from gpu.match import ChunkBuffers, launch, match_chunk  # noqa: E402
 from gpu.packing import pack_chunk  # noqa: E402
 from gpu.reference import expected  # noqa: E402
 from streamer.bench.timing import median_on_card  # noqa: E402
-from trie.tree_bitmap import from_sorted, snapshot  # noqa: E402
+from trie.snapshots.tree_bitmap import from_sorted, snapshot  # noqa: E402
 
 # small inputs leave most of a card idle, which is no news here
 warnings.filterwarnings("ignore", message=".*under-utilization.*")

@@ -33,7 +33,7 @@ from streamer.batch.lcs.passes import whole  # noqa: E402
 from streamer.batch.lcs.symbols import pair_of  # noqa: E402
 from streamer.bench.timing import least_and_result  # noqa: E402
 from trie.codes import encode  # noqa: E402
-from trie.parallel import usable_cores  # noqa: E402
+from trie.cpu.threads import usable_cores  # noqa: E402
 
 # small inputs leave most of a card idle, which is no news here
 warnings.filterwarnings("ignore", message=".*under-utilization.*")

@@ -1,9 +1,9 @@
 """The distinct k-mers of records as they are read, and the target sets of each.
 
-Windows are grouped by shard (``trie.shards``) a piece at a time, with a number for the record that
-each comes from. At the end threads sort shard after shard: each has 1/64 of the whole to itself, so
-that the sort needs little memory beside the windows. A window takes 8 bytes while it waits, 12 if
-there are several records, and as much again for the result.
+Windows are grouped by shard (``trie.trees.shards``) a piece at a time, with a number for the record
+that each comes from. At the end threads sort shard after shard: each has 1/64 of the whole to
+itself, so that the sort needs little memory beside the windows. A window takes 8 bytes while it
+waits, 12 if there are several records, and as much again for the result.
 """
 
 # mypy: no-check-untyped-defs
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from streamer.reads import ReadBatch
 from streamer.target_sets import TargetSets, bounds_of, gathered, intern_runs
 from trie.codes import check_k
-from trie.jit import njit
-from trie.parallel import run_all
-from trie.shards import drop_repeats, group
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all
+from trie.trees.shards import drop_repeats, group
 from trie.windows import window_codes
 
 _DIGIT: Final = 8

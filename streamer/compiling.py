@@ -23,7 +23,7 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
     """
     from numba.core import event
 
-    from trie import jit
+    from trie.cpu import jit
 
     class Listener(event.Listener):
         said = quiet

@@ -86,7 +86,7 @@ def shown(chosen: str, problem: str | None, verb: str = "matching") -> str:
 
         names = ", ".join(device.name for device in devices())
         return f"{verb} on {names} (CUDA)"
-    from trie.parallel import usable_cores
+    from trie.cpu.threads import usable_cores
 
     return f"{verb} on the CPU, {usable_cores()} cores ({problem})"
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trie.intrinsics import popcount, trailing_zeros, word_at
-from trie.jit import njit
+from trie.cpu.intrinsics import popcount, trailing_zeros, word_at
+from trie.cpu.jit import njit
 
 NO_SET = np.uint32(0xFFFFFFFF)
 

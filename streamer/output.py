@@ -14,8 +14,8 @@ from streamer.errors import StreamerError
 from streamer.output_file import OutputFile
 from streamer.reports import Columns
 from streamer.targets import TargetSets
-from trie import memory_limit
 from trie.codes import decode_kmers
+from trie.cpu import memory_limit
 
 Format = Literal["tsv", "jsonl"]
 

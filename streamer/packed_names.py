@@ -11,7 +11,7 @@ from typing import overload
 import msgpack
 import numpy as np
 
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 
 class PackedNames(Sequence[str]):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import InvalidBaseError, encode, shown_byte
-from trie.parallel import run_all
+from trie.cpu.threads import run_all
 
 
 class BadReadError(ValueError):

@@ -18,7 +18,7 @@ from streamer import event_runs
 from streamer.matching.approximate.result import ApproximateResult
 from streamer.matching.result import MATCH, BatchResult
 from streamer.targets import NO_SET, TargetSets
-from trie.parallel import run_all, usable_cores
+from trie.cpu.threads import run_all, usable_cores
 
 Columns = dict[str, NDArray]  # type: ignore[type-arg]
 

@@ -1,6 +1,6 @@
 """A dictionary in a file: what ``match --save`` writes and ``--dictionary`` reads again.
 
-The file is a snapshot (``trie.snapshot_file``) that also holds the targets:
+The file is a snapshot (``trie.snapshots.snapshot_file``) that also holds the targets:
 
     names        uint8: the names of the targets in file order, UTF-8, a line feed behind each
     set_starts   int64[sets + 1] and
@@ -27,8 +27,8 @@ from streamer.errors import StreamerError
 from streamer.target_sets import NO_SET, TargetSets
 from streamer.targets import Dictionary, Strands
 from trie.codes import with_reverse_complements
-from trie.snapshot_file import SnapshotDamagedError, is_snapshot, load_whole, save
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.snapshot_file import SnapshotDamagedError, is_snapshot, load_whole, save
+from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import codes_at, window_codes
 
 if TYPE_CHECKING:

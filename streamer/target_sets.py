@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 NO_SET = np.uint32(0xFFFFFFFF)
 SHOWN_TARGETS = 8

@@ -16,8 +16,8 @@ from streamer.reads import ReadBatch
 from streamer.sequence_files import read_pieces, shown_name
 from streamer.target_sets import NO_SET, SHOWN_TARGETS, TargetSets, side_by_side, united
 from trie.codes import check_k, with_reverse_complements
-from trie.parallel import usable_cores
-from trie.shards import sort_unique
+from trie.cpu.threads import usable_cores
+from trie.trees.shards import sort_unique
 
 __all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "Strands", "TargetSets"]
 

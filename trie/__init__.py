@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trie.tree_bitmap import TreeBitmap, snapshot
+    from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
 
 __all__ = ["TreeBitmap", "snapshot"]
 
@@ -13,7 +13,7 @@ __all__ = ["TreeBitmap", "snapshot"]
 def __getattr__(name: str) -> Any:
     """Load the kernels with the first use: ``import trie`` alone must not wait for numba."""
     if name in __all__:
-        from trie import tree_bitmap
+        from trie.snapshots import tree_bitmap
 
         return getattr(tree_bitmap, name)
     message = f"module 'trie' has no attribute '{name}'"

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 
 _PER_THREAD = 1 << 15
 """Codes that are worth a thread."""

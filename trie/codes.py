@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.intrinsics import word_at
-from trie.jit import njit
+from trie.cpu.intrinsics import word_at
+from trie.cpu.jit import njit
 
 GAP = 4
 INVALID = 255

@@ -18,12 +18,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.buckets import prefetch_far
 from trie.codes import check_k
-from trie.intrinsics import leading_zeros
-from trie.jit import njit
-from trie.parallel import run_all, split_range
-from trie.table_kernels import MATCH, MISMATCH
+from trie.cpu.intrinsics import leading_zeros
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
+from trie.index.buckets import prefetch_far
+from trie.index.table_kernels import MATCH, MISMATCH
 from trie.windows import BLOCK, check_batch, roll_block, start_state
 
 _PARALLEL_FROM = 1 << 16

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import check_k
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 BLOCK: Final = 128
 """Windows a block at most: 2 KB of codes and positions, and 128 cache lines asked for at once."""

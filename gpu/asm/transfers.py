@@ -18,7 +18,7 @@ from gpu.kernels.asm import slicing
 from gpu.letters import pack_letters
 from gpu.packing import pack_chunk
 from trie.codes import InvalidBaseError
-from trie.parallel import run_all, split_range, usable_cores
+from trie.cpu.threads import run_all, split_range, usable_cores
 
 PIECES = 16
 """Pieces of packed text sent at once."""

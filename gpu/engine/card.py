@@ -13,7 +13,7 @@ from gpu.engine.place import OnCard
 from gpu.engine.slot import Slot
 from gpu.intrinsics import cuda
 from gpu.kernels.exact import default_method
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 
 
 class Card(OnCard):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.intrinsics import popcount, trailing_zeros
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.intrinsics import popcount, trailing_zeros
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 
 # elements that are worth a thread: waking one takes as long as some ten thousand of them
 _PER_THREAD = 1 << 18

@@ -19,7 +19,7 @@ from gpu.intrinsics import context_asked_once
 from gpu.kernels.exact.kmer_set import STREAM
 from gpu.match import Strands, launch
 from gpu.packing import PackedChunk, PackedParts
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 
 Snapshot = Callable[[], tuple[TreeBitmap, int]]
 

@@ -30,7 +30,7 @@ from gpu.engine.kmer_set import KmerSet
 from gpu.engine.leaving import several_used
 from gpu.engine.timeline import Timeline
 from gpu.match import Strands
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 
 __all__ = ["MAX_CHUNK", "Engine", "Found", "Piece"]
 

@@ -25,8 +25,8 @@ from gpu.engine.library import Lists
 from gpu.intrinsics import cuda
 from gpu.match import ChunkBuffers
 from gpu.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
-from trie.intrinsics import array_address, pointer
-from trie.jit import njit
+from trie.cpu.intrinsics import array_address, pointer
+from trie.cpu.jit import njit
 
 _REMEMBERED = 64
 _PER_THREAD = 1 << 21

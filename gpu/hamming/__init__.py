@@ -23,7 +23,7 @@ from gpu.intrinsics import cuda
 from gpu.kernels import hamming
 from gpu.kernels.hamming import naive, pmasm, shift_add
 from trie.codes import GAP
-from trie.jit import njit
+from trie.cpu.jit import njit
 from trie.packed_counters import look_up_memory, shift_add_words
 
 TABLE_ENTRIES = 1 << 27

@@ -16,8 +16,8 @@ from gpu.device_tree import clear
 from gpu.intrinsics import cuda
 from gpu.kernels import hamming
 from gpu.kernels.hamming import order
-from trie.jit import njit
-from trie.parallel import run_all, split_range, usable_cores
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range, usable_cores
 
 _ID_MASK = (1 << 28) - 1
 

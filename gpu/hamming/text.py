@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from gpu.intrinsics import cuda
 from gpu.kernels.hamming.planes import PLANES
-from trie.jit import njit
-from trie.parallel import run_all, split_range, usable_cores
-from trie.vectors import marked
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range, usable_cores
+from trie.cpu.vectors import marked
 
 LEAST_PART = 1 << 18
 """Symbols for which a thread is worth while."""

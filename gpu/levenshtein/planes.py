@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.kernels.levenshtein.search import MARGIN
-from trie.jit import njit
-from trie.parallel import run_all
-from trie.vectors import marked
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all
+from trie.cpu.vectors import marked
 from trie.windows import check_batch
 
 PLANES = 4

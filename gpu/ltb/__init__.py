@@ -2,7 +2,7 @@
 
 ``launch`` queues a chunk on a stream, over buffers that the caller keeps; ``match_chunk`` is the
 plain form: upload, launch, download, wait. The bitmaps are those of trie/ltb, and their words
-(thesis Fig. 31) are made by trie/ltb/words.py.
+(thesis Fig. 31) are made by trie/ltb/ltb_words.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpu.kernels import ltb
 from gpu.kernels.ltb import efficient, naive, queue, sliced
 from gpu.packing import MAX_SYMBOLS, ChunkTooLargeError
 from trie.ltb import MAX_DISTANCE, check_distance, overlap_of
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
 
 KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")

@@ -22,7 +22,7 @@ from gpu.intrinsics import cuda
 from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch, packing
 from gpu.overlap import Ahead, BatchChunk, Flights, bar, overlapping
 from trie.ltb import check_distance, overlap_of
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
 
 MAX_CHUNK = 1 << 25

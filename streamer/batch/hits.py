@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamer import kept
 from streamer.batch.rows import fill
-from trie.parallel import run_all
+from trie.cpu.threads import run_all
 
 if TYPE_CHECKING:
     import polars as pl

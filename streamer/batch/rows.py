@@ -18,7 +18,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 EIGHT = 8
 """Rows that ``_eight_rows`` writes."""

@@ -23,7 +23,7 @@ from streamer.batch.choice import Choice, Device
 from streamer.bench.timing import least_and_result
 from streamer.held import Piece
 from streamer.reads import ReadBatch
-from trie.parallel import usable_cores
+from trie.cpu.threads import usable_cores
 
 Row = dict[str, Any]
 

@@ -29,8 +29,8 @@ from streamer.matching.chunks import chunk_bounds, slice_reads
 from streamer.matching.tree_worker import TreeWorker
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
-from trie.parallel import usable_cores
-from trie.tree_bitmap import TreeBitmap, snapshot
+from trie.cpu.threads import usable_cores
+from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
 from trie.windows import window_codes
 
 Row = dict[str, Any]

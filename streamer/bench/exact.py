@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from streamer.bench.plain_hash import PlainHashSet
 from streamer.bench.timing import least_seconds
-from trie.index import KmerIndex
-from trie.tree_bitmap import TreeBitmap, snapshot
-from trie.walk import walk
+from trie.index.kmer_index import KmerIndex
+from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
+from trie.snapshots.walk import walk
 from trie.windows import window_codes
 
 Row = dict[str, Any]

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.bench.timing import least_seconds, median_on_card
+from trie.cpu.threads import usable_cores
 from trie.ltb import approximate
-from trie.ltb.words import pack_words
-from trie.parallel import usable_cores
-from trie.tree_bitmap import TreeBitmap, snapshot
+from trie.ltb.ltb_words import pack_words
+from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
 from trie.windows import window_codes
 
 Row = dict[str, Any]

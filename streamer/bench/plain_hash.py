@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.jit import njit
+from trie.cpu.jit import njit
 from trie.windows import BLOCK, roll_block, start_state
 
 _FREE: Final = np.uint64(0xFFFFFFFFFFFFFFFF)

@@ -19,7 +19,7 @@ from streamer.batch.choice import Choice
 from streamer.batch.primer import alternative, conventional, cores, reaches
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.bench.timing import least_seconds
-from trie.parallel import usable_cores
+from trie.cpu.threads import usable_cores
 
 Row = dict[str, Any]
 

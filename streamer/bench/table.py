@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from streamer.machine import processor_name
-from trie.parallel import usable_cores
+from trie.cpu.threads import usable_cores
 
 
 def machine_line() -> str:

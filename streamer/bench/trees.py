@@ -13,10 +13,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.hybrid_tree import HybridTreeBitmap
-from trie.parallel import usable_cores
-from trie.pointer_tree import PointerTree
-from trie.tree_bitmap import from_sorted, snapshot
+from trie.cpu.threads import usable_cores
+from trie.snapshots.tree_bitmap import from_sorted, snapshot
+from trie.trees.hybrid_tree import HybridTreeBitmap
+from trie.trees.pointer_tree import PointerTree
 
 Row = dict[str, object]
 T = TypeVar("T")

@@ -31,8 +31,8 @@ from streamer.cli import (
 from streamer.cli.interrupts import Interrupts
 from streamer.cli.streams import lose_messages
 from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError
-from trie import memory_limit
-from trie.interrupts import interrupts_as_such
+from trie.cpu import memory_limit
+from trie.cpu.interrupts import interrupts_as_such
 
 app = typer.Typer(
     name="streamer",

@@ -54,7 +54,7 @@ def exact(
     from streamer.bench import files, trees
     from streamer.bench.table import machine_line, print_table
     from streamer.compiling import compile_notice
-    from trie.parallel import usable_cores
+    from trie.cpu.threads import usable_cores
 
     parts: dict[Section, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
         Section.FROZEN: (
@@ -320,7 +320,7 @@ def lcs(
     from streamer.bench.table import machine_line, print_table
     from streamer.compiling import compile_notice
     from streamer.devices import choose_device
-    from trie.parallel import usable_cores
+    from trie.cpu.threads import usable_cores
 
     on = choose_device(device.value, quiet=False)
     part = scale or (1.0 if on == "cuda" else 0.01)

@@ -18,7 +18,7 @@ def devices(format_: FormatOption = FormatChoice.TSV) -> None:
     """
     from gpu.device import devices as cuda_devices
     from streamer.machine import memory_bytes, processor_name
-    from trie.parallel import usable_cores
+    from trie.cpu.threads import usable_cores
 
     rows: list[tuple[str, str, int | None, int]] = [
         ("cpu", processor_name(), usable_cores(), memory_bytes())

@@ -127,7 +127,7 @@ def lcs(
     from streamer.batch.lcs import choose_method
     from streamer.compiling import compile_notice
     from streamer.output import RowWriter
-    from trie.parallel import usable_cores
+    from trie.cpu.threads import usable_cores
 
     choice = choose_method(method and method.value, device.value, say)
     one, other = (_text(path) if text else _record(path) for path in (a, b))

@@ -181,7 +181,7 @@ def match(
     check_outputs(output, {"--save": save})
     if save is not None:
         from streamer.output_file import compression_of
-        from trie.snapshot_file import check_place
+        from trie.snapshots.snapshot_file import check_place
 
         if compression_of(save) is not None:
             message = f"--save {save}: a dictionary is not compressed; leave out the suffix"

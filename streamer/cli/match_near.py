@@ -21,7 +21,7 @@ from streamer.reads import ReadBatch, joined_batches
 from streamer.saved_dictionary import StoredKmers, save_dictionary
 from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
 from streamer.targets import Dictionary, Strands
-from trie.parallel import usable_cores
+from trie.cpu.threads import usable_cores
 
 
 @dataclass(frozen=True, slots=True)

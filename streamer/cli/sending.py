@@ -18,7 +18,7 @@ from streamer.clients.producer import Producer
 from streamer.prefetch import prefetched
 from streamer.reads import ReadBatch
 from streamer.sequence_files import read_batches, shown_name
-from trie.interrupts import interrupt_in
+from trie.cpu.interrupts import interrupt_in
 
 
 class Files:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.wire import NO_TARGET, Reason, WireError
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 _INTERVALS = {"read": "uint32", "start": "int64", "end": "int64", "windows": "int64"}
 _COUNTS = dict.fromkeys(("length", "windows", "matches", "mismatches", "skipped"), "int64")

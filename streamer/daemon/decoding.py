@@ -21,8 +21,8 @@ from streamer.matching.matcher import MakeTogether
 from streamer.packed_names import PackedNames, count_names
 from streamer.reads import ReadBatch
 from streamer.wire import Header
-from trie.intrinsics import array_address, pointer
-from trie.jit import njit
+from trie.cpu.intrinsics import array_address, pointer
+from trie.cpu.jit import njit
 from trie.windows import ascending
 
 _FRAMES = 3

@@ -26,7 +26,7 @@ from streamer.matching.matcher import Device, Kernel, MakeTogether
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
 from streamer.wire import Buffer, Make
-from trie.parallel import usable_cores
+from trie.cpu.threads import usable_cores
 
 # batches matched but not yet published: results are larger than reads, so only a few
 _AHEAD = 3

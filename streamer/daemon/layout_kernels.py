@@ -20,8 +20,8 @@ from numba import carray  # type: ignore[attr-defined]
 
 from streamer.checksums import crc32
 from streamer.event_runs import bits_from, summarize
-from trie.intrinsics import pointer, popcount, trailing_zeros, word_at
-from trie.jit import njit
+from trie.cpu.intrinsics import pointer, popcount, trailing_zeros, word_at
+from trie.cpu.jit import njit
 
 _RUN = {"read": "uint32", "start": "int64", "end": "int64", "windows": "int64"}
 _READ = dict.fromkeys(("length", "windows", "matches", "mismatches", "skipped"), "int64")

@@ -18,7 +18,7 @@ from streamer.matching.result import MATCH, MISMATCH
 from streamer.targets import NO_SET
 from streamer.transport.sending import Message
 from streamer.wire import Header, checksum, encode_feed, encode_head
-from trie.parallel import run_all, usable_cores
+from trie.cpu.threads import run_all, usable_cores
 
 Columns = dict[str, NDArray[Any]]
 Content = tuple[Header, Columns]

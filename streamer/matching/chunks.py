@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 
 def chunk_bounds(

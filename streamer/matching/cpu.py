@@ -13,8 +13,8 @@ from streamer.matching.result import MATCH, MISMATCH
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
-from trie.index import KmerIndex
-from trie.walk import walk
+from trie.index.kmer_index import KmerIndex
+from trie.snapshots.walk import walk
 from trie.windows import window_codes
 
 

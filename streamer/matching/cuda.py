@@ -20,7 +20,7 @@ from streamer.matching.result import MATCH, MISMATCH
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 
 __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 

@@ -26,7 +26,7 @@ from streamer.matching.together import pack_together
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import BadReadError, ReadBatch
 from trie.codes import InvalidBaseError
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 
 # lengths of chunks are multiples of it
 _STEP = 1 << 19

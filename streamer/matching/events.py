@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.intrinsics import word_at
-from trie.jit import njit
+from trie.cpu.intrinsics import word_at
+from trie.cpu.jit import njit
 
 NONE, MATCH, MISMATCH = 0, 1, 2
 

@@ -31,9 +31,9 @@ from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch, joined_batches
 from streamer.targets import NO_SET, Dictionary
 from trie.codes import with_reverse_complements
-from trie.parallel import usable_cores
+from trie.cpu.threads import usable_cores
 from trie.prefixes import PrefixDepths
-from trie.shards import sort_unique
+from trie.trees.shards import sort_unique
 
 Mode = Literal["frozen", "grow"]
 Kernel = Literal["auto", "index", "walk", "shuffle", "naive", "buckets"]

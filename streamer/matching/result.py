@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamer.matching.approximate.result import ApproximateResult
 from streamer.matching.events import MATCH, MISMATCH, NONE, Events
 from streamer.reads import ReadBatch
-from trie.words import pack_events
+from trie.event_words import pack_events
 
 __all__ = ["MATCH", "MISMATCH", "NONE", "BatchResult", "ChunkWords", "Depths", "Events"]
 

@@ -16,7 +16,7 @@ from streamer.matching.spans import Views
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from streamer.targets import Dictionary
 from trie.codes import with_reverse_complements
-from trie.tree_bitmap import snapshot
+from trie.snapshots.tree_bitmap import snapshot
 
 
 class Snapshots:

@@ -21,9 +21,9 @@ from gpu.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
 from streamer.checksums import crc32, crc32_address
 from streamer.matching.packed import Columns
 from trie.codes import LETTER_TO_CODE, check_k
-from trie.intrinsics import array_address, pointer
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.intrinsics import array_address, pointer
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 from trie.windows import ascending
 
 # letters that are worth a thread: waking one takes as long as half a million of them

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from streamer.targets import Dictionary
 from trie.codes import with_reverse_complements
-from trie.hybrid_tree import HybridTreeBitmap
-from trie.parallel import in_background
-from trie.shards import sort_unique
-from trie.tree_bitmap import TreeBitmap
+from trie.cpu.threads import in_background
+from trie.snapshots.tree_bitmap import TreeBitmap
+from trie.trees.hybrid_tree import HybridTreeBitmap
+from trie.trees.shards import sort_unique
 
 FIRST_SNAPSHOT = 4_096
 GROWTH = 4

@@ -27,7 +27,7 @@ from streamer.transport.libzmq import (
     msg_recv,
     msg_size,
 )
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 # frames begin at multiples of it: those of numbers are aligned
 _ALIGNMENT = 8

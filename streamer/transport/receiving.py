@@ -24,7 +24,7 @@ from streamer.transport.libzmq import (
     msg_recv,
     msg_size,
 )
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 
 def receive(

@@ -15,8 +15,8 @@ from numba import carray  # type: ignore[attr-defined]
 
 from streamer.foreign import foreign
 from streamer.transport.libzmq import address_of
-from trie.intrinsics import pointer
-from trie.jit import njit
+from trie.cpu.intrinsics import pointer
+from trie.cpu.jit import njit
 
 Buffer = bytes | memoryview
 

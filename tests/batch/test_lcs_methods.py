@@ -164,7 +164,7 @@ def test_many_threads_do_not_cut_the_work_to_dust():
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_tiles_run_once_and_behind_those_they_need(threads):
     from streamer.batch.lcs.waves import Chain, Crew
-    from trie.parallel import run_all
+    from trie.cpu.threads import run_all
 
     done = []
 
@@ -185,7 +185,7 @@ def test_tiles_run_once_and_behind_those_they_need(threads):
 
 def test_a_tile_that_fails_ends_the_others():
     from streamer.batch.lcs.waves import Chain, Crew
-    from trie.parallel import run_all
+    from trie.cpu.threads import run_all
 
     done = []
 

@@ -38,7 +38,7 @@ def chosen(one_in=1):
 def loaded(case, **options):
     from gpu.device_tree import DeviceTree
     from gpu.packing import pack_chunk
-    from trie.tree_bitmap import snapshot
+    from trie.snapshots.tree_bitmap import snapshot
 
     tree = DeviceTree(snapshot(case.dictionary, case.k), **options)
     return tree, pack_chunk(case.bases, case.offsets, case.k)

@@ -58,7 +58,7 @@ def shortened(case):
 
 def found(case, method):
     from gpu.ltb import DeviceLtb, match_chunk
-    from trie.tree_bitmap import snapshot
+    from trie.snapshots.tree_bitmap import snapshot
 
     tree = DeviceLtb(snapshot(case.codes, case.k))
     return match_chunk(tree, case.bases, case.offsets, case.distance, method=method)
@@ -90,7 +90,7 @@ STREAMS = (
 def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
     from gpu.ltb import DeviceLtb, match_chunk
     from trie.ltb import approximate
-    from trie.tree_bitmap import snapshot
+    from trie.snapshots.tree_bitmap import snapshot
 
     codes, bases, offsets = ltb_cases.stream(k, kmers, total, reads, 11)
     tree = snapshot(codes, k)
@@ -136,7 +136,7 @@ def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
 @pytest.mark.parametrize(("streams", "chunk"), [(1, 8), (2, 11), (3, 9), (2, 1000)])
 def test_chunks_on_streams_agree(streams, chunk):
     from gpu.ltb.stream import LtbEngine
-    from trie.tree_bitmap import snapshot
+    from trie.snapshots.tree_bitmap import snapshot
 
     engine = LtbEngine(5, 2, chunk=chunk, streams=streams)
     for seed in (14, 15):  # another snapshot, and then one of the same again
@@ -150,7 +150,7 @@ def test_chunks_on_streams_agree(streams, chunk):
 def test_a_card_that_is_too_small_is_told():
     from gpu.engine.errors import CardMemoryError
     from gpu.ltb.stream import LtbEngine
-    from trie.tree_bitmap import snapshot
+    from trie.snapshots.tree_bitmap import snapshot
 
     with pytest.raises(CardMemoryError, match="the buffers of a chunk needs"):
         LtbEngine(5, 2, chunk=1000, memory_bytes=100)
@@ -165,7 +165,7 @@ def test_what_cannot_be_matched_is_refused(monkeypatch):
     from gpu.kernels.ltb import queue
     from gpu.ltb import DeviceLtb, LtbBuffers, TooManyQueueNodesError, launch, match_chunk
     from trie.ltb import DistanceError
-    from trie.tree_bitmap import snapshot
+    from trie.snapshots.tree_bitmap import snapshot
     from trie.windows import BatchShapeError
 
     tree = DeviceLtb(snapshot(np.arange(20, dtype=np.uint64), 4))

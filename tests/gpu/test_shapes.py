@@ -6,7 +6,7 @@ import pytest
 
 from gpu.device_tree import device_bytes, kmer_count
 from gpu.kernels.exact.buckets import OVERFLOWING, Shape, choose_shape, overflowing
-from trie.tree_bitmap import snapshot
+from trie.snapshots.tree_bitmap import snapshot
 
 
 @pytest.mark.parametrize("k", range(1, 32))

@@ -7,7 +7,7 @@ import pytest
 
 from streamer.bench import exact
 from streamer.bench.plain_hash import PlainHashSet
-from trie.index import KmerIndex
+from trie.index.kmer_index import KmerIndex
 from trie.windows import window_codes
 
 

@@ -14,8 +14,8 @@ from streamer.matching import Matcher
 from streamer.reads import ReadBatch
 from streamer.targets import Dictionary
 from trie.codes import decode_kmer
-from trie.tree_bitmap import snapshot
-from trie.words import unpack_events
+from trie.event_words import unpack_events
+from trie.snapshots.tree_bitmap import snapshot
 
 EVENTS = {1: "match", 2: "mismatch"}
 DNA = st.text(st.sampled_from("ACGTACGTACGTN"), max_size=40)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from waiting import DEADLINE
 
-from trie.memory_limit import MINIMUM
+from trie.cpu.memory_limit import MINIMUM
 
 DATA = Path(__file__).parents[1] / "data"
 GENOME = str(DATA / "lambda.fa.gz")
@@ -54,7 +54,7 @@ def test_input_that_does_not_fit_is_said_in_one_line(tmp_path):
 
 NO_THREADS = """
 import threading
-from trie.parallel import run_all
+from trie.cpu.threads import run_all
 
 def refuse(*_):
     raise RuntimeError("can't start new thread")

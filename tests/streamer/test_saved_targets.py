@@ -14,7 +14,7 @@ from test_daemon_near import feed_of
 
 from streamer.client import Intervals, Near
 from streamer.clients.tables import table
-from trie import snapshot_file
+from trie.snapshots import snapshot_file
 
 REPORTS = ("windows", "intervals", "reads")
 SEED = 13

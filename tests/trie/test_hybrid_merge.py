@@ -8,9 +8,9 @@ from hypothesis import given, settings
 
 from tests.trie import oracle_trie as oracle
 from tests.trie.strategies import batches
-from trie import hybrid_merge, hybrid_tree
-from trie.hybrid_tree import HybridTreeBitmap
-from trie.tree_bitmap import snapshot
+from trie.snapshots.tree_bitmap import snapshot
+from trie.trees import hybrid_merge, hybrid_tree
+from trie.trees.hybrid_tree import HybridTreeBitmap
 
 
 @pytest.fixture(autouse=True)

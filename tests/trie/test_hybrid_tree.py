@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.trie import oracle_trie as oracle
-from trie.hybrid_tree import HybridTreeBitmap
-from trie.pointer_tree import PointerTree
-from trie.tree_bitmap import snapshot
+from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import HybridTreeBitmap
+from trie.trees.pointer_tree import PointerTree
 
 
 @pytest.mark.parametrize("k", [3, 8, 12, 21, 31])

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trie.exact_oracle import Oracle, batch, code_of, windows
-from trie.bitset import KmerBitset
-from trie.index import NO_VALUE, KmerIndex
-from trie.table import KmerTable
+from trie.index.bitset import KmerBitset
+from trie.index.kmer_index import NO_VALUE, KmerIndex
+from trie.index.table import KmerTable
 from trie.windows import BatchShapeError
 
 KS = (1, 2, 3, 4, 11, 12, 13, 15, 16, 21, 30, 31)

@@ -16,8 +16,8 @@ import pytest
 from numba import njit
 from waiting import DEADLINE
 
-from trie.interrupts import interrupt_in, interrupts_as_such
-from trie.parallel import run_all
+from trie.cpu.interrupts import interrupt_in, interrupts_as_such
+from trie.cpu.threads import run_all
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_an_interrupt_goes_before_what_tasks_raise(kinds: list[type[BaseExceptio
 
 AT_EVERY_STEP = """
 import sys, threading
-from trie.parallel import run_all
+from trie.cpu.threads import run_all
 
 both = threading.Barrier(2)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from trie.ltb import METHODS, DistanceError, approximate, overlap_of
-from trie.tree_bitmap import snapshot
-from trie.walk import walk
+from trie.snapshots.tree_bitmap import snapshot
+from trie.snapshots.walk import walk
 from trie.windows import BatchShapeError
 
 CASES = ltb_cases.edges() + ltb_cases.edges(1, alphabet="AC", gaps=0.2) + ltb_cases.awkward()

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from waiting import DEADLINE
 
-from trie import parallel
-from trie.parallel import in_background, run_all, split_range
+from trie.cpu import threads as parallel
+from trie.cpu.threads import in_background, run_all, split_range
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 20])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trie.index import KmerIndex
+from trie.index.kmer_index import KmerIndex
 from trie.prefixes import PrefixDepths
-from trie.tree_bitmap import snapshot
-from trie.walk import walk
+from trie.snapshots.tree_bitmap import snapshot
+from trie.snapshots.walk import walk
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 9, 15, 16, 30, 31])

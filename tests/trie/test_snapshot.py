@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import trie
 from tests.trie import oracle_trie as oracle
 from tests.trie.strategies import EDGE_K, kmers
-from trie.tree_bitmap import TooManyNodesError, allocate, from_sorted, snapshot
+from trie.snapshots.tree_bitmap import TooManyNodesError, allocate, from_sorted, snapshot
 
 
 def random_codes(k: int, size: int, seed: int = 3) -> NDArray[np.uint64]:

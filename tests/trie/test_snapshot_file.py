@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.trie import oracle_trie as oracle
-from trie import snapshot_file
-from trie.snapshot_file import SnapshotDamagedError, load, save
-from trie.tree_bitmap import TreeBitmap, snapshot
+from trie.snapshots import snapshot_file
+from trie.snapshots.snapshot_file import SnapshotDamagedError, load, save
+from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ GIVEN = ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
 
 KERNEL = """
 import logging, sys
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 @njit(cache=True)
 def twice(x):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from trie.buckets import INVERSE, ODD, REGIONS, aligned_zeros, code_of, key_of
-from trie.table import KmerTable, bucket_bits_for
+from trie.index.buckets import INVERSE, ODD, REGIONS, aligned_zeros, code_of, key_of
+from trie.index.table import KmerTable, bucket_bits_for
 
 
 def insert_all(table: KmerTable, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 
 from tests.trie import oracle_trie as oracle
 from tests.trie.strategies import EDGE_K, batches
-from trie.hybrid_tree import HybridTreeBitmap
-from trie.pointer_tree import PointerTree
-from trie.tree_bitmap import snapshot
+from trie.snapshots.tree_bitmap import snapshot
+from trie.trees.hybrid_tree import HybridTreeBitmap
+from trie.trees.pointer_tree import PointerTree
 
 TREES = pytest.mark.parametrize("make", [PointerTree, HybridTreeBitmap])
 Tree = PointerTree | HybridTreeBitmap

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import trie.walk as walk_module
+import trie.snapshots.walk as walk_module
 from tests.trie.exact_oracle import batch, code_of, windows
-from trie.tree_bitmap import TreeBitmap, snapshot
-from trie.walk import walk
+from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
+from trie.snapshots.walk import walk
 
 KS = (1, 2, 3, 4, 6, 11, 12, 13, 14, 15, 16, 21, 30, 31)
 

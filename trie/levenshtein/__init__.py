@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import check_k, with_reverse_complements
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 MAX_DISTANCE = 4
 DISTANCE_SHIFT = 29

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trie.jit import njit
+from trie.cpu.jit import njit
 from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, PATTERN_SHIFT
 from trie.levenshtein.planes import GAP, GAP_BACK, HIGH, HIGH_BACK, LOW, LOW_BACK, window
 from trie.levenshtein.reach import CENTRE, UNREACHED, reach, sides

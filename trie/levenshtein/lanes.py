@@ -25,7 +25,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.jit import njit
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 from trie.levenshtein import (
     DISTANCE_SHIFT,
     MAX_DISTANCE,
@@ -34,7 +35,6 @@ from trie.levenshtein import (
     Patterns,
     shortest_length,
 )
-from trie.parallel import run_all, split_range
 from trie.windows import check_batch
 
 

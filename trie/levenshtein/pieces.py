@@ -33,10 +33,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.intrinsics import prefetch_to_write, reversed_bits
-from trie.jit import njit
+from trie.cpu.intrinsics import prefetch_to_write, reversed_bits
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all
 from trie.levenshtein import Patterns
-from trie.parallel import run_all
 
 PIECE_SHIFT = 60
 HIGH_SHIFT = 30

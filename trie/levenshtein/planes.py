@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from trie.intrinsics import reversed_bits
-from trie.jit import njit
-from trie.vectors import marked
+from trie.cpu.intrinsics import reversed_bits
+from trie.cpu.jit import njit
+from trie.cpu.vectors import marked
 
 MARGIN: Final = 64
 LOW, HIGH, GAP, LOW_BACK, HIGH_BACK, GAP_BACK = range(6)

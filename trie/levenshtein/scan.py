@@ -25,8 +25,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.intrinsics import prefetch
-from trie.jit import njit
+from trie.cpu.intrinsics import prefetch
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 from trie.levenshtein import NOTHING, Patterns, verify
 from trie.levenshtein.detail import tell_ends
 from trie.levenshtein.lanes import equal_symbols, search_read
@@ -43,7 +44,6 @@ from trie.levenshtein.planes import (
     window,
 )
 from trie.levenshtein.reach import DIAGONALS
-from trie.parallel import run_all, split_range
 from trie.windows import check_batch
 
 TILE: Final = 1 << 15

@@ -22,10 +22,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from trie.cpu.threads import run_all, split_range
 from trie.ltb.active import run_active
 from trie.ltb.sliced import run_sliced
-from trie.parallel import run_all, split_range
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
 
 MAX_DISTANCE: Final = 4

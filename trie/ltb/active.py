@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from trie.intrinsics import popcount, trailing_zeros
-from trie.jit import njit
+from trie.cpu.intrinsics import popcount, trailing_zeros
+from trie.cpu.jit import njit
 from trie.ltb.steps import steps
 
 _inline: Any = njit(inline="always")

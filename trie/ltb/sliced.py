@@ -31,9 +31,9 @@ from typing import Final
 
 import numpy as np
 
-from trie.intrinsics import popcount, trailing_zeros
-from trie.jit import njit
-from trie.ltb.vectors import EXACT, STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, W
+from trie.cpu.intrinsics import popcount, trailing_zeros
+from trie.cpu.jit import njit
+from trie.ltb.automaton_step import EXACT, STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, W
 
 SYMBOLS: Final = 64 * W
 """Symbols a block."""
@@ -73,7 +73,7 @@ def _root(levels, planes, before):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, inline="always")
 def _step(levels, before, above, below, planes, letter, states):  # type: ignore[no-untyped-def]
-    """The states of a child, and its own row of ``before`` (trie/ltb/vectors.py)."""
+    """The states of a child, and its own row of ``before`` (trie/ltb/automaton_step.py)."""
     if levels == 2:
         return STEP_2(before, above, below, planes, letter, states)
     if levels == 3:

@@ -40,8 +40,8 @@ from streamer.batch.sequences import Letters, several
 from streamer.errors import UsageError
 from streamer.held import Piece
 from trie.codes import InvalidBaseError, as_letters, encode
-from trie.interrupts import interrupts_as_such
-from trie.parallel import usable_cores
+from trie.cpu.interrupts import interrupts_as_such
+from trie.cpu.threads import usable_cores
 
 Report = Literal["all", "best"]
 REPORTS: tuple[Report, ...] = ("all", "best")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 HITS_AT_ONCE = 4096
 

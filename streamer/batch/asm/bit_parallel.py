@@ -25,8 +25,8 @@ from streamer.batch.asm.slicing import slice_text
 from streamer.batch.asm.tiles import Scratch, scan, scratch_sizes
 from streamer.batch.asm.words import LANES
 from trie.codes import LETTER_TO_CODE, encode
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 
 Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 Letters = NDArray[np.uint8]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streamer.batch.sequences import Letters
 from streamer.held import Piece
 from trie.codes import GAP, as_letters, encode
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 Symbols = NDArray[np.uint8]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 ROWS_AT_ONCE = 1 << 24
 """Hits held at once, about."""

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from streamer.batch.asm.compressing import AT_ONCE, LISTED, list_bits, pack_word, widen
 from streamer.batch.asm.words import LANES, LINE, ROW, fetch_line
-from trie.jit import njit
-from trie.vectors import load, marked, occupied
+from trie.cpu.jit import njit
+from trie.cpu.vectors import load, marked, occupied
 
 BLOCK = 64
 """Ends of a lane in a block."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from streamer.batch.asm.found import Found, TooManyError, in_order, joined
 from streamer.batch.asm.patterns import Searches
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 
 
 class Sequential:

@@ -13,7 +13,7 @@ from streamer.batch.asm.hit_words import BLOCK
 from streamer.batch.asm.turning import code_gaps, code_planes, letter_gaps, letter_planes
 from streamer.batch.asm.words import LANES, ROW
 from trie.codes import GAP
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 
 @njit(cache=True, nogil=True)

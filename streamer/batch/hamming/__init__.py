@@ -23,8 +23,8 @@ from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, concatenate
 from streamer.batch.sequences import Letters, Record, as_records
 from streamer.devices import OnFallback, log_fallback
-from trie.interrupts import interrupts_as_such
-from trie.parallel import usable_cores
+from trie.cpu.interrupts import interrupts_as_such
+from trie.cpu.threads import usable_cores
 
 METHODS: dict[str, tuple[Device, ...]] = {
     "bit-sliced": ("cpu", "cuda"),

@@ -1,6 +1,6 @@
 """The method ``bit-sliced``: 64 windows a word, their mismatches counted in carry-save form.
 
-A block holds 2,048 windows in 4 vectors of 8 words (trie/vectors.py). Word w of vector v stands
+A block holds 2,048 windows in 4 vectors of 8 words (trie/cpu/vectors.py). Word w of vector v stands
 for the 64 windows from 256 w + 64 v of the block on, bit i for the i-th of them, so that the word
 behind a word lies in the same place of the next vector and a shift by any number of symbols is one
 funnel shift a vector.
@@ -33,8 +33,8 @@ from streamer.batch.hamming.ordered import BLOCK, ROW, VECTORS, emit
 from streamer.batch.hamming.patterns import Oriented
 from streamer.batch.hamming.words import ID_SHIFT
 from trie.codes import GAP
-from trie.jit import njit
-from trie.vectors import (
+from trie.cpu.jit import njit
+from trie.cpu.vectors import (
     WORDS,
     aligned_words,
     common,

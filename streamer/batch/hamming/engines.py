@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streamer.batch.choice import Choice
 from streamer.batch.hamming import bit_sliced, naive, pigeonhole, pmasm, shift_add
 from streamer.batch.hamming.patterns import Oriented
-from trie.parallel import run_all, split_range
+from trie.cpu.threads import run_all, split_range
 
 ON_CPU: dict[str, ModuleType] = {
     "bit-sliced": bit_sliced,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streamer.batch.hamming.patterns import Oriented
 from streamer.batch.hamming.words import ID_SHIFT, START_SHIFT
 from trie.codes import GAP
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 NO_SYMBOL = GAP + 1
 """What a pattern has in place of a gap code: it equals nothing in a text, a gap code neither."""

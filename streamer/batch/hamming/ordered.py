@@ -18,9 +18,9 @@ from __future__ import annotations
 import numpy as np
 
 from streamer.batch.hamming.words import START_SHIFT
-from trie.intrinsics import popcount, trailing_zeros
-from trie.jit import njit
-from trie.vectors import WORDS
+from trie.cpu.intrinsics import popcount, trailing_zeros
+from trie.cpu.jit import njit
+from trie.cpu.vectors import WORDS
 
 FEW = 24
 """Patterns with hits in one block, up to which their words are looked at side by side."""

@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 from streamer.batch.hamming.patterns import Oriented
 from streamer.batch.hamming.words import ID_SHIFT, START_SHIFT
 from trie.codes import GAP
-from trie.intrinsics import popcount, prefetch
-from trie.jit import njit
+from trie.cpu.intrinsics import popcount, prefetch
+from trie.cpu.jit import njit
 
 if TYPE_CHECKING:
     from gpu.hamming.planes import PieceIndex

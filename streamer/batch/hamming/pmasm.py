@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.hamming.patterns import Oriented
 from streamer.batch.hamming.words import ID_SHIFT, START_SHIFT
-from trie.jit import njit
+from trie.cpu.jit import njit
 from trie.packed_counters import PMASM_BITS, look_up_memory
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.hamming.patterns import Oriented
 from streamer.batch.hamming.words import ID_SHIFT, START_SHIFT
-from trie.jit import njit
+from trie.cpu.jit import njit
 from trie.packed_counters import shift_add_words
 
 

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.hits import Hits
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 from trie.windows import read_at
 
 START_SHIFT = 36

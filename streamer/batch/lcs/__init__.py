@@ -22,8 +22,8 @@ from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS, Codes
 from streamer.batch.sequences import Letters
 from streamer.devices import OnFallback, log_fallback
 from trie.codes import LETTERS, as_letters, encode
-from trie.interrupts import interrupts_as_such
-from trie.parallel import usable_cores
+from trie.cpu.interrupts import interrupts_as_such
+from trie.cpu.threads import usable_cores
 
 __all__ = ["METHODS", "Matching", "choose_method", "length", "match", "sequence"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.symbols import Pair
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 LOT_WORDS = 64
 """The fewest words that a lot of rows has: with fewer, handing the carries on costs more than it

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from streamer.batch.lcs.interrupts import Stop, asked_to_stop, interruptible
 from streamer.batch.lcs.symbols import Codes, Flags, common_ends
-from trie.intrinsics import leading_zeros, trailing_zeros
-from trie.jit import njit
-from trie.parallel import run_all
+from trie.cpu.intrinsics import leading_zeros, trailing_zeros
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all
 
 GIVEN_UP = -1
 STOPPED = -2

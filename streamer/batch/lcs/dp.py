@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.symbols import Codes, Flags
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 MOST_CELLS = 1 << 30
 """Cells of the largest table that is kept whole, 4 bytes each."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.symbols import Flags
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 BLOCK_FIELDS = [("a_start", np.int64), ("b_start", np.int64), ("length", np.int64)]
 

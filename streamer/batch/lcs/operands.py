@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamer.batch.lcs.lanes import INVERTED, LAG, LANES, ROWS
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 BEHIND = LAG * (LANES - 1)
 """Columns by which the last lane is behind the first where there is a table."""

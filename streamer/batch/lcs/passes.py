@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.symbols import Pair
-from trie.intrinsics import popcount
-from trie.jit import njit
+from trie.cpu.intrinsics import popcount
+from trie.cpu.jit import njit
 
 Numbers = NDArray[np.int64]
 

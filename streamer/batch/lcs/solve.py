@@ -20,7 +20,7 @@ from streamer.batch.lcs.symbols import TEXT_SYMBOLS, Codes, Flags, Pair, pair_of
 from streamer.batch.lcs.systolic import SystolicSweep
 from streamer.batch.lcs.waves import Waves
 from streamer.errors import StreamerError
-from trie.parallel import run_all
+from trie.cpu.threads import run_all
 
 LEAF_CELLS = 1 << 20
 """Tables that are solved directly: their bit-vectors, a bit a cell, stay in the L2 cache."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 Codes = NDArray[np.uint8]
 Flags = NDArray[np.bool_]

@@ -23,7 +23,7 @@ from streamer.batch.lcs.operands import (
     unpack,
 )
 from streamer.batch.lcs.symbols import Codes, Pair
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 WORDS = (8, 4, 2)
 """Words a lane that a block may have; all blocks but the last two have the most."""

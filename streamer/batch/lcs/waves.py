@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.lcs.passes import Numbers, Passes, Splits, best_cut, grown
 from streamer.batch.lcs.symbols import Pair
-from trie.parallel import run_all
+from trie.cpu.threads import run_all
 
 LOTS = 2
 """Lots of rows for each thread, of all passes together that are cut: with one a thread that is held

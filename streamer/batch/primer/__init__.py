@@ -30,8 +30,8 @@ from streamer.batch.primer.problem import MAX_K, Alpha, Codes
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
 from streamer.batch.sequences import Letters, as_records
 from streamer.errors import UsageError
-from trie.interrupts import interrupts_as_such
-from trie.parallel import usable_cores
+from trie.cpu.interrupts import interrupts_as_such
+from trie.cpu.threads import usable_cores
 
 METHODS: dict[str, tuple[Device, ...]] = {
     "conventional": ("cpu", "cuda"),

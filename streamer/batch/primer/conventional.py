@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from trie.codes import GAP
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 
 @njit(cache=True, nogil=True)

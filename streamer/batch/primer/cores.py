@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.primer import alternative
 from streamer.batch.primer.problem import Alpha, Codes
-from trie.parallel import run_all, split_range
+from trie.cpu.threads import run_all, split_range
 
 Reach = NDArray[np.int64]
 Solve = Callable[..., None]

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from streamer.batch.primer.alternative import longest_prefix
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.text import SEPARATOR
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 
 WORD = 64
 LONG = 512

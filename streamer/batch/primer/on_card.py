@@ -30,7 +30,7 @@ from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.scan import Cores
 from streamer.batch.primer.shapes import Costs, shape_for
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, turned
-from trie.parallel import usable_cores
+from trie.cpu.threads import usable_cores
 
 Columns = NDArray[np.int64]
 Improve = Callable[[list[Codes], Columns], None]

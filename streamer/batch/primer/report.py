@@ -12,7 +12,7 @@ from streamer.batch.primer import design, known
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.track import Bar, Track, plot
 from streamer.batch.sequences import Record
-from trie.parallel import usable_cores
+from trie.cpu.threads import usable_cores
 
 if TYPE_CHECKING:
     import polars as pl

@@ -26,8 +26,8 @@ from streamer.batch.primer.hook import match_bits, reaches
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.text import SEPARATOR
 from trie.codes import GAP
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 
 LANES = 64
 TILE = 64

@@ -36,8 +36,8 @@ from streamer.batch.primer.scan import TILE
 from streamer.batch.primer.shapes import Costs, Shape, cuttable, shape_for
 from streamer.batch.primer.text import SEPARATOR
 from trie.codes import GAP
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 
 Columns = NDArray[np.int64]
 Hits = tuple[Columns, Columns, Columns, Columns]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import GAP
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 Codes = NDArray[np.uint8]
 

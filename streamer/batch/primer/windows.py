@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.primer.problem import Alpha
-from trie.jit import njit
+from trie.cpu.jit import njit
 
 Columns = NDArray[np.int64]
 Hits = tuple[Columns, Columns, Columns, Columns]

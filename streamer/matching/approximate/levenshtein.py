@@ -32,7 +32,7 @@ from trie.levenshtein import (
     unpack_found,
 )
 from trie.levenshtein.pieces import PieceIndex, build
-from trie.shards import sort_unique
+from trie.trees.shards import sort_unique
 
 GROWTH = 4
 

@@ -20,8 +20,8 @@ from streamer.matching.approximate.solver import CardOrCpu, Options
 from streamer.matching.chunks import slice_reads
 from streamer.reads import ReadBatch
 from trie.codes import with_reverse_complements
-from trie.shards import sort_unique
-from trie.tree_bitmap import TreeBitmap, snapshot
+from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
+from trie.trees.shards import sort_unique
 
 Bitmaps = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 

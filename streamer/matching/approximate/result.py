@@ -12,7 +12,7 @@ from streamer.reads import ReadBatch
 from streamer.targets import NO_SET, Dictionary
 from trie.ascending import places
 from trie.levenshtein import Nearest
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 
 _NO_CODES = np.zeros(0, dtype=np.uint64)
 

@@ -17,7 +17,7 @@ from streamer.matching.chunks import slice_reads
 from streamer.matching.engine import SpanFound
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.reads import ReadBatch
-from trie.shards import sort_unique
+from trie.trees.shards import sort_unique
 from trie.windows import codes_at, window_codes
 
 Snapshot = Callable[[bool], tuple[int, VersionedSnapshot | None]]

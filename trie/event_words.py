@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import MAX_K
-from trie.table_kernels import MATCH, MISMATCH
+from trie.index.table_kernels import MATCH, MISMATCH
 
 MAX_NODES: Final = 1 << 27
 MAX_INDEX: Final = 1 << 31
@@ -54,9 +54,9 @@ def pack_events(
     """The event words of a chunk, one a window, in window order (thesis Fig. 11).
 
     ``events`` (0 no window, 1 match, 2 mismatch), ``depths`` and ``nodes`` hold one element a
-    symbol of the chunk, as ``trie.walk.walk`` returns them. Raises WordOverflowError for a node of
-    2**27 or more or an index of 2**31 or more, ValueError for arrays of different lengths or a
-    depth outside 1..31.
+    symbol of the chunk, as ``trie.snapshots.walk.walk`` returns them. Raises WordOverflowError for
+    a node of 2**27 or more or an index of 2**31 or more, ValueError for arrays of different lengths
+    or a depth outside 1..31.
     """
     if not events.shape == depths.shape == nodes.shape or events.ndim != 1:
         message = f"{events.shape} events, {depths.shape} depths, {nodes.shape} nodes"

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from trie import table_kernels as kernels
-from trie.buckets import MIN_BUCKET_BITS, REGION_BITS, REGIONS, SLOTS, aligned_zeros
-from trie.parallel import run_all, split_range
+from trie.cpu.threads import run_all, split_range
+from trie.index import table_kernels as kernels
+from trie.index.buckets import MIN_BUCKET_BITS, REGION_BITS, REGIONS, SLOTS, aligned_zeros
 
 _NO_STORED = np.empty(0, dtype=np.uint32)
 _LOAD_NUMERATOR, _LOAD_DENOMINATOR = 5, 8

@@ -24,12 +24,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.buckets import prefetch_far
-from trie.intrinsics import popcount
-from trie.jit import njit
-from trie.parallel import run_all, split_range
-from trie.table_kernels import MATCH
-from trie.tree_bitmap import TreeBitmap
+from trie.cpu.intrinsics import popcount
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
+from trie.index.buckets import prefetch_far
+from trie.index.table_kernels import MATCH
+from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import BLOCK, check_batch, roll_block, start_state
 
 _PARALLEL_FROM: Final = 1 << 16

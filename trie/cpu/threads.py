@@ -10,8 +10,8 @@ from functools import cache
 from queue import SimpleQueue
 from typing import TypeVar
 
-from trie.helpers import Helpers
-from trie.interrupts import interrupt_in
+from trie.cpu.interrupts import interrupt_in
+from trie.cpu.pool import Helpers
 
 T = TypeVar("T")
 

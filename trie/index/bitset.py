@@ -19,10 +19,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.buckets import ODD, REGION_BITS, REGIONS, aligned_zeros, prefetch_far
-from trie.intrinsics import trailing_zeros
-from trie.jit import njit
-from trie.table_kernels import MATCH, MISMATCH
+from trie.cpu.intrinsics import trailing_zeros
+from trie.cpu.jit import njit
+from trie.index.buckets import ODD, REGION_BITS, REGIONS, aligned_zeros, prefetch_far
+from trie.index.table_kernels import MATCH, MISMATCH
 from trie.windows import BLOCK, roll_block, start_state
 
 MAX_BITSET_K: Final = 15
@@ -103,7 +103,7 @@ def _grow_windows(  # type: ignore[no-untyped-def]
     words, bases, offsets, k, canonical, seed_end, stop, state, part, part_bits,
     events, new_codes, new_positions, filled,
 ):  # fmt: skip
-    """As ``trie.table_kernels.grow_windows``, but there is always room."""
+    """As ``trie.index.table_kernels.grow_windows``, but there is always room."""
     waiting = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
     next_codes = np.empty(BLOCK, dtype=np.uint64)
@@ -159,7 +159,7 @@ def bitset_bytes(k: int) -> int:
 
 
 class KmerBitset:
-    """A set of k-mer codes, k <= 15, with the methods of ``trie.table.KmerTable`` (no values)."""
+    """A set of k-mer codes, k <= 15, with the methods of ``KmerTable`` (no values)."""
 
     with_values = False
 

@@ -22,10 +22,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trie.codes import check_k
-from trie.intrinsics import leading_zeros, popcount, trailing_zeros
-from trie.jit import njit
-from trie.parallel import run_all, split_range, usable_cores
-from trie.shards import SMALL, as_codes, check_range, cut_between_shards, shard_bounds, sort_unique
+from trie.cpu.intrinsics import leading_zeros, popcount, trailing_zeros
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range, usable_cores
+from trie.trees.shards import (
+    SMALL,
+    as_codes,
+    check_range,
+    cut_between_shards,
+    shard_bounds,
+    sort_unique,
+)
 
 MAX_NODES = 2**32 - 1
 NOT_ASCENDING = "the codes do not ascend strictly"

@@ -28,8 +28,8 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from trie.intrinsics import trailing_zeros
-from trie.jit import njit
+from trie.cpu.intrinsics import trailing_zeros
+from trie.cpu.jit import njit
 
 ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 INVERSE: Final = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))

@@ -1,12 +1,12 @@
 """Kernels of the k-mer table: look-up, insertion, growth along a stream, doubling.
 
-The layout, the bytes a look-up reads and the plain functions are in ``trie.buckets``. A table that
-does not fit the cache is bound by the cache lines that can be on their way at once, so the kernels
-keep many on their way without a pause: while the windows of one block are looked up, each turn
-of the loop asks for the line of a window of the next block, and asks for it into the second-level
-cache (`prefetch_far`; 183 M random lines a second and core against 133 M, where this was written).
-The few look-ups that a full bucket sends on to the next line wait in a list until that line has
-come (`_finish_late`).
+The layout, the bytes a look-up reads and the plain functions are in ``trie.index.buckets``. A table
+that does not fit the cache is bound by the cache lines that can be on their way at once, so the
+kernels keep many on their way without a pause: while the windows of one block are looked up, each
+turn of the loop asks for the line of a window of the next block, and asks for it into the
+second-level cache (`prefetch_far`; 183 M random lines a second and core against 133 M, where this
+was written). The few look-ups that a full bucket sends on to the next line wait in a list until
+that line has come (`_finish_late`).
 
 Operations a window: about 10 to roll the codes, 3 for key and bucket, 1 prefetch, 8 to compare and
 write; memory a window: one line, and the line behind it for 5 of 100 at the highest load.
@@ -21,7 +21,9 @@ from typing import Final
 
 import numpy as np
 
-from trie.buckets import (
+from trie.cpu.intrinsics import popcount, trailing_zeros
+from trie.cpu.jit import njit
+from trie.index.buckets import (
     FREE,
     REGION_BITS,
     REGIONS,
@@ -35,8 +37,6 @@ from trie.buckets import (
     prefetch_far,
     region_of,
 )
-from trie.intrinsics import popcount, trailing_zeros
-from trie.jit import njit
 from trie.windows import BLOCK, roll_block, start_state
 
 NO_VALUE: Final = np.uint32(0xFFFFFFFF)

@@ -27,10 +27,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.hybrid_nodes import CAPACITY, KMERS, STARTED, TAIL, USED
-from trie.intrinsics import leading_zeros, trailing_zeros
-from trie.jit import njit
-from trie.tree_bitmap import leaf_inmap
+from trie.cpu.intrinsics import leading_zeros, trailing_zeros
+from trie.cpu.jit import njit
+from trie.snapshots.tree_bitmap import leaf_inmap
+from trie.trees.hybrid_nodes import CAPACITY, KMERS, STARTED, TAIL, USED
 
 BLOCK = 1024
 LEVELS = 12

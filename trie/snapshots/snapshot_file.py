@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from trie.codes import MAX_K
 from trie.new_file import NewFile, check_new_file, in_place, naming
-from trie.tree_bitmap import TreeBitmap
+from trie.snapshots.tree_bitmap import TreeBitmap
 
 FORMATS = (1, 2)
 DIGEST_LENGTH = 64

@@ -26,9 +26,9 @@ from __future__ import annotations
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from trie.intrinsics import pointer, popcount, prefetch
-from trie.jit import njit
-from trie.tree_bitmap import common_level, inner_inmap, leaf_inmap, symbol_at
+from trie.cpu.intrinsics import pointer, popcount, prefetch
+from trie.cpu.jit import njit
+from trie.snapshots.tree_bitmap import common_level, inner_inmap, leaf_inmap, symbol_at
 
 CAPACITY = np.array([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
 TAIL = np.uint64(1 << 63)

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.jit import njit
-from trie.parallel import run_all, split_range
-from trie.table_kernels import MATCH, MISMATCH
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
+from trie.index.table_kernels import MATCH, MISMATCH
 from trie.windows import BLOCK, roll_block, start_state
 
 _SPAN: Final = 4096

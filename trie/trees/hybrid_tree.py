@@ -4,7 +4,7 @@ A node holds an inmap, an exmap and its children, and is allocated on an externa
 Beyond the thesis: a child costs a word only if it exists (allocating "the child's brothers and
 sisters also" is the drawback 3.4.2 names), the last level has no nodes, and a subtrie of one k-mer
 stays that k-mer (a tail) until a second one comes, which spares sparse tries their long chains of
-single children. The layout and the kernels are in ``trie.hybrid_nodes``.
+single children. The layout and the kernels are in ``trie.trees.hybrid_nodes``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trie import hybrid_merge, hybrid_nodes
 from trie.codes import check_k
-from trie.hybrid_nodes import FREED, KMERS, MARGIN, STARTED, STATE, USED
-from trie.intrinsics import array_address
-from trie.parallel import run_all, split_range, usable_cores
-from trie.shards import SHARDS, SMALL, as_codes, check_range, group
-from trie.tree_bitmap import TreeBitmap, allocate
+from trie.cpu.intrinsics import array_address
+from trie.cpu.threads import run_all, split_range, usable_cores
+from trie.snapshots.tree_bitmap import TreeBitmap, allocate
+from trie.trees import hybrid_merge, hybrid_nodes
+from trie.trees.hybrid_nodes import FREED, KMERS, MARGIN, STARTED, STATE, USED
+from trie.trees.shards import SHARDS, SMALL, as_codes, check_range, group
 
 # of a shard's pool; a cache line more than a power of two, lest all roots compete for one cache set
 FIRST_WORDS = 512 + 8
@@ -102,8 +102,9 @@ class HybridTreeBitmap:
         """Add ascending runs of k-mers (uint64[n] each; repeats allowed, also between runs).
 
         Much faster than ``insert`` for runs that are long for the tree: a shard that they add an
-        eighth to is written anew in one linear pass (trie/hybrid_merge.py), shards in parallel.
-        Raises ValueError if a run does not ascend or a code is not below 4**k, and adds nothing.
+        eighth to is written anew in one linear pass (trie/trees/hybrid_merge.py), shards in
+        parallel. Raises ValueError if a run does not ascend or a code is not below 4**k, and adds
+        nothing.
         """
         threads = threads or usable_cores()
         codes = [run for run in map(as_codes, runs) if run.size]

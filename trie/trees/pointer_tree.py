@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trie.codes import check_k
-from trie.jit import njit
-from trie.shards import as_codes, check_range
-from trie.tree_bitmap import MAX_NODES, TooManyNodesError, TreeBitmap, allocate
+from trie.cpu.jit import njit
+from trie.snapshots.tree_bitmap import MAX_NODES, TooManyNodesError, TreeBitmap, allocate
+from trie.trees.shards import as_codes, check_range
 
 
 class PointerTree:

@@ -12,13 +12,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.bitset import MAX_BITSET_K, KmerBitset, bitset_bytes
-from trie.buckets import REGION_BITS
 from trie.codes import check_k
-from trie.merge import merge_parts
-from trie.parallel import run_all, split_range
-from trie.table import KmerTable
-from trie.table_kernels import MATCH, MISMATCH, NO_VALUE
+from trie.cpu.threads import run_all, split_range
+from trie.index.bitset import MAX_BITSET_K, KmerBitset, bitset_bytes
+from trie.index.buckets import REGION_BITS
+from trie.index.merge import merge_parts
+from trie.index.table import KmerTable
+from trie.index.table_kernels import MATCH, MISMATCH, NO_VALUE
 from trie.windows import check_batch, start_state
 
 __all__ = ["MATCH", "MISMATCH", "NO_VALUE", "KmerIndex"]

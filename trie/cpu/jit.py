@@ -22,7 +22,7 @@ from typing import Any
 import numba.core.caching
 import numba.core.config
 
-from trie import memory_limit
+from trie.cpu import memory_limit
 
 log = logging.getLogger(__name__)
 

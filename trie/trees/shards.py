@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trie.jit import njit
-from trie.parallel import run_all, split_range
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
 
 SHARDS = 64
 SMALL = 1 << 14  # below this, threads cost more than they give

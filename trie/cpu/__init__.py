@@ -1,0 +1,1 @@
+"""How the CPU is used: threads, vectors, machine instructions, interrupts, memory."""
