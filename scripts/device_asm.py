@@ -13,7 +13,7 @@ import numpy as np
 
 import gpu.asm as card
 from gpu.asm.sliced import SlicedHits, SlicedPatterns, SlicedText, Workspace
-from gpu.intrinsics import cuda
+from gpu.card.intrinsics import cuda
 from streamer.batch import asm
 from streamer.batch.asm.patterns import masks_of
 from streamer.bench.timing import least_seconds

@@ -148,7 +148,7 @@ def _shown(value):
 
 
 def trace(path):
-    from gpu.engine.picture import draw
+    from gpu.card.timeline_picture import draw
 
     bars = {}
     for title, streams in (("serial (one stream)", 1), ("concurrent (two streams)", 2)):

@@ -26,10 +26,11 @@ import cases  # noqa: E402
 import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
 
-from gpu.device_tree import DeviceTree  # noqa: E402
-from gpu.kernels.exact import KERNELS, buckets  # noqa: E402
-from gpu.match import ChunkBuffers, launch, match_chunk  # noqa: E402
-from gpu.packing import pack_chunk  # noqa: E402
+from gpu.card.packing import pack_chunk  # noqa: E402
+from gpu.exact import bucket_table as buckets  # noqa: E402
+from gpu.exact.chunk_match import ChunkBuffers, launch, match_chunk  # noqa: E402
+from gpu.exact.device_tree import DeviceTree  # noqa: E402
+from gpu.exact.kernels import KERNELS  # noqa: E402
 from gpu.reference import expected  # noqa: E402
 from streamer.bench.timing import median_on_card  # noqa: E402
 from trie.snapshots.tree_bitmap import from_sorted, snapshot  # noqa: E402

@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
 
 import gpu.lcs  # noqa: E402
-from gpu.kernels.lcs.systolic import Shape  # noqa: E402
+from gpu.lcs.systolic import Shape  # noqa: E402
 from streamer.batch import lcs  # noqa: E402
 from streamer.batch.lcs import solve  # noqa: E402
 from streamer.batch.lcs.passes import whole  # noqa: E402

@@ -18,7 +18,7 @@ import numpy as np
 from numba import cuda
 
 from gpu import levenshtein as near
-from gpu.levenshtein.index import DeviceIndex, gpu_scheme
+from gpu.levenshtein.device_index import DeviceIndex, gpu_scheme
 from gpu.levenshtein.planes import pack_planes
 from streamer.bench.timing import median_on_card
 from trie.levenshtein import NOTHING, Patterns
@@ -127,7 +127,7 @@ def engine(rng, bases, offsets, cases=((1_000_000, 21, 1), (10_000, 21, 2), (96,
 
 def run_engine(made, arguments, chunk, streams, sets, bases, offsets, threads=16):
     """The best seconds of three, the hits, and milliseconds a chunk of each row of a timeline."""
-    from gpu.engine.timeline import Timeline
+    from gpu.card.timeline import Timeline
 
     matching = made(*arguments, chunk=chunk, streams=streams, threads=threads)
     best, hits = float("inf"), 0

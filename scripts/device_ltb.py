@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import gpu.ltb
-from gpu.kernels.ltb import sliced
+from gpu.ltb import sliced
 from streamer.bench import ltb
 from streamer.bench.table import machine_line, print_table
 
@@ -49,7 +49,7 @@ def tune_sliced():
 
 def engine():
     """Host memory to host results, and milliseconds a chunk of each stage."""
-    from gpu.engine.timeline import Timeline
+    from gpu.card.timeline import Timeline
     from gpu.ltb.stream import LtbEngine
 
     rows = []

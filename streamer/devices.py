@@ -28,14 +28,14 @@ KERNELS = {
 
 def cuda_problem() -> str | None:
     """Why no CUDA device can be used, in one line; None if one can."""
-    from gpu.device import devices
+    from gpu.card.device import devices
 
     try:
         found = devices()
         if not found:
             return "no CUDA device"
         # the kernels themselves need no more than numba's own CUDA target; loading them tells
-        import gpu.engine  # noqa: F401
+        import gpu.exact  # noqa: F401
     except (RuntimeError, ImportError) as error:
         return str(error)
     return None
@@ -67,7 +67,7 @@ def usable_cards(limit: int = 0) -> list[int]:
 
     StreamerError says in one line why there is none.
     """
-    from gpu.device import devices
+    from gpu.card.device import devices
 
     try:
         found = [device.number for device in devices()]
@@ -82,7 +82,7 @@ def usable_cards(limit: int = 0) -> list[int]:
 def shown(chosen: str, problem: str | None, verb: str = "matching") -> str:
     """One line that says where it runs, and why not on a GPU."""
     if chosen == "cuda":
-        from gpu.device import devices
+        from gpu.card.device import devices
 
         names = ", ".join(device.name for device in devices())
         return f"{verb} on {names} (CUDA)"
@@ -119,7 +119,7 @@ class GpuOrCpu:
         Where memory is short ``smaller`` frees what it can and makes pieces smaller; then
         ``on_gpu`` is called again. It returns False where pieces are as small as they can be.
         """
-        from gpu.engine.errors import CudaEngineError, OutOfMemoryError, driver_errors_told
+        from gpu.card.errors import CudaEngineError, OutOfMemoryError, driver_errors_told
 
         problem, short = "", False
         while not self.given_up:

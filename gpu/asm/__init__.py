@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.asm import rows
+from gpu.asm import paper_rows as rows
+from gpu.asm import sliced_kernels as sliced
+from gpu.asm import slicing
+from gpu.asm import wspasm as warps
 from gpu.asm.sliced import (
     Listed,
     Masks,
@@ -22,8 +25,7 @@ from gpu.asm.sliced import (
     Workspace,
 )
 from gpu.asm.transfers import fetch_hits, send_packed
-from gpu.engine.budget import free_memory
-from gpu.kernels.asm import sliced, slicing, warps
+from gpu.card.budget import free_memory
 from trie.codes import encode
 
 METHODS = ("bit-parallel", *rows.METHODS)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.intrinsics import SIMULATED, cuda
-from gpu.jit import jit
-from gpu.kernels.asm import counting, listing, order, sliced, slicing
+from gpu.asm import counting, listing, order, slicing
+from gpu.asm import sliced_kernels as sliced
+from gpu.card.intrinsics import SIMULATED, cuda
+from gpu.card.kernel_cache import jit
 
 MULTIPROCESSORS = 132
 """Of a large card: texts are cut so that all of its threads have an equal share."""

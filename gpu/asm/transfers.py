@@ -1,7 +1,7 @@
 """Texts to the card and hits from it, through pinned memory, while all cores pack and widen.
 
-A text goes as 2 bits a symbol and a bit that tells gaps (``gpu.packing``), so 0.375 bytes a symbol;
-hits come as 6 bytes. Only the caller's thread talks to the card: in others that costs more.
+A text goes as 2 bits a symbol and a bit that tells gaps (``gpu.card.packing``), so 0.375 bytes a
+symbol; hits come as 6 bytes. Only the caller's thread talks to the card: in others that costs more.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.intrinsics import SIMULATED, cuda
-from gpu.kernels.asm import slicing
-from gpu.letters import pack_letters
-from gpu.packing import pack_chunk
+from gpu.asm import slicing
+from gpu.card.intrinsics import SIMULATED, cuda
+from gpu.card.letters import pack_letters
+from gpu.card.packing import pack_chunk
 from trie.codes import InvalidBaseError
 from trie.cpu.threads import run_all, split_range, usable_cores
 

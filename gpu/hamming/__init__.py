@@ -2,10 +2,10 @@
 
 A hit word is a uint64: 63-36 start, counted from the chunk's first window, 35-8 id, 7-0 distance.
 
-``bit-sliced`` and ``pigeonhole`` (gpu/hamming/planes.py) find them in the card's memory, where they
-are put in order (gpu/hamming/hits.py) before they are fetched; the next chunk is packed and sent in
-the meantime. The paper's methods leave its result table, int32[patterns, windows], from which the
-host takes the hits.
+``bit-sliced`` and ``pigeonhole`` (gpu/hamming/plane_search.py) find them in the card's memory,
+where they are put in order (gpu/hamming/hits.py) before they are fetched; the next chunk is packed
+and sent in the meantime. The paper's methods leave its result table, int32[patterns, windows], from
+which the host takes the hits.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.engine.budget import free_memory
+from gpu.card.budget import free_memory
+from gpu.card.intrinsics import cuda
+from gpu.hamming import kernels as hamming
+from gpu.hamming import naive, pmasm, shift_add
 from gpu.hamming.hits import in_order
-from gpu.hamming.planes import CHUNKS, BitSliced, PieceIndex, Pigeonhole, PlanesRun
-from gpu.hamming.text import Codes
-from gpu.intrinsics import cuda
-from gpu.kernels import hamming
-from gpu.kernels.hamming import naive, pmasm, shift_add
+from gpu.hamming.plane_search import CHUNKS, BitSliced, PieceIndex, Pigeonhole, PlanesRun
+from gpu.hamming.text_upload import Codes
 from trie.codes import GAP
 from trie.cpu.jit import njit
 from trie.packed_counters import look_up_memory, shift_add_words

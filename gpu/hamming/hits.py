@@ -1,7 +1,7 @@
 """Hit words put in order: on the card where there are many, else on the host.
 
 Both sort by shares of the windows: the card counts with atomic additions and compares a few hits
-with each other (gpu/kernels/hamming/order.py), the host sorts each share in a core's cache.
+with each other (gpu/hamming/order.py), the host sorts each share in a core's cache.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.device_tree import clear
-from gpu.intrinsics import cuda
-from gpu.kernels import hamming
-from gpu.kernels.hamming import order
+from gpu.card.intrinsics import cuda
+from gpu.exact.device_tree import clear
+from gpu.hamming import kernels as hamming
+from gpu.hamming import order
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range, usable_cores
 

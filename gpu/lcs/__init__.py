@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.intrinsics import cuda
-from gpu.jit import jit
-from gpu.kernels.lcs import SHAPES, cut, prepare, sources, systolic
-from gpu.kernels.lcs.systolic import Shape
+from gpu.card.intrinsics import cuda
+from gpu.card.kernel_cache import jit
+from gpu.lcs import cut, prepare, systolic
+from gpu.lcs.kernels import SHAPES, sources
+from gpu.lcs.systolic import Shape
 
 Numbers = NDArray[np.int64]
 

@@ -1,6 +1,6 @@
 """The nearest k-mer of every end of a chunk on the card: buffers, launches, results.
 
-``launch`` queues the kernels of one chunk (gpu/kernels/levenshtein/search.py) on a stream, over
+``launch`` queues the kernels of one chunk (gpu/levenshtein/search.py) on a stream, over
 buffers that the caller keeps; the two-stream engine builds on it (gpu/levenshtein/stream.py).
 ``nearest_words`` is the plain form: upload, launch, download, wait.
 """
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.intrinsics import SIMULATED, cuda, numba_type
-from gpu.jit import jit
-from gpu.kernels.levenshtein import search as kernels
-from gpu.levenshtein.index import DeviceIndex
+from gpu.card.intrinsics import SIMULATED, cuda, numba_type
+from gpu.card.kernel_cache import jit
+from gpu.levenshtein import search as kernels
+from gpu.levenshtein.device_index import DeviceIndex
 from gpu.levenshtein.planes import PLANES, pack_planes, plane_words
 from trie.levenshtein import NOTHING, Patterns
 from trie.levenshtein.pieces import Scheme

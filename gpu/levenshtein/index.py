@@ -1,91 +1,157 @@
-"""The tables of a set of patterns on the card, made there from the codes of the k-mers.
+"""The tables of pieces, made on the card from the codes (trie/levenshtein/pieces.py draws them).
 
-Only the codes go to the card, 8 bytes a k-mer; gpu/kernels/levenshtein/index.py does the rest, so
-that a dictionary that has grown is indexed anew within milliseconds.
+    count   a thread a pattern: one more for the bucket of each of its keys
+    share   a thread BUCKETS buckets: places for their entries side by side, by one atomic addition
+    place   a thread a pattern: an entry and a rank into the next place of each of its buckets
+
+Buckets of different threads lie in any order, and so do the entries of one bucket: a bucket is
+(end : begin), and no answer depends on the order. Keys are planar: the low bits of a piece, the
+first symbol's lowest, and above them its high bits.
+
+Operations: about 60 a pattern and 15 a key. Bytes: 8 a pattern twice; a key 4 counted and 4 placed
+with atomics, 12 written; 16 a bucket.
 """
 
 # mypy: no-check-untyped-defs
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from gpu.device_tree import clear
-from gpu.intrinsics import cuda
-from gpu.jit import jit
-from gpu.kernels.levenshtein import index as kernels
-from trie.levenshtein import Patterns
-from trie.levenshtein.pieces import Costs, Scheme, choose
+from gpu.card.intrinsics import cuda, device_function, reverse_bits
+from gpu.levenshtein.search import backwards
+from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT
 
-GPU_COSTS = Costs(
-    ((2**17, 3.0), (2**25, 5.0), (2**26, 9.0), (float("inf"), 16.0)), candidate=0.0, verify=0.5
-)
-"""Picoseconds on one H200 of a look-up in the first-level cache, the second (twice), or memory, and
-of verifying beside it (D = 1: 2, 2: 4.5, 3: 8); see Costs."""
+THREADS = 128
+"""Threads a block; any number."""
+
+BUCKETS = 8
+"""Consecutive buckets of a thread: a sector of their counts."""
 
 
-@cache
-def _kernel(name: str) -> Any:
-    return jit(kernels.sources()[name][0])
+@device_function
+def every_other(word):  # type: ignore[no-untyped-def]
+    """The even bits of a uint64, side by side."""
+    x = np.uint64(word & np.uint64(0x5555555555555555))
+    x = np.uint64((x | np.uint64(x >> np.uint64(1))) & np.uint64(0x3333333333333333))
+    x = np.uint64((x | np.uint64(x >> np.uint64(2))) & np.uint64(0x0F0F0F0F0F0F0F0F))
+    x = np.uint64((x | np.uint64(x >> np.uint64(4))) & np.uint64(0x00FF00FF00FF00FF))
+    x = np.uint64((x | np.uint64(x >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF))
+    return np.uint32(x | np.uint64(x >> np.uint64(16)))
 
 
-def gpu_scheme(patterns: Patterns) -> Scheme:
-    """The scheme that costs least on a card."""
-    return choose(patterns.words.size, patterns.k, patterns.distance, GPU_COSTS)
+@device_function
+def planes_of(codes, pattern, k):  # type: ignore[no-untyped-def]
+    """The low and the high bits of a pattern's symbols, the first lowest.
 
-
-def changes_soon(patterns: Patterns) -> bool:
-    """Whether four times as many patterns would be found by a scheme of the other kind."""
-    later = choose(4 * patterns.words.size, patterns.k, patterns.distance, GPU_COSTS)
-    return later.paired != gpu_scheme(patterns).paired
-
-
-class DeviceIndex:
-    """The tables of patterns on the current card, queued on ``stream``.
-
-    buckets uint64[B], entries uint64[E], ranks uint32[E], as the kernels read them. scheme: None
-    for the one that costs least. The codes may be freed once ``stream`` has been waited for.
+    Patterns beyond the codes are their reverse complements, in the same order.
     """
+    number = np.uint32(codes.size)
+    unused = np.uint64(np.uint32(np.uint32(64) - np.uint32(k + k)))
+    if pattern < number:
+        # backwards the high bit of a symbol comes first
+        code = np.uint64(reverse_bits(codes[pattern]) >> unused)
+        return every_other(np.uint64(code >> np.uint64(1))), every_other(code)
+    code = np.uint64(np.uint64(~codes[np.uint32(pattern - number)]) << unused)
+    code = np.uint64(code >> unused)
+    return every_other(code), every_other(np.uint64(code >> np.uint64(1)))
 
-    def __init__(
-        self, patterns: Patterns, scheme: Scheme | None = None, *, stream: Any = 0
-    ) -> None:
-        scheme = self.scheme = gpu_scheme(patterns) if scheme is None else scheme
-        number = patterns.words.size
-        size = scheme.entries * number
-        self.buckets = cuda.device_array(_buckets(scheme), np.uint64, stream=stream)
-        self.entries = cuda.device_array(size, np.uint64, stream=stream)
-        self.ranks = cuda.device_array(size, np.uint32, stream=stream)
-        # as pinned memory would cost more than the copy gains, this copy waits
-        codes = cuda.to_device(patterns.codes, stream=stream)
-        counts = cuda.device_array(_buckets(scheme), np.uint32, stream=stream)
-        total = cuda.device_array(1, np.uint32, stream=stream)
-        threads = kernels.THREADS
-        for words in (counts, total):
-            clear(words, stream)
-        of_scheme = [
-            np.uint32(value)
-            for value in (
-                number, scheme.k, scheme.distance, scheme.spacing, scheme.width, len(scheme.gaps),
-                scheme.paired,
+
+@device_function
+def key_of(low, high, k, spacing, width, paired, table, anchor):  # type: ignore[no-untyped-def]
+    """The bucket of a piece, or of a pair of pieces, over all tables."""
+    mask = np.uint32(np.uint32(np.uint32(1) << width) - np.uint32(1))
+    offset = np.uint32(anchor * spacing)
+    key = np.uint32(np.uint32(low >> offset) & mask)
+    key = np.uint32(key | np.uint32(np.uint32(np.uint32(high >> offset) & mask) << width))
+    if paired != np.uint32(0):
+        double = np.uint32(width + width)
+        offset = np.uint32(offset + np.uint32(np.uint32(table + np.uint32(1)) * spacing))
+        other = np.uint32(np.uint32(low >> offset) & mask)
+        other = np.uint32(other | np.uint32(np.uint32(np.uint32(high >> offset) & mask) << width))
+        key = np.uint32(np.uint32(key << double) | other)
+        key = np.uint32(key + np.uint32(table << np.uint32(double + double)))
+    return key
+
+
+def count(codes, patterns, k, distance, spacing, width, tables, paired, counts):  # type: ignore[no-untyped-def]
+    """counts[b] += the keys that are bucket b; arguments as ``place``, uint32[B]."""
+    pattern = np.uint32(cuda.grid(1))
+    if pattern >= patterns:
+        return
+    low, high = planes_of(codes, pattern, k)
+    for table in range(tables):
+        for anchor in range(np.uint32(np.uint32(distance + np.uint32(1)) - np.uint32(table))):
+            key = key_of(low, high, k, spacing, width, paired, np.uint32(table), np.uint32(anchor))
+            cuda.atomic.add(counts, key, np.uint32(1))
+
+
+def share(counts, total, buckets):  # type: ignore[no-untyped-def]
+    """buckets uint64[B]: 63-32 end | 31-0 first entry; counts becomes the latter.
+
+    total uint32[1], 0 before: the entries shared out. grid * block * BUCKETS >= B.
+    """
+    first = np.uint32(np.uint32(cuda.grid(1)) * np.uint32(BUCKETS))
+    stop = min(np.uint32(first + np.uint32(BUCKETS)), np.uint32(counts.size))
+    number = np.uint32(0)
+    for bucket in range(first, stop):
+        number = np.uint32(number + counts[bucket])
+    begin = np.uint32(0)
+    if number != np.uint32(0):
+        begin = np.uint32(cuda.atomic.add(total, 0, number))
+    for bucket in range(first, stop):
+        end = np.uint32(begin + counts[bucket])
+        buckets[bucket] = np.uint64(np.uint64(np.uint64(end) << np.uint64(32)) | np.uint64(begin))
+        counts[bucket] = begin
+        begin = end
+
+
+def place(  # type: ignore[no-untyped-def]
+    codes, patterns, k, distance, spacing, width, tables, paired, counts, entries, ranks
+):
+    """Fill entries uint64[E] and ranks uint32[E] of the tables.
+
+    codes uint64[n]: the stored k-mers. patterns uint32: n, or 2 n with the reverse complements;
+    grid * block >= patterns. k, distance, spacing, width, tables, paired uint32: the scheme.
+    counts uint32[B]: the next place of each bucket.
+    """
+    pattern = np.uint32(cuda.grid(1))
+    if pattern >= patterns:
+        return
+    low, high = planes_of(codes, pattern, k)
+    rest = np.uint32(np.uint32(32) - k)
+    low_back = np.uint32(backwards(low) >> rest)
+    high_back = np.uint32(backwards(high) >> rest)
+    for table in range(tables):
+        for anchor in range(np.uint32(np.uint32(distance + np.uint32(1)) - np.uint32(table))):
+            key = key_of(low, high, k, spacing, width, paired, np.uint32(table), np.uint32(anchor))
+            offset = np.uint32(np.uint32(anchor) * spacing)
+            on = np.uint32(offset + width)
+            behind = np.uint32(k - on)
+            back = np.uint32(k - offset)
+            around_low = np.uint64(np.uint32(low >> on))
+            around_high = np.uint64(np.uint32(high >> on))
+            if offset != np.uint32(0):
+                before = np.uint32(np.uint32(low_back >> back) << behind)
+                around_low = np.uint64(around_low | np.uint64(before))
+                before = np.uint32(np.uint32(high_back >> back) << behind)
+                around_high = np.uint64(around_high | np.uint64(before))
+            entry = np.uint64(around_low | np.uint64(around_high << np.uint64(HIGH_SHIFT)))
+            entry = np.uint64(
+                entry | np.uint64(np.uint64(np.uint32(anchor)) << np.uint64(PIECE_SHIFT))
             )
-        ]  # fmt: skip
-        grid = -(-number // threads)
-        _kernel("count")[grid, threads, stream](codes, *of_scheme, counts)
-        shares = -(-counts.size // (threads * kernels.BUCKETS))
-        _kernel("share")[shares, threads, stream](counts, total, self.buckets)
-        _kernel("place")[grid, threads, stream](codes, *of_scheme, counts, self.entries, self.ranks)
-
-    @staticmethod
-    def nbytes(patterns: Patterns, scheme: Scheme | None = None) -> int:
-        """Memory on the card, while the tables are made."""
-        scheme = gpu_scheme(patterns) if scheme is None else scheme
-        entries = 12 * scheme.entries * patterns.words.size
-        return 12 * _buckets(scheme) + entries + patterns.codes.nbytes
+            at = np.uint32(cuda.atomic.add(counts, key, np.uint32(1)))
+            entries[at] = entry
+            ranks[at] = pattern
 
 
-def _buckets(scheme: Scheme) -> int:
-    return int(len(scheme.gaps) * 4**scheme.key_symbols)
+def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
+    """Every kernel by name: the plain function and its argument types."""
+    scheme = ("uint64[::1]", *("uint32",) * 7, "uint32[::1]")
+    return {
+        "count": (count, scheme),
+        "share": (share, ("uint32[::1]", "uint32[::1]", "uint64[::1]")),
+        "place": (place, (*scheme, "uint64[::1]", "uint32[::1]")),
+    }

@@ -1,7 +1,7 @@
 """A chunk as bit planes, half a byte a symbol, as the Levenshtein kernels read it.
 
 Symbol s is bit s + MARGIN of each plane: low and high bits of the codes, gaps, first symbols of
-reads (gpu/kernels/levenshtein/search.py draws them). The planes lie one behind the other, so that
+reads (gpu/levenshtein/search.py draws them). The planes lie one behind the other, so that
 one copy brings them to the card.
 
 Operations: 64 symbols are a load, three tests of a vector and six stores; reads are marked one by
@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.kernels.levenshtein.search import MARGIN
+from gpu.levenshtein.search import MARGIN
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all
 from trie.cpu.vectors import marked

@@ -1,4 +1,4 @@
-"""Chunks through the Levenshtein kernels: streams side by side (gpu/overlap.py).
+"""Chunks through the Levenshtein kernels: streams side by side (gpu/card/streams.py).
 
 A chunk begins k + D - 1 symbols before the first that it answers for (thesis 3.3.5), so results do
 not depend on where chunks are cut. Threads pack chunks ahead into pinned buffers; half a byte a
@@ -21,16 +21,16 @@ from threading import Thread
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.engine.budget import Budget
-from gpu.engine.errors import driver_errors, driver_errors_told
-from gpu.engine.leaving import several_used
-from gpu.engine.place import OnCard
-from gpu.engine.timeline import Timeline
-from gpu.intrinsics import cuda
+from gpu.card.budget import Budget
+from gpu.card.errors import driver_errors, driver_errors_told
+from gpu.card.intrinsics import cuda
+from gpu.card.place import OnCard
+from gpu.card.process_exit import several_used
+from gpu.card.streams import Ahead, BatchChunk, Flights, bar, overlapping
+from gpu.card.timeline import Timeline
 from gpu.levenshtein import NearBuffers, compile_scans, launch
-from gpu.levenshtein.index import DeviceIndex, changes_soon
+from gpu.levenshtein.device_index import DeviceIndex, changes_soon
 from gpu.levenshtein.planes import PLANES, packing, plane_words
-from gpu.overlap import Ahead, BatchChunk, Flights, bar, overlapping
 from trie.levenshtein import NOTHING, Patterns
 from trie.windows import check_batch
 

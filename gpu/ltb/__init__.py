@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.device_tree import DeviceNodes, clear
-from gpu.engine.errors import CudaEngineError
-from gpu.intrinsics import SIMULATED, cuda, numba_type
-from gpu.jit import jit
-from gpu.kernels import ltb
-from gpu.kernels.ltb import efficient, naive, queue, sliced
-from gpu.packing import MAX_SYMBOLS, ChunkTooLargeError
+from gpu.card.errors import CudaEngineError
+from gpu.card.intrinsics import SIMULATED, cuda, numba_type
+from gpu.card.kernel_cache import jit
+from gpu.card.packing import MAX_SYMBOLS, ChunkTooLargeError
+from gpu.exact.device_tree import DeviceNodes, clear
+from gpu.ltb import efficient, naive, queue, sliced
+from gpu.ltb import kernels as ltb
 from trie.ltb import MAX_DISTANCE, check_distance, overlap_of
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
@@ -92,7 +92,7 @@ def _tasks(tree: TreeBitmap, level: int, stream: Any) -> tuple[int, Any]:
 class LtbBuffers:
     """Device memory for one chunk of at most ``max_symbols``, reused from chunk to chunk.
 
-    symbols: uint8, as gpu/kernels/ltb draws them. matches, mismatches: uint32 bitmaps.
+    symbols: uint8, as gpu/ltb/kernels draws them. matches, mismatches: uint32 bitmaps.
     """
 
     def __init__(self, max_symbols: int, stream: Any = 0) -> None:

@@ -1,4 +1,4 @@
-"""Chunks through the Levenshtein Tree Bitmap kernels: streams side by side (gpu/overlap.py).
+"""Chunks through the Levenshtein Tree Bitmap kernels: streams side by side (gpu/card/streams.py).
 
 A chunk begins k + D - 1 symbols before the first that it answers for (thesis 3.3.5), so results do
 not depend on where chunks are cut. 1 byte a symbol goes to the card, 8 come back.
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.engine.budget import Budget
-from gpu.engine.errors import driver_errors_told
-from gpu.engine.expand import copy_into
-from gpu.engine.leaving import several_used
-from gpu.engine.place import OnCard
-from gpu.engine.timeline import Timeline
-from gpu.intrinsics import cuda
+from gpu.card.budget import Budget
+from gpu.card.errors import driver_errors_told
+from gpu.card.intrinsics import cuda
+from gpu.card.place import OnCard
+from gpu.card.process_exit import several_used
+from gpu.card.streams import Ahead, BatchChunk, Flights, bar, overlapping
+from gpu.card.timeline import Timeline
+from gpu.exact.expand import copy_into
 from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch, packing
-from gpu.overlap import Ahead, BatchChunk, Flights, bar, overlapping
 from trie.ltb import check_distance, overlap_of
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch

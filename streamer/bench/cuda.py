@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.device_tree import DeviceTree
-from gpu.engine import Engine, Piece, Timeline
-from gpu.engine.expand import copied, fill_events
-from gpu.engine.staging import Staging
-from gpu.engine.timeline import Activity
-from gpu.intrinsics import cuda
-from gpu.match import ChunkBuffers, launch
-from gpu.packing import PackedChunk, pack_chunk
+from gpu.card.intrinsics import cuda
+from gpu.card.packing import PackedChunk, pack_chunk
+from gpu.card.timeline import Activity
+from gpu.exact import Engine, Piece, Timeline
+from gpu.exact.chunk_match import ChunkBuffers, launch
+from gpu.exact.device_tree import DeviceTree
+from gpu.exact.expand import copied, fill_events
+from gpu.exact.staging import Staging
 from streamer.bench.timing import least_seconds, median_on_card
 from streamer.matching import Matcher
 from streamer.matching.chunks import chunk_bounds, slice_reads

@@ -79,8 +79,8 @@ def card_rate(
     method: str, codes: NDArray[np.uint8], patterns: NDArray[np.uint8], k: int, repeats: int = 3
 ) -> tuple[float, int]:
     """A method on the card, from codes in its memory to hits in its memory."""
+    from gpu.card.intrinsics import cuda
     from gpu.hamming import TableRun
-    from gpu.intrinsics import cuda
     from streamer.batch.hamming.engines import make
     from streamer.batch.hamming.patterns import Oriented
 

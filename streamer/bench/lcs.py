@@ -260,7 +260,7 @@ def table_1(scale: float, threads: int, sizes: Sequence[int] = FIGURE_B) -> list
 def _breakdown(a: Codes, b: Codes, device: str, threads: int) -> Row:
     def wait() -> None:
         if device == "cuda":
-            from gpu.intrinsics import cuda
+            from gpu.card.intrinsics import cuda
 
             cuda.synchronize()
 

@@ -171,7 +171,7 @@ def growth(kmers: int = 1_000_000, k: int = 21, distance: int = 1) -> list[Row]:
 def on_card(total: int) -> list[Row]:
     """Ends a second on the current CUDA device, the list of hits included."""
     from gpu.levenshtein import NearBuffers, launch
-    from gpu.levenshtein.index import DeviceIndex
+    from gpu.levenshtein.device_index import DeviceIndex
     from gpu.levenshtein.planes import pack_planes
 
     bases, offsets = random_batch(total)

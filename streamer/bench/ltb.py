@@ -99,8 +99,8 @@ def figure_37(distance: int = DISTANCE, total: int = STREAM_37, *, cuda: bool) -
 
 def figure_38(distance: int = DISTANCE, total: int = STREAM_38) -> list[Row]:
     """The efficient and the queue kernel by k, and the warps of each on a multiprocessor."""
-    from gpu.kernels.ltb.queue import QUEUE
     from gpu.ltb import occupancy, threads_of
+    from gpu.ltb.queue import QUEUE
 
     rows = []
     for k in KS:

@@ -214,8 +214,8 @@ def prefetch(
 
     Some starts along one ``share``-th of beta; the seconds are for all of both.
     """
-    from gpu.kernels.primer.alternative import prefetched
     from gpu.primer import longest_prefixes
+    from gpu.primer.alternative import prefetched
 
     m, n, k = size
     alpha, beta = sequences(m, n // share)

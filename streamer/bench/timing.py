@@ -51,7 +51,7 @@ def median_on_card(
 
     One run before does not count. There are fewer runs if they take ``enough`` seconds together.
     """
-    from gpu.intrinsics import cuda
+    from gpu.card.intrinsics import cuda
 
     queue()
     cuda.synchronize()

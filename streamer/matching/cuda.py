@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.engine import CudaEngineError, Engine, Found, Piece
-from gpu.engine.errors import driver_errors_told
-from gpu.engine.expand import copied, fill_events, mismatched, scatter_words
-from gpu.engine.pipeline import MAX_CHUNK
-from gpu.engine.staging import Staging
-from gpu.match import TooManyWordNodesError
+from gpu.card.errors import driver_errors_told
+from gpu.exact import CudaEngineError, Engine, Found, Piece
+from gpu.exact.chunk_match import TooManyWordNodesError
+from gpu.exact.expand import copied, fill_events, mismatched, scatter_words
+from gpu.exact.pipeline import MAX_CHUNK
+from gpu.exact.staging import Staging
 from streamer.matching.chunks import slice_reads
 from streamer.matching.cuda_packed import PackedMatching
 from streamer.matching.engine import LONG_SPAN, BatchArrays, PackedPath, Span, SpanFound

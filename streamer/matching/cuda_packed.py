@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.engine import Engine, Piece
-from gpu.engine.expand import copy_range
-from gpu.letters import pack_letters
-from gpu.packing import MAX_SYMBOLS, PackedChunk, PackedParts, Segment, pack_chunk
+from gpu.card.letters import pack_letters
+from gpu.card.packing import MAX_SYMBOLS, PackedChunk, PackedParts, Segment, pack_chunk
+from gpu.exact import Engine, Piece
+from gpu.exact.expand import copy_range
 from streamer.matching.events import Events
 from streamer.matching.packed import Columns, Letters, PackedReads
 from streamer.matching.together import pack_together

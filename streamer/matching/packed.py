@@ -12,7 +12,7 @@ from streamer.reads import ReadBatch
 from trie.codes import encode
 
 if TYPE_CHECKING:
-    from gpu.packing import PackedChunk
+    from gpu.card.packing import PackedChunk
 
 Letters = bytes | memoryview | NDArray[np.uint8]
 

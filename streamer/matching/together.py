@@ -16,8 +16,8 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from gpu.letters import pack_letters_into
-from gpu.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
+from gpu.card.letters import pack_letters_into
+from gpu.card.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
 from streamer.checksums import crc32, crc32_address
 from streamer.matching.packed import Columns
 from trie.codes import LETTER_TO_CODE, check_k
@@ -33,7 +33,7 @@ _PER_THREAD = 1 << 22
 def pack_together(
     batches: Sequence[Columns], sums: NDArray[np.uint32], k: int, threads: int = 1
 ) -> list[PackedChunk | None]:
-    """The letters of every batch as ``gpu.letters.pack_letters`` packs them.
+    """The letters of every batch as ``gpu.card.letters.pack_letters`` packs them.
 
     None where that would raise an error. sums: uint32, a CRC-32 for each batch, which is continued
     over its letters; whoever calls has seen to it that there is a ``crc32_address``.

@@ -84,7 +84,7 @@ class FailingGpu:
         from numba.cuda.simulator import api, kernel
         from numba.cuda.simulator.cudadrv import devicearray, devices
 
-        from gpu import device
+        from gpu.card import device
 
         def calling(kind, function):
             def call(*arguments, **options):

@@ -27,7 +27,7 @@ def usable():
     if SIMULATED:
         return True
     try:
-        from gpu.device import devices
+        from gpu.card.device import devices
 
         return bool(devices())
     except Exception:

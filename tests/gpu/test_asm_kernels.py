@@ -26,8 +26,10 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu.asm import transfers
-    from gpu.kernels.asm import counting, listing, order, rows, sliced, slicing, warps
+    from gpu.asm import counting, listing, order, slicing, transfers
+    from gpu.asm import pasm as rows
+    from gpu.asm import sliced_kernels as sliced
+    from gpu.asm import wspasm as warps
 
     with placement.small_blocks(32, counting, order, rows, sliced, warps) as patch:
         if SIMULATED:
@@ -147,7 +149,7 @@ def test_several_patterns_and_ambiguity_letters(method):
 def test_text_on_the_card_gives_the_same(method):
     """Codes are sliced by another kernel than packed text."""
     from gpu.asm import Searcher
-    from gpu.intrinsics import cuda
+    from gpu.card.intrinsics import cuda
     from streamer.batch.asm.patterns import masks_of
     from trie.codes import encode
 

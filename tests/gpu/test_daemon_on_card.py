@@ -26,7 +26,8 @@ TOPICS = ("match", "mismatch", "read")
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    from gpu.kernels.exact import buckets, derive, orient, walk
+    from gpu.exact import bucket_table as buckets
+    from gpu.exact import derive, orient, walk
     from streamer.daemon import engine
     from streamer.matching import cuda
 

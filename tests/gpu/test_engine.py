@@ -31,8 +31,10 @@ pytestmark = placement.marks()
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
     """Warps for the simulator, and blocks and tables of a size that it can carry."""
-    from gpu.engine import kmer_set as sets
-    from gpu.kernels.exact import buckets, derive, kmer_set, naive, orient, shuffle, walk
+    from gpu.exact import bucket_table as buckets
+    from gpu.exact import derive, naive, orient, shuffle, walk
+    from gpu.exact import kmer_set as sets
+    from gpu.exact import kmer_set_kernels as kmer_set
     from streamer.matching import cuda, spans, tree_worker
 
     modules = (buckets, derive, kmer_set, orient, walk, naive, shuffle)
@@ -254,7 +256,7 @@ def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
 
 def failing(owner, name, number, monkeypatch):
     """The call of that number of a method, from 1 on, fails as a lost card does."""
-    from gpu.engine import DeviceLostError
+    from gpu.exact import DeviceLostError
 
     done, calls = getattr(owner, name), count(1)
 
@@ -275,7 +277,7 @@ def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatc
 
     Nor is anything known too early: the tree has k-mers of the batch that is matched again.
     """
-    from gpu.engine.flight import Flight
+    from gpu.exact.flight import Flight
     from streamer.errors import StreamerError
 
     reads = make_reads(9, 220, 3, reads=4)
@@ -307,7 +309,7 @@ def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatc
 
 def test_a_card_that_fails_when_depths_are_first_asked_for(monkeypatch):
     """The tree is made of what the card knows; without it, of what it has told."""
-    from gpu.engine.kmer_set import KmerSet
+    from gpu.exact.kmer_set import KmerSet
 
     reads, told = make_reads(9, 120, 3, reads=4), []
     known = Dictionary.empty(9, "canonical")
@@ -324,7 +326,7 @@ def test_a_card_that_fails_when_depths_are_first_asked_for(monkeypatch):
 
 def test_a_fixed_dictionary_is_sent_once(monkeypatch):
     """Once as event words need it and once more with its buckets, whatever is asked for when."""
-    from gpu.engine import card
+    from gpu.exact import card
 
     trees, made = [], card.DeviceTree
     monkeypatch.setattr(
@@ -342,7 +344,7 @@ def test_a_fixed_dictionary_is_sent_once(monkeypatch):
 
 def card_engine(known):
     """An engine without anything on the card yet."""
-    from gpu.engine import Engine
+    from gpu.exact import Engine
 
     return Engine(known.k, known.strands, chunk=64)
 
@@ -366,7 +368,7 @@ def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
 
 def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
     """Half a million of them took most of a minute, where chunks had 64 symbols."""
-    from gpu.engine import staging
+    from gpu.exact import staging
 
     pinned, make = [], staging.cuda.pinned_array
     monkeypatch.setattr(
@@ -389,7 +391,7 @@ def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
 
 @pytest.mark.filterwarnings("ignore:Simulator timings")
 def test_a_timeline_has_every_kind_of_work():
-    from gpu.engine import Engine, Piece, Timeline
+    from gpu.exact import Engine, Piece, Timeline
 
     engine = Engine(5, "forward", chunk=32, timeline=Timeline())
     engine.load(np.zeros(0, np.uint64), np.zeros(0, np.uint32), growing=True)

@@ -13,7 +13,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
-from gpu.kernels.exact.kmer_set import sources
+from gpu.exact.kmer_set_kernels import sources
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])

@@ -43,11 +43,15 @@ SMALLER = ("asm", "asm-best", "asm-wspasm", "hamming", "hamming-naive")
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     from gpu import asm, lcs
-    from gpu.hamming import planes
-    from gpu.kernels.asm import counting, listing, order, rows, sliced, slicing, warps
-    from gpu.kernels.exact import buckets, derive, orient, walk
-    from gpu.kernels.lcs import cut, prepare, systolic
-    from gpu.kernels.primer import extend, pack, pieces, seeds
+    from gpu.asm import counting, listing, order, slicing
+    from gpu.asm import pasm as rows
+    from gpu.asm import sliced_kernels as sliced
+    from gpu.asm import wspasm as warps
+    from gpu.exact import bucket_table as buckets
+    from gpu.exact import derive, orient, walk
+    from gpu.hamming import plane_search as planes
+    from gpu.lcs import cut, prepare, systolic
+    from gpu.primer import extend, pack, pieces, seeds
     from streamer.batch.hamming import engines
     from streamer.batch.lcs import solve
     from streamer.batch.primer import on_card
@@ -206,7 +210,7 @@ LONG = {
 @pytest.mark.parametrize("name", placement.share(list(LONG)))
 def test_a_gpu_with_little_memory_takes_smaller_pieces(name, folder, capsys, monkeypatch):
     from gpu import asm, primer
-    from gpu.kernels.asm import slicing
+    from gpu.asm import slicing
     from streamer.batch.primer import on_card
     from streamer.cli.app import main
 

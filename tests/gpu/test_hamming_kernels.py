@@ -23,8 +23,8 @@ LENGTHS = (1, 2, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 256)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tiles that the simulator can carry."""
-    from gpu.kernels.exact import derive
-    from gpu.kernels.hamming import naive, order, pigeonhole, pmasm, shift_add
+    from gpu.exact import derive
+    from gpu.hamming import naive, order, pigeonhole, pmasm, shift_add
 
     modules = (derive, naive, order, pigeonhole, pmasm, shift_add)
     with placement.small_blocks(32, *modules) as patch:
@@ -101,7 +101,7 @@ def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count
 
 @pytest.mark.parametrize(("length", "k"), placement.share([(5, 1), (12, 4), (32, 19), (40, 24)]))
 def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
-    from gpu.kernels.hamming.shape import TILE
+    from gpu.hamming.shape import TILE
 
     text, patterns = text_and_patterns(length, 2 * TILE + 100, 6, seed=length)
     wanted = on_cpu(text[3:], patterns, k)
@@ -110,9 +110,9 @@ def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
 
 
 def test_more_hits_than_there_is_room_for(monkeypatch):
-    import gpu.hamming.planes
+    import gpu.hamming.plane_search
 
-    monkeypatch.setattr(gpu.hamming.planes, "FIRST_CAPACITY", 64)
+    monkeypatch.setattr(gpu.hamming.plane_search, "FIRST_CAPACITY", 64)
     text, patterns = text_and_patterns(4, 300, 5, seed=2)
     wanted = on_cpu(text, patterns, 3)
     assert wanted.size > 256
@@ -121,7 +121,7 @@ def test_more_hits_than_there_is_room_for(monkeypatch):
 
 def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
     import gpu.hamming.hits
-    from gpu.kernels.hamming import order
+    from gpu.hamming import order
 
     monkeypatch.setattr(gpu.hamming.hits, "LEAST_ON_CARD", 1)
     text, patterns = text_and_patterns(6, (3 << order.GROUP) + 77, 4, seed=3)
@@ -137,7 +137,7 @@ def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
 
     monkeypatch.setattr(gpu.hamming.hits, "LEAST_ON_CARD", 1)
     if SIMULATED:
-        monkeypatch.setattr(gpu.kernels.hamming.order, "EACH", 2)
+        monkeypatch.setattr(gpu.hamming.order, "EACH", 2)
     text, patterns = text_and_patterns(length, 500, 5, seed=k)
     text[100:300] = 0
     wanted = on_cpu(text, patterns, k)
@@ -201,7 +201,7 @@ def test_words_in_order_whatever_their_number():
 
 def test_bins_hold_few_hits():
     from gpu.hamming.hits import bin_width
-    from gpu.kernels.hamming.order import GROUP
+    from gpu.hamming.order import GROUP
 
     for windows in (1, 1000, 1 << 25):
         for hits in (1, 999, 1 << 20, 1 << 28):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpu.kernels.hamming.network import HIGH, LOW, Network, value
+from gpu.hamming.network import HIGH, LOW, Network, value
 
 ONES = 0xFFFFFFFF
 

@@ -14,9 +14,9 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
-from gpu.kernels.hamming import bit_sliced_source, shift_add_source, sources
-from gpu.kernels.hamming.network import Network
-from gpu.kernels.hamming.shape import WORDS, shape_for
+from gpu.hamming.kernels import bit_sliced_source, shift_add_source, sources
+from gpu.hamming.network import Network
+from gpu.hamming.shape import WORDS, shape_for
 
 SHARED_BYTES = 48 * 1024
 

@@ -11,7 +11,7 @@ import placement
 import pytest
 from waiting import DEADLINE
 
-from gpu.jit import UnknownError, identity
+from gpu.card.kernel_cache import UnknownError, identity
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -48,9 +48,9 @@ def test_what_has_no_name_is_not_kept():
 
 
 PRINTED = """
-from gpu.kernels.exact import bucket_sources, sources
-from gpu.jit import identity
-from gpu.kernels.exact.buckets import choose_shape
+from gpu.exact.kernels import bucket_sources, sources
+from gpu.card.kernel_cache import identity
+from gpu.exact.bucket_table import choose_shape
 for k in (7, 15):
     for name, (function, _) in sources(k).items():
         print(k, name, identity(function))
@@ -75,8 +75,8 @@ def test_other_processes_have_the_same_names():
 
 LAUNCHED = """
 import numpy as np
-from gpu.kernels.exact import kernel
-from gpu.intrinsics import cuda
+from gpu.exact.kernels import kernel
+from gpu.card.intrinsics import cuda
 words = cuda.to_device(np.ones(100, np.uint32))
 cleared = kernel("clear")
 cleared[1, 128](words)

@@ -18,7 +18,8 @@ pytestmark = placement.marks()
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks and tables of a size that the simulator can carry."""
-    from gpu.kernels.exact import buckets, derive, naive, orient, shuffle, walk
+    from gpu.exact import bucket_table as buckets
+    from gpu.exact import derive, naive, orient, shuffle, walk
 
     with placement.small_blocks(64, buckets, derive, orient, walk) as patch:
         if SIMULATED:
@@ -36,8 +37,8 @@ def chosen(one_in=1):
 
 
 def loaded(case, **options):
-    from gpu.device_tree import DeviceTree
-    from gpu.packing import pack_chunk
+    from gpu.card.packing import pack_chunk
+    from gpu.exact.device_tree import DeviceTree
     from trie.snapshots.tree_bitmap import snapshot
 
     tree = DeviceTree(snapshot(case.dictionary, case.k), **options)
@@ -61,7 +62,7 @@ def agrees(found, case):
 
 @pytest.mark.parametrize("case", chosen(), ids=str)
 def test_every_kernel_gives_what_brute_force_gives(case):
-    from gpu.match import match_chunk
+    from gpu.exact.chunk_match import match_chunk
 
     tree, chunk = loaded(case)
     for method in ("walk", "shuffle", "naive"):
@@ -75,8 +76,8 @@ def test_every_kernel_gives_what_brute_force_gives(case):
 @pytest.mark.parametrize("share", [0.02, 0.9], ids=["few-overflow", "most-overflow"])
 @pytest.mark.parametrize("case", chosen(4), ids=str)
 def test_the_bucket_table_gives_what_brute_force_gives(case, share, monkeypatch):
-    from gpu.kernels.exact import buckets
-    from gpu.match import match_chunk
+    from gpu.exact import bucket_table as buckets
+    from gpu.exact.chunk_match import match_chunk
 
     monkeypatch.setattr(buckets, "OVERFLOWING", share)
     tree, chunk = loaded(case, with_buckets=True)
@@ -85,7 +86,7 @@ def test_the_bucket_table_gives_what_brute_force_gives(case, share, monkeypatch)
 
 @pytest.mark.parametrize("method", ["walk", "shuffle", "naive"])
 def test_a_match_buffer_that_fills_is_never_cut(method):
-    from gpu.match import MatchBufferFullError, match_chunk
+    from gpu.exact.chunk_match import MatchBufferFullError, match_chunk
 
     case = cases.make(4, "canonical", 40, 50, reads=2)
     tree, chunk = loaded(case)
@@ -97,7 +98,7 @@ def test_a_match_buffer_that_fills_is_never_cut(method):
 
 
 def test_a_chunk_without_windows():
-    from gpu.match import match_chunk
+    from gpu.exact.chunk_match import match_chunk
 
     for length in (0, 4):
         case = cases.make(5, "canonical", 20, 3)
@@ -112,8 +113,8 @@ def test_a_chunk_without_windows():
 
 
 def test_what_does_not_fit_together_is_refused():
-    from gpu.match import ChunkBuffers, launch, match_chunk
-    from gpu.packing import pack_chunk
+    from gpu.card.packing import pack_chunk
+    from gpu.exact.chunk_match import ChunkBuffers, launch, match_chunk
 
     case = cases.make(5, "forward", 20, 3)
     tree, chunk = loaded(case)
@@ -128,7 +129,7 @@ def test_what_does_not_fit_together_is_refused():
 
 
 def test_words_of_a_tree_with_too_many_nodes_are_refused():
-    from gpu.match import TooManyWordNodesError, match_chunk
+    from gpu.exact.chunk_match import TooManyWordNodesError, match_chunk
 
     case = cases.make(5, "forward", 20, 3)
     tree, chunk = loaded(case)

@@ -21,7 +21,7 @@ pytestmark = placement.marks()
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     import gpu.lcs
-    from gpu.kernels.lcs import block_step, cut, prepare, systolic
+    from gpu.lcs import block_step, cut, prepare, systolic
     from streamer.batch.lcs import block_step as processor
 
     with placement.small_blocks(32, prepare, cut) as patch:
@@ -75,8 +75,8 @@ CASES = placement.share(
 
 @pytest.mark.parametrize(("rows", "columns", "symbols", "words"), CASES)
 def test_passes_in_both_directions_and_every_mark(rows, columns, symbols, words):
-    from gpu.kernels.lcs.systolic import Shape
     from gpu.lcs import Card
+    from gpu.lcs.systolic import Shape
     from streamer.batch.lcs.passes import Passes, stride_of
 
     rng = np.random.default_rng(rows + columns)
@@ -161,7 +161,7 @@ def test_a_step_is_the_bit_vectors_of_listing_4():
     """Carries that run through all words of a lane, in and out."""
     if not SIMULATED:
         pytest.skip("a step alone runs in the simulator; on a card it is part of every pass")
-    from gpu.kernels.lcs.words import step, symbol_words
+    from gpu.lcs.word_operations import step, symbol_words
 
     rng = np.random.default_rng(60)
     for words, scale in ((1, 1), (2, 8), (4, 8), (8, 8), (10, 8)):

@@ -16,7 +16,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
-from gpu.kernels.lcs import SHAPES, sources
+from gpu.lcs.kernels import SHAPES, sources
 
 SHARED_BYTES = 48 * 1024
 

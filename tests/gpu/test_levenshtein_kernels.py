@@ -21,7 +21,7 @@ from trie.levenshtein.pieces import Scheme  # noqa: E402
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    from gpu.kernels.levenshtein import search
+    from gpu.levenshtein import search
 
     with placement.small_blocks(64, search):
         yield

@@ -13,8 +13,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
-from gpu.kernels.levenshtein import index
-from gpu.kernels.levenshtein.search import sources
+from gpu.levenshtein import index
+from gpu.levenshtein.search import sources
 
 
 @pytest.mark.parametrize("name", ["scan1", "scan0_paired", "fill"])

@@ -20,7 +20,7 @@ from streamer.reads import ReadBatch  # noqa: E402
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    from gpu.kernels.levenshtein import search
+    from gpu.levenshtein import search
 
     with placement.small_blocks(32, search):
         yield
@@ -110,7 +110,7 @@ def test_more_hits_than_the_list_holds():
 
 
 def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
-    from gpu.engine import DeviceLostError
+    from gpu.exact import DeviceLostError
     from streamer.errors import StreamerError
 
     codes = np.array([27, 99], dtype=np.uint64)
@@ -132,7 +132,7 @@ def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
 
 
 def test_tables_that_do_not_fit_are_told():
-    from gpu.engine import CudaEngineError
+    from gpu.exact import CudaEngineError
     from gpu.levenshtein.stream import NearEngine
     from trie.levenshtein import Patterns
 

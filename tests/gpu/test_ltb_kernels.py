@@ -19,11 +19,11 @@ KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry, and queues that fill."""
-    from gpu.kernels.ltb import efficient, naive, queue, sliced
+    from gpu.ltb import efficient, naive, queue, sliced
 
     with placement.small_blocks(32, naive, efficient, sliced) as patch:
         if SIMULATED:
-            from gpu.kernels.exact import derive
+            from gpu.exact import derive
 
             patch.setattr(derive, "THREADS", 32)
             patch.setattr(queue, "THREADS", 64)
@@ -103,7 +103,7 @@ def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
 
 @pytest.mark.parametrize("entries", [32, 33, 64])
 def test_a_queue_that_fills_loses_nothing(entries, monkeypatch):
-    from gpu.kernels.ltb import queue
+    from gpu.ltb import queue
 
     monkeypatch.setattr(queue, "QUEUE", entries)
     letters = "ACGT"
@@ -148,7 +148,7 @@ def test_chunks_on_streams_agree(streams, chunk):
 
 
 def test_a_card_that_is_too_small_is_told():
-    from gpu.engine.errors import CardMemoryError
+    from gpu.card.errors import CardMemoryError
     from gpu.ltb.stream import LtbEngine
     from trie.snapshots.tree_bitmap import snapshot
 
@@ -162,8 +162,7 @@ def test_a_card_that_is_too_small_is_told():
 
 
 def test_what_cannot_be_matched_is_refused(monkeypatch):
-    from gpu.kernels.ltb import queue
-    from gpu.ltb import DeviceLtb, LtbBuffers, TooManyQueueNodesError, launch, match_chunk
+    from gpu.ltb import DeviceLtb, LtbBuffers, TooManyQueueNodesError, launch, match_chunk, queue
     from trie.ltb import DistanceError
     from trie.snapshots.tree_bitmap import snapshot
     from trie.windows import BatchShapeError

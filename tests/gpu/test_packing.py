@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu.letters import pack_letters
-from gpu.packing import (
+from gpu.card.letters import pack_letters
+from gpu.card.packing import (
     ChunkTooLargeError,
     pack_chunk,
     packed_sizes,
@@ -117,7 +117,7 @@ def test_what_is_not_a_chunk_is_refused():
 
 
 def test_a_chunk_beyond_31_bits_is_refused(monkeypatch):
-    monkeypatch.setattr("gpu.packing.MAX_SYMBOLS", 5)
+    monkeypatch.setattr("gpu.card.packing.MAX_SYMBOLS", 5)
     assert pack_chunk(np.zeros(5, np.uint8), np.array([0, 5]), 3).symbols == 5
     with pytest.raises(ChunkTooLargeError, match="a chunk of 6 symbols, at most 5 fit"):
         pack_chunk(np.zeros(6, np.uint8), np.array([0, 6]), 3)

@@ -7,8 +7,8 @@ import pytest
 
 def test_a_picture_holds_every_bar(tmp_path):
     pytest.importorskip("matplotlib")
-    from gpu.engine.picture import draw
-    from gpu.engine.timeline import Activity
+    from gpu.card.timeline import Activity
+    from gpu.card.timeline_picture import draw
 
     bars = [Activity(row, 0, 0, at, at + 1) for at, row in enumerate(("CPU", "HtoD", "kernel"))]
     draw({"one": bars, "two": bars[:1]}, tmp_path / "t.svg")

@@ -25,7 +25,7 @@ pytestmark = [
 def lockstep_warps():
     """Blocks of a size that the simulator can carry, and windows from the first columns on."""
     from gpu import primer
-    from gpu.kernels.primer import extend, pack, pieces, seeds
+    from gpu.primer import extend, pack, pieces, seeds
     from streamer.batch.primer import on_card
 
     with placement.small_blocks(32, extend, pack, pieces, seeds) as patch:

@@ -13,7 +13,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
-from gpu.kernels.primer import sources
+from gpu.primer.kernels import sources
 
 
 @pytest.mark.parametrize("name", sources())

@@ -13,8 +13,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
-from gpu.kernels.exact import bucket_sources, sources
-from gpu.kernels.exact.buckets import choose_shape
+from gpu.exact.bucket_table import choose_shape
+from gpu.exact.kernels import bucket_sources, sources
 
 PER_K = ("walk", "walk_canonical", "walk_words", "walk_canonical_words", "shuffle", "shuffle_words")
 SHAPES = (choose_shape(15, 10_000_000), choose_shape(31, 10_000_000))

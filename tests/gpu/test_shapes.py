@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu.device_tree import device_bytes, kmer_count
-from gpu.kernels.exact.buckets import OVERFLOWING, Shape, choose_shape, overflowing
+from gpu.exact.bucket_table import OVERFLOWING, Shape, choose_shape, overflowing
+from gpu.exact.device_tree import device_bytes, kmer_count
 from trie.snapshots.tree_bitmap import snapshot
 
 

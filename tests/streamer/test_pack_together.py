@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from gpu.letters import pack_letters
+from gpu.card.letters import pack_letters
 from streamer.matching import together
 from streamer.matching.together import pack_together
 

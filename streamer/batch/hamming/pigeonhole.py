@@ -40,7 +40,7 @@ from trie.cpu.intrinsics import popcount, prefetch
 from trie.cpu.jit import njit
 
 if TYPE_CHECKING:
-    from gpu.hamming.planes import PieceIndex
+    from gpu.hamming.plane_search import PieceIndex
 
 LONGEST_PIECE = 12
 """Symbols: the bitmap of a piece then takes 2 MiB."""
@@ -121,7 +121,7 @@ def pays_on_card(patterns: Oriented) -> bool:
 
 def index_for_card(patterns: Oriented) -> PieceIndex:
     """What the card's kernel of this method reads."""
-    from gpu.hamming.planes import PieceIndex
+    from gpu.hamming.plane_search import PieceIndex
 
     index = prepare(patterns, on_card=True)
     return PieceIndex(

@@ -24,7 +24,7 @@ class BlockStepProcessor:
     """Runs passes one by one, as the paper's recursion does; results lie in the host's memory."""
 
     def __init__(self, pair: Pair) -> None:
-        from gpu.lcs.block_step import BlockStep
+        from gpu.lcs.block_step_host import BlockStep
 
         self._pair = pair
         self._card = BlockStep(pair.a, pair.b, pair.symbols)

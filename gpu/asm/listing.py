@@ -1,0 +1,275 @@
+"""Hits of the bit-sliced search as a list in the order of the text.
+
+A block takes a tile (group, TILE columns): its hits are turned, so that a word is 32 columns of a
+segment, and listed in shared memory by segment and column; digits of the distance are looked up in
+the scan's planes, a plane at a time; then the list is written out, where ``counting`` says.
+
+A hit in the list, uint32:
+
+    bits   29-20 digits   19-15 segment of its lane   13-2 where its word of a plane is staged
+
+which is byte 512 (column / 4) + 16 (lane ^ column / 4 % 8) + 4 (column % 4): stored in fours, and
+what the hits of a segment ask for lies in different banks. The list holds LISTED hits a thread. In
+a tile with more, a warp takes 32 columns of a segment after the other and writes their hits side by
+side. Tiles without a hit, as the scan's ``flags`` tell, are left out.
+
+Operations: 300 for turning 32 words, and a hit about 25 for listing, 7 a digit, 25 for writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpu.asm.turning import REGISTERS, turned, turning
+from gpu.asm.vectors import bytes_of, load_four, stage_four
+from gpu.card.assembly import instruction
+from gpu.card.intrinsics import ALL_LANES, SIMULATED, cuda, device_function, load_word, sum_to_lane
+
+LISTED = 40
+"""Hits of a tile that a thread has at once; a multiple of DIGITS."""
+
+DIGITS = 8
+"""Hits that a thread looks up at once."""
+
+PITCH = 33
+"""Words between rows of 32 in shared memory: rows and columns are read without bank conflicts."""
+
+first_bit = instruction(
+    "{ .reg .u32 x; brev.b32 x, $1; bfind.shiftamt.u32 $0, x; }",
+    ("u32",),
+    ("u32",),
+    lambda word: np.uint32((int(word) & -int(word)).bit_length() - 1),
+)
+"""Which is the lowest bit that is set, of a word that is not 0."""
+
+ones_of = instruction(
+    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())
+)
+"""How many bits of a word are set."""
+
+
+def _stage_turned_text() -> str:
+    words = [f"w{i}" for i in range(32)]
+    lines = [f"{{ {REGISTERS} .reg .u32 {', '.join(words)}; .reg .u64 at;"]
+    lines += ["shl.b64 at, $3, 4; add.u64 at, at, $2;"]
+    for q in range(8):
+        four = ", ".join(words[4 * q : 4 * q + 4])
+        lines += [f"ld.global.nc.v4.u32 {{{four}}}, [at + {512 * q}];"]
+    lines += [turning(words), "mad.lo.u32 x, $1, 4, $0;"]
+    lines += [f"st.shared.u32 [x + {4 * PITCH * i}], w{i};" for i in range(32)]
+    return " ".join([*lines, "}"])
+
+
+def _stage_turned(staged: Any, place: Any, sliced: Any, index: Any) -> None:
+    words = bytes_of(sliced).view(np.uint32)[4 * int(index) :]
+    columns = [words[128 * (i // 4) + i % 4] for i in range(32)]
+    staged[int(place) :][: 31 * PITCH + 1 : PITCH] = turned(columns)
+
+
+stage_turned = instruction(
+    _stage_turned_text(), (), ("shared", "u32", "global", "u64"), _stage_turned, volatile=True
+)
+"""(staged, place, sliced, index): a lane's words of 32 columns from fours ``index``, 32 apart.
+
+Turned, to words ``place``, place + PITCH, ... of shared memory: one a segment.
+"""
+
+
+def _add_digits_text() -> str:
+    hits = [f"h{i}" for i in range(DIGITS)]
+    lines = [f"{{ .reg .u32 at, x, w, {', '.join(hits)}; mad.lo.u32 at, $1, 4, $0;"]
+    fours = [", ".join(hits[i : i + 4]) for i in range(0, DIGITS, 4)]
+    lines += [f"ld.shared.v4.u32 {{{four}}}, [at + {16 * i}];" for i, four in enumerate(fours)]
+    for hit in hits:
+        lines += [f"and.b32 x, {hit}, 0x3FFC; add.u32 x, x, $2; ld.shared.u32 w, [x];"]
+        lines += [f"shr.b32 x, {hit}, 15; shf.r.wrap.b32 w, w, w, x; and.b32 w, w, 1;"]
+        lines += [f"mad.lo.u32 {hit}, w, $3, {hit};"]
+    lines += [f"st.shared.v4.u32 [at + {16 * i}], {{{four}}};" for i, four in enumerate(fours)]
+    return " ".join([*lines, "}"])
+
+
+def _add_digits(listed: Any, first: Any, staged: Any, weight: Any) -> None:
+    for i in range(int(first), int(first) + DIGITS):
+        # what lies behind the last hit is anything
+        hit = int(listed[i]) & 0x3FFFFFFF
+        word = int(staged[(hit & 0x3FFC) // 4 % staged.size])
+        listed[i] = (hit + (word >> (hit >> 15 & 31) & 1) * int(weight)) & 0xFFFFFFFF
+
+
+add_digits = instruction(
+    _add_digits_text(), (), ("shared", "u32", "shared", "u32"), _add_digits, volatile=True
+)
+"""(listed, first, staged, weight): DIGITS hits get the digit of that weight from a staged plane."""
+
+
+@device_function
+def inside(word, first, low, high):  # type: ignore[no-untyped-def]
+    """The bits of a word that stand for symbols low <= s < high; bit 0 is symbol ``first``."""
+    if first + 32 <= low or first >= high:
+        word = np.uint32(0)
+    else:
+        if first < low:
+            word = np.uint32(word & np.uint32(np.uint32(0xFFFFFFFF) << np.uint32(low - first)))
+        if first + 32 > high:
+            keep = np.uint32(np.uint32(np.uint32(1) << np.uint32(high - first)) - np.uint32(1))
+            word = np.uint32(word & keep)
+    return word
+
+
+def emit(tile: int, each: int) -> Callable[..., None]:
+    """The kernel; ``[(groups * tiles, searches), tile]``.
+
+    Arguments: sliced, flags, groups, span, low_planes, low, high, counts and offsets as for
+    ``counting.count``, k int32, places int64[searches * groups + 1] (of ``order.places``), room
+    int64 (nothing is written if there are more hits), ends uint32[room], distances uint16[room]:
+    search by search, ends ascending. low_planes <= 10, tile <= 128. ``each``: LISTED.
+    """
+    warps = tile // 32
+    segments = 1024 // tile
+    most = each * tile
+    pitch = PITCH
+    staged_words = tile * PITCH
+    shift = np.uint32(15)
+
+    def kernel(  # type: ignore[no-untyped-def]
+        sliced, flags, groups, span, low_planes, low, high, k, counts, offsets, places, room, ends,
+        distances,
+    ):  # fmt: skip
+        if SIMULATED:
+            staged = cuda.shared.array(staged_words, np.uint32)
+            listed = cuda.shared.array(most, np.uint32)
+        else:
+            staged = cuda.shared.array(staged_words, np.uint32, alignment=16)
+            listed = cuda.shared.array(most, np.uint32, alignment=16)
+        where = cuda.shared.array(1024, np.uint32)
+        sums = cuda.shared.array(warps, np.uint32)
+        thread = np.uint32(cuda.threadIdx.x)
+        warp = np.uint32(thread >> np.uint32(5))
+        lane = np.uint32(thread & np.uint32(31))
+        tiles = span // tile
+        group = cuda.blockIdx.x // tiles
+        first = (cuda.blockIdx.x - group * tiles) * tile
+        block = cuda.blockIdx.y * groups + group
+        here = block * tiles + first // tile
+        flag = flags[here * 32 + lane]
+        if cuda.ballot_sync(ALL_LANES, flag != np.uint32(0)) == 0:
+            return
+        if places[groups * cuda.gridDim.y] > room:
+            return
+        to_hits = places[block]
+        least = np.uint32(k + 1)
+        over = np.uint32(1 << low_planes)
+        size = groups * span * 8
+        start = cuda.blockIdx.y * (1 + low_planes) * size + (group * span + first) * 8
+        base = group * 1024 * span
+        edge = low > base or high < base + 1024 * span
+        base += first
+        # how many hits the segments of this thread have, how many those before them, and in all
+        mine = np.uint32(thread * np.uint32(segments))
+        place = np.uint32(0)
+        for i in range(segments):
+            place = np.uint32(place + np.uint32(counts[here * 1024 + mine + i]))
+        stop = sum_to_lane(place, lane)
+        if lane == 31:
+            sums[warp] = stop
+        cuda.syncthreads()
+        place = np.uint32(stop - place)
+        total = np.uint32(0)
+        for i in range(warps):
+            if i < warp:
+                place = np.uint32(place + sums[i])
+            total = np.uint32(total + sums[i])
+        stop = place
+        for i in range(segments):
+            at = here * 1024 + mine + i
+            where[mine + i] = offsets[at] if total > most else np.uint32(offsets[at] - stop)
+            stop = np.uint32(stop + np.uint32(counts[at]))
+        stage_turned(staged, warp * 32 * pitch + lane, sliced, start + warp * 256 + lane)
+        cuda.syncthreads()
+        if total > most:
+            # a warp takes 32 columns of a segment, a lane each
+            below = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
+            for segment in range(warp * (1024 // warps), (warp + 1) * (1024 // warps)):
+                words_at = (segment & 31) * pitch + (segment >> 5)
+                symbol = base + segment * span
+                to = to_hits + np.int64(where[segment])
+                for part in range(warps):
+                    word = staged[words_at + part * 32 * pitch]
+                    if edge:
+                        word = inside(word, symbol, low, high)
+                    if np.uint32(word >> lane) & np.uint32(1):
+                        at = start + (part * 8 + (lane >> 2)) * 32 + (segment >> 5)
+                        at = at * 4 + (lane & 3)
+                        digits = np.uint32(0)
+                        for plane in range(low_planes):
+                            at += size * 4
+                            digit = np.uint32(load_word(sliced, at) >> np.uint32(segment & 31))
+                            digit = np.uint32(np.uint32(digit & np.uint32(1)) << np.uint32(plane))
+                            digits = np.uint32(digits | digit)
+                        hit_at = to + np.int64(ones_of(np.uint32(word & below)))
+                        ends[hit_at] = np.uint32(symbol + lane + 1)
+                        distances[hit_at] = np.uint16(np.uint32(digits + least) - over)
+                    to += np.int64(ones_of(word))
+                    symbol += 32
+            return
+        lane_of = np.uint32(mine >> np.uint32(5))
+        segment_of = np.uint32(mine & np.uint32(31))
+        row = np.uint32(np.uint32(segment_of * np.uint32(pitch)) + lane_of)
+        own = np.uint32(np.uint32(segment_of << shift) | np.uint32(lane_of << np.uint32(4)))
+        # which word of this thread's segments comes next, what is left of the last one
+        step = np.uint32(0)
+        bits = np.uint32(0)
+        entry = np.uint32(0)
+        while place < stop:
+            if bits == np.uint32(0):
+                of = np.uint32(step // np.uint32(warps))
+                number = np.uint32(step % np.uint32(warps))
+                at = np.uint32(np.uint32(of + np.uint32(number * np.uint32(32))) * np.uint32(pitch))
+                bits = staged[np.uint32(row + at)]
+                if edge:
+                    bits = inside(bits, base + (mine + of) * span + number * 32, low, high)
+                entry = np.uint32(np.uint32(of << shift) + np.uint32(number << np.uint32(12)))
+                entry = np.uint32(entry + own)
+                step = np.uint32(step + np.uint32(1))
+            if bits != np.uint32(0):
+                bit = first_bit(bits)
+                bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
+                fours = np.uint32(np.uint32(bit & np.uint32(28)) << np.uint32(7))
+                listed[place] = np.uint32(entry ^ np.uint32(fours + np.uint32(bit << np.uint32(2))))
+                place = np.uint32(place + np.uint32(1))
+        cuda.syncthreads()
+        for plane in range(low_planes):
+            for i in range(thread, tile * 8, tile):
+                a, b, c, d = load_four(sliced, start + size * (1 + plane) + i)
+                stage_four(staged, i ^ (i >> 5 & 7), a, b, c, d)
+            cuda.syncthreads()
+            weight = np.uint32(np.uint32(1) << np.uint32(20 + plane))
+            for j in range(thread * DIGITS, np.int64(total), tile * DIGITS):
+                add_digits(listed, j, staged, weight)
+            cuda.syncthreads()
+        from_first = np.uint32(base + 1)
+        for j in range(thread, np.int64(total), tile):
+            hit = listed[j]
+            fours = np.uint32(np.uint32(hit >> np.uint32(9)) & np.uint32(31))
+            of = np.uint32(np.uint32(hit >> np.uint32(4)) ^ np.uint32(fours & np.uint32(7)))
+            of = np.uint32(np.uint32(of & np.uint32(31)) << np.uint32(5))
+            of = np.uint32(of | np.uint32(np.uint32(hit >> shift) & np.uint32(31)))
+            column = np.uint32(np.uint32(hit >> np.uint32(2)) & np.uint32(3))
+            column = np.uint32(column + np.uint32(fours << np.uint32(2)))
+            end = np.uint32(np.uint32(from_first + column) + np.uint32(of * np.uint32(span)))
+            to = to_hits + np.int64(np.uint32(where[of] + np.uint32(j)))
+            ends[to] = end
+            distances[to] = np.uint16(np.uint32(np.uint32(hit >> np.uint32(20)) + least) - over)
+
+    return kernel
+
+
+def signature() -> tuple[str, ...]:
+    """Argument types of ``emit``."""
+    return (
+        "uint32[::1]", "uint32[::1]", "int64", "int64", "int32", "int64", "int64", "int32",
+        "uint8[::1]", "uint32[::1]", "int64[::1]", "int64", "uint32[::1]", "uint16[::1]",
+    )  # fmt: skip

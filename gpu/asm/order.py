@@ -1,0 +1,190 @@
+"""Hits in the order of the text, a bit an end, as a list: bit i of word w is the end 32 w + i + 1.
+
+``rows`` and ``warps`` leave them so: counted by block, places summed, and written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    as_signed,
+    cuda,
+    device_function,
+    population,
+    sum_to_lane,
+)
+
+THREADS = 256
+"""Threads a block; a power of two, at least 32."""
+
+STEPS = 8
+"""Words a thread of ``count`` and ``emit`` takes, THREADS apart."""
+
+
+def signature_count() -> tuple[str, ...]:
+    """Argument types of ``count``."""
+    return ("uint32[:,:,::1]", "int64", "int64", "int64[:,::1]")
+
+
+@device_function
+def word_of_ends(found, search, word, low, high):  # type: ignore[no-untyped-def]
+    """A word of hits without ends at or before ``low`` or beyond ``high``."""
+    bits = np.uint32(0)
+    if word < found.shape[2]:
+        bits = found[search, 0, word]
+        first = word * 32 + 1
+        if bits != np.uint32(0) and (first <= low or first + 31 > high):
+            keep = np.uint32(0)
+            for i in range(32):
+                if low < first + i <= high:
+                    keep = np.uint32(keep | np.uint32(np.uint32(1) << np.uint32(i)))
+            bits = np.uint32(bits & keep)
+    return bits
+
+
+def count(threads: int) -> Callable[..., None]:
+    """Hits with low < end <= high in each block; ``[(blocks, searches), threads]``.
+
+    A block has threads * STEPS words. Arguments: found uint32[searches, planes, words], low, high
+    int64, counts int64[searches, blocks].
+    """
+    warps = threads // 32
+
+    def kernel(found, low, high, counts):  # type: ignore[no-untyped-def]
+        sums = cuda.shared.array(warps, np.uint32)
+        search = cuda.blockIdx.y
+        first = np.int64(cuda.blockIdx.x) * (threads * STEPS) + cuda.threadIdx.x
+        total = np.uint32(0)
+        for i in range(STEPS):
+            bits = word_of_ends(found, search, first + i * threads, low, high)
+            total = np.uint32(total + population(np.uint64(bits)))
+        for step in range(5):
+            other = cuda.shfl_xor_sync(ALL_LANES, as_signed(total), 1 << step)
+            total = np.uint32(total + np.uint32(other))
+        if cuda.threadIdx.x & 31 == 0:
+            sums[cuda.threadIdx.x >> 5] = total
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            total = np.uint32(0)
+            for i in range(warps):
+                total = np.uint32(total + sums[i])
+            counts[search, cuda.blockIdx.x] = np.int64(total)
+
+    return kernel
+
+
+def signature_emit() -> tuple[str, ...]:
+    """Argument types of ``emit``."""
+    return (
+        "uint32[:,:,::1]", "int64", "int64", "int32", "int32", "int64[::1]", "uint32[::1]",
+        "uint16[::1]",
+    )  # fmt: skip
+
+
+def emit(threads: int) -> Callable[..., None]:
+    """Write the hits that ``count`` counted, search by search, ends ascending; same launch.
+
+    Arguments: found, low, high, k, low_planes int32, places int64[searches * blocks + 1] (where a
+    block's hits go), ends uint32[], distances uint16[]. The hits of threads words at a time are
+    listed in shared memory, so that each thread then has as many as the others.
+    """
+    warps = threads // 32
+    room = 32 * threads
+
+    def kernel(found, low, high, k, low_planes, places, ends, distances):  # type: ignore[no-untyped-def]
+        staged = cuda.shared.array(room, np.uint32)
+        sums = cuda.shared.array(warps, np.uint32)
+        search = cuda.blockIdx.y
+        thread = cuda.threadIdx.x
+        lane = thread & 31
+        warp = thread >> 5
+        block = np.int64(search) * cuda.gridDim.x + cuda.blockIdx.x
+        at = places[block]
+        if at == places[block + 1]:
+            return
+        nothing = np.int32(np.int32(k + 1) - np.int32(1 << low_planes))
+        for i in range(STEPS):
+            start = np.int64(cuda.blockIdx.x * STEPS + i) * threads
+            word = start + thread
+            bits = word_of_ends(found, search, word, low, high)
+            mine = population(np.uint64(bits))
+            upto = sum_to_lane(mine, lane)
+            if lane == 31:
+                sums[warp] = upto
+            cuda.syncthreads()
+            total = np.uint32(0)
+            place = np.uint32(upto - mine)
+            for j in range(warps):
+                if j < warp:
+                    place = np.uint32(place + sums[j])
+                total = np.uint32(total + sums[j])
+            while bits != np.uint32(0):
+                lowest = np.uint32(bits & np.uint32(~np.uint32(bits - np.uint32(1))))
+                bit = population(np.uint64(np.uint32(lowest - np.uint32(1))))
+                bits = np.uint32(bits ^ lowest)
+                staged[place] = np.uint32(np.uint32(32 * thread) + bit)
+                place = np.uint32(place + np.uint32(1))
+            cuda.syncthreads()
+            for j in range(thread, np.int64(total), threads):
+                end = np.int64(staged[j])
+                word = np.uint64(np.uint64(start) + np.uint64(end >> 5))
+                distance = nothing
+                for plane in range(1, 1 + low_planes):
+                    digit = np.uint32(found[search, plane, word] >> np.uint32(end & 31))
+                    distance = np.int32(
+                        distance + np.int32(np.uint32(digit & np.uint32(1)) << np.uint32(plane - 1))
+                    )
+                ends[at + j] = np.uint32(32 * start + 1 + end)
+                distances[at + j] = np.uint16(distance)
+            at += np.int64(total)
+            cuda.syncthreads()
+
+    return kernel
+
+
+def signature_places() -> tuple[str, ...]:
+    """Argument types of ``places``."""
+    return ("int64[::1]", "int64", "int64", "int64[::1]", "int64[::1]")
+
+
+def places(threads: int) -> Callable[..., None]:
+    """Where each block's hits go: sums of all counts before; ``[1, threads]``.
+
+    Arguments: counts int64[searches * blocks], blocks, searches int64, out int64[searches * blocks
+    + 1], begins int64[searches + 1]: out at the first block of each search, and the sum of all. A
+    thread sums a stretch.
+    """
+
+    def kernel(counts, blocks, searches, out, begins):  # type: ignore[no-untyped-def]
+        sums = cuda.shared.array(threads, np.int64)
+        thread = cuda.threadIdx.x
+        size = blocks * searches
+        stretch = (size + threads - 1) // threads
+        first = min(thread * stretch, size)
+        stop = min(first + stretch, size)
+        total = np.int64(0)
+        for i in range(first, stop):
+            total += counts[i]
+        sums[thread] = total
+        cuda.syncthreads()
+        if thread == 0:
+            total = np.int64(0)
+            for i in range(threads):
+                here = sums[i]
+                sums[i] = total
+                total += here
+            out[size] = total
+            begins[searches] = total
+        cuda.syncthreads()
+        total = sums[thread]
+        for i in range(first, stop):
+            out[i] = total
+            if i % blocks == 0:
+                begins[i // blocks] = total
+            total += counts[i]
+
+    return kernel

@@ -1,0 +1,164 @@
+"""PASM (WsPASM paper, algorithm 1): the matrix X, then a row of D a launch, a thread a cell.
+
+    last    int32[letters, n + 1]   X (equation 2): the last position <= j with the letter, or 0
+    above   int32[n + 1]            row i - 1 of D       row   int32[n + 1]   row i (equation 3)
+
+X is made in three steps, a thread a piece of PIECE symbols and letter: the last position in the
+piece, the same over all pieces before (a block a letter), and the row itself.
+
+Operations a row and symbol: 4 loads (X, D above, above left, and D[i-1, X-1] anywhere), 1 store,
+about 15 integer operations; memory 16 to 20 bytes, which bounds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu.card.intrinsics import ALL_LANES, cuda
+
+THREADS = 256
+"""Threads a block; a multiple of 32."""
+
+PIECE = 64
+"""Symbols a thread of the kernels that make X."""
+
+
+def signature_last_in_piece() -> tuple[str, ...]:
+    """Argument types of ``last_in_piece``."""
+    return ("uint8[::1]", "uint8[::1]", "int32[:,::1]")
+
+
+def last_in_piece(codes, letters, carry):  # type: ignore[no-untyped-def]
+    """carry[l, p]: the last position in piece p that holds letter l (a set of bases), or 0.
+
+    Positions count from 1. ``[grid over pieces, letters]``.
+    """
+    piece = cuda.grid(1)
+    if piece < carry.shape[1]:
+        mask = letters[cuda.blockIdx.y]
+        last = np.int32(0)
+        first = piece * PIECE
+        for at in range(first, min(first + PIECE, codes.size)):
+            if (mask >> codes[at]) & 1:
+                last = np.int32(at + 1)
+        carry[cuda.blockIdx.y, piece] = last
+
+
+def signature_carry_over() -> tuple[str, ...]:
+    """Argument types of ``carry_over``."""
+    return ("int32[:,::1]",)
+
+
+def carry_over(threads: int) -> Callable[..., None]:
+    """carry[l, p]: the last position of all pieces before p; ``[letters, threads]``.
+
+    Positions ascend, so the last is the largest. A thread takes a stretch of pieces.
+    """
+
+    def kernel(carry):  # type: ignore[no-untyped-def]
+        lasts = cuda.shared.array(threads, np.int32)
+        thread = cuda.threadIdx.x
+        letter = cuda.blockIdx.x
+        stretch = (carry.shape[1] + threads - 1) // threads
+        first = min(thread * stretch, carry.shape[1])
+        stop = min(first + stretch, carry.shape[1])
+        last = np.int32(0)
+        for piece in range(first, stop):
+            last = max(last, carry[letter, piece])
+        lasts[thread] = last
+        cuda.syncthreads()
+        if thread == 0:
+            last = np.int32(0)
+            for i in range(threads):
+                here = lasts[i]
+                lasts[i] = last
+                last = max(last, here)
+        cuda.syncthreads()
+        last = lasts[thread]
+        for piece in range(first, stop):
+            here = carry[letter, piece]
+            carry[letter, piece] = last
+            last = max(last, here)
+
+    return kernel
+
+
+def signature_last_positions() -> tuple[str, ...]:
+    """Argument types of ``last_positions``."""
+    return ("uint8[::1]", "uint8[::1]", "int32[:,::1]", "int32[:,::1]")
+
+
+def last_positions(codes, letters, carry, last):  # type: ignore[no-untyped-def]
+    """Rows of X from what ``carry_over`` left; as ``last_in_piece``."""
+    piece = cuda.grid(1)
+    letter = cuda.blockIdx.y
+    if piece < carry.shape[1]:
+        mask = letters[letter]
+        here = carry[letter, piece]
+        first = piece * PIECE
+        if piece == 0:
+            last[letter, 0] = 0
+        for at in range(first, min(first + PIECE, codes.size)):
+            if (mask >> codes[at]) & 1:
+                here = np.int32(at + 1)
+            last[letter, at + 1] = here
+
+
+def signature_first_row() -> tuple[str, ...]:
+    """Argument types of ``first_row``."""
+    return ("int32[::1]",)
+
+
+def first_row(row):  # type: ignore[no-untyped-def]
+    """Row 0 of D."""
+    j = cuda.grid(1)
+    if j < row.size:
+        row[j] = 0
+
+
+def signature_pasm_row() -> tuple[str, ...]:
+    """Argument types of ``pasm_row``."""
+    return ("uint8[::1]", "uint8", "int32[::1]", "int32", "int32[::1]", "int32[::1]")
+
+
+def pasm_row(codes, mask, last, i, above, row):  # type: ignore[no-untyped-def]
+    """Row i of D from row i - 1 (equation 3), for the letter ``mask`` and its row of X."""
+    j = cuda.grid(1)
+    if j == 0:
+        row[0] = i
+    elif j < row.size:
+        if (mask >> codes[j - 1]) & 1:
+            row[j] = above[j - 1]
+        else:
+            x = last[j]
+            along = np.int32(i + j - 1)
+            if x > 0:
+                along = np.int32(above[x - 1] + np.int32(j - 1 - x))
+            row[j] = np.int32(1 + min(above[j], min(above[j - 1], along)))
+
+
+def signature_collect() -> tuple[str, ...]:
+    """Argument types of ``collect``."""
+    return ("int32[::1]", "int32", "int32", "uint32[:,::1]")
+
+
+def collect(row, k, low_planes, found):  # type: ignore[no-untyped-def]
+    """The last row of D as bits: found[0] where D <= k, then the low bits of D - k - 1.
+
+    Bit i of word w is the end 32 w + i + 1. A thread an end, blocks of whole warps.
+    """
+    end = cuda.grid(1) + 1
+    away = np.int32(0)
+    if end < row.size:
+        away = np.int32(row[end] - k - 1)
+    word = (end - 1) >> 5
+    first = (end - 1) & 31 == 0 and word < found.shape[1]
+    bits = cuda.ballot_sync(ALL_LANES, away < 0)
+    if first:
+        found[0, word] = bits
+    for plane in range(low_planes):
+        bits = cuda.ballot_sync(ALL_LANES, (away >> plane) & 1)
+        if first:
+            found[1 + plane, word] = bits

@@ -1,0 +1,307 @@
+"""The bit-sliced search: a thread has 32 text segments, a bit each; two registers are a row of D.
+
+    vp_i, vm_i   D[i, j-1] - D[i-1, j-1] is +1, -1      hp, hm   D[i-1, j] - D[i-1, j-1] is +1, -1
+    z        the letters are equal, or vm, or hm: D[i, j] = D[i-1, j-1]
+    hp' = vm | ~(z | vp)   hm' = z & vp                 vp' = hm | ~(z | hp)   vm' = z & hp
+
+Five operations (three of them three-input) for 32 cells, whatever the distance. Four columns go
+through the rows together, so that a row's letter is looked up once for four. The words that tell
+where a symbol equals a letter lie in shared memory, [letter, column, thread], written by the thread
+that reads them: no barrier, no bank conflict.
+
+A thread's segments are ``span`` columns long; before them it runs ``lead`` columns of the segments
+to their left, which are its own shifted by one bit, from a column of D that is D[i, 0] = i.
+Patterns of more than ROWS rows are cut into strips, a launch each, which hand (hp, hm) on through
+global memory.
+
+The score of the last strip is kept in planes, the two's complement of D - k - 1: a full adder a
+plane (two operations) adds hp - hm. The sign plane is the hits.
+
+Operations a column and thread for m rows: 5 m + m / 4, 4 for the letters, 2 a plane (6 planes up to
+m = 32), about 6 for text and hits; for 32 symbols. m = 32: 6 a symbol. Shared memory: m + m / 4
+loads of 4 bytes. Text and hits are loaded and stored four columns at once (``slicing``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from gpu.asm.cells import COLUMNS, base_words, entered, score_of, strip_of
+from gpu.asm.vectors import load_four, store_four
+from gpu.card.intrinsics import cuda
+
+THREADS = 128
+"""Threads a block, whole groups of 32."""
+
+ROWS = 32
+"""Rows of a strip at most: 64 registers of state."""
+
+TILE = 128
+"""Columns that are counted and listed together; a multiple of 32 and a power of two."""
+
+
+class Strip(NamedTuple):
+    """What a kernel is made for.
+
+    rows: of the strip. first: row 1 of D is in it. planes: of the score, 0 if it is not the last
+    strip. letters: distinct letters there is room for, 4 for plain bases.
+    """
+
+    rows: int
+    first: bool
+    planes: int
+    letters: int
+
+
+def score_planes(rows: int) -> int:
+    """Planes for any D - k - 1 with 0 <= D <= rows and 0 <= k < rows."""
+    return 1 + (rows - 1).bit_length()
+
+
+_KERNEL = """
+def kernel(
+    planes, gaps, groups, span, lead, patterns, length, first, sets, deltas, start, low_planes,
+    sliced, flags
+):
+    equal = cuda.shared.array({equal_size}, np.uint32)
+    letters = cuda.shared.array({rows}, np.uint32)
+    thread = np.uint32(cuda.threadIdx.x)
+    search = np.int64(cuda.blockIdx.y)
+    for i in range(cuda.threadIdx.x, {rows}, {threads}):
+        letter = np.uint32(patterns[search * length + first + i])
+        letters[i] = np.uint32(letter * np.uint32({pitch}))
+    mine = np.uint32(thread * np.uint32(4))
+    cuda.syncthreads()
+    ones = np.uint32(0xFFFFFFFF)
+    zero = np.uint32(0)
+    worker = np.uint32(cuda.grid(1))
+    group = np.uint32(worker >> np.uint32(5))
+    lane = np.uint32(worker & np.uint32(31))
+    if group >= np.uint32(groups):
+        return
+    # places count fours of words
+    width = np.uint32(np.uint32(span) * np.uint32(8))
+    size = np.uint32(np.uint32(groups) * width)
+    base = np.uint32(np.uint32(group * width) + lane)
+    back = np.uint32(1)
+    if lane == 0:
+        back = np.uint32(width - np.uint32(31))
+    inner = ones
+    if worker == 0:
+        inner = np.uint32(0xFFFFFFFE)
+        back = zero
+    tiles = np.uint32(np.uint32(span) // np.uint32({tile}))
+    {reset}
+    column = np.int32(-lead)
+    while column < np.int32(span):
+        # where in its segment, in the lead of those to the left
+        position = np.uint32(column if column >= 0 else np.int32(span) + column)
+        tile = np.uint32(np.uint32(group * tiles) + np.uint32(position // np.uint32({tile})))
+        holes = gaps[tile]
+        if column < 0 and worker:
+            before = tile
+            if lane == 0:
+                before = np.uint32(tile - tiles)
+            holes = np.uint32(holes | np.uint32(gaps[before] << np.uint32(1)))
+        some = zero
+        more = True
+        while more:
+            at = np.uint32(base + np.uint32(position * np.uint32(8)))
+            {text}
+            {letters}
+            {deltas_in}
+            {cells}
+            {deltas_out}
+            {score}
+            column = np.int32(column + np.int32({columns}))
+            position = np.uint32(position + np.uint32({columns}))
+            more = np.uint32(position & np.uint32({tile} - 1)) != zero
+        {flag}
+"""
+
+
+def _lines(indent: int, lines: list[str]) -> str:
+    return ("\n" + " " * indent).join(lines)
+
+
+def _text() -> list[str]:
+    """Load the bits of COLUMNS columns; in the lead they come from the segments to the left.
+
+    Before the text (bit 0 of the first thread) are gaps.
+    """
+    planes = [(0, "a"), (1, "b"), (2, "g")]
+
+    def load(name: str, plane: int, at: str) -> str:
+        names = ", ".join(f"{name}{c}" for c in range(COLUMNS))
+        return (
+            f"{names} = load_four(planes, np.uint32({at} + np.uint32(np.uint32({plane}) * size)))"
+        )
+
+    def shift(name: str, keep: str, more: str) -> str:
+        names = ", ".join(f"{name}{c}" for c in range(COLUMNS))
+        return f"{names} = entered({names}, w0, w1, w2, w3, {keep}, {more})"
+
+    lines = [" = ".join(f"g{c}" for c in range(COLUMNS)) + " = zero"]
+    lines += ["if column >= 0:"]
+    lines += ["    " + load(name, plane, "at") for plane, name in planes[:2]]
+    lines += ["    if holes:", "        " + load("g", 2, "at")]
+    lines += ["else:", "    before = np.uint32(at - back)"]
+    for plane, name in planes[:2]:
+        lines += ["    " + load(name, plane, "at"), "    " + load("w", plane, "before")]
+        lines += ["    " + shift(name, "inner", "zero")]
+    lines += ["    if holes:"]
+    lines += ["        " + " = ".join(f"w{c}" for c in range(COLUMNS)) + " = zero"]
+    lines += ["        if np.uint32(holes & np.uint32(1)):", "            " + load("g", 2, "at")]
+    lines += [
+        "        if np.uint32(holes & np.uint32(2)):",
+        "            " + load("w", 2, "before"),
+    ]
+    gaps = [f"g{c}" for c in range(COLUMNS)]
+    lines += ["        " + shift("g", "ones", "np.uint32(~inner)")]
+    return [*lines, "    elif inner != ones:", f"        {' = '.join(gaps)} = np.uint32(~inner)"]
+
+
+def _letters(strip: Strip, threads: int) -> list[str]:
+    """Where the symbols of the columns equal each letter, into shared memory."""
+    if strip.letters == 4:
+        words = ", ".join(f"{name}{c}" for name in "abg" for c in range(COLUMNS))
+        return [f"base_words({words}, equal, mine)"]
+    lines = []
+    for c in range(COLUMNS):
+        lines += [
+            f"e0 = np.uint32(~np.uint32(np.uint32(a{c} | b{c}) | g{c}))",
+            f"e1 = np.uint32(a{c} & np.uint32(~b{c}))",
+            f"e2 = np.uint32(b{c} & np.uint32(~a{c}))",
+            f"e3 = np.uint32(a{c} & b{c})",
+        ]
+        lines += [
+            "for x in range(16):",
+            "    bases = sets[search * 16 + x]",
+            "    word = zero",
+        ]
+        for x in range(4):
+            lines += [f"    if bases & {1 << x}:", f"        word = np.uint32(word | e{x})"]
+        lines += [f"    equal[(4 * x + {c}) * {threads} + cuda.threadIdx.x] = word"]
+    return lines
+
+
+def _cells(strip: Strip) -> list[str]:
+    names = [f"{name}{i}" for i in range(strip.rows) for name in ("vp", "vm")]
+    names += [f"{name}{c}" for c in range(COLUMNS) for name in ("hp", "hm")]
+    return [f"{', '.join(names)} = strip({', '.join(names)}, letters, equal, mine)"]
+
+
+def _deltas(strip: Strip) -> tuple[list[str], list[str]]:
+    """Where (hp, hm) above the strip come from, and where those below it go."""
+    start = [
+        "wide = np.uint32(np.uint32(np.uint32(lead) + np.uint32(span)) * np.uint32(8))",
+        "at = np.uint32(np.uint32(np.int32(lead) + column) * np.uint32(8))",
+        "at = np.uint32(at + np.uint32(np.uint32(group * wide) + lane))",
+        "wide = np.uint32(np.uint32(groups) * wide)",
+        "at = np.uint32(at + np.uint32(np.uint32(np.uint32(2) * np.uint32(search)) * wide))",
+    ]
+    names = [", ".join(f"{name}{c}" for c in range(COLUMNS)) for name in ("hp", "hm")]
+    places = ["at", "np.uint32(at + wide)"]
+    come = [" = ".join(", ".join(names).split(", ")) + " = zero"]
+    if not strip.first:
+        come = [
+            *start,
+            *(f"{n} = load_four(deltas, {at})" for n, at in zip(names, places, strict=True)),
+        ]
+    if strip.planes:
+        return come, ["pass"]
+    return come, [
+        *start,
+        *(f"store_four(deltas, {at}, {n})" for n, at in zip(names, places, strict=True)),
+    ]
+
+
+def _score(strip: Strip) -> list[str]:
+    """Add hp - hm to the score, column by column; its sign is a hit."""
+    if not strip.planes:
+        return ["pass"]
+    sign = strip.planes - 1
+    after = ", ".join(f"s{p}_{c}" for p in range(strip.planes) for c in range(COLUMNS))
+    before = ", ".join(f"s{p}_{COLUMNS - 1}" for p in range(strip.planes))
+    deltas = ", ".join(f"{name}{c}" for c in range(COLUMNS) for name in ("hp", "hm"))
+    lines = [f"{after} = score({before}, {deltas})"]
+
+    def store(p: int, plane: int) -> str:
+        words = ", ".join(f"s{plane}_{c}" for c in range(COLUMNS))
+        return f"store_four(sliced, np.uint32(at + np.uint32(np.uint32({p}) * size)), {words})"
+
+    signs = [f"s{sign}_{c}" for c in range(COLUMNS)]
+    lines += ["if column >= 0:", "    at = np.uint32(np.uint32(column) * np.uint32(8))"]
+    lines += ["    at = np.uint32(out + at)", "    " + store(0, sign)]
+    lines += [f"    here = np.uint32(np.uint32({signs[0]} | {signs[1]}) | "
+              f"np.uint32({signs[2]} | {signs[3]}))"]  # fmt: skip
+    lines += ["    some = np.uint32(some | here)", "    if here:", "        pass"]
+    for p in range(sign):
+        lines += [f"        if low_planes > {p}:", "            " + store(1 + p, p)]
+    return lines
+
+
+def scan(strip: Strip, threads: int) -> Callable[..., None]:
+    """The kernel of a strip; ``[(groups * 32 / threads, searches), threads]``.
+
+    Arguments: planes uint32[3 * groups * span * 32] and gaps (``slicing``), groups, span, lead
+    int64 (TILE | span, 4 | lead <= span), patterns uint8[searches * length] (which letter each row
+    is), length int64, first int32 (the strip's first row), sets uint8[searches * letters] (the
+    bases of a letter; not read if strip.letters is 4), deltas uint32[searches * 2 * groups *
+    (lead + span) * 32] (between strips), start int32 (length - k - 1), low_planes int32, sliced
+    uint32[searches * (1 + low_planes) * groups * span * 32] (a hit in a plane of its own, then the
+    low bits of D - k - 1, set only in fours of columns that have a hit), flags uint32[searches *
+    groups * span / TILE * 32]: the segments with a hit by (group, tile, lane).
+    """
+    reset = [f"vp{i} = ones\n    vm{i} = zero" for i in range(strip.rows)]
+    reset += [
+        f"s{p}_{COLUMNS - 1} = ones if start >> {p} & 1 else zero" for p in range(strip.planes)
+    ]
+    reset += [
+        "out = np.uint32(np.uint32(np.uint32(search) * np.uint32(1 + low_planes)) * size)",
+        "out = np.uint32(out + base)",
+    ]
+    come, go = _deltas(strip)
+    flag = ["pass"]
+    if strip.planes:
+        flag = [
+            "if column > 0:",
+            "    at = np.uint32(np.uint32(np.uint32(search) * np.uint32(groups)) * tiles)",
+            "    at = np.uint32(np.uint32(np.uint32(at + tile) * np.uint32(32)) + lane)",
+            "    flags[at] = some",
+        ]
+    text = _KERNEL.format(
+        equal_size=strip.letters * COLUMNS * threads,
+        rows=strip.rows,
+        threads=threads,
+        pitch=4 * COLUMNS * threads,
+        columns=COLUMNS,
+        tile=TILE,
+        reset=_lines(4, reset),
+        text=_lines(12, _text()),
+        letters=_lines(12, _letters(strip, threads)),
+        deltas_in=_lines(12, come),
+        cells=_lines(12, _cells(strip)),
+        deltas_out=_lines(12, go),
+        score=_lines(12, _score(strip)),
+        flag=_lines(8, flag),
+    )
+    scope = {
+        "cuda": cuda, "np": np, "strip": strip_of(strip.rows, 4 * threads), "entered": entered,
+        "load_four": load_four, "store_four": store_four, "score": score_of(strip.planes),
+        "base_words": base_words(threads),
+    }  # fmt: skip
+    exec(text, scope)
+    made: Callable[..., None] = scope["kernel"]  # type: ignore[assignment]
+    return made
+
+
+def signature() -> tuple[str, ...]:
+    """Argument types of ``scan``."""
+    return (
+        "uint32[::1]", "uint32[::1]", "int64", "int64", "int64", "uint8[::1]", "int64", "int32",
+        "uint8[::1]", "uint32[::1]", "int32", "int32", "uint32[::1]", "uint32[::1]",
+    )  # fmt: skip

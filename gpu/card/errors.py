@@ -1,0 +1,109 @@
+"""What can go wrong on a GPU, each with a text of one line.
+
+CudaEngineError       a GPU cannot go on
+  OutOfMemoryError    memory is short: smaller pieces may fit
+    CardMemoryError   known before anything is allocated, with the sizes
+  DeviceLostError     a call or a compilation failed
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpu.card.intrinsics import cuda
+from gpu.card.process_exit import hold_back_lost
+
+
+class CudaEngineError(RuntimeError):
+    """The engine cannot go on."""
+
+
+class OutOfMemoryError(CudaEngineError):
+    """There is not enough memory on the GPU, or of the host's for pinned buffers."""
+
+
+class CardMemoryError(OutOfMemoryError):
+    """``what`` needs ``needed`` bytes on the card, of which ``available`` may be had."""
+
+    def __init__(self, what: str, needed: int, available: int) -> None:
+        self.what = what
+        self.needed = needed
+        self.available = available
+        super().__init__(
+            f"{what} needs {shown_bytes(needed)} on the card, "
+            f"{shown_bytes(max(available, 0))} may be had"
+        )
+
+
+class DeviceLostError(CudaEngineError):
+    """A call failed: the GPU is lost, a kernel went wrong or cannot be compiled or loaded."""
+
+
+def shown_bytes(number: float) -> str:
+    """A number of bytes as people read it."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.4g} {unit}"
+        number /= 1024
+    return f"{number:.4g} GiB"
+
+
+def driver_errors() -> tuple[type[BaseException], ...]:
+    """The exceptions by which the CUDA packages say that a call or a compilation failed."""
+    found = []
+    for module, name in (
+        ("numba.cuda.cudadrv.driver", "CudaAPIError"),
+        ("numba.cuda.cudadrv.driver", "LinkerError"),
+        ("numba.cuda.cudadrv.error", "CudaDriverError"),
+        ("numba.cuda.cudadrv.error", "CudaRuntimeError"),
+        ("numba.cuda.cudadrv.error", "CudaSupportError"),
+        ("numba.cuda.cudadrv.error", "CCSupportError"),
+        ("numba.cuda.cudadrv.error", "NvvmError"),
+        ("numba.cuda.cudadrv.error", "NvvmSupportError"),
+        ("numba.cuda.cudadrv.error", "NvrtcError"),
+        ("numba.cuda.cudadrv.error", "NvrtcSupportError"),
+        ("cuda.core._utils.cuda_utils", "CUDAError"),
+        ("cuda.bindings.nvvm", "nvvmError"),
+        ("cuda.bindings.nvjitlink", "nvJitLinkError"),
+        ("cuda.pathfinder", "DynamicLibNotFoundError"),
+        ("cupy.cuda.runtime", "CUDARuntimeError"),
+        ("cupy.cuda.driver", "CUDADriverError"),
+        ("cupy.cuda.memory", "OutOfMemoryError"),
+    ):
+        # what is not imported has raised nothing, and may fail to import on such a GPU
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            found.append(kind)
+    return tuple(found)
+
+
+@contextmanager
+def driver_errors_told() -> Iterator[None]:
+    """Turn a failed call to the driver into OutOfMemoryError or DeviceLostError."""
+    try:
+        yield
+    except driver_errors() as error:
+        hold_back_lost()
+        if _is_shortage(error):
+            message = f"the GPU is out of memory: {_left()}"
+            raise OutOfMemoryError(message) from error
+        message = f"the CUDA device failed: {' '.join(str(error).split())}"
+        raise DeviceLostError(message) from error
+
+
+def _is_shortage(error: BaseException) -> bool:
+    # every CUDA package has a class of its own for it, but all name the driver's code
+    text = f"{type(error).__name__} {error}".upper().replace("_", "")
+    return "OUTOFMEMORY" in text
+
+
+def _left() -> str:
+    """What is free on the current device, beside what this process holds."""
+    try:
+        free, total = cuda.current_context().get_memory_info()
+        return f"{shown_bytes(free)} of {shown_bytes(total)} are free"
+    except Exception:
+        # where even the context could not be created
+        return "no more is free"

@@ -1,0 +1,213 @@
+"""Kernels compiled once and kept on disk: a later start of the program loads them.
+
+numba's own ``cache=True`` finds none of ours again. It names a kernel by the pickled values of its
+closure, of which some (intrinsics) are pickled with a random number; and it would miss a change of
+a constant or of a function in another module. Here a kernel is named by what it is made of:
+
+- its byte code, constants, the values of its closure and of the globals that it reads, and the same
+  of every function that it calls;
+- a digest of all source files of the packages ``gpu`` and ``trie``;
+- the options, the argument types, the versions of numba-cuda and Python, and the architecture.
+
+Where something cannot be named so, or the directory cannot be written, the kernel is compiled anew.
+The files lie in ``NUMBA_CACHE_DIR``, or else in the user's cache directory, or else in the user's
+folder under the temporary directory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from gpu.card.intrinsics import SIMULATED, cuda
+from trie.cpu.jit import private_folder, warn_unstored
+
+_log = logging.getLogger(__name__)
+
+
+def jit(function: Callable[..., None], **options: Any) -> Any:
+    """The kernel of a plain function, compiled or loaded at its first launch on each device.
+
+    options: those of ``cuda.jit``.
+    """
+    kernel = cuda.jit(function, **options)
+    if not SIMULATED:
+        try:
+            kernel._cache = _Stored((identity(function), sorted(options.items())))
+        except (UnknownError, OSError, ImportError) as error:
+            _log.debug("%s is not kept: %s", function.__qualname__, error)
+    return kernel
+
+
+class UnknownError(TypeError):
+    """A value that has no name which is the same in another process."""
+
+
+def identity(function: Callable[..., Any]) -> str:
+    """A digest of all that a function is made of, the same in every process."""
+    return hashlib.sha256(repr(_described(function, set())).encode()).hexdigest()
+
+
+def _described(value: Any, seen: set[int]) -> Any:
+    """Nested tuples of plain values that tell ``value`` from any other."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return value
+    if isinstance(value, np.generic | np.dtype):
+        return type(value).__name__, str(value)
+    if isinstance(value, tuple | list):
+        return type(value).__name__, tuple(_described(item, seen) for item in value)
+    if isinstance(value, dict):
+        return tuple((str(key), _described(value[key], seen)) for key in sorted(value, key=str))
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, type | ModuleType) or value is Ellipsis:
+        return getattr(value, "__qualname__", getattr(value, "__name__", "..."))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = tuple(getattr(value, field.name) for field in dataclasses.fields(value))
+        return type(value).__qualname__, _described(fields, seen)
+    # of a device function, of an intrinsic
+    function = getattr(value, "py_func", getattr(value, "_defn", value))
+    if isinstance(function, FunctionType):
+        return _described_function(function, seen)
+    if type(value).__module__.split(".")[0] in ("numba", "llvmlite"):
+        return type(value).__name__, str(value)
+    if callable(value) and hasattr(value, "__qualname__"):
+        return value.__module__, value.__qualname__
+    message = f"a value of type {type(value).__name__}"
+    raise UnknownError(message)
+
+
+def _described_function(function: FunctionType, seen: set[int]) -> Any:
+    name = (function.__module__, function.__qualname__)
+    if id(function) in seen:
+        return name
+    seen.add(id(function))
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    read = _names(function.__code__)
+    known = function.__globals__
+    found = {key: known[key] for key in read if key in known}
+    for module in [m for m in found.values() if isinstance(m, ModuleType)]:
+        if module.__name__.split(".")[0] in ("gpu", "trie"):
+            held = {key: getattr(module, key) for key in read if hasattr(module, key)}
+            found |= {f"{module.__name__}.{key}": item for key, item in held.items()}
+    return (
+        name,
+        _described_code(function.__code__),
+        _described(cells, seen),
+        _described(function.__defaults__, seen),
+        _described(found, seen),
+    )
+
+
+def _described_code(code: CodeType) -> Any:
+    constants = tuple(
+        _described_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts
+    )
+    return code.co_code, constants, code.co_names, code.co_varnames
+
+
+def _names(code: CodeType) -> list[str]:
+    inner = [_names(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return sorted({*code.co_names, *(name for names in inner for name in names)})
+
+
+@cache
+def _sources() -> str:
+    """A digest of all source files that kernels can come from."""
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    for package in (here, here.parent / "trie"):
+        for path in sorted(package.rglob("*.py")):
+            digest.update(str(path.relative_to(here.parent)).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _directory() -> Path:
+    """Where kernels are kept; OSError if nothing can be."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    try:
+        base = given or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return _made(Path(base))
+    except (OSError, RuntimeError):  # no folder that can be written, no home
+        return _made(Path(private_folder()))
+
+
+def _made(base: Path) -> Path:
+    folder = base / "kmer-streamer" / "kernels"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_uid != os.getuid():
+        message = f"{folder} belongs to another user"
+        raise PermissionError(message)
+    tempfile.TemporaryFile(dir=folder).close()
+    return folder
+
+
+class _Stored:
+    """What numba's dispatcher asks for kernels that were compiled before."""
+
+    def __init__(self, key: Any) -> None:
+        from importlib.metadata import version
+
+        self._key = (key, _sources(), sys.version_info[:3], version("numba-cuda"), version("numba"))
+        self.cache_path = str(_directory())
+
+    def _path(self, signature: Any, codegen: Any) -> Path:
+        key = repr((self._key, str(signature), codegen.magic_tuple()))
+        return Path(self.cache_path) / f"{hashlib.sha256(key.encode()).hexdigest()}.kernel"
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """The kernel for these argument types, None if it is to be compiled."""
+        from numba.cuda.dispatcher import _Kernel
+
+        target.refresh()
+        try:
+            content = self._path(signature, target.codegen()).read_bytes()
+            return _Kernel._rebuild(**pickle.loads(content))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            _log.debug("a kernel that was kept is of no use: %s", error)
+            return None
+
+    def save_overload(self, signature: Any, kernel: Any) -> None:
+        """Keep a kernel that has been compiled; if it cannot be, it is compiled again next time."""
+        from numba.cuda.serialize import dumps
+
+        try:
+            content = dumps(kernel._reduce_states())
+            path = self._path(signature, kernel.codegen)
+            with tempfile.NamedTemporaryFile(dir=self.cache_path, delete=False) as file:
+                try:
+                    file.write(content)
+                    file.flush()
+                except OSError:
+                    os.unlink(file.name)
+                    raise
+            os.replace(file.name, path)
+        except OSError as error:
+            warn_unstored(self.cache_path, error)
+        except Exception as error:
+            _log.debug("a kernel is not kept: %s", error)
+
+    def enable(self) -> None:
+        """It always is."""
+
+    def disable(self) -> None:
+        """It never is."""
+
+    def flush(self) -> None:
+        """Files stay; what has changed has another name."""

@@ -1,0 +1,256 @@
+"""The default kernel for k > 12: one look-up a window in a table of buckets made from the snapshot.
+
+An H200's second-level cache answers about 120 G requests a second; a walk over 10 M k-mers of
+15 symbols makes 1.7 of them a window, half of the second ones go on to memory, and so it ends at
+64 G windows/s. Here a window makes one: 119 G windows/s, with the cache's tag look-ups at 93 % of
+their peak, while the table fits into the cache (32 MB); 72 G for a table of 64 MB, 41 G for 256 MB.
+
+The 2k bits of a k-mer's code are mixed by a bijection, so that any dictionary fills the table
+evenly:
+
+    mixed   [ bucket: B bits ][ remainder: F = 2k - B bits ]
+
+and the remainder is stored whole, so that the answer is exact. A bucket is 2 or 4 words of 64 bits:
+
+    word 0   63 not empty | fields of F bits, as many as 63 bits hold
+    word 1   63 overflow  | fields
+    words 2, 3              fields
+
+Fields without a k-mer repeat the first one. A window whose bucket overflowed, and which is not
+among those that fit, walks down the trie instead (gpu/exact/walk.py); B is chosen so that
+fewer than 2 % of the buckets do, in as little memory as possible: 32 MB for 10 M k-mers of 15
+symbols.
+
+Operations a window: about 75 integer operations (15 of them for the bijection), no branch but
+the overflow; 16 or 32 bytes of one sector. A field equal to the remainder is a zero field of
+x = word ^ repeated remainder, found with ~(((x & low) + low) | x) & high, exact in every field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_pair, product
+from gpu.exact.bits import bit_of, first_symbols, reverse_complement_left, window_at
+from gpu.exact.walk import descent, jump_level
+
+THREADS = 256
+"""Threads a block; any multiple of 32."""
+
+OVERFLOWING = 0.02
+"""The share of buckets that may hold more k-mers than they have fields."""
+
+_FLAG = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a table for windows of k symbols is laid out: 2**bits buckets of ``words`` words."""
+
+    k: int
+    bits: int
+    words: int
+
+    @property
+    def field(self) -> int:
+        """Bits of a remainder."""
+        return 2 * self.k - self.bits
+
+    @property
+    def fields(self) -> int:
+        """Remainders a word."""
+        return 63 // self.field
+
+    @property
+    def size(self) -> int:
+        """Words of the table."""
+        return self.words << self.bits
+
+
+def overflowing(shape: Shape, kmers: int) -> float:
+    """The share of buckets with more k-mers than fields, these being spread evenly (Poisson)."""
+    mean = kmers / 2.0**shape.bits
+    fit = sum(
+        math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) if mean else float(n == 0)
+        for n in range(shape.words * shape.fields + 1)
+    )
+    return max(0.0, 1.0 - fit)
+
+
+def choose_shape(k: int, kmers: int) -> Shape:
+    """The smallest table for so many k-mers.
+
+    Of two as small the one with the shorter buckets, unless more than 0.5 % of these overflow.
+    """
+    shapes = [Shape(k, bits, words) for bits in range(1, min(2 * k, 32)) for words in (2, 4)]
+    good = [shape for shape in shapes if overflowing(shape, kmers) < OVERFLOWING] or shapes[-1:]
+    return min(good, key=lambda shape: (shape.size, overflowing(shape, kmers) > 0.005, shape.words))
+
+
+def mixer(k: int) -> Any:
+    """The device function that permutes the codes of k-mers."""
+    mask = np.uint64(4**k - 1)
+    half = np.uint64(k)
+    # odd numbers from the golden ratio and the square root of two
+    one = np.uint64(0x9E3779B97F4A7C15)
+    two = np.uint64(0xB504F333F9DE6485)
+
+    @device_function
+    def mix(code):  # type: ignore[no-untyped-def]
+        code = np.uint64(code ^ np.uint64(code >> half))
+        code = np.uint64(product(code, one) & mask)
+        code = np.uint64(code ^ np.uint64(code >> half))
+        code = np.uint64(product(code, two) & mask)
+        return np.uint64(code ^ np.uint64(code >> half))
+
+    return mix
+
+
+def lookup(shape: Shape, canonical: bool) -> Callable[..., None]:
+    """The kernel that writes a bit a window; ``[grid, block]`` with 32 | block.
+
+    Arguments: bases uint32[], starts uint32[W], table uint64[shape.size], then jump, nodes, leaves
+    and matches as in ``walk_bits``. grid * block >= 32 W.
+    """
+    k = shape.k
+    mix = mixer(k)
+    descend = descent(k, jump_level(k))
+    field = np.uint64(shape.field)
+    rest = np.uint64((1 << shape.field) - 1)
+    places = range(0, shape.fields * shape.field, shape.field)
+    ones = np.uint64(sum(1 << at for at in places))
+    high = np.uint64(sum(1 << (at + shape.field - 1) for at in places))
+    used = np.uint64((1 << (shape.fields * shape.field)) - 1)
+    low = np.uint64(int(used) & ~int(high))
+    long = shape.words == 4
+
+    @device_function
+    def holds(word, repeated):  # type: ignore[no-untyped-def]
+        x = np.uint64(np.uint64(word ^ repeated) & used)
+        full = np.uint64(np.uint64(np.uint64(x & low) + low) | x)
+        return np.uint64(np.uint64(~full) & high)
+
+    def buckets(bases, starts, table, jump, nodes, leaves, matches):  # type: ignore[no-untyped-def]
+        start = np.uint32(cuda.grid(1))
+        word = np.uint32(start >> np.uint32(5))
+        if word >= np.uint32(starts.size):
+            return  # the whole warp
+        matched = False
+        if bit_of(starts, start):
+            window = window_at(bases, start)
+            if canonical:
+                window = min(first_symbols(window, k), reverse_complement_left(window, k))
+            mixed = mix(np.uint64(window >> np.uint64(64 - 2 * k)))
+            bucket = np.uint64(mixed >> field)
+            repeated = product(np.uint64(mixed & rest), ones)
+            if long:
+                a, b = load_pair(table, np.uint64(bucket * np.uint64(2)))
+                c, d = load_pair(table, np.uint64(np.uint64(bucket * np.uint64(2)) + np.uint64(1)))
+                found = np.uint64(holds(c, repeated) | holds(d, repeated))
+                found = np.uint64(found | np.uint64(holds(a, repeated) | holds(b, repeated)))
+            else:
+                a, b = load_pair(table, bucket)
+                found = np.uint64(holds(a, repeated) | holds(b, repeated))
+            matched = found != np.uint64(0) and np.uint64(a & _FLAG) != np.uint64(0)
+            if not matched and np.uint64(b & _FLAG) != np.uint64(0):
+                matched = descend(window, jump, nodes, leaves)
+        bits = np.uint32(cuda.ballot_sync(ALL_LANES, matched))
+        if np.uint32(start & np.uint32(31)) == np.uint32(0):
+            matches[word] = bits
+
+    return buckets
+
+
+def insert(shape: Shape) -> Callable[..., None]:
+    """The kernel that puts the k-mers of the last level into an empty table; any grid.
+
+    Arguments: first uint32 (node of the last level), inmaps uint32[N], prefixes uint64[N] (of
+    every node, right-aligned), table uint64[shape.size] (zeros before), counts
+    uint32[2**shape.bits] (zeros before; afterwards the k-mers of each bucket). A thread a node.
+    """
+    k = shape.k
+    mix = mixer(k)
+    symbols = k % 3
+    skip = (0, 1, 5)[symbols]
+    leaves = (1, 4, 16)[symbols]
+    slots = np.uint32(shape.words * shape.fields)
+    fields = np.uint32(shape.fields)
+    field = np.uint32(shape.field)
+    words = np.uint64(shape.words)
+    rest = np.uint64((1 << shape.field) - 1)
+
+    def kernel(first, inmaps, prefixes, table, counts):  # type: ignore[no-untyped-def]
+        node = np.uint64(first) + np.uint64(cuda.grid(1))
+        if node >= np.uint64(inmaps.size):
+            return
+        inmap = np.uint32(inmaps[node] >> np.uint32(skip))
+        for leaf in range(leaves):
+            if np.uint32(inmap >> np.uint32(leaf)) & np.uint32(1):
+                prefix = np.uint64(prefixes[node] << np.uint64(2 * symbols))
+                mixed = mix(np.uint64(prefix | np.uint64(leaf)))
+                bucket = np.uint64(mixed >> np.uint64(field))
+                slot = np.uint32(cuda.atomic.add(counts, bucket, np.uint32(1)))
+                if slot < slots:
+                    at = np.uint64(bucket * words) + np.uint64(slot // fields)
+                    shift = np.uint64(np.uint32(slot % fields) * field)
+                    value = np.uint64(np.uint64(mixed & rest) << shift)
+                    cuda.atomic.or_(table, at, value)
+
+    return kernel
+
+
+def finish(shape: Shape) -> Callable[..., None]:
+    """The kernel that repeats fields and sets flags; a thread a bucket, grid * block >= 2**bits.
+
+    Arguments: table and counts as ``insert`` left them.
+    """
+    slots = shape.words * shape.fields
+    fields = shape.fields
+    field = shape.field
+    words = np.uint64(shape.words)
+    rest = np.uint64((1 << shape.field) - 1)
+
+    def kernel(table, counts):  # type: ignore[no-untyped-def]
+        bucket = np.uint64(cuda.grid(1))
+        if bucket >= np.uint64(counts.size):
+            return
+        count = np.uint32(counts[bucket])
+        if count == np.uint32(0):
+            return
+        at = np.uint64(bucket * words)
+        value = np.uint64(table[at] & rest)
+        for slot in range(1, slots):
+            if np.uint32(slot) >= count:
+                word = np.uint64(at + np.uint64(slot // fields))
+                shift = np.uint64(slot % fields * field)
+                table[word] = np.uint64(table[word] | np.uint64(value << shift))
+        table[at] = np.uint64(table[at] | _FLAG)
+        if count > np.uint32(slots):
+            after = np.uint64(at + np.uint64(1))
+            table[after] = np.uint64(table[after] | _FLAG)
+
+    return kernel
+
+
+def signature(k: int) -> tuple[str, ...]:
+    """The argument types of ``lookup``."""
+    leaves = "uint64[::1]" if k % 3 == 0 else "uint32[::1]"
+    return (
+        "uint32[::1]", "uint32[::1]", "uint64[::1]", "uint64[::1]", "uint64[::1]", leaves,
+        "uint32[::1]",
+    )  # fmt: skip
+
+
+def signature_insert() -> tuple[str, ...]:
+    """The argument types of ``insert``."""
+    return ("uint32", "uint32[::1]", "uint64[::1]", "uint64[::1]", "uint32[::1]")
+
+
+def signature_finish() -> tuple[str, ...]:
+    """The argument types of ``finish``."""
+    return ("uint64[::1]", "uint32[::1]")

@@ -1,0 +1,113 @@
+"""One CUDA device: its slots, the snapshot in use and the set of k-mers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.card.budget import Budget
+from gpu.card.errors import CardMemoryError
+from gpu.card.intrinsics import cuda
+from gpu.card.place import OnCard
+from gpu.exact.device_tree import DeviceTree, device_bytes, kmer_count
+from gpu.exact.kernels import default_method
+from gpu.exact.kmer_set import KmerSet
+from gpu.exact.slot import Slot
+from trie.snapshots.tree_bitmap import TreeBitmap
+
+
+class Card(OnCard):
+    """The card of that ``number`` with ``streams`` slots; ``alone`` if it is the only one used."""
+
+    def __init__(
+        self, number: int, k: int, max_symbols: int, streams: int, memory_bytes: int, *, alone: bool
+    ) -> None:
+        super().__init__(number, alone=alone)
+        self.k = k
+        with self.active():
+            self.budget = Budget(memory_bytes)
+            self.slots = [Slot(i, k, max_symbols, self.budget) for i in range(streams)]
+            self.claimed = cuda.event()
+            self._tree_ready = cuda.event()
+        self.kmers: KmerSet | None = None
+        self._tree: DeviceTree | None = None
+        self._tree_version = 0
+        self._tree_size = 0
+        # host arrays of the snapshot: they may still be on their way
+        self._tree_source: TreeBitmap | None = None
+
+    def prepare_growth(self) -> None:
+        """Make the buffers for new k-mers before the stream comes: pinning memory takes long."""
+        with self.active():
+            for slot in self.slots:
+                slot.growth.warm(slot.max_symbols)
+                slot.stream.synchronize()
+
+    def load(
+        self,
+        codes: NDArray[np.uint64],
+        values: NDArray[np.uint64],
+        canonical: bool,
+        expected: int,
+    ) -> None:
+        """Make the set of k-mers, with ``codes`` (each once) and their ``values`` in it."""
+        with self.active():
+            stream = self.slots[0].stream
+            self.kmers = KmerSet(self.k, canonical, codes.size + expected, self.budget, stream)
+            self.kmers.add(codes, values, stream)
+            self.kmers.known = codes.size
+
+    def tree(
+        self, tree: TreeBitmap, version: int, method: str, slot: Slot, *, words: bool = False
+    ) -> DeviceTree:
+        """The snapshot on this card, ready for what is queued next on the slot's stream.
+
+        ``words``: event words are asked for, which are walked for, whatever the kernel. A new
+        version is sent on that stream; chunks in flight keep the one they were queued with.
+        Raises CardMemoryError with the sizes if it does not fit.
+        """
+        if method == "default":
+            method = default_method(self.k)
+        with_buckets = method == "buckets" and not words
+        if (
+            self._tree is None
+            or self._tree_version != version
+            or (with_buckets and self._tree.table is None)
+        ):
+            self._send(tree, slot, with_buckets)
+            self._tree_version = version
+        self._tree_ready.wait(slot.stream)
+        assert self._tree is not None
+        slot.tree = self._tree
+        return self._tree
+
+    def _send(self, tree: TreeBitmap, slot: Slot, with_buckets: bool) -> None:
+        """Queue the snapshot that is to be in use from now on."""
+        kmers = kmer_count(tree)
+        size = device_bytes(self.k, tree.node_count, kmers, with_buckets=with_buckets)
+        what = f"a dictionary of {tree.node_count} trie-nodes"
+        try:
+            self.budget.take(what, size)
+        except CardMemoryError:
+            self._drop_tree()
+            self.budget.take(what, size)
+        self._tree = DeviceTree(tree, slot.stream, with_buckets=with_buckets)
+        self._tree_ready.record(slot.stream)
+        self.budget.give(self._tree_size)
+        self._tree_size, self._tree_source = size, tree
+
+    def _drop_tree(self) -> None:
+        """Give the old snapshot up where old and new do not fit side by side."""
+        for slot in self.slots:
+            slot.stream.synchronize()
+            slot.tree = None
+        self._tree = self._tree_source = None
+        self.budget.give(self._tree_size)
+        self._tree_size = 0
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.slots.clear()
+        self._tree = self._tree_source = None
+        if self.kmers is not None:
+            self.kmers.table = None

@@ -1,0 +1,95 @@
+"""What the card makes of an uploaded snapshot: interleaved records and the table of first levels.
+
+interleave   nodes[2v] = exmap, nodes[2v + 1] = inmap << 32 | prefix sum       a thread a node
+jump         the record of the node of every prefix of 3 J symbols, 0 if there is none
+clear        zeros, in the order of a stream
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu.card.intrinsics import cuda, load_pair
+from gpu.exact.bits import children_before, has_bit
+
+THREADS = 256
+"""Threads a block; any number."""
+
+
+def interleave(inmaps, exmaps, prefix_sums, nodes):  # type: ignore[no-untyped-def]
+    """Arguments: uint32[N], uint64[N], uint32[N], uint64[2 N]; grid * block >= N."""
+    node = np.uint64(cuda.grid(1))
+    if node < np.uint64(inmaps.size):
+        inmap = np.uint64(inmaps[node])
+        nodes[np.uint64(2) * node] = exmaps[node]
+        nodes[np.uint64(2) * node + np.uint64(1)] = np.uint64(
+            np.uint64(inmap << np.uint64(32)) | np.uint64(prefix_sums[node])
+        )
+
+
+def expand(first, stop, exmaps, prefix_sums, prefixes):  # type: ignore[no-untyped-def]
+    """Write the prefixes of the children of the nodes [first, stop) of one level.
+
+    Arguments: uint32, uint32, uint64[N], uint32[N], prefixes uint64[N] (right-aligned codes);
+    grid * block >= stop - first.
+    """
+    node = np.uint64(first) + np.uint64(cuda.grid(1))
+    if node < np.uint64(stop):
+        exmap = np.uint64(exmaps[node])
+        child = np.uint64(prefix_sums[node])
+        prefix = np.uint64(prefixes[node] << np.uint64(6))
+        for group in range(64):
+            if has_bit(exmap, np.uint64(group)):
+                prefixes[child] = np.uint64(prefix | np.uint64(group))
+                child = np.uint64(child + np.uint64(1))
+
+
+def clear(words):  # type: ignore[no-untyped-def]
+    """Argument: uint32[n] or uint64[n] to fill with zeros; grid * block >= n."""
+    at = np.uint64(cuda.grid(1))
+    if at < np.uint64(words.size):
+        words[at] = 0
+
+
+def jump(levels: int) -> Callable[..., None]:
+    """The kernel. Arguments: nodes uint64[2 N], table uint64[2 * 64**levels]; a thread a prefix."""
+
+    def kernel(nodes, table):  # type: ignore[no-untyped-def]
+        prefix = np.uint64(cuda.grid(1))
+        if np.uint64(2) * prefix >= np.uint64(table.size):
+            return
+        exmap, more = load_pair(nodes, np.uint32(0))
+        for level in range(levels):
+            group = np.uint64((prefix >> np.uint64(6 * (levels - 1 - level))) & np.uint64(63))
+            if not has_bit(exmap, group):
+                exmap = np.uint64(0)
+                more = np.uint64(0)
+                break
+            node = np.uint32(np.uint32(more) + children_before(exmap, group))
+            exmap, more = load_pair(nodes, node)
+        table[np.uint64(2) * prefix] = exmap
+        table[np.uint64(2) * prefix + np.uint64(1)] = more
+
+    return kernel
+
+
+def signature_interleave() -> tuple[str, ...]:
+    """The argument types of ``interleave``."""
+    return ("uint32[::1]", "uint64[::1]", "uint32[::1]", "uint64[::1]")
+
+
+def signature_jump() -> tuple[str, ...]:
+    """The argument types of ``jump``."""
+    return ("uint64[::1]", "uint64[::1]")
+
+
+def signature_expand() -> tuple[str, ...]:
+    """The argument types of ``expand``."""
+    return ("uint32", "uint32", "uint64[::1]", "uint32[::1]", "uint64[::1]")
+
+
+def signature_clear() -> tuple[str, ...]:
+    """The argument types of ``clear``."""
+    return ("uint32[::1]",)

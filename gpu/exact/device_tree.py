@@ -1,0 +1,122 @@
+"""A Tree Bitmap snapshot on the card.
+
+The structure of arrays travels (16 bytes a trie-node); the card itself makes the interleaved
+records and the tables from it (gpu/exact/derive.py, gpu/exact/bucket_table.py).
+
+    SoA: inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N]      naive; last step of walk
+    nodes uint64[2 N], 16 bytes a node                                   walk, shuffle
+    jump uint64[2 * 64**J], at most 4 MB                                 walk, buckets
+    table uint64[], as gpu/exact/bucket_table.py draws it                   buckets
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gpu.card.intrinsics import cuda
+from gpu.exact import bucket_table as buckets
+from gpu.exact import derive, walk
+from gpu.exact.kernels import BUCKETS_FROM, bucket_kernel, kernel
+from trie.snapshots.tree_bitmap import TreeBitmap
+
+WORD_NODES = 2**27
+"""Nodes that an event word (thesis Fig. 11) can name."""
+
+
+class DeviceNodes:
+    """The trie-nodes of a snapshot in the memory of the current CUDA device, in both layouts.
+
+    level_offsets is uint32[k // 3 + 2]. Everything is queued on ``stream``; the host arrays must
+    stay until it has been synchronized.
+    """
+
+    def __init__(self, tree: TreeBitmap, stream: Any = 0) -> None:
+        self.k = tree.k
+        self.node_count = tree.node_count
+        self.level_offsets = cuda.to_device(tree.level_offsets.astype(np.uint32), stream=stream)
+        self.inmaps = cuda.to_device(tree.inmaps, stream=stream)
+        self.exmaps = cuda.to_device(tree.exmaps, stream=stream)
+        self.prefix_sums = cuda.to_device(tree.prefix_sums, stream=stream)
+        self.nodes = cuda.device_array(2 * self.node_count, np.uint64, stream=stream)
+        grid = -(-self.node_count // derive.THREADS)
+        kernel("interleave")[grid, derive.THREADS, stream](
+            self.inmaps, self.exmaps, self.prefix_sums, self.nodes
+        )
+
+
+class DeviceTree(DeviceNodes):
+    """The snapshot ``tree`` in the memory of the current CUDA device.
+
+    with_buckets: make the bucket table too, by default where it is what the default kernel reads.
+    Attributes are device arrays, laid out as the module says; level_offsets uint32[k // 3 + 2].
+    Everything is queued on ``stream``; the host arrays must stay until it has been synchronized.
+    """
+
+    def __init__(
+        self, tree: TreeBitmap, stream: Any = 0, *, with_buckets: bool | None = None
+    ) -> None:
+        super().__init__(tree, stream)
+        entries = 64 ** walk.jump_level(self.k)
+        self.jump = cuda.device_array(2 * entries, np.uint64, stream=stream)
+        kernel("jump", self.k)[-(-entries // derive.THREADS), derive.THREADS, stream](
+            self.nodes, self.jump
+        )
+        self.leaves = self.exmaps if self.k % 3 == 0 else self.inmaps
+        self.shape: buckets.Shape | None = None
+        self.table: Any = None
+        if self.k >= BUCKETS_FROM if with_buckets is None else with_buckets:
+            self.shape = buckets.choose_shape(self.k, kmer_count(tree))
+            self._fill_buckets(tree, self.shape, stream)
+
+    def _fill_buckets(self, tree: TreeBitmap, shape: buckets.Shape, stream: Any) -> None:
+        """Expand the codes of the last level on the card and insert them."""
+        prefixes = cuda.device_array(self.node_count, np.uint64, stream=stream)
+        clear(prefixes[:1], stream)
+        offsets = [int(offset) for offset in tree.level_offsets]
+        for first, stop in pairwise(offsets[:-1]):
+            kernel("expand")[-(-(stop - first) // derive.THREADS) or 1, derive.THREADS, stream](
+                np.uint32(first), np.uint32(stop), self.exmaps, self.prefix_sums, prefixes
+            )
+        self.table = cuda.device_array(shape.size, np.uint64, stream=stream)
+        counts = cuda.device_array(1 << shape.bits, np.uint32, stream=stream)
+        clear(self.table, stream)
+        clear(counts, stream)
+        grid = -(-(offsets[-1] - offsets[-2]) // buckets.THREADS) or 1
+        bucket_kernel("insert", shape)[grid, buckets.THREADS, stream](
+            np.uint32(offsets[-2]), self.inmaps, prefixes, self.table, counts
+        )
+        grid = -(-counts.size // buckets.THREADS)
+        bucket_kernel("finish", shape)[grid, buckets.THREADS, stream](self.table, counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the card."""
+        return (
+            32 * self.node_count
+            + 8 * self.jump.size
+            + 4 * self.level_offsets.size
+            + (8 * self.table.size if self.table is not None else 0)
+        )
+
+
+def kmer_count(tree: TreeBitmap) -> int:
+    """How many k-mers a snapshot holds."""
+    last = tree.inmaps[int(tree.level_offsets[-2]) :]
+    of_depth = (0x1, 0x1E, 0x1FFFE0)[tree.k % 3]
+    return int(np.bitwise_count(last & np.uint32(of_depth)).sum())
+
+
+def device_bytes(k: int, node_count: int, kmers: int, *, with_buckets: bool) -> int:
+    """The bytes that a snapshot takes on the card at most, while its tables are made."""
+    if not with_buckets:
+        return 32 * node_count + 16 * 64 ** walk.jump_level(k) + 64
+    shape = buckets.choose_shape(k, kmers)
+    return 40 * node_count + 16 * 64 ** walk.jump_level(k) + 8 * shape.size + (4 << shape.bits) + 64
+
+
+def clear(words: Any, stream: Any) -> None:
+    """Queue the filling of a device array (uint32[n] or uint64[n]) with zeros."""
+    kernel("clear")[-(-words.size // derive.THREADS) or 1, derive.THREADS, stream](words)

@@ -1,0 +1,290 @@
+"""A growing set of k-mers on the card: an open-addressing table that threads fill without locks.
+
+A slot is 16 bytes, half a sector, so that a key and its value come with one request:
+
+    word 2i      the code of a k-mer, EMPTY where there is none; written once, by compare-and-swap
+    word 2i + 1  where its first window is; only ever lowered, by an atomic minimum
+
+The value is 2**32 + the position in the stream of the first window that held the k-mer, or the
+number of its target set, below 2**32, for a k-mer that the dictionary began with. So the window at
+p is a mismatch exactly if the value is 2**32 + p once every earlier window has been put in, in
+whatever order threads, chunks, streams and cards did that: a minimum does not ask (thesis 3.3.9 and
+3.3.10, one window at a time, without its CPU loop over mismatches).
+
+    claim     put every window in; those whose k-mer came before this chunk match at once
+    decide    the others match unless they are the first of their k-mer      (after every claim)
+    compact   the codes of the new k-mers, in stream order
+    find      look up only: a bit a window
+    values    look up only: the target set of each window
+    add       codes with their values: the first dictionary, and what another card has found
+    rehash    move to a larger table
+
+The slot is given by the top bits of the mixed code, and collisions go to the next slot. So both
+tables are in nearly the same order, and ``rehash`` reads and writes them from front to back.
+
+Operations a window: the code (about 20 operations, 35 canonical), the mix (6), then 1.5 slots on
+average at a load of one half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpu.card.intrinsics import ALL_LANES, bit_mask_below, cuda, device_function, product
+from gpu.exact.bits import bit_of, first_symbols, reverse_complement_left, window_at
+
+THREADS = 256
+"""Threads a block; any multiple of 32."""
+
+EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
+STREAM = np.uint64(1 << 32)
+"""The value of a k-mer first seen at the very beginning of the stream."""
+
+NO_SET = np.uint32(0xFFFFFFFF)
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_OTHER = np.uint64(0xD6E8FEB86659FD93)
+
+
+@device_function
+def slot_of(code, shift):  # type: ignore[no-untyped-def]
+    """The slot where the search for a code begins: the top 64 - shift bits of its mix."""
+    mixed = np.uint64(code ^ np.uint64(code >> np.uint64(32)))
+    mixed = product(mixed, _ODD)
+    mixed = np.uint64(mixed ^ np.uint64(mixed >> np.uint64(29)))
+    return np.uint64(np.uint64(product(mixed, _OTHER)) >> shift)
+
+
+@device_function
+def place_of(code, table, shift):  # type: ignore[no-untyped-def]
+    """The word of a code in the table, or of the empty slot where it would stand."""
+    last = np.uint64(np.uint64(table.size) - np.uint64(2))
+    place = np.uint64(slot_of(code, shift) * np.uint64(2))
+    while True:
+        key = np.uint64(table[place])
+        if key == code or key == EMPTY:  # noqa: SIM109
+            break
+        place = np.uint64(np.uint64(place + np.uint64(2)) & last)
+    return place
+
+
+@device_function
+def put(code, value, known, table, shift):  # type: ignore[no-untyped-def]
+    """Put a code in and lower its value; whether its value was below ``known`` before."""
+    last = np.uint64(np.uint64(table.size) - np.uint64(2))
+    place = np.uint64(slot_of(code, shift) * np.uint64(2))
+    before = False
+    while True:
+        key = np.uint64(table[place])
+        if key == EMPTY:
+            key = np.uint64(cuda.atomic.cas(table, place, EMPTY, code))
+            if key == EMPTY:
+                key = code
+        if key == code:
+            at = np.uint64(place + np.uint64(1))
+            held = np.uint64(table[at])
+            before = held < known
+            if value < held:
+                cuda.atomic.min(table, at, value)
+            break
+        place = np.uint64(np.uint64(place + np.uint64(2)) & last)
+    return before
+
+
+def coder(k: int, canonical: bool) -> Any:
+    """The device function that gives the code of the window at a symbol."""
+
+    @device_function
+    def code_at(bases, start):  # type: ignore[no-untyped-def]
+        window = window_at(bases, start)
+        if canonical:
+            window = min(first_symbols(window, k), reverse_complement_left(window, k))
+        return np.uint64(window >> np.uint64(64 - 2 * k))
+
+    return code_at
+
+
+def claim(k: int, canonical: bool, filtered: bool) -> Callable[..., None]:
+    """The kernel; ``[grid, block]`` with 32 | block, grid * block >= 32 W.
+
+    Arguments: bases uint32[], starts uint32[W], table uint64[2 slots], shift uint64, base uint64
+    (the value of the chunk's first symbol), matches uint32[W]. With ``filtered`` windows whose bit
+    is set in ``matches`` already (by a snapshot) are left alone; otherwise every word is written.
+    """
+    code_at = coder(k, canonical)
+
+    def kernel(bases, starts, table, shift, base, matches):  # type: ignore[no-untyped-def]
+        start = np.uint32(cuda.grid(1))
+        word = np.uint32(start >> np.uint32(5))
+        if word >= np.uint32(starts.size):
+            return  # the whole warp
+        lane = np.uint32(start & np.uint32(31))
+        held = np.uint32(0)
+        if filtered:
+            held = np.uint32(matches[word])
+        known = False
+        open_ = np.uint32(np.uint32(held >> lane) & np.uint32(1)) == np.uint32(0)
+        if open_ and bit_of(starts, start) != np.uint32(0):
+            value = np.uint64(base + np.uint64(start))
+            known = put(code_at(bases, start), value, base, table, shift)
+        bits = np.uint32(cuda.ballot_sync(ALL_LANES, known))
+        if lane == np.uint32(0):
+            matches[word] = np.uint32(held | bits)
+
+    return kernel
+
+
+def decide(k: int, canonical: bool) -> Callable[..., None]:
+    """The kernel, after ``claim`` of this chunk and of all before it; launch as ``claim``.
+
+    Arguments: as ``claim``, then counts uint32[W] (new k-mers a word), total uint32[1] (0 before
+    the launch). Afterwards ``matches`` lacks the first windows of new k-mers only.
+    """
+    code_at = coder(k, canonical)
+
+    def kernel(bases, starts, table, shift, base, matches, counts, total):  # type: ignore[no-untyped-def]
+        start = np.uint32(cuda.grid(1))
+        word = np.uint32(start >> np.uint32(5))
+        if word >= np.uint32(starts.size):
+            return  # the whole warp
+        lane = np.uint32(start & np.uint32(31))
+        begins = np.uint32(starts[word])
+        asked = np.uint32(begins & np.uint32(~np.uint32(matches[word])))
+        first = False
+        if np.uint32(np.uint32(asked >> lane) & np.uint32(1)) != np.uint32(0):
+            place = place_of(code_at(bases, start), table, shift)
+            held = np.uint64(table[np.uint64(place + np.uint64(1))])
+            first = held == np.uint64(base + np.uint64(start))
+        bits = np.uint32(cuda.ballot_sync(ALL_LANES, first))
+        if lane == np.uint32(0):
+            new = np.uint32(cuda.popc(bits))
+            matches[word] = np.uint32(begins & np.uint32(~bits))
+            counts[word] = new
+            if new != np.uint32(0):
+                cuda.atomic.add(total, 0, new)
+
+    return kernel
+
+
+def compact(k: int, canonical: bool) -> Callable[..., None]:
+    """The kernel that lists the new k-mers of a decided chunk in stream order; launch as ``claim``.
+
+    Arguments: bases uint32[], starts uint32[W], matches uint32[W], sums uint32[W] (the new k-mers
+    up to and with each word), codes uint64[at least the last sum].
+    """
+    code_at = coder(k, canonical)
+
+    def kernel(bases, starts, matches, sums, codes):  # type: ignore[no-untyped-def]
+        start = np.uint32(cuda.grid(1))
+        word = np.uint32(start >> np.uint32(5))
+        if word >= np.uint32(starts.size):
+            return
+        lane = np.uint32(start & np.uint32(31))
+        new = np.uint32(np.uint32(starts[word]) & np.uint32(~np.uint32(matches[word])))
+        if np.uint32(np.uint32(new >> lane) & np.uint32(1)) != np.uint32(0):
+            # new k-mers of this word from this one on
+            rest = np.uint32(new & np.uint32(~np.uint32(bit_mask_below(lane))))
+            at = np.uint32(np.uint32(sums[word]) - np.uint32(cuda.popc(rest)))
+            codes[at] = code_at(bases, start)
+
+    return kernel
+
+
+def find(k: int, canonical: bool) -> Callable[..., None]:
+    """The kernel that writes a bit a window; launch as ``claim``.
+
+    Arguments: bases uint32[], starts uint32[W], table uint64[2 slots], shift uint64,
+    matches uint32[W].
+    """
+    code_at = coder(k, canonical)
+
+    def kernel(bases, starts, table, shift, matches):  # type: ignore[no-untyped-def]
+        start = np.uint32(cuda.grid(1))
+        word = np.uint32(start >> np.uint32(5))
+        if word >= np.uint32(starts.size):
+            return  # the whole warp
+        there = False
+        if bit_of(starts, start) != np.uint32(0):
+            place = place_of(code_at(bases, start), table, shift)
+            there = np.uint64(table[place]) != EMPTY
+        bits = np.uint32(cuda.ballot_sync(ALL_LANES, there))
+        if np.uint32(start & np.uint32(31)) == np.uint32(0):
+            matches[word] = bits
+
+    return kernel
+
+
+def values(k: int, canonical: bool) -> Callable[..., None]:
+    """The kernel that writes the target set of each window, NO_SET where there is none.
+
+    Arguments: bases uint32[], starts uint32[W], table uint64[2 slots], shift uint64,
+    sets uint32[32 W]; grid * block >= 32 W.
+    """
+    code_at = coder(k, canonical)
+
+    def kernel(bases, starts, table, shift, sets):  # type: ignore[no-untyped-def]
+        start = np.uint32(cuda.grid(1))
+        if np.uint32(start >> np.uint32(5)) >= np.uint32(starts.size):
+            return
+        held = np.uint32(NO_SET)
+        if bit_of(starts, start) != np.uint32(0):
+            place = place_of(code_at(bases, start), table, shift)
+            value = np.uint64(table[np.uint64(place + np.uint64(1))])
+            if np.uint64(table[place]) != EMPTY and value < STREAM:
+                held = np.uint32(value)
+        sets[start] = held
+
+    return kernel
+
+
+def add(codes, given, table, shift):  # type: ignore[no-untyped-def]
+    """The kernel: codes uint64[n] with their values uint64[n]; grid * block >= n."""
+    at = np.uint64(cuda.grid(1))
+    if at < np.uint64(codes.size):
+        put(np.uint64(codes[at]), np.uint64(given[at]), np.uint64(0), table, shift)
+
+
+def rehash(old, table, shift):  # type: ignore[no-untyped-def]
+    """The kernel: every slot of ``old`` to the larger, empty ``table``; a thread a slot."""
+    slot = np.uint64(cuda.grid(1))
+    if slot < np.uint64(old.size >> 1):
+        code = np.uint64(old[np.uint64(slot * np.uint64(2))])
+        if code != EMPTY:
+            value = np.uint64(old[np.uint64(np.uint64(slot * np.uint64(2)) + np.uint64(1))])
+            last = np.uint64(np.uint64(table.size) - np.uint64(2))
+            place = np.uint64(slot_of(code, shift) * np.uint64(2))
+            # each code is here once, so that who gets the slot may simply write the value
+            while np.uint64(cuda.atomic.cas(table, place, EMPTY, code)) != EMPTY:
+                place = np.uint64(np.uint64(place + np.uint64(2)) & last)
+            table[np.uint64(place + np.uint64(1))] = value
+
+
+def wipe(table):  # type: ignore[no-untyped-def]
+    """The kernel: no key and the highest value in every slot; grid * block >= table.size."""
+    at = np.uint64(cuda.grid(1))
+    if at < np.uint64(table.size):
+        table[at] = EMPTY
+
+
+Source = tuple[Callable[..., None], tuple[str, ...]]
+
+
+def sources(k: int, canonical: bool) -> dict[str, Source]:
+    """Every kernel by name: the plain function and its argument types."""
+    chunk = ("uint32[::1]", "uint32[::1]")
+    held = ("uint64[::1]", "uint64")
+    bits = "uint32[::1]"
+    return {
+        "claim": (claim(k, canonical, False), (*chunk, *held, "uint64", bits)),
+        "claim_filtered": (claim(k, canonical, True), (*chunk, *held, "uint64", bits)),
+        "decide": (decide(k, canonical), (*chunk, *held, "uint64", bits, bits, bits)),
+        "compact": (compact(k, canonical), (*chunk, bits, bits, "uint64[::1]")),
+        "find": (find(k, canonical), (*chunk, *held, bits)),
+        "values": (values(k, canonical), (*chunk, *held, bits)),
+        "add": (add, ("uint64[::1]", "uint64[::1]", *held)),
+        "rehash": (rehash, ("uint64[::1]", *held)),
+        "wipe": (wipe, ("uint64[::1]",)),
+    }

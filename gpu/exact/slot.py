@@ -1,0 +1,205 @@
+"""One stream with the buffers of one chunk: pinned on the host, and their like on the card.
+
+                pinned                       card
+    bases       uint32, 2 bits a base   ->   bases
+    starts      uint32, a bit a symbol  ->   starts
+    matches     uint32, a bit a symbol  <-   matches
+    codes       uint64, ordered uint64  <-   the new k-mers of the chunk           (growing)
+    words       uint64                  <-   event words                           (on request)
+    sets        uint32 a symbol         <-   target sets                           (on request)
+
+What is only needed at times is made when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import carray  # type: ignore[attr-defined]
+from numpy.typing import NDArray
+
+from gpu.card.budget import Budget
+from gpu.card.intrinsics import cuda
+from gpu.card.library import Lists
+from gpu.card.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
+from gpu.exact.chunk_match import ChunkBuffers
+from gpu.exact.expand import copy_into, copy_range
+from trie.cpu.intrinsics import array_address, pointer
+from trie.cpu.jit import njit
+
+_REMEMBERED = 64
+_PER_THREAD = 1 << 21
+
+
+class Views(NamedTuple):
+    """The part of each buffer that a chunk of one length uses; making a view takes time."""
+
+    words: int
+    on_card: tuple[Any, Any, Any]
+    pinned: tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
+
+
+class Growth:
+    """What a slot needs to grow a dictionary: uint32 counts and sums a word, uint64 codes."""
+
+    def __init__(self, max_symbols: int, budget: Budget, stream: Any) -> None:
+        words = packed_sizes(max_symbols)[1]
+        # two lists, and as much again for sorting
+        budget.take("the lists of new k-mers of a chunk", 8 * words + 3 * 8 * max_symbols)
+        self.counts = cuda.device_array(words, np.uint32)
+        self.sums = cuda.device_array(words, np.uint32)
+        self.codes = cuda.device_array(max_symbols, np.uint64)
+        self.ordered = cuda.device_array(max_symbols, np.uint64)
+        self.total = cuda.device_array(1, np.uint32)
+        self.lists = Lists(self.counts, self.sums, self.codes, self.ordered, stream)
+        self.pinned_total = cuda.pinned_array(1, np.uint32)
+        self.pinned_codes = np.empty(0, np.uint64)
+        self.pinned_ordered = np.empty(0, np.uint64)
+
+    def warm(self, number: int) -> None:
+        """Pin memory for so many codes, and let the library load what it needs."""
+        self.pin(number)
+        self.lists.sum(1)
+        self.lists.sort(1)
+
+    def pin(self, number: int) -> None:
+        """Have pinned memory for so many codes; what it held before is lost."""
+        if self.pinned_codes.size < number:
+            size = min(self.codes.size, 2 * number)
+            self.pinned_codes = cuda.pinned_array(size, np.uint64)
+            self.pinned_ordered = cuda.pinned_array(size, np.uint64)
+
+
+class Slot:
+    """Buffers for chunks of at most ``max_symbols`` symbols; ``number`` is that of the stream."""
+
+    def __init__(self, number: int, k: int, max_symbols: int, budget: Budget) -> None:
+        base_words, start_words = packed_sizes(max_symbols)
+        budget.take("the buffers of a chunk", 4 * (base_words + 2 * start_words))
+        self.number = number
+        self.k = k
+        self.max_symbols = max_symbols
+        self.stream = cuda.stream()
+        self.done = cuda.event()
+        self.buffers = ChunkBuffers(max_symbols)
+        self._bases = cuda.pinned_array(base_words, np.uint32)
+        self._starts = cuda.pinned_array(start_words, np.uint32)
+        self._matches = cuda.pinned_array(start_words, np.uint32)
+        self._budget = budget
+        self._growth: Growth | None = None
+        self._sets: tuple[Any, NDArray[np.uint32]] | None = None
+        self._words: NDArray[np.uint64] | None = None
+        self._counter = cuda.pinned_array(1, np.uint32)
+        self._views: dict[int, Views] = {}
+        self.tree: Any = None
+
+    def views(self, symbols: int) -> Views:
+        """The used parts of the buffers for a chunk of so many symbols."""
+        found = self._views.get(symbols)
+        if found is None:
+            if len(self._views) == _REMEMBERED:
+                self._views.clear()
+            bases, starts = packed_sizes(symbols)
+            found = self._views[symbols] = Views(
+                starts,
+                self.buffers.views(symbols),
+                (self._bases[:bases], self._starts[:starts], self._matches[:starts]),
+            )
+        return found
+
+    def pack(self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], threads: int) -> None:
+        """Pack a chunk into pinned memory."""
+        # waking a thread takes as long as packing a million symbols
+        threads = min(threads, 1 + bases.size // _PER_THREAD)
+        pack_chunk(
+            bases, offsets, self.k, threads=threads, out_bases=self._bases, out_starts=self._starts
+        )
+
+    def take(self, chunk: PackedChunk, threads: int) -> None:
+        """Copy a packed chunk into pinned memory."""
+        copy_into(self._bases, chunk.bases, threads)
+        copy_into(self._starts, chunk.starts, threads)
+
+    def lay(self, chunks: PackedParts) -> None:
+        """Copy parts of packed chunks into pinned memory, one behind the other."""
+        parts = chunks.parts
+        first, stop = (
+            np.array([getattr(p, n) for p in parts], np.int64) for n in ("first", "stop")
+        )
+        whole = np.array([part.chunk.starts.size for part in parts], dtype=np.int64)
+        places = np.array(
+            [(array_address(p.chunk.bases), array_address(p.chunk.starts)) for p in parts],
+            np.uint64,
+        )
+        to = self._bases, self._starts[: packed_sizes(chunks.symbols)[1]]
+        _lay(places.reshape(-1, 2), whole, first, stop, *to)
+
+    def upload(self, symbols: int, source: PackedChunk | None = None) -> None:
+        """Queue the copies of the packed chunk to the card, from ``source`` if given (pinned)."""
+        views = self.views(symbols)
+        here = views.pinned[:2] if source is None else (source.bases, source.starts)
+        for there, array in zip(views.on_card[:2], here, strict=True):
+            there.copy_to_device(array, stream=self.stream)
+
+    def download(self, symbols: int) -> None:
+        """Queue the copy of the matches to the host."""
+        views = self.views(symbols)
+        views.on_card[2].copy_to_host(views.pinned[2], stream=self.stream)
+
+    @property
+    def growth(self) -> Growth:
+        """The buffers for growing."""
+        if self._growth is None:
+            self._growth = Growth(self.max_symbols, self._budget, self.stream)
+        return self._growth
+
+    @property
+    def sets(self) -> tuple[Any, NDArray[np.uint32]]:
+        """uint32 a symbol, on the card and pinned."""
+        if self._sets is None:
+            size = 32 * packed_sizes(self.max_symbols)[1]
+            self._budget.take("the target sets of a chunk", 4 * size)
+            self._sets = cuda.device_array(size, np.uint32), cuda.pinned_array(size, np.uint32)
+        return self._sets
+
+    def make_words(self) -> None:
+        """Have a match buffer of a word a symbol: it cannot fill."""
+        if self._words is None:
+            self._budget.take("the match buffer of a chunk", 8 * self.max_symbols)
+            self.buffers.words = cuda.device_array(self.max_symbols, np.uint64)
+            self._words = cuda.pinned_array(self.max_symbols, np.uint64)
+
+    def download_words(self) -> NDArray[np.uint64]:
+        """The event words of the chunk, in no order; waits."""
+        assert self._words is not None
+        self.buffers.counter.copy_to_host(self._counter, stream=self.stream)
+        self.stream.synchronize()
+        number = int(self._counter[0])
+        assert number <= self._words.size
+        if number:
+            self.buffers.words[:number].copy_to_host(self._words[:number], stream=self.stream)
+            self.stream.synchronize()
+        return self._words[:number]
+
+
+@njit(cache=True, nogil=True)
+def _lay(places, whole, first, stop, to_bases, to_starts):  # type: ignore[no-untyped-def]
+    """Copy the words [first, stop) of the ``starts`` of every part, and the bases of their windows.
+
+    places: of bases and starts in memory. whole: words that the starts of the chunk have.
+    """
+    at = 0
+    for part in range(first.size):
+        begin, words = first[part], stop[part] - first[part]
+        size = whole[part]
+        starts = carray(pointer(places[part, 1]), size, np.uint32)  # type: ignore[call-arg]
+        copy_range(starts[begin:], 0, words, to_starts[at:])
+        # of a cut part there are the ends of its windows, where none starts
+        there = words + (stop[part] < size)
+        if there > words:
+            to_starts[at + words] = 0
+        bases = carray(pointer(places[part, 0]), 2 * size, np.uint32)
+        copy_range(bases[2 * begin :], 0, 2 * there, to_bases[2 * at :])
+        at += there
+    to_starts[at:] = np.uint32(0)

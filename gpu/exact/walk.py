@@ -1,0 +1,214 @@
+"""The walk kernel, the default for k <= 12: a thread a window, a trie-node a level (thesis 3.3.2).
+
+What it reads, beside the packed stream (gpu/exact/bits.py):
+
+    nodes   uint64[2 N]     word 2v      exmap of node v
+                            word 2v + 1  63-32 inmap | 31-0 prefix sum        16 bytes, one sector
+    jump    uint64[2 * 64**J]  the record of the node of every prefix of 3 J symbols, 0 if absent
+    leaves  exmaps (k % 3 == 0) or inmaps (else), one word a node: what the last step asks
+
+A window begins at level J with one look-up in ``jump``, goes down by
+
+    child = prefix_sum + popc(exmap & ((1 << group) - 1)),   group = six bits a level   (equation 2)
+
+and ends with one bit of ``leaves``: for k % 3 == 0 the exmap bit on level k/3 - 1, so that the last
+level is never read; else the inmap bit on level k // 3.
+
+Loads a window at k = 15 with J = 3: three words of the stream (a line for the whole warp), 16 bytes
+of ``jump`` (4 MB, stays in L2), and 8 bytes of ``leaves`` if the first nine symbols and the next
+three lead on. About 45 integer operations. A ballot makes one result word a warp. The
+second-level cache bounds it (98 % busy on an H200), not instructions (16 % of the issue slots).
+
+With event words the walk begins at the root and reads the whole records, because a mismatch names
+the depth and the trie-node at which it fell out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    bit_mask_below,
+    cuda,
+    device_function,
+    load_pair,
+    load_word,
+)
+from gpu.exact.bits import (
+    bit_of,
+    children_before,
+    event_word,
+    first_symbols,
+    has_bit,
+    reverse_complement_left,
+    window_at,
+)
+
+THREADS = 256
+"""Threads a block; any multiple of 32, since warps do not talk to each other."""
+
+JUMP_LEVEL = 3
+"""The deepest level that ``jump`` may stand for: 64**3 records are 4 MB."""
+
+
+def last_step_level(k: int) -> int:
+    """The level whose bitmap answers the last step of a walk."""
+    return k // 3 - 1 if k % 3 == 0 else k // 3
+
+
+def jump_level(k: int) -> int:
+    """The level at which walks begin."""
+    return min(JUMP_LEVEL, last_step_level(k))
+
+
+def descent(k: int, first: int) -> Any:
+    """The device function that says whether a left-aligned window is in the dictionary.
+
+    It begins at level ``first``, for which ``jump`` stands (0: at the root).
+    """
+    last = last_step_level(k)
+    rest = k % 3
+
+    @device_function
+    def descend(window, jump, nodes, leaves):  # type: ignore[no-untyped-def]
+        if first == 0:
+            exmap, more = load_pair(nodes, np.uint32(0))
+        else:
+            exmap, more = load_pair(jump, np.uint32(window >> np.uint64(64 - 6 * first)))
+        there = True
+        node = np.uint32(0)
+        for level in range(first, last):
+            group = np.uint64((window >> np.uint64(58 - 6 * level)) & np.uint64(63))
+            there = has_bit(exmap, group)
+            if not there:
+                break
+            node = np.uint32(np.uint32(more) + children_before(exmap, group))
+            if level + 1 < last:
+                exmap, more = load_pair(nodes, node)
+        if there:
+            if rest == 0:
+                group = np.uint64((window >> np.uint64(58 - 6 * last)) & np.uint64(63))
+                if first < last:
+                    exmap = np.uint64(load_word(leaves, node))
+                there = has_bit(exmap, group)
+            else:
+                group = np.uint64((window >> np.uint64(64 - 6 * last - 2 * rest)) & np.uint64(15))
+                if rest == 1:
+                    group = np.uint64(group & np.uint64(3)) + np.uint64(1)
+                else:
+                    group = group + np.uint64(5)
+                inmap = np.uint64(more >> np.uint64(32))
+                if first < last:
+                    inmap = np.uint64(load_word(leaves, node))
+                there = has_bit(inmap, group)
+        return there
+
+    return descend
+
+
+def walk_bits(k: int, canonical: bool, begin: int | None = None) -> Callable[..., None]:
+    """The kernel that writes a bit a window; ``[grid, block]`` with 32 | block.
+
+    Arguments: bases uint32[], starts uint32[W], jump uint64[], nodes uint64[], leaves (uint64[] or
+    uint32[] as above), matches uint32[W] (every word is written, one a warp).
+    grid * block >= 32 W threads; a warp is 32 consecutive windows. ``begin``: the level that
+    ``jump`` stands for, at most ``last_step_level(k)``, if not ``jump_level(k)``.
+    """
+    descend = descent(k, jump_level(k) if begin is None else begin)
+
+    def walk(bases, starts, jump, nodes, leaves, matches):  # type: ignore[no-untyped-def]
+        start = np.uint32(cuda.grid(1))
+        word = np.uint32(start >> np.uint32(5))
+        if word >= np.uint32(starts.size):
+            return  # the whole warp
+        matched = False
+        if bit_of(starts, start):
+            window = window_at(bases, start)
+            if canonical:
+                window = min(first_symbols(window, k), reverse_complement_left(window, k))
+            matched = descend(window, jump, nodes, leaves)
+        bits = np.uint32(cuda.ballot_sync(ALL_LANES, matched))
+        if np.uint32(start & np.uint32(31)) == np.uint32(0):
+            matches[word] = bits
+
+    return walk
+
+
+def walk_words(k: int, canonical: bool) -> Callable[..., None]:
+    """The kernel that writes a bit a window and an event word (Fig. 11) a window.
+
+    Arguments: bases uint32[], starts uint32[W], nodes uint64[2 N], matches uint32[W], words
+    uint64[capacity], counter uint32[1] (0 before the launch; afterwards the words that there are,
+    of which those beyond the capacity were not written). Launch as ``walk_bits``.
+    """
+    levels = k // 3
+    rest = k % 3
+
+    def walk(bases, starts, nodes, matches, words, counter):  # type: ignore[no-untyped-def]
+        start = np.uint32(cuda.grid(1))
+        at = np.uint32(start >> np.uint32(5))
+        if at >= np.uint32(starts.size):
+            return  # the whole warp
+        lane = np.uint32(start & np.uint32(31))
+        matched = False
+        node = np.uint32(0)
+        depth = np.uint32(k)
+        begins = bit_of(starts, start) != np.uint32(0)
+        if begins:
+            window = window_at(bases, start)
+            if canonical:
+                window = min(first_symbols(window, k), reverse_complement_left(window, k))
+            matched = True
+            exmap, more = load_pair(nodes, node)
+            for level in range(levels):
+                group = np.uint64((window >> np.uint64(58 - 6 * level)) & np.uint64(63))
+                if not has_bit(exmap, group):
+                    matched = False
+                    depth = np.uint32(3 * level + 3)
+                    if not has_bit(more, np.uint64(33) + np.uint64(group >> np.uint64(4))):
+                        depth = np.uint32(3 * level + 1)
+                    elif not has_bit(more, np.uint64(37) + np.uint64(group >> np.uint64(2))):
+                        depth = np.uint32(3 * level + 2)
+                    break
+                node = np.uint32(np.uint32(more) + children_before(exmap, group))
+                if level + 1 < levels or rest != 0:
+                    exmap, more = load_pair(nodes, node)
+            if matched and rest != 0:
+                group = np.uint64((window >> np.uint64(60 - 6 * levels)) & np.uint64(15))
+                if not has_bit(more, np.uint64(33) + np.uint64(group >> np.uint64(2))):
+                    matched = False
+                    depth = np.uint32(3 * levels + 1)
+                elif rest == 2 and not has_bit(more, np.uint64(37) + group):
+                    matched = False
+                    depth = np.uint32(3 * levels + 2)
+        bits = np.uint32(cuda.ballot_sync(ALL_LANES, matched))
+        begun = np.uint32(cuda.ballot_sync(ALL_LANES, begins))
+        slot = np.uint32(0)
+        if lane == np.uint32(0):
+            matches[at] = bits
+            slot = np.uint32(cuda.atomic.add(counter, 0, np.uint32(cuda.popc(begun))))
+        slot = np.uint32(cuda.shfl_sync(ALL_LANES, np.int32(slot), 0))
+        below = np.uint32(begun & np.uint32(bit_mask_below(lane)))
+        slot = np.uint32(slot + np.uint32(cuda.popc(below)))
+        if begins and np.uint64(slot) < np.uint64(words.size):
+            index = np.uint32(start + np.uint32(depth - np.uint32(1)))
+            words[slot] = event_word(not matched, index, node, depth)
+
+    return walk
+
+
+def signature_bits(k: int) -> tuple[str, ...]:
+    """The argument types of ``walk_bits``."""
+    leaves = "uint64[::1]" if k % 3 == 0 else "uint32[::1]"
+    return ("uint32[::1]", "uint32[::1]", "uint64[::1]", "uint64[::1]", leaves, "uint32[::1]")
+
+
+def signature_words() -> tuple[str, ...]:
+    """The argument types of ``walk_words``."""
+    return (
+        "uint32[::1]", "uint32[::1]", "uint64[::1]", "uint32[::1]", "uint64[::1]", "uint32[::1]",
+    )  # fmt: skip

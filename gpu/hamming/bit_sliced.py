@@ -1,0 +1,239 @@
+"""The kernel ``bit_sliced``: 32 windows a word, mismatches counted by networks of full adders.
+
+A block is a warp. It takes a tile of 32 S windows and some patterns, a lane W = 8 words side by
+side, S = 32 W. The tile lies in shared memory as rows, 32 segments of S symbols side by side, so
+that "j symbols on" is "j rows on", without a shift:
+
+    planes   a bit of row w for each segment i: the low, and the high, bit of symbol i S + w
+    rows     the same for each base: whether symbol i S + w is not that base
+
+HALO rows behind the last are the first ones, a segment on. A warp makes 32 rows from 32 words of
+the text's planes (planes.py), one of each segment, by turning them as a matrix of bits (tile.py). A
+gap code is an A here, and in a pattern too: so hits are not missed, and those that are none are
+left out when their distance is known.
+
+A symbol of a pattern is one shared load a word, at an offset that is the same for the warp; or the
+warp branches on it, and the word is made of two rows of planes that the lane keeps in registers, as
+part of an addition (network.py). Loads and operations bound different units of the card, so some
+symbols are looked at in the one way and some in the other. 12 symbols and k = 4, 5 of them behind
+branches, take 19 operations and 7 loads a word, two words a load. Patterns above 32 symbols are
+added to a counter 16 at a time.
+
+Hits are few, and in other words in every lane. So the words of a batch of patterns go to shared
+memory, a bit for each that is not zero stays in a register, and then each lane goes through its
+own, a hit of each lane at a time. Hits are listed in shared memory (listing.py), so that for what
+takes longer, the distance and writing, all lanes have work; the planes of the tile stay there for
+the distances, since 32 loads from as many places of global memory cost as much as all the rest of a
+hit.
+
+A hit is a uint64 in global memory, in no order:
+
+    63              36 35                       8 7          0
+    [ start in chunk ] [ index of the pattern   ] [ distance ]
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu.card.intrinsics import ALL_LANES, as_signed, cuda
+from gpu.card.shared_memory import address_of, load_word, store_word
+from gpu.hamming import planes, tile
+from gpu.hamming.listing import LISTED, list_hits, pattern_of, window_of
+from gpu.hamming.search import rows_for, search_for
+from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, Shape, place
+
+BATCH = 4
+"""Patterns between two looks at the hits; BATCH words a thread, at most 32 together."""
+
+MOST_SHARED = BATCH << 17
+"""Patterns a block, at most: a listed hit has 17 bits for their batch."""
+
+
+def bit_sliced(shape: Shape) -> Callable[..., None]:
+    """The kernel of one shape."""
+    halo, row, batch, listed = shape.halo, shape.row, BATCH, LISTED
+    group, behind = place(WORDS), 4 * place(SPAN)
+    warps_of_halo, apart = halo // 32, 4 * place(32)
+    # zeros: as much as a step's words reach to
+    zeros = 0 if shape.length else -(-place(SPAN + STEP) // 32)
+    all_rows = BASES * row + 32 * zeros + 1
+    all_masks = batch * SPAN
+    all_words = 2 * WORDS + 2 * warps_of_halo
+    linear_words = SPAN + 16
+    linear_shape = (2, linear_words)
+    search, keep_rows = search_for(shape), rows_for(shape)
+    distance = planes.distance_of_short if shape.length else planes.distance
+
+    def kernel(  # type: ignore[no-untyped-def]
+        text, gaps, checked, windows, steps, quads, begin, k, patterns, blocks, share, count,
+        counters, own, found,
+    ):  # fmt: skip
+        """``[(tiles, shares), 32]``.
+
+        Arguments: text uint32[3, at least (tiles + 1) * S] (planes.py), gaps uint32 (all ones, or 0
+        if the text has none), checked uint32 (0 if the patterns have none either), windows uint32,
+        steps uint32[4 r quads] (``steps_of``), quads uint32 (four of them a pattern), begin uint32
+        (of a counter, in a kernel for long patterns), k uint32, patterns uint64[2 r blocks]
+        (planes.py), blocks uint32, share uint32 (patterns a block, at most MOST_SHARED), count
+        uint32 (r), counters uint32[], own uint32 (of them; hits so far, those beyond found are not
+        written), found uint64[].
+        """
+        rows = cuda.shared.array(all_rows, np.uint32)
+        masks = cuda.shared.array(all_masks, np.uint32)
+        lists = cuda.shared.array(listed, np.uint32)
+        linear = cuda.shared.array(linear_shape, np.uint32)
+        lane = np.uint32(cuda.threadIdx.x)
+        first_word = np.uint32(np.uint32(cuda.blockIdx.x) * np.uint32(SPAN))
+        # the lane's plane, and its place there (tile.py)
+        plane = np.uint32(np.uint32(lane >> np.uint32(3)) & np.uint32(1))
+        matrix = np.uint32(lane & np.uint32(7))
+        half = np.uint32(lane >> np.uint32(4))
+        at = np.uint32(np.uint32(half * np.uint32(WORDS)) + matrix)
+        to = np.uint32(np.uint32(plane * np.uint32(linear_words)) + at)
+        to = np.uint32(address_of(linear) + np.uint32(to << np.uint32(2)))
+        at = np.uint32(np.uint32(plane * np.uint32(text.shape[1])) + np.uint32(first_word + at))
+        groups = np.uint32(np.uint32(matrix * np.uint32(4)) + np.uint32(half * np.uint32(2)))
+        own_row = np.uint32(
+            np.uint32(plane * np.uint32(row)) + np.uint32(groups * np.uint32(group))
+        )
+        # planes lie where their rows come to lie
+        row_address = np.uint32(np.uint32(address_of(rows) + np.uint32(7)) & np.uint32(0xFFFFFFF8))
+        tile.lay_rows(
+            text, linear, rows, at, to, lane,
+            np.uint32(row_address + np.uint32(own_row << np.uint32(2))),
+        )  # fmt: skip
+        after = np.uint32(np.uint32(SPAN) + np.uint32(lane & np.uint32(15)))
+        linear[half, after] = text[half, np.uint32(first_word + after)]
+        cuda.syncthreads()
+        words = cuda.local.array(all_words, np.uint32)
+        # rows 32 j + lane, and those behind the last
+        own_row = np.uint32(lane + np.uint32(np.uint32(lane >> np.uint32(3)) * np.uint32(2)))
+        own_row = np.uint32(own_row << np.uint32(2))
+        own_row = np.uint32(row_address + own_row)
+        for j in range(warps_of_halo):
+            for p in range(2):
+                to = np.uint32(own_row + np.uint32(4 * p * row + apart * j))
+                word = tile.segment_on(load_word(rows, to), np.uint32(linear[p, SPAN + j] >> lane))
+                store_word(rows, np.uint32(to + np.uint32(behind)), word)
+                words[2 * WORDS + 2 * j + p] = word
+        cuda.syncthreads()
+        behind_row = np.uint32(own_row + np.uint32(behind))
+        own_row = np.uint32(row_address + np.uint32(lane * np.uint32(4 * group)))
+        kept = keep_rows(rows, own_row)
+        # of both planes: word r of the low one, word r of the high one, and so on
+        for r in range(0, WORDS, 2):
+            for p in range(2):
+                to = np.uint32(own_row + np.uint32(4 * (p * row + r)))
+                words[2 * r + p], words[2 * r + 2 + p] = tile.load_two(rows, to)
+        cuda.syncthreads()
+        for base in range(BASES):
+            for r in range(0, WORDS, 2):
+                word = tile.differs(words[2 * r], words[2 * r + 1], base)
+                other = tile.differs(words[2 * r + 2], words[2 * r + 3], base)
+                to = np.uint32(own_row + np.uint32(4 * (base * row + r)))
+                tile.store_two(rows, to, word, other)
+            for j in range(warps_of_halo):
+                i = 2 * (WORDS + j)
+                word = tile.differs(words[i], words[i + 1], base)
+                to = np.uint32(behind_row + np.uint32(4 * base * row + apart * j))
+                store_word(rows, to, word)
+        for i in range(zeros):
+            to = np.uint32(np.uint32(BASES * row + 32 * i) + lane)
+            store_word(rows, np.uint32(row_address + np.uint32(to << np.uint32(2))), np.uint32(0))
+        cuda.syncthreads()
+        lower = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
+        lowest = np.uint32(np.uint32(cuda.blockIdx.y) * share)
+        stop = min(np.uint32(lowest + share), count)
+        origin = np.uint32(first_word * np.uint32(32))
+        careful = checked != np.uint32(0) or np.uint32(origin + np.uint32(TILE)) > windows
+        mask_address = np.uint32(address_of(masks) + np.uint32(lane << np.uint32(2)))
+        list_address = np.uint32(address_of(lists))
+        last_place = np.uint32(list_address + np.uint32(4 * (listed - 32)))
+        next_place = list_address
+        pattern = lowest
+        while pattern < stop:
+            some = np.uint32(0)
+            within = min(np.uint32(batch), np.uint32(stop - pattern))
+            step = np.uint32(pattern * quads)
+            to = mask_address
+            q = np.uint32(0)
+            while q < within:
+                marked = search(rows, masks, steps, step, quads, begin, own_row, to, *kept)
+                some = np.uint32(some | np.uint32(marked << np.uint32(q * np.uint32(WORDS))))
+                step = np.uint32(step + quads)
+                to = np.uint32(to + np.uint32(4 * SPAN))
+                q = np.uint32(q + np.uint32(1))
+            here = np.uint32(np.uint32(np.uint32(pattern - lowest) // np.uint32(batch)) << 15)
+            here = np.uint32(here + lane)
+            pattern = np.uint32(pattern + within)
+            hits = np.uint32(0)
+            code = np.uint32(0)
+            writing = np.uint32(1)
+            while writing != np.uint32(0):
+                some, hits, code, next_place, writing = list_hits(
+                    masks, lists, mask_address, here, lower, last_place, some, hits, code,
+                    next_place,
+                )  # fmt: skip
+                held = np.uint32(np.uint32(next_place - list_address) >> np.uint32(2))
+                if held == np.uint32(0) or (next_place <= last_place and pattern != stop):
+                    continue
+                cuda.syncwarp()
+                if careful:
+                    next_place = list_address
+                    first = np.uint32(0)
+                    while first < held:
+                        at = np.uint32(first + lane)
+                        to = min(at, np.uint32(held - np.uint32(1)))
+                        hit = load_word(lists, np.uint32(list_address + np.uint32(to << 2)))
+                        window = window_of(hit)
+                        p = np.uint32(lowest + pattern_of(hit, batch))
+                        wrong = distance(
+                            linear, text, gaps, first_word, patterns, blocks, p, window
+                        )
+                        right = at < held and wrong <= k
+                        right = right and np.uint32(origin + window) < windows
+                        writing_now = np.uint32(cuda.ballot_sync(ALL_LANES, right))
+                        # all have read where some write now
+                        cuda.syncwarp()
+                        if right:
+                            to = planes.set_bits(np.uint32(writing_now & lower))
+                            store_word(lists, np.uint32(next_place + np.uint32(to << 2)), hit)
+                        to = planes.set_bits(writing_now)
+                        next_place = np.uint32(next_place + np.uint32(to << 2))
+                        cuda.syncwarp()
+                        first = np.uint32(first + np.uint32(32))
+                    held = np.uint32(np.uint32(next_place - list_address) >> np.uint32(2))
+                to = np.uint32(0)
+                if lane == np.uint32(0):
+                    to = cuda.atomic.add(counters, own, held)
+                to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), 0))
+                at = lane
+                while at < held:
+                    hit = load_word(lists, np.uint32(list_address + np.uint32(at << 2)))
+                    window = window_of(hit)
+                    p = np.uint32(lowest + pattern_of(hit, batch))
+                    wrong = distance(linear, text, gaps, first_word, patterns, blocks, p, window)
+                    place_ = np.uint32(to + at)
+                    if place_ < np.uint32(found.size):
+                        start = np.uint64(np.uint32(origin + window))
+                        what = np.uint64(np.uint64(start << np.uint64(28)) | np.uint64(p))
+                        what = np.uint64(what << np.uint64(8))
+                        found[place_] = np.uint64(what | np.uint64(wrong))
+                    at = np.uint32(at + np.uint32(32))
+                next_place = list_address
+                cuda.syncwarp()
+
+    return kernel
+
+
+def signature() -> tuple[str, ...]:
+    """The argument types of the kernel."""
+    return (
+        "uint32[:,::1]", "uint32", "uint32", "uint32", "uint32[::1]", "uint32", "uint32", "uint32",
+        "uint64[::1]", "uint32", "uint32", "uint32", "uint32[::1]", "uint32", "uint64[::1]",
+    )  # fmt: skip

@@ -1,0 +1,252 @@
+"""Hit words in ascending order: gathered by group of windows, then sorted within each group.
+
+A group is 2^13 windows, as many as a tile of ``bit_sliced``, whose hits lie side by side already,
+64 or so at a time. So the lanes of a warp mostly ask for the same counter, and one of them asks for
+all.
+
+    tally     counts[g] = the hits of group g                          a thread a hit
+    begins    ends[g] = the hits of groups before g; counts are zeros again
+    place     hits to their group; then ends[g] is where group g ends  a thread a hit
+    sort      a group's hits in order, with ids                        a block a group
+
+``sort`` counts hits into bins of windows in shared memory, few enough that a bin holds a handful,
+puts them there, and compares each with its bin's.
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function
+
+THREADS = 256
+"""Threads a block; a multiple of 32, at most 1024."""
+
+EACH = 4
+"""Counts a thread of ``begins`` takes at once."""
+
+START = 36
+"""The bit where a hit word's start begins."""
+
+ID = 8
+_INDEX = ((1 << 28) - 1) << ID
+
+GROUP = 13
+"""A group is 2^GROUP windows."""
+
+FEW = 3
+"""``sort`` for few hits has bins of 2^FEW windows or more."""
+
+FEW_THREADS, MANY_THREADS = THREADS // 2, 4 * THREADS
+"""Threads of a block of ``sort``, and of ``begins``; for many hits few blocks a processor, so that
+what all of them write to stays in the card's cache.
+"""
+
+
+@device_function
+def _peers(found, hit, hits):  # type: ignore[no-untyped-def]
+    """(a hit's group or -1, the lanes with the same one, the first of them)."""
+    group = np.int32(-1)
+    if hit < hits:
+        group = np.int32(found[hit] >> np.uint64(START + GROUP))
+    peers = np.uint32(cuda.match_any_sync(ALL_LANES, group))
+    return group, peers, np.uint32(np.uint32(cuda.ffs(peers)) - np.uint32(1))
+
+
+def tally(found, hits, counts):  # type: ignore[no-untyped-def]
+    """The kernel; ``[grid, THREADS]``, grid * THREADS >= hits.
+
+    Arguments: found uint64[] hit words, hits uint32 of them, counts uint32[groups], zeros.
+    """
+    group, peers, first = _peers(found, np.uint32(cuda.grid(1)), hits)
+    lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(31))
+    if lane == first and group >= np.int32(0):
+        cuda.atomic.add(counts, group, np.uint32(cuda.popc(peers)))
+
+
+def signature_tally() -> tuple[str, ...]:
+    """Argument types of ``tally``."""
+    return ("uint64[::1]", "uint32", "uint32[::1]")
+
+
+def _block_sum(threads: int) -> Callable[..., None]:
+    """A device function: a value of each thread to (the sum of those before, the sum of all)."""
+    warps = threads // 32
+
+    def block_sum(value, sums):  # type: ignore[no-untyped-def]
+        own = np.uint32(cuda.threadIdx.x)
+        lane = np.uint32(own & np.uint32(31))
+        upto = value
+        for step in (1, 2, 4, 8, 16):
+            other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(upto), step))
+            if lane >= np.uint32(step):
+                upto = np.uint32(upto + other)
+        cuda.syncthreads()
+        if lane == np.uint32(31):
+            sums[own >> np.uint32(5)] = upto
+        cuda.syncthreads()
+        before = np.uint32(upto - value)
+        total = np.uint32(0)
+        for warp in range(warps):
+            here = sums[warp]
+            if np.uint32(warp) < np.uint32(own >> np.uint32(5)):
+                before = np.uint32(before + here)
+            total = np.uint32(total + here)
+        return before, total
+
+    return device_function(block_sum)
+
+
+def begins(threads: int) -> Callable[..., None]:
+    """The kernel ``[1, threads]``."""
+    warps = threads // 32
+    block_sum = _block_sum(threads)
+
+    def kernel(counts, ends):  # type: ignore[no-untyped-def]
+        """Arguments: counts, ends uint32[groups]."""
+        sums = cuda.shared.array(warps, np.uint32)
+        mine = cuda.local.array(EACH, np.uint32)
+        groups = np.uint32(counts.size)
+        before_all = np.uint32(0)
+        first = np.uint32(0)
+        while first < groups:
+            at = np.uint32(first + np.uint32(np.uint32(cuda.threadIdx.x) * np.uint32(EACH)))
+            value = np.uint32(0)
+            for i in range(EACH):
+                mine[i] = np.uint32(0)
+                if np.uint32(at + np.uint32(i)) < groups:
+                    mine[i] = counts[np.uint32(at + np.uint32(i))]
+                value = np.uint32(value + mine[i])
+            before, total = block_sum(value, sums)
+            before = np.uint32(before + before_all)
+            for i in range(EACH):
+                if np.uint32(at + np.uint32(i)) < groups:
+                    ends[np.uint32(at + np.uint32(i))] = before
+                    counts[np.uint32(at + np.uint32(i))] = np.uint32(0)
+                before = np.uint32(before + mine[i])
+            before_all = np.uint32(before_all + total)
+            first = np.uint32(first + np.uint32(threads * EACH))
+
+    return kernel
+
+
+def signature_begins() -> tuple[str, ...]:
+    """Argument types of ``begins``."""
+    return ("uint32[::1]", "uint32[::1]")
+
+
+def place(found, hits, ends, placed):  # type: ignore[no-untyped-def]
+    """The kernel; launch as ``tally``. Arguments as there, after ``begins``; placed uint64[]."""
+    hit = np.uint32(cuda.grid(1))
+    group, peers, first = _peers(found, hit, hits)
+    lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(31))
+    to = np.uint32(0)
+    if lane == first and group >= np.int32(0):
+        to = cuda.atomic.add(ends, group, np.uint32(cuda.popc(peers)))
+    to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), first))
+    if group >= np.int32(0):
+        lower = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
+        before = np.uint32(cuda.popc(np.uint32(peers & lower)))
+        placed[np.uint32(to + before)] = found[hit]
+
+
+def signature_place() -> tuple[str, ...]:
+    """Argument types of ``place``."""
+    return ("uint64[::1]", "uint32", "uint32[::1]", "uint64[::1]")
+
+
+@device_function
+def _padded(number):  # type: ignore[no-untyped-def]
+    """Where a bin is: a word is left out behind 32, against conflicts."""
+    return np.uint32(number + np.uint32(number >> np.uint32(5)))
+
+
+@device_function
+def _bin(word, shift):  # type: ignore[no-untyped-def]
+    """The number of a hit word's bin in its group."""
+    start = np.uint32(np.uint32(word >> np.uint64(START)) & np.uint32((1 << GROUP) - 1))
+    return np.uint32(start >> shift)
+
+
+def sort(threads: int, least: int) -> Callable[..., None]:
+    """The kernel ``[groups, threads]`` for bins of at least 2^least windows."""
+    warps = threads // 32
+    room = (1 << (GROUP - least)) + (1 << (GROUP - least) >> 5)
+    block_sum = _block_sum(threads)
+
+    def kernel(placed, ends, shift, ids, space):  # type: ignore[no-untyped-def]
+        """Arguments: placed uint64[] as ``place`` left it, in order then, with ids; ends; shift
+        uint32, a bin is 2^shift windows; ids uint64[r] for the patterns' indices, in place in a hit
+        word; space uint64[], as large as placed.
+        """
+        bins = cuda.shared.array(room, np.uint32)
+        sums = cuda.shared.array(warps, np.uint32)
+        own = np.uint32(cuda.threadIdx.x)
+        group = np.uint32(cuda.blockIdx.x)
+        begin = np.uint32(0)
+        if group != np.uint32(0):
+            begin = ends[np.uint32(group - np.uint32(1))]
+        stop = ends[group]
+        if begin == stop:
+            return
+        count = np.uint32(np.uint32(1 << GROUP) >> shift)
+        at = own
+        while at < count:
+            bins[_padded(at)] = np.uint32(0)
+            at = np.uint32(at + np.uint32(threads))
+        cuda.syncthreads()
+        at = np.uint32(begin + own)
+        while at < stop:
+            cuda.atomic.add(bins, _padded(_bin(placed[at], shift)), np.uint32(1))
+            at = np.uint32(at + np.uint32(threads))
+        cuda.syncthreads()
+        each = np.uint32(np.uint32(count + np.uint32(threads - 1)) // np.uint32(threads))
+        first = min(np.uint32(own * each), count)
+        last = min(np.uint32(first + each), count)
+        value = np.uint32(0)
+        at = first
+        while at < last:
+            value = np.uint32(value + bins[_padded(at)])
+            at = np.uint32(at + np.uint32(1))
+        before, _ = block_sum(value, sums)
+        at = first
+        while at < last:
+            here = bins[_padded(at)]
+            bins[_padded(at)] = before
+            before = np.uint32(before + here)
+            at = np.uint32(at + np.uint32(1))
+        cuda.syncthreads()
+        at = np.uint32(begin + own)
+        while at < stop:
+            word = placed[at]
+            to = cuda.atomic.add(bins, _padded(_bin(word, shift)), np.uint32(1))
+            space[np.uint32(begin + np.uint32(to))] = word
+            at = np.uint32(at + np.uint32(threads))
+        cuda.syncthreads()
+        at = np.uint32(begin + own)
+        while at < stop:
+            word = space[at]
+            number = _bin(word, shift)
+            other = begin
+            if number != np.uint32(0):
+                other = np.uint32(begin + bins[_padded(np.uint32(number - np.uint32(1)))])
+            last = np.uint32(begin + bins[_padded(number)])
+            to = other
+            while other < last:
+                if space[other] < word:
+                    to = np.uint32(to + np.uint32(1))
+                other = np.uint32(other + np.uint32(1))
+            index = np.uint32(np.uint64(word & np.uint64(_INDEX)) >> np.uint64(ID))
+            placed[to] = np.uint64(np.uint64(word & np.uint64(~_INDEX & (2**64 - 1))) | ids[index])
+            at = np.uint32(at + np.uint32(threads))
+
+    return kernel
+
+
+def signature_sort() -> tuple[str, ...]:
+    """Argument types of ``sort``."""
+    return ("uint64[::1]", "uint32[::1]", "uint32", "uint64[::1]", "uint64[::1]")

@@ -1,1 +1,0 @@
-"""Kernels: one package a problem, one module a method."""

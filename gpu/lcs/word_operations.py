@@ -1,0 +1,262 @@
+"""What the kernels of the longest common subsequence need beside CUDA's own functions.
+
+    step           four columns of a lane's words, as PTX: the carries of the additions stay in the
+                   carry flag, which no other language has
+    read_cell, write_cell   8 bytes that other warps write and read while the kernel runs
+    rows_from      32 bits of a bit-vector from any row on
+
+The operations of ``step`` for each column and lane, W words of 32 rows:
+
+    address    dp4a                 the column's byte, weighted, is added to the lane's address
+    matches    ld.shared            one for 4 words, without bank conflicts: 16 bytes a lane, side
+                                    by side
+    carry in   add.cc x, x, x       the topmost bit of x falls into the carry flag, the next moves
+                                    up
+    a word     and, addc.cc, lop3   u = v & m; s = v + u + carry; v = s | (v & ~m)
+    carry out  addc o, o, o         o moves up, the carry flag comes in
+
+So 3 W + 1 operations of the integer units for 32 W cells; the dot product and the carries out are
+for the multipliers, which stand beside them. A match word selected from bit planes would cost the
+integer units one more for each word.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from gpu.card.assembly import instruction
+from gpu.card.intrinsics import SIMULATED, device_function
+
+COLUMNS = 4
+"""Columns of one step: their symbols are the bytes of a word, the first lowest."""
+
+
+def group_words(words: int) -> int:
+    """Words of a lane that stand side by side in shared memory, and are loaded at once."""
+    return min(words, 4)
+
+
+def symbol_words(words: int) -> int:
+    """Words of shared memory for the match words of a symbol: all lanes', in whole groups."""
+    group = group_words(words)
+    return 32 * group * -(-words // group)
+
+
+def scale_of(symbols: int) -> int:
+    """What a symbol is multiplied by in a column's byte: an address is 255 times that, at most."""
+    return 8 if 8 * symbols <= 255 else 1
+
+
+def step_assembly(words: int, scale: int) -> str:
+    """The PTX of ``step``: $0 carries out, then the words; symbols, address, carries in, the
+    words."""
+    group = group_words(words)
+    weight = 4 * symbol_words(words) // scale
+    assert weight <= 255
+    new = [f"${1 + i}" for i in range(words)]
+    symbols, address, carries = (f"${words + 1 + i}" for i in range(3))
+    old = [f"${words + 4 + i}" for i in range(words)]
+
+    def match(column: int, word: int) -> str:
+        return f"m{column}_{word}"
+
+    def load(column: int) -> list[str]:
+        lines = [f"dp4a.u32.u32 t, {symbols}, {weight << (8 * column):#x}, {address};"]
+        for first in range(0, words, group):
+            named = [match(column, i) for i in range(first, min(first + group, words))]
+            vector = {1: "", 2: ".v2", 4: ".v4"}[len(named)]
+            target = f"{{{', '.join(named)}}}" if vector else named[0]
+            lines.append(f"ld.shared{vector}.u32 {target}, [t+{128 * first}];")
+        return lines
+
+    matches = [match(column, i) for column in range(COLUMNS) for i in range(words)]
+    lines = [f".reg .b32 x, t, {', '.join(f'u{i}, s{i}' for i in range(words))};"]
+    lines += [f".reg .b32 {', '.join(matches)};", f"mov.b32 x, {carries};", "mov.b32 $0, 0;"]
+    lines += load(0)
+    for column in range(COLUMNS):
+        if column + 1 < COLUMNS:
+            # ahead of the column before it, which hides the load
+            lines += load(column + 1)
+        v = old if column == 0 else new
+        m = [match(column, i) for i in range(words)]
+        lines += [f"and.b32 u{i}, {v[i]}, {m[i]};" for i in range(words)]
+        lines.append("add.cc.u32 x, x, x;")
+        lines += [f"addc.cc.u32 s{i}, {v[i]}, u{i};" for i in range(words)]
+        lines.append("addc.u32 $0, $0, $0;")
+        lines += [f"lop3.b32 {new[i]}, s{i}, {v[i]}, {m[i]}, 0xF4;" for i in range(words)]
+    return "{ " + " ".join(lines) + " }"
+
+
+@cache
+def step(words: int, scale: int) -> Any:
+    """step(table, symbols, address, carries, v) -> (carries out, v...): four columns of W words.
+
+    table: the match words in shared memory (only the simulator looks at it). symbols: ``scale``
+    times the columns' symbols, a byte each. address: ``address_of`` the lane's words of symbol 0.
+    carries: bit 31 enters at the first column, ..., bit 28 at the fourth; those that leave come
+    back in bits 3 to 0. v: a tuple of W uint32, 0 where the length grows.
+    """
+    if SIMULATED:
+
+        def simulated(table: Any, symbols: Any, address: Any, carries: Any, v: Any) -> Any:
+            ones = (1 << (32 * words)) - 1
+            whole = sum(int(word) << (32 * i) for i, word in enumerate(v))
+            out = 0
+            for column in range(COLUMNS):
+                symbol = (int(symbols) >> (8 * column) & 255) // scale
+                at = int(address) // 4 + symbol_words(words) * symbol
+                m = sum(
+                    int(table[at + 32 * (i // 4 * 4) + i % 4]) << (32 * i) for i in range(words)
+                )
+                total = whole + (whole & m) + (int(carries) >> (31 - column) & 1)
+                out = out << 1 | total >> (32 * words)
+                whole = (total | (whole & ~m)) & ones
+            return (
+                np.uint32(out),
+                *(np.uint32(whole >> (32 * i) & 0xFFFFFFFF) for i in range(words)),
+            )
+
+        return simulated
+    # volatile: it reads shared memory, which the compiler does not see
+    assembled = instruction(
+        step_assembly(words, scale),
+        ("u32",) * (words + 1),
+        ("u32",) * (words + 3),
+        lambda *_: None,
+        volatile=True,
+    )
+
+    @device_function
+    def step(table, symbols, address, carries, v):  # type: ignore[no-untyped-def]
+        return assembled(symbols, address, carries, *v)
+
+    return step
+
+
+brev = instruction(
+    "brev.b32 $0, $1;",
+    ("u32",),
+    ("u32",),
+    lambda value: np.uint32(int(f"{int(value):032b}"[::-1], 2)),
+)
+"""The 32 bits in reverse order."""
+
+population = instruction(
+    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda value: np.uint32(int(value).bit_count())
+)
+"""The bits set."""
+
+funnel = instruction(
+    "shf.r.wrap.b32 $0, $1, $2, $3;",
+    ("u32",),
+    ("u32", "u32", "u32"),
+    lambda low, high, by: np.uint32((int(high) << 32 | int(low)) >> (int(by) & 31) & 0xFFFFFFFF),
+)
+"""Bits by .. by + 31 of two words, the first the lower."""
+
+if SIMULATED:
+
+    def _read_cell(cells: Any, index: Any) -> Any:
+        """cells[index] (uint64) as it is in memory now."""
+        return cells[int(index)]
+
+    def _write_cell(cells: Any, index: Any, value: Any) -> None:
+        """Write a cell at once, for every warp of the card."""
+        cells[int(index)] = value
+
+    def _address_of(table: Any, index: Any) -> Any:
+        """The address in shared memory of ``table[index]``."""
+        return np.uint32(4 * int(index))
+
+else:
+    from numba.cuda.extending import intrinsic
+
+    _I32 = ir.IntType(32)
+    _I64 = ir.IntType(64)
+
+    def _place(context: Any, builder: Any, signature: Any, args: Any, shift: int) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        index = context.cast(builder, args[1], signature.args[1], types.uint64)
+        return builder.add(builder.ptrtoint(data, _I64), builder.shl(index, _I64(shift)))
+
+    @intrinsic
+    def _read_cell(typingctx: Any, cells: Any, index: Any) -> Any:
+        signature = types.uint64(cells, index)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = _place(context, builder, signature, args, 3)
+            kind = ir.FunctionType(_I64, [_I64])
+            load = ir.InlineAsm(
+                kind, "ld.relaxed.gpu.global.u64 $0, [$1];", "=l,l", side_effect=True
+            )
+            return builder.call(load, [place])
+
+        return signature, generate
+
+    @intrinsic
+    def _write_cell(typingctx: Any, cells: Any, index: Any, value: Any) -> Any:
+        signature = types.void(cells, index, types.uint64)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = _place(context, builder, signature, args, 3)
+            kind = ir.FunctionType(ir.VoidType(), [_I64, _I64])
+            store = ir.InlineAsm(
+                kind, "st.relaxed.gpu.global.u64 [$0], $1;", "l,l", side_effect=True
+            )
+            builder.call(store, [place, args[2]])
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    @intrinsic
+    def _address_of(typingctx: Any, table: Any, index: Any) -> Any:
+        signature = types.uint32(table, index)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = _place(context, builder, signature, args, 2)
+            kind = ir.FunctionType(_I32, [_I64])
+            convert = ir.InlineAsm(
+                kind,
+                "{ .reg .u64 t; cvta.to.shared.u64 t, $1; cvt.u32.u64 $0, t; }",
+                "=r,l",
+                side_effect=False,
+            )
+            return builder.call(convert, [place])
+
+        return signature, generate
+
+
+read_cell: Any = _read_cell
+write_cell: Any = _write_cell
+address_of: Any = _address_of
+
+
+@device_function
+def word_or_zero(words, first, count, index):  # type: ignore[no-untyped-def]
+    """words[first + index], 0 outside of [0, count)."""
+    if index < 0 or index >= count:
+        return np.uint32(0)
+    return np.uint32(words[first + index])
+
+
+@device_function
+def rows_from(words, first, count, row):  # type: ignore[no-untyped-def]
+    """The 32 bits from ``row`` (any int64) on of a bit-vector of ``count`` words at
+    words[first]."""
+    index = row >> 5
+    low = word_or_zero(words, first, count, index)
+    high = word_or_zero(words, first, count, index + 1)
+    return funnel(low, high, np.uint32(row & 31))
+
+
+@device_function
+def rows_of(words, first, count, row, backward):  # type: ignore[no-untyped-def]
+    """The 32 bits from ``row`` on, or with ``backward`` those before it, the nearest first."""
+    if backward:
+        return brev(rows_from(words, first, count, row - 32))
+    return rows_from(words, first, count, row)

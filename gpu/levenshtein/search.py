@@ -1,0 +1,361 @@
+"""The nearest k-mer of every end on a card: pieces looked up, verified by warps from a queue.
+
+A chunk is four bit planes, symbol s at bit s + 64 (so that windows may begin before the chunk):
+
+    low, high   the bits of the codes          gaps    1: a gap code
+    firsts      1: the first symbol of a read; of the chunk; and the place behind its last
+
+and the index is that of trie/levenshtein/pieces.py with planar keys, its ``starts`` doubled so that
+a bucket is one load:
+
+    buckets   uint64   63-32 end of the bucket | 31-0 its first entry
+
+A warp has 32 places at a time, a lane each, and several such groups one after another; their text
+lies in shared memory. All lanes ask a question at once. What their buckets hold goes to a queue of
+the warp, a ring of 128 (entry, place): each turn the lanes that have entries left put up to two in
+behind each other (ballots, population counts), and once 32 wait every lane takes one. So all lanes
+verify, however uneven the buckets are and however few candidates a group has; the thesis's queue
+(its Fig. 35), with entries in place of trie-nodes.
+
+Verifying aligns the longer side of the piece (trie/levenshtein/reach.py), and if that can be, the
+other. What passes is looked at in full, with gap codes and the read's bounds. Its ends are listed
+with their words (trie/levenshtein), of which the smallest of an end counts; or where too many
+ends are hits, the words of all ends are lowered by an atomic minimum. No order matters.
+
+Operations for D edits: about 35 a place, 30 a question and 17 a turn of its fullest bucket in the
+warp; 8 (D + 1)^2 + 5 (2D + 1) + 40 a candidate. Bytes: 8 a question and 8 a candidate, from
+whatever cache holds the tables.
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu.card.assembly import instruction
+from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_word
+from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, PATTERN_SHIFT
+from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
+from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
+
+THREADS = 128
+"""Threads a block; any multiple of 32."""
+
+MARGIN = 64
+"""Bits before the first symbol of a plane."""
+
+MOST_GROUPS = 28
+"""Groups of 32 places a warp may have: their text and what surrounds it is a word a lane."""
+
+_QUEUE = 128
+
+funnel = instruction(
+    "shf.r.wrap.b32 $0, $1, $2, $3;",
+    ("u32",),
+    ("u32", "u32", "u32"),
+    lambda low, high, shift: np.uint32(
+        ((int(high) << 32 | int(low)) >> (int(shift) & 31)) & 0xFFFFFFFF
+    ),
+)
+"""32 bits of high:low from bit ``shift`` on."""
+
+backwards = instruction(
+    "brev.b32 $0, $1;",
+    ("u32",),
+    ("u32",),
+    lambda word: np.uint32(int(f"{int(word):032b}"[::-1], 2)),
+)
+"""The bits of a word in reverse order."""
+
+leading = instruction(
+    "clz.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(32 - int(word).bit_length())
+)
+"""The zeros above the highest set bit; 32 for 0."""
+
+ones = instruction(
+    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())
+)
+"""The set bits of a word."""
+
+REACH = reach(device_function)
+SIDES = sides(device_function, REACH)
+_before, _behind = SIDES
+
+
+@device_function
+def window(plane, place):  # type: ignore[no-untyped-def]
+    """The 32 bits of a plane from symbol ``place`` (int64, at least -MARGIN) on."""
+    bit = np.uint32(place + MARGIN)
+    word = np.uint32(bit >> np.uint32(5))
+    first = load_word(plane, word)
+    return funnel(first, load_word(plane, np.uint32(word + np.uint32(1))), bit)
+
+
+@device_function
+def symbols_before(firsts, place):  # type: ignore[no-untyped-def]
+    """Symbols of the read before a place, or 63 if there are more."""
+    near = leading(window(firsts, place - 31))
+    if near < np.uint32(32):
+        return np.int64(near)
+    return np.int64(32) + np.int64(leading(window(firsts, place - 63)))
+
+
+@device_function
+def symbols_from(firsts, place):  # type: ignore[no-untyped-def]
+    """Symbols of the read from a place on, or 64 if there are more; the place counts."""
+    near = leading(backwards(window(firsts, place + 1)))
+    if near < np.uint32(32):
+        return np.int64(near) + 1
+    return np.int64(33) + np.int64(leading(backwards(window(firsts, place + 33))))
+
+
+@device_function
+def tell_ends(  # type: ignore[no-untyped-def]
+    k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, found,
+    out,
+):  # fmt: skip
+    """Tell the ends that a candidate with its piece at ``place`` reaches, as ``scan`` says."""
+    room = symbols_from(firsts, place) - width
+    covered = np.uint32(np.uint32(np.uint32(1) << np.uint32(width)) - np.uint32(1))
+    if room < 0 or np.uint32(window(gaps, place) & covered) != np.uint32(0):
+        return
+    places = cuda.local.array((2, DIAGONALS), np.uint32)
+    costs = cuda.local.array(DIAGONALS, np.uint32)
+    plo = np.uint32(entry & np.uint64(PLANE_MASK))
+    phi = np.uint32(np.uint64(entry >> np.uint64(HIGH_SHIFT)) & np.uint64(PLANE_MASK))
+    back = place - 32
+    cost, start = _before(
+        np.uint32(plo >> np.uint32(behind)), np.uint32(phi >> np.uint32(behind)),
+        backwards(window(low, back)), backwards(window(high, back)), backwards(window(gaps, back)),
+        k - width - behind, symbols_before(firsts, place), distance, places,
+    )  # fmt: skip
+    if cost > distance:
+        return
+    on = place + width
+    _behind(
+        plo, phi, window(low, on), window(high, on), window(gaps, on), behind, room,
+        distance - cost, places, costs,
+    )  # fmt: skip
+    for d in range(-distance, distance + 1):
+        edits = np.int64(costs[CENTRE + d])
+        # the word of an end is at its last symbol
+        last = on + behind + d - 1
+        if edits != UNREACHED and last >= lead and last < symbols:
+            word = np.uint32(np.uint32(cost + edits) << np.uint32(DISTANCE_SHIFT))
+            word = np.uint32(word | np.uint32(np.uint32(rank) << np.uint32(PATTERN_SHIFT)))
+            word = np.uint32(word | np.uint32(start + d + MAX_DISTANCE))
+            if out.size != 0:
+                cuda.atomic.min(out, last, word)
+            elif found[0] < np.uint64(found.size):
+                hit = np.uint64(np.uint64(np.uint64(last) << np.uint64(32)) | np.uint64(word))
+                at = np.uint64(cuda.atomic.add(found, 0, np.uint64(1)) + np.uint64(1))
+                if at < np.uint64(found.size):
+                    found[at] = hit
+
+
+def scan(distance: int, paired: bool) -> Callable[..., None]:
+    """The kernel that tells what is near; ``[grid, block]``, block = THREADS, 32 | block.
+
+    With an ``out`` of a word a symbol (all ones before) it lowers the words there: out[e - 1] is
+    the word of end e. With an empty one it lists hits: found uint64[], [0] their number (0 before;
+    found.size or more if they do not fit), then in no order, an end once for each piece that
+    reaches it, 63-32 end - 1 | 31-0 word.
+
+    Arguments: low, high, gaps, firsts uint32[] (planes), symbols and lead uint32 (ends behind
+    symbol ``lead`` only), groups uint32 (<= MOST_GROUPS: a warp has so many times 32 places), k,
+    spacing, width, tables uint32 (the scheme), buckets uint64[], entries uint64[], ranks uint32[],
+    found, out uint32[symbols or 0]. grid * block * groups >= symbols; ``paired``: the scheme is.
+    """
+    cost_of = REACH.costs[distance]
+    most = np.uint32(distance)
+    threads = THREADS
+    assert threads % 32 == 0
+    ring_words = threads // 32 * _QUEUE
+
+    def kernel(  # type: ignore[no-untyped-def]
+        low, high, gaps, firsts, symbols, lead, groups, k, spacing, width, tables, buckets, entries,
+        ranks, hits, out,
+    ):  # fmt: skip
+        low_text = cuda.shared.array(threads, np.uint32)
+        high_text = cuda.shared.array(threads, np.uint32)
+        queue_entry = cuda.shared.array(ring_words, np.uint32)
+        queue_place = cuda.shared.array(ring_words, np.uint32)
+        one = np.uint32(1)
+        thread = np.uint32(cuda.threadIdx.x)
+        lane = np.uint32(thread & np.uint32(31))
+        text = np.uint32(thread - lane)
+        ring = np.uint32(text * np.uint32(_QUEUE // 32))
+        below = np.uint32(np.uint32(one << lane) - one)
+        # the warp's first place, and the word of the planes before it
+        origin = np.uint32(np.uint32(np.uint32(cuda.grid(1)) - lane) * groups)
+        word = np.uint32(np.uint32(origin + np.uint32(MARGIN - 32)) >> np.uint32(5))
+        word = np.uint32(word + lane)
+        if word < np.uint32(low.size):
+            low_text[thread] = load_word(low, word)
+            high_text[thread] = load_word(high, word)
+        else:
+            low_text[thread] = np.uint32(0)
+            high_text[thread] = np.uint32(0)
+        cuda.syncwarp()
+        mask = np.uint32(np.uint32(one << width) - one)
+        around = np.uint32(k - width)
+        group = np.uint32(0)
+        key = np.uint32(0)
+        later_low = np.uint64(0)
+        later_high = np.uint64(0)
+        table = tables
+        shift = np.int32(0)
+        begin = np.uint32(0)
+        end = np.uint32(0)
+        queued = np.uint32(0)
+        head = np.uint32(0)
+        place = lane
+        while True:
+            if queued < np.uint32(32):
+                turn = np.uint32(cuda.ballot_sync(ALL_LANES, begin < end))
+                if turn != np.uint32(0):
+                    # two of every lane that has them, the firsts before the seconds
+                    again = np.uint32(cuda.ballot_sync(ALL_LANES, np.uint32(begin + one) < end))
+                    at = np.uint32(head + queued)
+                    at = np.uint32(at + ones(np.uint32(turn & below)))
+                    queued = np.uint32(queued + ones(turn))
+                    if begin < end:
+                        at = np.uint32(ring + np.uint32(at & np.uint32(_QUEUE - 1)))
+                        queue_entry[at] = begin
+                        queue_place[at] = place
+                        begin = np.uint32(begin + one)
+                    if again != np.uint32(0):
+                        at = np.uint32(head + queued)
+                        at = np.uint32(at + ones(np.uint32(again & below)))
+                        queued = np.uint32(queued + ones(again))
+                        if np.uint32(np.uint32(again >> lane) & one) != np.uint32(0):
+                            at = np.uint32(ring + np.uint32(at & np.uint32(_QUEUE - 1)))
+                            queue_entry[at] = begin
+                            queue_place[at] = place
+                            begin = np.uint32(begin + one)
+                    continue
+                if table >= tables and group < groups:
+                    # the next 32 places
+                    place = np.uint32(np.uint32(group << np.uint32(5)) + lane)
+                    at = np.uint32(text + group)
+                    first = low_text[np.uint32(at + one)]
+                    second = low_text[np.uint32(at + np.uint32(2))]
+                    high_first = high_text[np.uint32(at + one)]
+                    high_second = high_text[np.uint32(at + np.uint32(2))]
+                    near = funnel(first, second, lane)
+                    high_near = funnel(high_first, high_second, lane)
+                    key = np.uint32(near & mask)
+                    key = np.uint32(key | np.uint32(np.uint32(high_near & mask) << width))
+                    if paired:
+                        far = funnel(second, low_text[np.uint32(at + np.uint32(3))], lane)
+                        later_low = np.uint64(np.uint64(far) << np.uint64(32)) | np.uint64(near)
+                        far = funnel(high_second, high_text[np.uint32(at + np.uint32(3))], lane)
+                        later_high = np.uint64(np.uint64(far) << np.uint64(32)) | np.uint64(
+                            high_near
+                        )
+                    table = np.uint32(0)
+                    shift = np.int32(0)
+                    group = np.uint32(group + one)
+                if table < tables:
+                    bucket = np.uint64(key)
+                    if paired:
+                        apart = np.uint32(np.uint32(table + one) * spacing)
+                        apart = np.uint32(np.int32(apart) + shift)
+                        other = np.uint32(np.uint32(later_low >> np.uint64(apart)) & mask)
+                        more = np.uint32(np.uint32(later_high >> np.uint64(apart)) & mask)
+                        other = np.uint32(other | np.uint32(more << width))
+                        double = np.uint64(np.uint32(width * np.uint32(2)))
+                        bucket = np.uint64(np.uint64(bucket << double) | np.uint64(other))
+                        base = np.uint64(np.uint64(table) << np.uint64(double * np.uint64(2)))
+                        bucket = np.uint64(bucket + base)
+                        shift = np.int32(shift + np.int32(1))
+                        if shift > np.int32(table):
+                            table = np.uint32(table + one)
+                            shift = np.int32(-np.int32(table))
+                    else:
+                        table = tables
+                    if np.uint32(np.uint32(origin + place) + width) <= symbols:
+                        both = np.uint64(load_word(buckets, bucket))
+                        begin = np.uint32(both)
+                        end = np.uint32(np.uint64(both >> np.uint64(32)))
+                    continue
+                if queued == np.uint32(0):
+                    break
+            cuda.syncwarp()
+            if lane < queued:
+                at = np.uint32(ring + np.uint32(np.uint32(head + lane) & np.uint32(_QUEUE - 1)))
+                index = queue_entry[at]
+                found = queue_place[at]
+                entry = np.uint64(load_word(entries, index))
+                behind = np.uint32(np.uint32(np.uint64(entry >> np.uint64(PIECE_SHIFT))) * spacing)
+                behind = np.uint32(around - behind)
+                ahead = np.uint32(around - behind)
+                plo = np.uint32(entry & np.uint64(PLANE_MASK))
+                phi = np.uint32(np.uint64(entry >> np.uint64(HIGH_SHIFT)) & np.uint64(PLANE_MASK))
+                # the longer side first: hardly any lane goes on to the other
+                backs = ahead > behind
+                total = np.uint32(0)
+                for _ in range(2):
+                    length = behind
+                    skip = np.uint32(0)
+                    bit = np.uint32(np.uint32(found + width) + np.uint32(32))
+                    if backs:
+                        length = ahead
+                        skip = behind
+                        bit = found
+                    at = np.uint32(text + np.uint32(bit >> np.uint32(5)))
+                    more = np.uint32(at + one)
+                    tlo = funnel(low_text[at], low_text[more], bit)
+                    thi = funnel(high_text[at], high_text[more], bit)
+                    if backs:
+                        tlo = backwards(tlo)
+                        thi = backwards(thi)
+                    cost = cost_of(
+                        np.uint32(plo >> skip), np.uint32(phi >> skip), tlo, thi,
+                        np.uint32(np.uint32(0xFFFFFFFF) << length), np.uint32(one << length),
+                    )  # fmt: skip
+                    total = np.uint32(total + cost)
+                    if total > most:
+                        break
+                    backs = not backs
+                if total <= most:
+                    tell_ends(
+                        np.int64(k), distance, np.int64(width), entry, np.int64(behind),
+                        load_word(ranks, index), low, high, gaps, firsts,
+                        np.int64(np.uint32(origin + found)), np.int64(lead), np.int64(symbols),
+                        hits, out,
+                    )  # fmt: skip
+            cuda.syncwarp()
+            head = np.uint32(np.uint32(head + np.uint32(32)) & np.uint32(_QUEUE - 1))
+            queued = np.uint32(queued - min(queued, np.uint32(32)))
+
+    return kernel
+
+
+def fill(words, found):  # type: ignore[no-untyped-def]
+    """Every word of uint32[] is NOTHING, and no hit listed; any grid."""
+    for at in range(cuda.grid(1), words.size, cuda.gridsize(1)):
+        words[at] = np.uint32(0xFFFFFFFF)
+    if cuda.grid(1) == 0:
+        found[0] = np.uint64(0)
+
+
+def signature() -> tuple[str, ...]:
+    """The argument types of the scans."""
+    planes = ("uint32[::1]",) * 4
+    tables = ("uint64[::1]", "uint64[::1]", "uint32[::1]")
+    return (*planes, *("uint32",) * 7, *tables, "uint64[::1]", "uint32[::1]")
+
+
+def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
+    """Every kernel by name: the plain function and its argument types."""
+    table: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
+        "fill": (fill, ("uint32[::1]", "uint64[::1]")),
+    }
+    for distance in range(MAX_DISTANCE + 1):
+        table[f"scan{distance}"] = (scan(distance, False), signature())
+        table[f"scan{distance}_paired"] = (scan(distance, True), signature())
+    return table

@@ -1,0 +1,156 @@
+"""The queue kernel (thesis Fig. 33-35): the efficient kernel with a queue a warp in shared memory.
+
+Sweeps and transitions are those of the efficient kernel. Children are not woken by the thread of
+their parent, one after the other, but queued by the whole warp and woken side by side:
+
+    for each lane that has chosen children, its exmap mask, exmap and prefix sum go to all lanes
+    (shfl); lane i looks at bits i and i + 32; a ballot tells each lane that writes how many write
+    before it; the entry is the child's index by equation 2
+        entry   uint32   bit 31: to be woken at dist-level 0, else at d + 1 | 30-0 trie-node
+    an entry a lane is woken when fewer than 32 places are left, and behind each level
+
+So a queue cannot overflow: before 32 entries are added at most QUEUE - 32 are there. 4 QUEUE bytes
+of shared memory a warp; each child costs a write and a read of shared memory more than in
+``efficient``, each parent 2 ballots and 5 shuffles of 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    as_signed,
+    bit_mask_below,
+    cuda,
+    device_function,
+    load_word,
+    population,
+)
+from gpu.exact.bits import children_before, has_bit
+from gpu.ltb.efficient import sweeps
+from gpu.ltb.shared import found_bits, missed_bits, transition
+from gpu.ltb.sweeping import sweeping
+
+THREADS = 256
+"""Threads a block; any multiple of 32."""
+
+QUEUE = 128
+"""Entries of a warp's queue, as in the thesis; at least 32."""
+
+NODES = 2**31
+"""Trie-nodes that an entry can name."""
+
+
+def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
+    """The kernel; ``[grid, threads]`` with 32 | threads, arguments ``gpu.ltb.kernels.signature``.
+
+    ``entries``: the size of a queue, at least 32. N is at most NODES.
+    """
+
+    @device_function
+    def drain(queued, start, count, lane, active, row, above):  # type: ignore[no-untyped-def]
+        """Wake all that is queued; entries are distinct, for a child has one parent."""
+        cuda.syncwarp(ALL_LANES)
+        at = lane
+        while at < count:
+            entry = np.uint32(queued[np.uint32(start + at)])
+            place = np.uint64(above + np.uint64(np.uint32(entry & np.uint32(0x7FFFFFFF))))
+            if entry >> np.uint32(31):
+                place = np.uint64(row + np.uint64(np.uint32(entry & np.uint32(0x7FFFFFFF))))
+            active[place] = np.uint32(active[place] | np.uint32(1))
+            at = np.uint32(at + np.uint32(32))
+        cuda.syncwarp(ALL_LANES)
+
+    @device_function
+    def put(  # type: ignore[no-untyped-def]
+        queued, start, count, lane, tag, chosen, exmap, prefix_sum, active, row, above
+    ):
+        """Queue the children of all lanes (thesis Fig. 35); the number of entries afterwards."""
+        pending = np.uint32(cuda.ballot_sync(ALL_LANES, chosen != np.uint64(0)))
+        while pending != np.uint32(0):
+            lower = np.uint32(np.uint32(~pending) & np.uint32(pending - np.uint32(1)))
+            source = population(np.uint64(lower))
+            pending = np.uint32(pending & np.uint32(pending - np.uint32(1)))
+            mask = np.uint64(cuda.shfl_sync(ALL_LANES, as_signed(chosen), source))
+            children = np.uint64(cuda.shfl_sync(ALL_LANES, as_signed(exmap), source))
+            before = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(prefix_sum), source))
+            for half in range(2):
+                group = np.uint32(lane + np.uint32(32 * half))
+                writes = has_bit(mask, group)
+                votes = np.uint32(cuda.ballot_sync(ALL_LANES, writes))
+                if writes:
+                    ahead = population(np.uint64(votes) & bit_mask_below(lane))
+                    child = np.uint32(before + children_before(children, group))
+                    slot = np.uint32(np.uint32(start + count) + ahead)
+                    queued[slot] = np.uint32(child | tag)
+                count = np.uint32(count + population(np.uint64(votes)))
+                if count > np.uint32(entries - 32):
+                    drain(queued, start, count, lane, active, row, above)
+                    count = np.uint32(0)
+        return count
+
+    @device_function
+    def visit_level(  # type: ignore[no-untyped-def]
+        found, missed, queued, thread, threads, active, base, nodes, first, end, d, step, others,
+        depth, k, distance, inmaps, exmaps, prefix_sums,
+    ):  # fmt: skip
+        lane = np.uint32(thread & np.uint32(31))
+        warp = np.uint32(thread >> np.uint32(5))
+        start = np.uint32(warp * np.uint32(entries))
+        row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
+        above = np.uint64(row + nodes)
+        count = np.uint32(0)
+        # the first node of this warp, so that its lanes stay together
+        leader = np.uint32(first + np.uint32(warp << np.uint32(5)))
+        while leader < end:
+            node = np.uint32(leader + lane)
+            lower = np.uint32(0)
+            states = np.uint32(0)
+            if node < end:
+                lower = np.uint32(active[row + np.uint64(node)])
+                if distance != np.uint32(0):
+                    states = np.uint32(active[above + np.uint64(node)])
+            if node == np.uint32(0) and d == np.uint32(0):
+                lower = np.uint32(lower | np.uint32(1))
+            exmap = np.uint64(0)
+            prefix_sum = np.uint32(0)
+            chosen = np.uint64(0)
+            exact = np.uint64(0)
+            if np.uint32(lower | states) != np.uint32(0):
+                inmap = np.uint32(load_word(inmaps, node))
+                if distance != np.uint32(0):
+                    reached, exmap, chosen = transition(
+                        states, lower, step, others, depth, k, inmap, exmaps, node
+                    )
+                    active[above + np.uint64(node)] = reached
+                    level = np.uint32(d + np.uint32(1))
+                    of_match = found_bits(reached, chosen, depth, level, k, distance)
+                    found = np.uint32(found | of_match)
+                if d == np.uint32(0) and lower != np.uint32(0):
+                    reached, outer, exact = transition(
+                        lower, np.uint32(0), step, others, depth, k, inmap, exmaps, node
+                    )
+                    exmap = np.uint64(exmap | outer)
+                    active[row + np.uint64(node)] = reached
+                    found = np.uint32(found | found_bits(reached, exact, depth, d, k, distance))
+                    of_mismatch = missed_bits(lower, step, depth, k, inmap, exmaps, node)
+                    missed = np.uint32(missed | of_mismatch)
+                if np.uint64(chosen | exact) != np.uint64(0):
+                    prefix_sum = np.uint32(load_word(prefix_sums, node))
+            count = put(
+                queued, start, count, lane, np.uint32(0), chosen, exmap, prefix_sum, active, row,
+                above,
+            )  # fmt: skip
+            if d == np.uint32(0):
+                count = put(
+                    queued, start, count, lane, np.uint32(0x80000000), exact, exmap, prefix_sum,
+                    active, row, above,
+                )  # fmt: skip
+            leader = np.uint32(leader + threads)
+        drain(queued, start, count, lane, active, row, above)
+        return found, missed
+
+    return sweeping(sweeps, visit_level, threads // 32 * entries)

@@ -1,0 +1,168 @@
+"""What a text may hold where a piece of a window has at most one error, as a table by code.
+
+A window of alpha is cut into pieces of q symbols. A code is what q columns of the text hold, as two
+planes: code = low bits << q | high bits, the first symbol in the top bit of each. With at most one
+error in a piece, the text from the piece's first column on is, as far as q columns go
+
+    the piece                                                       1
+    one symbol changed                                              3 q
+    one left out, and any letter behind; of a run the last          at most 4 (q - 1)
+    one put in, its last pushed out; never one like its neighbour   at most 3 (q - 2)
+    on the left
+
+What is put in before a piece is the error of the piece before, behind it of nobody who looks here;
+of equal errors in a run one is enough: 82 codes at q = 10 for most pieces. A gap of alpha is the
+error of its piece; with two a piece matches nothing.
+
+    begins    uint32[4**q + 1], entries uint32: window * 16 + piece
+
+``windows_of`` makes the planes of windows, ``variants`` counts the entries of each code, and, when
+the host has added the counts up, puts them in, in no order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu.card.intrinsics import cuda, device_function
+
+THREADS = 128
+
+GAP = 4
+
+WINDOWS = ("uint8[::1]", "int64[:, ::1]", "int32", "uint32[:, ::1]")
+VARIANTS = (
+    "uint32[:, ::1]", "int64[:, ::1]", "int32", "int32", "int32", "uint32[::1]", "uint32[::1]",
+    "int32",
+)  # fmt: skip
+
+
+def windows_of(codes, blocks, rows, planes):  # type: ignore[no-untyped-def]
+    """The kernel; ``[grid, THREADS]``, a thread a window of ``rows`` <= 32 symbols.
+
+    codes uint8[m], blocks int64[3, w] (a window begins at blocks[1]), planes uint32[w, 4] (out):
+    the low bit, the high bit of the code of a symbol, that it is a base, and 0; the last symbol in
+    the top bit.
+    """
+    window = np.int64(cuda.grid(1))
+    if window >= planes.shape[0]:
+        return
+    first = np.int64(blocks[1, window])
+    low = np.uint32(0)
+    high = np.uint32(0)
+    base = np.uint32(0)
+    for row in range(rows):
+        symbol = np.uint32(codes[first + np.int64(row)])
+        bit = np.uint32(np.uint32(1) << np.uint32(np.int32(32) - rows + np.int32(row)))
+        if symbol & np.uint32(1):
+            low = np.uint32(low | bit)
+        if symbol & np.uint32(2):
+            high = np.uint32(high | bit)
+        if symbol < np.uint32(GAP):
+            base = np.uint32(base | bit)
+    planes[window, 0] = low
+    planes[window, 1] = high
+    planes[window, 2] = base
+    planes[window, 3] = np.uint32(0)
+
+
+@device_function
+def _put(low, high, q, entry, places, entries, filling):  # type: ignore[no-untyped-def]
+    """Count a code, or write its entry."""
+    code = np.uint32(np.uint32(low << np.uint32(q)) | high)
+    slot = np.uint32(cuda.atomic.add(places, np.int64(code), np.uint32(1)))
+    if filling:
+        entries[slot] = entry
+
+
+def variants(planes, blocks, q, pieces, errors, places, entries, filling):  # type: ignore[no-untyped-def]
+    """The kernel; ``[grid, THREADS]``, a thread a piece.
+
+    planes uint32[w, 4] (``windows_of``), blocks int64[3, w] (windows of other lengths than pieces *
+    q have no pieces), q int32, pieces int32, errors int32 (of a piece at most: 0 or 1), places
+    uint32[4**q]: raised by the entries of each code (0 before); with ``filling`` int32 1 the begin
+    of each code before and its end behind, and entries uint32[] is written.
+    """
+    task = np.int64(cuda.grid(1))
+    if task >= np.int64(planes.shape[0]) * np.int64(pieces):
+        return
+    window = np.int64(task // np.int64(pieces))
+    piece = np.int32(task - window * np.int64(pieces))
+    if np.int64(blocks[2, window] - blocks[1, window]) != np.int64(q * pieces):
+        return
+    entry = np.uint32(np.uint32(np.uint32(window) << np.uint32(4)) | np.uint32(piece))
+    # the first symbol of the piece in the top bit of q
+    low = np.uint32(0)
+    high = np.uint32(0)
+    gaps = np.int32(0)
+    gap_at = np.int32(-1)
+    for i in range(q):
+        row = np.uint32(np.int32(32) - np.int32(np.int32(pieces - piece) * q) + np.int32(i))
+        low = np.uint32(np.uint32(low << np.uint32(1)) | np.uint32(
+            np.uint32(planes[window, 0] >> row) & np.uint32(1)))  # fmt: skip
+        high = np.uint32(np.uint32(high << np.uint32(1)) | np.uint32(
+            np.uint32(planes[window, 1] >> row) & np.uint32(1)))  # fmt: skip
+        if np.uint32(np.uint32(planes[window, 2] >> row) & np.uint32(1)) == np.uint32(0):
+            gaps = np.int32(gaps + np.int32(1))
+            gap_at = np.int32(i)
+    if gaps > errors:
+        return
+    if gaps == np.int32(0):
+        _put(low, high, q, entry, places, entries, filling)
+    if errors == np.int32(0):
+        return
+    for i in range(q):
+        if gaps == np.int32(1) and np.int32(i) != gap_at:
+            continue
+        at = np.uint32(np.int32(q) - np.int32(1) - np.int32(i))  # the bit of symbol i
+        bit = np.uint32(np.uint32(1) << at)
+        below = np.uint32(bit - np.uint32(1))
+        above = np.uint32(~np.uint32(bit | below))
+        own = np.uint32(np.uint32(low >> at) & np.uint32(1))
+        own = np.uint32(own | np.uint32(
+            np.uint32(np.uint32(high >> at) & np.uint32(1)) << np.uint32(1)))  # fmt: skip
+        left_low = np.uint32(low & above)
+        left_high = np.uint32(high & above)
+        right_low = np.uint32(low & below)
+        right_high = np.uint32(high & below)
+        closed_low = np.uint32(right_low << np.uint32(1))
+        closed_high = np.uint32(right_high << np.uint32(1))
+        after = np.uint32(at - np.uint32(1))
+        last = at == np.uint32(0)
+        ends_run = True
+        like_left = np.uint32(4)
+        if not last:
+            next_low = np.uint32(np.uint32(low >> after) & np.uint32(1))
+            next_high = np.uint32(np.uint32(high >> after) & np.uint32(1))
+            ends_run = np.uint32(next_low | np.uint32(next_high << np.uint32(1))) != own
+            if gaps == np.int32(1):
+                ends_run = True
+        if i > 0:
+            before = np.uint32(at + np.uint32(1))
+            like_left = np.uint32(np.uint32(low >> before) & np.uint32(1))
+            like_left = np.uint32(like_left | np.uint32(
+                np.uint32(np.uint32(high >> before) & np.uint32(1)) << np.uint32(1)))  # fmt: skip
+        for letter in range(4):
+            x = np.uint32(letter)
+            x_low = np.uint32(x & np.uint32(1))
+            x_high = np.uint32(x >> np.uint32(1))
+            if x != own or gaps == np.int32(1):
+                _put(
+                    np.uint32(np.uint32(left_low | np.uint32(x_low << at)) | right_low),
+                    np.uint32(np.uint32(left_high | np.uint32(x_high << at)) | right_high),
+                    q, entry, places, entries, filling,
+                )  # fmt: skip
+            if ends_run and not last:
+                _put(
+                    np.uint32(np.uint32(left_low | closed_low) | x_low),
+                    np.uint32(np.uint32(left_high | closed_high) | x_high),
+                    q, entry, places, entries, filling,
+                )  # fmt: skip
+            if i > 0 and not last and gaps == np.int32(0) and x != like_left:
+                tail_low = np.uint32(np.uint32(low & np.uint32(~above)) >> np.uint32(1))
+                tail_high = np.uint32(np.uint32(high & np.uint32(~above)) >> np.uint32(1))
+                _put(
+                    np.uint32(np.uint32(left_low | np.uint32(x_low << at)) | tail_low),
+                    np.uint32(np.uint32(left_high | np.uint32(x_high << at)) | tail_high),
+                    q, entry, places, entries, filling,
+                )  # fmt: skip

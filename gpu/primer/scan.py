@@ -1,0 +1,170 @@
+"""Many windows of alpha along one text, bit-parallel: a warp a window, a lane a segment of the
+text.
+
+    text      8 symbols a uint32, 4 bits each, the first lowest: 0-3, 4 a gap, 5 between records
+    rows      a window stands at the bottom of its 32 * words rows, so that its last row is the top
+              bit of the last word; the free rows above it match every symbol and hold D = 0
+    masks     in shared memory, a row of ``words`` for each of the symbols 0-4 and each warp: lanes
+              read one of five words, which lie in different banks
+    vp, vn    vertical differences +1 and -1, in registers
+
+A lane begins len + k columns before its segment, where no match that ends in it can begin. Of D's
+last row it keeps the minimum of each tile of 64 columns.
+
+    key       window << 40 | tile << 12 | k - 1 - minimum       one for each tile at most k - 1
+
+Operations for 32 rows and a symbol: 11 (xv, and, add, xh, ph, mh, two funnel shifts, p, n; every
+other word the top bit of the last mh, and eq with it) and one load; 10 for the symbol and the
+score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu.card import shared_memory
+from gpu.card.intrinsics import cuda, load_word
+from gpu.primer.myers import horizontal, vertical
+
+WARPS = 4
+"""Warps, and so windows, a block."""
+
+THREADS = 32 * WARPS
+TILE_WORDS = 8
+"""Words of text a tile: 64 columns."""
+
+FAR = 1 << 20
+
+SIGNATURE = (
+    "uint32[::1]", "uint32", "uint32", "uint8[::1]", "int64[:, ::1]", "uint32", "int32", "int32",
+    "uint64[::1]", "uint32[::1]",
+)  # fmt: skip
+
+
+def kernel(words: int) -> Callable[..., None]:
+    """The kernel for windows of at most 32 * words symbols; ``[(spans, groups), THREADS]``.
+
+    Arguments: text uint32[t], begin and tiles uint32 (the tiles begin..tiles - 1 are looked at),
+    alpha uint8[], blocks int64[3, w] (a window is alpha[blocks[1]:blocks[2]]), segment uint32
+    (tiles a lane), warm_up int32 (words of text), limit int32 (k - 1), out uint64[capacity],
+    counter uint32[1] (0 before; keys beyond the capacity are counted and not written).
+    groups * WARPS >= w, and spans * 32 lanes of ``segment`` tiles cover begin..tiles.
+    """
+    masks_size = WARPS * 5 * words
+    last = words - 1
+
+    def scan(text, begin, tiles, alpha, blocks, segment, warm_up, limit, out, counter):  # type: ignore[no-untyped-def]
+        masks = cuda.shared.array(masks_size, np.uint32)
+        lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(31))
+        warp = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(5))
+        window = np.int32(np.int32(cuda.blockIdx.y) * np.int32(WARPS) + warp)
+        own = np.int32(warp * np.int32(5 * words))
+        known = window < np.int32(blocks.shape[1])
+        if known:
+            first = np.int64(blocks[1, window])
+            length = np.int32(blocks[2, window] - first)
+            free = np.int32(np.int32(32 * words) - length)
+            at = lane
+            while at < np.int32(5 * words):
+                symbol = np.int32(at // np.int32(words))
+                top = np.int32(np.int32(at - symbol * np.int32(words)) * np.int32(32))
+                bits = np.uint32(0)
+                for bit in range(32):
+                    above = np.int32(np.int32(top + np.int32(bit)) - free)
+                    hit = above < np.int32(0)
+                    if not hit and symbol < np.int32(4):
+                        hit = np.int32(alpha[first + np.int64(above)]) == symbol
+                    if hit:
+                        bits = np.uint32(bits | np.uint32(np.uint32(1) << np.uint32(bit)))
+                masks[own + at] = bits
+                at = np.int32(at + np.int32(32))
+        cuda.syncthreads()
+        number = np.uint32(np.uint32(cuda.blockIdx.x) * np.uint32(32) + np.uint32(lane))
+        tile = np.uint32(begin + np.uint32(number * segment))
+        if not known or tile >= tiles:
+            return
+        stop = np.uint32(min(np.uint32(tile + segment), tiles))
+        near = np.uint32(shared_memory.address_of(masks) + np.uint32(np.uint32(4) * np.uint32(own)))
+        vp = cuda.local.array(words, np.uint32)
+        vn = cuda.local.array(words, np.uint32)
+        for w in range(words):
+            vp[w] = np.uint32(~masks[own + np.int32(4 * words) + np.int32(w)])
+            vn[w] = np.uint32(0)
+        score = length
+        least = np.int32(FAR)
+        word_at = np.int32(np.int32(tile) * np.int32(TILE_WORDS))
+        word_stop = np.int32(np.int32(stop) * np.int32(TILE_WORDS))
+        counted_from = word_at
+        word_at = np.int32(max(np.int32(word_at - warm_up), np.int32(0)))
+        while word_at < word_stop:
+            symbols = np.uint32(load_word(text, word_at))
+            turn = np.int32(0)
+            while turn < np.int32(8):
+                turn = np.int32(turn + np.int32(1))
+                symbol = np.int32(np.int32(symbols) & np.int32(15))
+                symbols = np.uint32(symbols >> np.uint32(4))
+                if symbol == np.int32(5):
+                    for w in range(words):
+                        vp[w] = np.uint32(~masks[own + np.int32(4 * words) + np.int32(w)])
+                        vn[w] = np.uint32(0)
+                    score = length
+                else:
+                    row = np.uint32(near + np.uint32(np.uint32(symbol) * np.uint32(4 * words)))
+                    ph_before = np.uint32(0)
+                    mh_before = np.uint32(0)
+                    other = np.uint32(0)
+                    upper = np.uint32(0)
+                    for w in range(words):
+                        p = vp[w]
+                        n = vn[w]
+                        if w % 2 == 1:
+                            eq = other
+                            xv = np.uint32(eq | n)
+                            total = upper
+                        else:
+                            eq = np.uint32(
+                                shared_memory.load_word(masks, np.uint32(row + np.uint32(4 * w)))
+                            )
+                            xv = np.uint32(eq | n)
+                            eq = np.uint32(eq | np.uint32(mh_before >> np.uint32(31)))
+                            total = np.uint32(np.uint32(eq & p) + p)
+                            if w != last:
+                                # the sums of two words as one of 64 bits: one carry less by hand
+                                other = np.uint32(
+                                    shared_memory.load_word(
+                                        masks, np.uint32(row + np.uint32(4 * w + 4))
+                                    )
+                                )
+                                both = np.uint64(np.uint64(vp[w + 1]) << np.uint64(32))
+                                both = np.uint64(both | np.uint64(p))
+                                common = np.uint64(np.uint64(other & vp[w + 1]) << np.uint64(32))
+                                common = np.uint64(common | np.uint64(eq & p))
+                                both = np.uint64(both + common)
+                                total = np.uint32(both)
+                                upper = np.uint32(both >> np.uint64(32))
+                        ph, mh = horizontal(p, n, eq, total)
+                        vp[w], vn[w] = vertical(xv, ph, mh, ph_before, mh_before)
+                        ph_before = ph
+                        mh_before = mh
+                        if w == last:
+                            score = np.int32(
+                                np.int32(score + np.int32(ph >> np.uint32(31)))
+                                - np.int32(mh >> np.uint32(31))
+                            )
+                    least = np.int32(min(least, score))
+            word_at = np.int32(word_at + np.int32(1))
+            if np.int32(word_at & np.int32(TILE_WORDS - 1)) == np.int32(0):
+                if word_at > counted_from:
+                    here = np.uint32(np.uint32(word_at) // np.uint32(TILE_WORDS) - np.uint32(1))
+                    if least <= limit:
+                        slot = np.uint32(cuda.atomic.add(counter, 0, np.uint32(1)))
+                        if slot < np.uint32(out.size):
+                            key = np.uint64(np.uint64(window) << np.uint64(40))
+                            key = np.uint64(key | np.uint64(np.uint64(here) << np.uint64(12)))
+                            slack = np.uint64(np.uint32(limit - least))
+                            out[slot] = np.uint64(key | slack)
+                least = np.int32(FAR)
+
+    return scan
