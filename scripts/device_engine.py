@@ -28,9 +28,9 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from streamer.bench import cuda as bench  # noqa: E402
+from streamer.dictionary.targets import Dictionary  # noqa: E402
 from streamer.matching import Matcher  # noqa: E402
-from streamer.reads import ReadBatch  # noqa: E402
-from streamer.targets import Dictionary  # noqa: E402
+from streamer.sequences.read_batch import ReadBatch  # noqa: E402
 
 # small inputs leave most of a card idle, which is no news here
 warnings.filterwarnings("ignore", message=".*under-utilization.*")
@@ -116,7 +116,7 @@ def check(ks=(1, 2, 3, 7, 12, 13, 15, 16, 21, 30, 31), total=120_000):
 
 
 def check_data(folder):
-    from streamer.sequence_files import read_batches
+    from streamer.sequences.files import read_batches
 
     for path in sorted(Path(folder).glob("*.f[aq].gz")):
         begin = time.perf_counter()

@@ -151,10 +151,10 @@ def run_engine(made, arguments, chunk, streams, sets, bases, offsets, threads=16
 
 def growth(rng, bases, offsets):
     """What the next batch pays after a dictionary has grown."""
-    from streamer.matching.approximate import Options
-    from streamer.matching.approximate.levenshtein import LevenshteinSolver
-    from streamer.matching.approximate.result import Step
-    from streamer.reads import ReadBatch
+    from streamer.matching.near import Options
+    from streamer.matching.near.levenshtein import LevenshteinSolver
+    from streamer.matching.near.near_result import Step
+    from streamer.sequences.read_batch import ReadBatch
 
     few = ReadBatch(["a"], np.array([0, 1 << 20]), bases[: 1 << 20])
     codes = np.unique(rng.integers(0, 4**21, 1_000_000, dtype=np.uint64))
@@ -174,10 +174,10 @@ def growth(rng, bases, offsets):
 
 def grow(rng, bases, offsets, device="cuda", total=1 << 24, chunks=(1 << 16, 1 << 20, 1 << 23)):
     """A dictionary that grows by nearly every window, then is saturated; k = 21, D = 1."""
-    from streamer.matching.approximate import Approximate, Options
+    from streamer.dictionary.targets import Dictionary, TargetSets
     from streamer.matching.matcher import Matcher
-    from streamer.reads import ReadBatch
-    from streamer.targets import Dictionary, TargetSets
+    from streamer.matching.near import Approximate, Options
+    from streamer.sequences.read_batch import ReadBatch
 
     none = np.zeros(0, dtype=np.uint64)
     stored = Dictionary(21, "forward", none, np.zeros(0, np.uint32), TargetSets.empty())

@@ -156,7 +156,7 @@ def seed_methods(m, n, k, starts, repeats=2):
 
 def genomes(folder, ks=(4, 5, 6)):
     """SARS-CoV-2 against E. coli and the human mitochondrion: filter, scan, brute force."""
-    from streamer.batch.sequences import records
+    from streamer.batch.records import records
 
     alpha = Alpha.of([r.codes for r in records(f"{folder}/sarscov2_MN908947.3.fa.gz")])
     names = ("ecoli_K12_MG1655", "mt_human")

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from streamer.dictionary.targets import TargetSets
 from streamer.errors import StreamerError
+from streamer.matching.reports import Columns
 from streamer.output_file import OutputFile
-from streamer.reports import Columns
-from streamer.targets import TargetSets
 from trie.codes import decode_kmers
 from trie.cpu import memory_limit
 

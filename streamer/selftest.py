@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import BatchResult, Matcher
-from streamer.matching.approximate import Approximate, Options
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.matching.near import Approximate, Options
+from streamer.sequences.read_batch import ReadBatch
 from trie.codes import decode_kmer, with_reverse_complements
 
 K = 15

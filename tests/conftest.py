@@ -72,7 +72,7 @@ def streamer(capfdbinary):
     That kernels are compiled is left out: it is said or not as the cache has them.
     """
     from streamer.cli.app import main
-    from streamer.compiling import NOTICE
+    from trie.cpu.compiling import NOTICE
 
     def run(*arguments):
         capfdbinary.readouterr()

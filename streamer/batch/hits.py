@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer import kept
-from streamer.batch.rows import fill
+from streamer.batch.hit_rows import fill
+from trie.cpu import array_pool as kept
 from trie.cpu.threads import run_all
 
 if TYPE_CHECKING:

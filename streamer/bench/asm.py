@@ -21,8 +21,8 @@ from streamer.batch.asm import METHODS, find, search
 from streamer.batch.asm.patterns import masks_of, searches
 from streamer.batch.choice import Choice, Device
 from streamer.bench.timing import least_and_result
-from streamer.held import Piece
-from streamer.reads import ReadBatch
+from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.record_buffer import Piece
 from trie.cpu.threads import usable_cores
 
 Row = dict[str, Any]

@@ -24,11 +24,11 @@ from gpu.exact.device_tree import DeviceTree
 from gpu.exact.expand import copied, fill_events
 from gpu.exact.staging import Staging
 from streamer.bench.timing import least_seconds, median_on_card
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import Matcher
 from streamer.matching.chunks import chunk_bounds, slice_reads
 from streamer.matching.tree_worker import TreeWorker
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.threads import usable_cores
 from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
 from trie.windows import window_codes

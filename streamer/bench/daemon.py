@@ -22,8 +22,8 @@ import structlog
 from numpy.typing import NDArray
 
 from streamer.client import Producer, Subscriber
-from streamer.clients.messages import ReadSummaries
-from streamer.reads import ReadBatch
+from streamer.client.messages import ReadSummaries
+from streamer.sequences.read_batch import ReadBatch
 
 Row = dict[str, Any]
 
@@ -135,8 +135,8 @@ def _serving(
 
 
 def _serve(folder: Path, transport: str, device: str, k: int, pipe: Any) -> None:
-    from streamer.config import load
     from streamer.daemon.board import RUNNING
+    from streamer.daemon.config import load
     from streamer.daemon.service import Service
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

@@ -14,13 +14,13 @@ import dnaio
 import numpy as np
 from xopen import xopen
 
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import Matcher
+from streamer.matching.reports import READ_COLUMNS, reads
 from streamer.output import ReportTables, RowWriter
-from streamer.prefetch import prefetched
-from streamer.reads import ReadBatch
-from streamer.reports import READ_COLUMNS, reads
-from streamer.sequence_files import read_batches
-from streamer.targets import Dictionary
+from streamer.sequences.files import read_batches
+from streamer.sequences.prefetch import prefetched
+from streamer.sequences.read_batch import ReadBatch
 
 K = 21
 READ_LENGTH = 150

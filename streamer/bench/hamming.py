@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice
 from streamer.batch.hamming import METHODS, Search
-from streamer.batch.sequences import Record
+from streamer.batch.records import Record
 from streamer.bench.timing import least_and_result
 
 Row = dict[str, Any]

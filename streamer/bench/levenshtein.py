@@ -137,10 +137,10 @@ def against_sassy(total: int, kmers: int = 96, k: int = 24, distance: int = 3) -
 
 def growth(kmers: int = 1_000_000, k: int = 21, distance: int = 1) -> list[Row]:
     """What the next batch pays when a dictionary has grown: sets that are merged and indexed."""
-    from streamer.matching.approximate import Options
-    from streamer.matching.approximate.levenshtein import LevenshteinSolver
-    from streamer.matching.approximate.result import Step
-    from streamer.reads import ReadBatch
+    from streamer.matching.near import Options
+    from streamer.matching.near.levenshtein import LevenshteinSolver
+    from streamer.matching.near.near_result import Step
+    from streamer.sequences.read_batch import ReadBatch
 
     bases, offsets = random_batch(10_000)
     batch = ReadBatch(["a"], offsets, bases)

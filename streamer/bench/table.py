@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from streamer.machine import processor_name
+from trie.cpu.machine import processor_name
 from trie.cpu.threads import usable_cores
 
 

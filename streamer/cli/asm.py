@@ -24,7 +24,7 @@ from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from streamer.batch.asm.patterns import Masks
-    from streamer.held import Piece
+    from streamer.sequences.record_buffer import Piece
 
 ROWS_A_TABLE = 500_000
 """Rows made into text at once."""
@@ -110,10 +110,10 @@ def asm(
     from streamer.batch.choice import choose
     from streamer.batch.hits import COLUMNS
     from streamer.cli.progress import progress
-    from streamer.compiling import compile_notice
     from streamer.output import RowWriter
-    from streamer.prefetch import prefetched
-    from streamer.sequence_files import read_pieces, shown_name, size_of_files
+    from streamer.sequences.files import read_pieces, shown_name, size_of_files
+    from streamer.sequences.prefetch import prefetched
+    from trie.cpu.compiling import compile_notice
 
     source = "--pattern" if patterns is None else shown_name(patterns)
     names, masks = _read_patterns(pattern or [], patterns, source, iupac)
@@ -149,7 +149,7 @@ def _read_patterns(
 ) -> tuple[list[str], list[Masks]]:
     """Names and letters of the patterns; DataError for what is no DNA, with its place."""
     from streamer.batch.asm.patterns import masks_of
-    from streamer.sequence_files import read_letters
+    from streamer.sequences.files import read_letters
     from trie.codes import InvalidBaseError, shown_byte
 
     records = ((one, one) for one in given) if path is None else read_letters(path)

@@ -53,7 +53,7 @@ def exact(
     from streamer.bench import exact as matching
     from streamer.bench import files, trees
     from streamer.bench.table import machine_line, print_table
-    from streamer.compiling import compile_notice
+    from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
     parts: dict[Section, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
@@ -119,8 +119,8 @@ def ltb(
     """
     from streamer.bench import ltb as automaton
     from streamer.bench.table import machine_line, print_table
-    from streamer.compiling import compile_notice
     from streamer.devices import choose_device
+    from trie.cpu.compiling import compile_notice
 
     on_cuda = choose_device(device.value, quiet=False) == "cuda"
     typer.echo(machine_line())
@@ -151,7 +151,7 @@ def levenshtein(
     """
     from streamer.bench import levenshtein as near
     from streamer.bench.table import machine_line, print_table
-    from streamer.compiling import compile_notice
+    from trie.cpu.compiling import compile_notice
 
     typer.echo(machine_line())
     with compile_notice(quiet=False):
@@ -234,7 +234,7 @@ def asm(
     """
     from streamer.bench import asm as search
     from streamer.bench.table import machine_line, print_table
-    from streamer.compiling import compile_notice
+    from trie.cpu.compiling import compile_notice
 
     on_card = device is DeviceChoice.CUDA
     typer.echo(machine_line())
@@ -268,7 +268,7 @@ def hamming(
     """
     from streamer.bench import hamming as search
     from streamer.bench.table import machine_line, print_table
-    from streamer.compiling import compile_notice
+    from trie.cpu.compiling import compile_notice
 
     on_card = device is DeviceChoice.CUDA
     typer.echo(machine_line())
@@ -318,8 +318,8 @@ def lcs(
     """
     from streamer.bench import lcs as common
     from streamer.bench.table import machine_line, print_table
-    from streamer.compiling import compile_notice
     from streamer.devices import choose_device
+    from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
     on = choose_device(device.value, quiet=False)
@@ -375,7 +375,7 @@ def primer(
     """
     from streamer.bench import primer as parts
     from streamer.bench.table import machine_line, print_table
-    from streamer.compiling import compile_notice
+    from trie.cpu.compiling import compile_notice
 
     given = _size(size) if size else None
     at = given or parts.SIZE

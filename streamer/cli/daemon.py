@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 def run(config: ConfigFile = None, settings: Settings = None) -> None:
     """Run the daemon until SIGINT or SIGTERM, which drain it; a second signal ends it at once."""
-    from streamer import logs
+    from streamer.daemon import logs
     from streamer.errors import ReportedError, StreamerError
 
     # what ends the daemon is reported to a stream that may be stuck, too
@@ -57,10 +57,11 @@ def run(config: ConfigFile = None, settings: Settings = None) -> None:
 
 
 def _serve(config: str | None, settings: list[str] | None) -> None:
-    from streamer.config import load
+    from streamer.daemon.config import load
 
     loaded = load(config, settings or ())
-    from streamer import daemon, logs
+    from streamer import daemon
+    from streamer.daemon import logs
     from streamer.errors import ReportedError, StreamerError
 
     for_people = logs.configure(loaded.log.level, loaded.log.format)
@@ -79,7 +80,7 @@ def validate(
     settings: Settings = None,
 ) -> None:
     """Check a configuration: ok, or every fault with its key."""
-    from streamer.config import load
+    from streamer.daemon.config import load
 
     load(config, settings or ())
     typer.echo("ok")
@@ -113,8 +114,8 @@ def send(
 
     from streamer.cli.progress import progress
     from streamer.cli.sending import Files, send_all
-    from streamer.clients.producer import Producer
-    from streamer.sequence_files import size_of_files
+    from streamer.client.producer import Producer
+    from streamer.sequences.files import size_of_files
 
     endpoint = endpoint_of("ingest", to, config)
     began = time.monotonic()
@@ -142,7 +143,7 @@ def status(
     """Ask a running daemon how it is, and for its totals."""
     import json
 
-    from streamer.clients.control import Control
+    from streamer.client.control import Control
 
     with Control(endpoint_of("control", at, config)) as control:
         answer = control.status()
@@ -208,8 +209,8 @@ def _share(part: object, whole: object) -> str:
 
 def endpoint_of(name: str, given: str | None, config: str | None) -> str:
     """The endpoint that a client connects to: as given, or that of the configuration."""
-    from streamer.endpoints import check_endpoint
     from streamer.errors import UsageError
+    from streamer.protocol.endpoints import check_endpoint
 
     if given is not None:
         try:
@@ -225,7 +226,7 @@ def endpoint_of(name: str, given: str | None, config: str | None) -> str:
 
 
 def _configured(config: str | None, name: str) -> str:
-    from streamer.config import load
+    from streamer.daemon.config import load
 
     loaded = load(config, check_files=False)
     endpoints = {

@@ -17,7 +17,7 @@ def devices(format_: FormatOption = FormatChoice.TSV) -> None:
     A row each: the CPU, then CUDA devices; their cores are not told.
     """
     from gpu.card.device import devices as cuda_devices
-    from streamer.machine import memory_bytes, processor_name
+    from trie.cpu.machine import memory_bytes, processor_name
     from trie.cpu.threads import usable_cores
 
     rows: list[tuple[str, str, int | None, int]] = [

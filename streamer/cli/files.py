@@ -11,7 +11,7 @@ def check_files(inputs: list[str], outputs: list[str | None]) -> None:
     """Every input is there, and none would be written over."""
     import os
 
-    from streamer.sequence_files import STDIN, check_exist
+    from streamer.sequences.files import STDIN, check_exist
 
     if "" in (*inputs, *outputs):
         message = "the name of a file is empty"

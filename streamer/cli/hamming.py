@@ -22,7 +22,7 @@ from streamer.cli.files import check_files, check_outputs
 from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from streamer.batch.sequences import Record
+    from streamer.batch.records import Record
 
 ROWS_A_TABLE = 500_000
 """Rows made into text at once."""
@@ -97,12 +97,12 @@ def hamming(
 
     from streamer.batch.hamming import Search, choose_method
     from streamer.batch.hits import COLUMNS
-    from streamer.batch.sequences import records
+    from streamer.batch.records import records
     from streamer.cli.progress import progress
-    from streamer.compiling import compile_notice
     from streamer.output import RowWriter
-    from streamer.prefetch import prefetched
-    from streamer.sequence_files import read_pieces, shown_name, size_of_files
+    from streamer.sequences.files import read_pieces, shown_name, size_of_files
+    from streamer.sequences.prefetch import prefetched
+    from trie.cpu.compiling import compile_notice
 
     source = "--pattern" if patterns is None else shown_name(patterns)
     searched = _given(pattern or []) if patterns is None else list(records(patterns))
@@ -129,7 +129,7 @@ def hamming(
 
 def _given(letters: list[str]) -> list[Record]:
     """Patterns of the command line, named by themselves."""
-    from streamer.batch.sequences import Record
+    from streamer.batch.records import Record
     from trie.codes import InvalidBaseError, encode, shown_byte
 
     given = []

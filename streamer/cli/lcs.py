@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamer.batch.lcs import Matching
-    from streamer.batch.sequences import Record
+    from streamer.batch.records import Record
     from streamer.output import RowWriter
 
 COLUMNS = ("a", "b", "length_a", "length_b", "lcs")
@@ -125,8 +125,8 @@ def lcs(
         check_plot(plot)
 
     from streamer.batch.lcs import choose_method
-    from streamer.compiling import compile_notice
     from streamer.output import RowWriter
+    from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
     choice = choose_method(method and method.value, device.value, say)
@@ -159,8 +159,8 @@ def lcs(
 
 def _record(path: str) -> Record:
     """The only record of a file; DataError if there is none, or another one."""
-    from streamer.batch.sequences import records
-    from streamer.sequence_files import shown_name
+    from streamer.batch.records import records
+    from streamer.sequences.files import shown_name
 
     found = None
     for record in records(path):
@@ -180,7 +180,7 @@ def _text(path: str) -> Record:
 
     import numpy as np
 
-    from streamer.batch.sequences import Record
+    from streamer.batch.records import Record
 
     if path == "-":
         return Record(path, np.frombuffer(sys.stdin.buffer.read(), dtype=np.uint8))

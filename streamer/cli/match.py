@@ -25,9 +25,9 @@ from streamer.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from streamer.dictionary.targets import Dictionary, Strands
     from streamer.matching import BatchResult
-    from streamer.reports import Columns
-    from streamer.targets import Dictionary, Strands
+    from streamer.matching.reports import Columns
 
 
 class Mode(StrEnum):
@@ -188,9 +188,9 @@ def match(
             raise UsageError(message)
         check_place(save)
 
-    from streamer.compiling import compile_notice
     from streamer.devices import choose_device
-    from streamer.targets import Dictionary
+    from streamer.dictionary.targets import Dictionary
+    from trie.cpu.compiling import compile_notice
 
     chosen_device = choose_device(device.value, quiet=quiet, kernel=kernel.value)
     if strands is None:
@@ -311,14 +311,13 @@ def _match_files(
 ) -> None:
     from contextlib import closing
 
-    from streamer import reports
     from streamer.cli.progress import progress
-    from streamer.matching import Matcher
+    from streamer.dictionary.saved_dictionary import StoredKmers, save_dictionary
+    from streamer.matching import Matcher, reports
     from streamer.matching.matcher import Kernel
     from streamer.output import ReportTables, RowWriter
-    from streamer.prefetch import prefetched
-    from streamer.saved_dictionary import StoredKmers, save_dictionary
-    from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
+    from streamer.sequences.files import BATCH_BASES, read_batches, size_of_files
+    from streamer.sequences.prefetch import prefetched
 
     names = {
         Report.WINDOWS: reports.WINDOW_COLUMNS,
@@ -362,7 +361,7 @@ def _match_files(
 
 
 def _pieces(report: Report, result: BatchResult, known: Dictionary) -> Iterable[Columns]:
-    from streamer import reports
+    from streamer.matching import reports
 
     if report is Report.WINDOWS:
         return reports.window_pieces(result)

@@ -10,17 +10,16 @@ from typing import Literal
 import numpy as np
 import typer
 
-from streamer import reports
 from streamer.cli.progress import progress
+from streamer.dictionary.saved_dictionary import StoredKmers, save_dictionary
+from streamer.dictionary.targets import Dictionary, Strands
 from streamer.errors import DataError
-from streamer.matching import Matcher
-from streamer.matching.approximate import Approximate, ApproximateResult, Options, Semantics
+from streamer.matching import Matcher, reports
+from streamer.matching.near import Approximate, ApproximateResult, Options, Semantics
 from streamer.output import Format, ReportTables, RowWriter
-from streamer.prefetch import prefetched
-from streamer.reads import ReadBatch, joined_batches
-from streamer.saved_dictionary import StoredKmers, save_dictionary
-from streamer.sequence_files import BATCH_BASES, read_batches, size_of_files
-from streamer.targets import Dictionary, Strands
+from streamer.sequences.files import BATCH_BASES, read_batches, size_of_files
+from streamer.sequences.prefetch import prefetched
+from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.cpu.threads import usable_cores
 
 

@@ -198,11 +198,11 @@ def primer(
     from streamer.batch.primer.report import Report
     from streamer.batch.primer.text import piece_symbols
     from streamer.batch.primer.track import check_plot, check_tracks
-    from streamer.batch.sequences import pieces, records
+    from streamer.batch.records import pieces, records
     from streamer.cli.progress import progress
-    from streamer.compiling import compile_notice
-    from streamer.prefetch import prefetched
-    from streamer.sequence_files import shown_name, size_of_files
+    from streamer.sequences.files import shown_name, size_of_files
+    from streamer.sequences.prefetch import prefetched
+    from trie.cpu.compiling import compile_notice
 
     given: dict[str, Any] = {
         "gc": _range("--gc", gc),

@@ -20,9 +20,9 @@ def selftest(
     Exit 1 if a result is wrong.
     """
     from streamer import selftest as tests
-    from streamer.compiling import compile_notice
     from streamer.devices import choose_device, cuda_problem
     from streamer.errors import StreamerError
+    from trie.cpu.compiling import compile_notice
 
     problem = None
     if device is not DeviceChoice.CPU:

@@ -7,17 +7,17 @@ from contextlib import suppress
 
 import typer
 
-from streamer.clients.errors import (
+from streamer.client.errors import (
     DaemonError,
     DaemonSilentError,
     LostBatchesError,
     RefusedError,
     StalledError,
 )
-from streamer.clients.producer import Producer
-from streamer.prefetch import prefetched
-from streamer.reads import ReadBatch
-from streamer.sequence_files import read_batches, shown_name
+from streamer.client.producer import Producer
+from streamer.sequences.files import read_batches, shown_name
+from streamer.sequences.prefetch import prefetched
+from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.interrupts import interrupt_in
 
 

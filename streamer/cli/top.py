@@ -9,7 +9,7 @@ import typer
 from streamer.cli.daemon import ConfigFile
 
 if TYPE_CHECKING:
-    from streamer.clients.subscriber import Subscriber
+    from streamer.client.subscriber import Subscriber
 
 _CLEAR = "\x1b[H\x1b[J"
 """To the upper left corner, and nothing behind it."""
@@ -36,9 +36,9 @@ def top(
     import sys
 
     from streamer.cli.daemon import endpoint_of, print_status
-    from streamer.clients.control import Control
-    from streamer.clients.errors import DaemonFailedError, DaemonSilentError
-    from streamer.clients.subscriber import Subscriber
+    from streamer.client.control import Control
+    from streamer.client.errors import DaemonFailedError, DaemonSilentError
+    from streamer.client.subscriber import Subscriber
 
     with Control(endpoint_of("control", at, config)) as control:
         answer = control.status()

@@ -12,7 +12,7 @@ from streamer.cli.files import check_files, check_outputs
 from streamer.cli.streams import signals_noted
 
 if TYPE_CHECKING:
-    from streamer.clients.subscriber import Subscriber
+    from streamer.client.subscriber import Subscriber
     from streamer.output import RowWriter
 
 _DEFAULT_TOPICS = ("match", "mismatch", "read")
@@ -58,9 +58,9 @@ def watch(
     Exit code 1 if it falls silent without saying that it ends.
     """
     from streamer.cli.daemon import endpoint_of
-    from streamer.clients.errors import DaemonFailedError, DaemonLostError, DaemonSilentError
-    from streamer.clients.subscriber import Subscriber
-    from streamer.clients.tables import columns_of
+    from streamer.client.errors import DaemonFailedError, DaemonLostError, DaemonSilentError
+    from streamer.client.subscriber import Subscriber
+    from streamer.client.tables import columns_of
     from streamer.output import RowWriter
 
     check_files([], [output])
@@ -108,8 +108,8 @@ def _follow(
     """
     import time
 
-    from streamer.clients.messages import Gap, NewEpoch
-    from streamer.clients.tables import pad, table
+    from streamer.client.messages import Gap, NewEpoch
+    from streamer.client.tables import pad, table
 
     end = None if seconds is None else time.monotonic() + seconds
     damage = published = None

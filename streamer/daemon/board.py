@@ -7,9 +7,9 @@ import time
 from collections import deque
 from typing import Any
 
-from streamer import logs
-from streamer.config import Config
-from streamer.wire import TOPICS
+from streamer.daemon import logs
+from streamer.daemon.config import Config
+from streamer.protocol.wire import TOPICS
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
 # a thread has failed: what was accepted and not published is lost

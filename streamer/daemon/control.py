@@ -9,7 +9,16 @@ import zmq
 
 from streamer.daemon.board import Board
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
-from streamer.wire import MAX_HEADER_BYTES, PROTOCOL, Header, Reason, WireError, pack, shown, unpack
+from streamer.protocol.wire import (
+    MAX_HEADER_BYTES,
+    PROTOCOL,
+    Header,
+    Reason,
+    WireError,
+    pack,
+    shown,
+    unpack,
+)
 
 COMMANDS = ("status", "drain")
 

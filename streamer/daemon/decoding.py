@@ -16,11 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from streamer.checksums import crc32, crc32_address
 from streamer.matching.matcher import MakeTogether
-from streamer.packed_names import PackedNames, count_names
-from streamer.reads import ReadBatch
-from streamer.wire import Header
+from streamer.protocol.checksums import crc32, crc32_address
+from streamer.protocol.wire import Header
+from streamer.sequences.packed_names import PackedNames, count_names
+from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.windows import ascending

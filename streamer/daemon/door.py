@@ -17,7 +17,7 @@ import struct
 import threading
 from pathlib import Path
 
-from streamer.endpoints import socket_path
+from streamer.protocol.endpoints import socket_path
 
 # descriptors of the process at which connections are refused, whatever its limit is: each holds
 # some tens of kilobytes

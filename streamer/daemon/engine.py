@@ -13,19 +13,19 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from streamer.compiling import compile_notice
-from streamer.config import Config, default_strands
 from streamer.daemon.board import Board
+from streamer.daemon.config import Config, default_strands
 from streamer.daemon.ingest import Accepted
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.devices import KERNELS, choose_device, cuda_problem, shown, usable_cards
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import BatchResult, Matcher
-from streamer.matching.approximate import Approximate, Options
 from streamer.matching.matcher import Device, Kernel, MakeTogether
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
-from streamer.wire import Buffer, Make
+from streamer.matching.near import Approximate, Options
+from streamer.protocol.wire import Buffer, Make
+from streamer.sequences.read_batch import ReadBatch
+from trie.cpu.compiling import compile_notice
 from trie.cpu.threads import usable_cores
 
 # batches matched but not yet published: results are larger than reads, so only a few

@@ -15,8 +15,8 @@ from streamer.daemon.engine import Matched
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Publication, publications
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
-from streamer.transport.sending import Message, send_all
-from streamer.wire import (
+from streamer.protocol.transport.sending import Message, send_all
+from streamer.protocol.wire import (
     PROTOCOL,
     TOPICS,
     Header,

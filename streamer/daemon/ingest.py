@@ -15,10 +15,9 @@ from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.producers import Producer, Producers
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
 from streamer.matching.matcher import MakeTogether
-from streamer.reads import ReadBatch
-from streamer.transport.receiving import receive
-from streamer.transport.sending import send_all
-from streamer.wire import (
+from streamer.protocol.transport.receiving import receive
+from streamer.protocol.transport.sending import send_all
+from streamer.protocol.wire import (
     MAX_HEADER_BYTES,
     PROTOCOL,
     Header,
@@ -33,6 +32,7 @@ from streamer.wire import (
     text,
     unpack,
 )
+from streamer.sequences.read_batch import ReadBatch
 
 # messages, and bytes, taken before acknowledgements go out and the inbox is looked at
 _BURST = 64

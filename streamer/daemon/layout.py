@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.checksums import crc32_address
 from streamer.daemon.layout_kernels import (
     COLUMNS,
     FRAMES,
@@ -27,7 +26,8 @@ from streamer.daemon.layout_kernels import (
     lay_out_all,
 )
 from streamer.matching.result import BatchResult
-from streamer.transport.sending import Placed
+from streamer.protocol.checksums import crc32_address
+from streamer.protocol.transport.sending import Placed
 
 Columns = dict[str, NDArray[Any]]
 

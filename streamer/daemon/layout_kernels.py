@@ -18,8 +18,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from streamer.checksums import crc32
-from streamer.event_runs import bits_from, summarize
+from streamer.matching.event_runs import bits_from, summarize
+from streamer.protocol.checksums import crc32
 from trie.cpu.intrinsics import pointer, popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer import reports
 from streamer.daemon.engine import Matched
 from streamer.daemon.layout import Laid, Source, lay_out
 from streamer.daemon.layout_kernels import COLUMNS
+from streamer.dictionary.targets import NO_SET
 from streamer.errors import StreamerError
+from streamer.matching import reports
 from streamer.matching.result import MATCH, MISMATCH
-from streamer.targets import NO_SET
-from streamer.transport.sending import Message
-from streamer.wire import Header, checksum, encode_feed, encode_head
+from streamer.protocol.transport.sending import Message
+from streamer.protocol.wire import Header, checksum, encode_feed, encode_head
 from trie.cpu.threads import run_all, usable_cores
 
 Columns = dict[str, NDArray[Any]]

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 import structlog
 import zmq
 
-from streamer import logs
-from streamer.config import Config
+from streamer.daemon import logs
 from streamer.daemon.board import DRAINING, ENDED, FAILED, RUNNING, STARTING, Board
+from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import Control
 from streamer.daemon.door import aside, raise_limit
@@ -28,8 +28,8 @@ from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.memory import keep_freed
 from streamer.daemon.warming import warm_up
 from streamer.daemon.worker import SocketWorker, Worker
-from streamer.endpoints import socket_path
 from streamer.errors import StreamerError
+from streamer.protocol.endpoints import socket_path
 
 _BIND_SECONDS = 10.0
 # one moves 2 to 3 GB a second; connections are spread over them

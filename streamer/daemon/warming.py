@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 
-from streamer.config import Config, default_strands
+from streamer.daemon.config import Config, default_strands
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.engine import Matched, make_matcher
 from streamer.daemon.ingest import Accepted
 from streamer.daemon.producers import Producer
 from streamer.daemon.publish import publications
+from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import Device
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
-from streamer.wire import checksum, decode_batch, encode_reads, size_of
+from streamer.protocol.wire import checksum, decode_batch, encode_reads, size_of
+from streamer.sequences.read_batch import ReadBatch
 
 _READS = [("warm-up", "ACGT" * 16), ("none", "")]
 

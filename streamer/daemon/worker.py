@@ -11,7 +11,7 @@ import zmq
 
 from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
-from streamer.endpoints import EndpointError, claim, socket_path
+from streamer.protocol.endpoints import EndpointError, claim, socket_path
 
 # the longest a thread waits before it looks whether it shall stop
 POLL_SECONDS = 0.2

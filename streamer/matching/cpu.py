@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import slice_reads
 from streamer.matching.engine import BatchArrays, PackedPath, Span, SpanFound
 from streamer.matching.result import MATCH, MISMATCH
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.sequences.read_batch import ReadBatch
 from trie.index.kmer_index import KmerIndex
 from trie.snapshots.walk import walk
 from trie.windows import window_codes

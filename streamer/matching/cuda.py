@@ -13,13 +13,13 @@ from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.expand import copied, fill_events, mismatched, scatter_words
 from gpu.exact.pipeline import MAX_CHUNK
 from gpu.exact.staging import Staging
+from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import slice_reads
 from streamer.matching.cuda_packed import PackedMatching
 from streamer.matching.engine import LONG_SPAN, BatchArrays, PackedPath, Span, SpanFound
 from streamer.matching.result import MATCH, MISMATCH
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.sequences.read_batch import ReadBatch
 from trie.snapshots.tree_bitmap import TreeBitmap
 
 __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]

@@ -24,7 +24,7 @@ from streamer.matching.events import Events
 from streamer.matching.packed import Columns, Letters, PackedReads
 from streamer.matching.together import pack_together
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.reads import BadReadError, ReadBatch
+from streamer.sequences.read_batch import BadReadError, ReadBatch
 from trie.codes import InvalidBaseError
 from trie.snapshots.tree_bitmap import TreeBitmap
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamer.matching.events import Events
 from streamer.matching.packed import Columns, Letters, PackedReads
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.reads import ReadBatch
+from streamer.sequences.read_batch import ReadBatch
 
 LONG_SPAN = 1 << 23
 """Consecutive chunks are matched together up to so many symbols where no snapshot's age counts:

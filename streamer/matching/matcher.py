@@ -18,18 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.devices import GpuOrCpu, usable_cards
+from streamer.dictionary.targets import NO_SET, Dictionary
 from streamer.errors import StreamerError
-from streamer.matching.approximate import Approximate
-from streamer.matching.approximate.steps import Steps
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.engine import BatchArrays, MatchEngine, PackedPath, Span
+from streamer.matching.near import Approximate
+from streamer.matching.near.steps import Steps
 from streamer.matching.packed import Columns, Letters
 from streamer.matching.result import MATCH, BatchResult, Depths, Events
 from streamer.matching.snapshots import Snapshots
 from streamer.matching.spans import spans_of
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.reads import ReadBatch, joined_batches
-from streamer.targets import NO_SET, Dictionary
+from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.codes import with_reverse_complements
 from trie.cpu.threads import usable_cores
 from trie.prefixes import PrefixDepths

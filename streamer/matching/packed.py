@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.reads import ReadBatch
+from streamer.sequences.read_batch import ReadBatch
 from trie.codes import encode
 
 if TYPE_CHECKING:

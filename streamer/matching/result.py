@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.matching.approximate.result import ApproximateResult
 from streamer.matching.events import MATCH, MISMATCH, NONE, Events
-from streamer.reads import ReadBatch
+from streamer.matching.near.near_result import ApproximateResult
+from streamer.sequences.read_batch import ReadBatch
 from trie.event_words import pack_events
 
 __all__ = ["MATCH", "MISMATCH", "NONE", "BatchResult", "ChunkWords", "Depths", "Events"]

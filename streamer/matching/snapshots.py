@@ -11,10 +11,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.dictionary.targets import Dictionary
 from streamer.matching.engine import SpanFound
 from streamer.matching.spans import Views
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
-from streamer.targets import Dictionary
 from trie.codes import with_reverse_complements
 from trie.snapshots.tree_bitmap import snapshot
 

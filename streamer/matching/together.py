@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from gpu.card.letters import pack_letters_into
 from gpu.card.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
-from streamer.checksums import crc32, crc32_address
 from streamer.matching.packed import Columns
+from streamer.protocol.checksums import crc32, crc32_address
 from trie.codes import LETTER_TO_CODE, check_k
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit

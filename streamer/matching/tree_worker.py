@@ -17,7 +17,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.targets import Dictionary
+from streamer.dictionary.targets import Dictionary
 from trie.codes import with_reverse_complements
 from trie.cpu.threads import in_background
 from trie.snapshots.tree_bitmap import TreeBitmap

@@ -201,7 +201,7 @@ import sys
 sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/.."]
 import numpy as np
 import test_asm_search as tests
-from streamer.batch.asm.words import has_feature
+from streamer.batch.asm.lane_words import has_feature
 from numba.core.registry import cpu_target
 
 assert not has_feature(cpu_target.target_context, "avx512f")

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from sequences import write_fasta
 
-from streamer import fasta, held, sequence_files
 from streamer.batch.primer import text as primer_text
+from streamer.sequences import fasta
+from streamer.sequences import files as sequence_files
+from streamer.sequences import record_buffer as held
 
 
 def turned(sequence):

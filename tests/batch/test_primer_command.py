@@ -10,7 +10,7 @@ import primer_oracle as oracle
 import pytest
 from sequences import data_files, read_plainly, write_fasta
 
-from streamer.compiling import NOTICE
+from trie.cpu.compiling import NOTICE
 
 HEADER = "#alpha\tstart\tend\tlength\n"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streamer.batch.hit_rows import EIGHT, fill
 from streamer.batch.hits import FIELDS, Hits, structured
-from streamer.batch.rows import EIGHT, fill
 
 
 def columns(rng, size, alike):

@@ -12,11 +12,12 @@ import placement
 import pytest
 from waiting import DEADLINE
 
-from streamer import config, daemon, reports
+from streamer import daemon
 from streamer.client import Intervals, Producer, ReadSummaries, Subscriber
-from streamer.matching import Matcher
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.daemon import config
+from streamer.dictionary.targets import Dictionary
+from streamer.matching import Matcher, reports
+from streamer.sequences.read_batch import ReadBatch
 
 pytestmark = placement.marks()
 

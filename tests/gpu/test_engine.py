@@ -15,10 +15,10 @@ import placement
 import pytest
 from placement import SIMULATED
 
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import Matcher
 from streamer.matching.result import MATCH
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.sequences.read_batch import ReadBatch
 from trie.codes import decode_kmer
 from trie.event_words import unpack_events
 from trie.snapshots.tree_bitmap import snapshot

@@ -56,7 +56,7 @@ def small_kernels():
     from streamer.batch.lcs import solve
     from streamer.batch.primer import on_card
     from streamer.matching import cuda, spans
-    from streamer.matching.approximate import levenshtein
+    from streamer.matching.near import levenshtein
 
     modules = [counting, order, rows, sliced, warps, buckets, derive, orient, walk, prepare, cut]
     with placement.small_blocks(32, *modules, extend, pack, pieces, seeds) as patch:

@@ -12,10 +12,10 @@ from placement import SIMULATED
 
 pytestmark = placement.marks()
 
-from streamer.matching.approximate import Options, levenshtein  # noqa: E402
-from streamer.matching.approximate.levenshtein import LevenshteinSolver  # noqa: E402
-from streamer.matching.approximate.result import Step  # noqa: E402
-from streamer.reads import ReadBatch  # noqa: E402
+from streamer.matching.near import Options, levenshtein  # noqa: E402
+from streamer.matching.near.levenshtein import LevenshteinSolver  # noqa: E402
+from streamer.matching.near.near_result import Step  # noqa: E402
+from streamer.sequences.read_batch import ReadBatch  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,8 +23,8 @@ from contextlib import closing
 import numpy as np
 from numba import cuda
 from streamer.matching import Matcher
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.sequences.read_batch import ReadBatch
+from streamer.dictionary.targets import Dictionary
 
 @cuda.jit
 def wild(words):

@@ -183,10 +183,10 @@ def test_what_cannot_be_matched_is_refused(monkeypatch):
 
 
 def solved(case, told, **options):
-    from streamer.matching.approximate.ltb import LtbSolver
-    from streamer.matching.approximate.result import Step
-    from streamer.matching.approximate.solver import Options
-    from streamer.reads import ReadBatch
+    from streamer.matching.near.ltb import LtbSolver
+    from streamer.matching.near.near_result import Step
+    from streamer.matching.near.solver import Options
+    from streamer.sequences.read_batch import ReadBatch
 
     chosen = Options(device="cuda", chunk=9, on_fallback=told, **options)
     solver = LtbSolver(np.unique(case.codes), case.k, case.distance, False, chosen)

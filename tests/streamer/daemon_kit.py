@@ -18,8 +18,9 @@ import msgpack
 import zmq
 from waiting import DEADLINE, until
 
-from streamer import config, daemon, logs
+from streamer import daemon
 from streamer.client import Control, ReadSummaries
+from streamer.daemon import config, logs
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,9 +10,9 @@ import zlib
 import pytest
 from test_sequence_files import bam_of
 
-from streamer.bgzf import END_BLOCK, Watched
 from streamer.errors import DataError
-from streamer.sequence_files import read_batches
+from streamer.sequences.bgzf import END_BLOCK, Watched
+from streamer.sequences.files import read_batches
 
 RECORDS = [(f"r{i}", "ACGTACGTAC") for i in range(6)]
 

@@ -29,7 +29,7 @@ from streamer.client import (
     Subscriber,
 )
 from streamer.errors import UsageError
-from streamer.wire import encode_feed, encode_notice
+from streamer.protocol.wire import encode_feed, encode_notice
 
 GENOME = random_dna(random.Random(7), 3000)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sequences import write_fasta
 
-from streamer import targets
-from streamer.collecting import _sort_stably
-from streamer.sequence_files import read_batches
-from streamer.targets import Dictionary
+from streamer.dictionary import targets
+from streamer.dictionary.collecting import _sort_stably
+from streamer.dictionary.targets import Dictionary
+from streamer.sequences.files import read_batches
 from trie.codes import decode
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sequences import DATA
 
-from streamer.config import Config, load
-from streamer.endpoints import EndpointError, check_endpoint, claim, run_directory
+from streamer.daemon.config import Config, load
+from streamer.daemon.toml_lines import key_lines
 from streamer.errors import ConfigError
-from streamer.toml_lines import key_lines
+from streamer.protocol.endpoints import EndpointError, check_endpoint, claim, run_directory
 
 HERE = Path(__file__).parent
 CONFIGS = HERE / "configs"

@@ -14,8 +14,8 @@ from functools import partial
 import pytest
 
 from streamer.errors import DataError
-from streamer.members import COMPRESSIONS, Members
-from streamer.sequence_files import read_batches
+from streamer.sequences.bz2_xz import COMPRESSIONS, Members
+from streamer.sequences.files import read_batches
 
 COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 READS = [f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n".encode() for i in range(6)]

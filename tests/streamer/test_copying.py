@@ -13,8 +13,8 @@ import pytest
 import zmq
 from waiting import DEADLINE
 
-from streamer.transport import copying
-from streamer.transport.copying import Copier
+from streamer.protocol.transport import copying
+from streamer.protocol.transport.copying import Copier
 
 
 @contextlib.contextmanager

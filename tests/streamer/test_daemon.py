@@ -18,7 +18,7 @@ from daemon_kit import (
 )
 
 from streamer.client import Intervals, NewKmers, Producer, ReadSummaries, Subscriber
-from streamer.clients.tables import table
+from streamer.client.tables import table
 
 TOPICS = ("match", "mismatch", "delta", "read")
 

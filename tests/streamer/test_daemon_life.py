@@ -24,12 +24,12 @@ from daemon_kit import (
 )
 
 from streamer.client import Control, Producer, ReadSummaries, Subscriber
-from streamer.compiling import NOTICE
 from streamer.daemon import service
 from streamer.daemon.worker import SocketWorker
-from streamer.endpoints import EndpointError
 from streamer.errors import StreamerError
 from streamer.matching import Matcher
+from streamer.protocol.endpoints import EndpointError
+from trie.cpu.compiling import NOTICE
 
 TOPICS = ("match", "mismatch", "delta", "read")
 

@@ -20,8 +20,8 @@ from daemon_kit import (
 )
 from waiting import until
 
-from streamer import logs
 from streamer.client import Control, ReadSummaries, Subscriber
+from streamer.daemon import logs
 
 
 def work_and_end(child, folder, batches=40):

@@ -9,7 +9,7 @@ from daemon_kit import DEADLINE, follow, random_dna, running, settings, write_fa
 from test_match_near import edited, near
 
 from streamer.client import Automaton, Near, Producer, Subscriber
-from streamer.clients.tables import table
+from streamer.client.tables import table
 
 BARCODES = [(f"NB{i:02}", random_dna(random.Random(i), 24)) for i in range(12)]
 

@@ -7,10 +7,10 @@ import threading
 import pytest
 from daemon_kit import DEADLINE
 
-from streamer import config
 from streamer.client import Status, Subscriber
+from streamer.daemon import config
 from streamer.daemon import service as module
-from streamer.endpoints import socket_path
+from streamer.protocol.endpoints import socket_path
 
 
 class Left(BaseException):

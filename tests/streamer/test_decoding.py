@@ -6,12 +6,12 @@ import msgpack
 import numpy as np
 import pytest
 
-from streamer.checksums import crc32_address
 from streamer.daemon.decoding import decode_together
 from streamer.matching.packed import PackedReads
 from streamer.matching.together import pack_together
-from streamer.reads import ReadBatch
-from streamer.wire import WireError, checksum, decode_batch, encode_batch, encode_reads
+from streamer.protocol.checksums import crc32_address
+from streamer.protocol.wire import WireError, checksum, decode_batch, encode_batch, encode_reads
+from streamer.sequences.read_batch import ReadBatch
 
 K = 5
 

@@ -8,10 +8,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from streamer import reports
-from streamer.matching import Matcher
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.dictionary.targets import Dictionary
+from streamer.matching import Matcher, reports
+from streamer.sequences.read_batch import ReadBatch
 from trie.codes import decode
 
 K = 31

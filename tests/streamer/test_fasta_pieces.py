@@ -8,9 +8,11 @@ import random
 import numpy as np
 import pytest
 
-from streamer import fasta, held, sequence_files
 from streamer.errors import DataError
-from streamer.sequence_files import read_batches, read_letters, read_pieces
+from streamer.sequences import fasta
+from streamer.sequences import files as sequence_files
+from streamer.sequences import record_buffer as held
+from streamer.sequences.files import read_batches, read_letters, read_pieces
 from trie.codes import encode
 
 

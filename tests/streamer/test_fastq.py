@@ -12,8 +12,8 @@ from contextlib import nullcontext
 import pytest
 
 from streamer.errors import DataError
-from streamer.fastq import FastqError, fastq_records
-from streamer.sequence_files import read_batches
+from streamer.sequences.fastq import FastqError, fastq_records
+from streamer.sequences.files import read_batches
 
 RECORDS = 9050
 

@@ -11,10 +11,10 @@ import zmq
 from daemon_kit import DEADLINE
 
 from streamer.client import Gap, ReadSummaries, Subscriber
-from streamer.clients.columns import KINDS
-from streamer.clients.messages import typed
-from streamer.clients.tables import table
-from streamer.wire import NO_TARGET, WireError, decode_feed, encode_feed, encode_notice
+from streamer.client.columns import KINDS
+from streamer.client.messages import typed
+from streamer.client.tables import table
+from streamer.protocol.wire import NO_TARGET, WireError, decode_feed, encode_feed, encode_notice
 
 NAMES = ["a", "b", "c"]
 ROWS = {

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from streamer import kept
 from streamer.batch.hits import FIELDS
+from trie.cpu import array_pool as kept
 
 
 @pytest.fixture(autouse=True)

@@ -9,15 +9,15 @@ import msgpack
 import numpy as np
 import pytest
 
-from streamer import reports
 from streamer.daemon import layout
 from streamer.daemon.engine import Matched
 from streamer.daemon.publish import Publication, publications
+from streamer.dictionary.targets import NO_SET, TargetSets
+from streamer.matching import reports
 from streamer.matching.events import Events
 from streamer.matching.result import BatchResult
-from streamer.reads import ReadBatch
-from streamer.targets import NO_SET, TargetSets
-from streamer.wire import decode_feed, encode_feed
+from streamer.protocol.wire import decode_feed, encode_feed
+from streamer.sequences.read_batch import ReadBatch
 
 TOPICS = ("match", "mismatch", "read")
 TARGETS = TargetSets(["one", "two"], np.array([0, 1, 3]), np.array([1, 0, 1], np.int32))

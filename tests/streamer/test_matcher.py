@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import Matcher
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.sequences.read_batch import ReadBatch
 from trie.codes import decode_kmer
 from trie.event_words import unpack_events
 from trie.snapshots.tree_bitmap import snapshot

@@ -7,11 +7,11 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import Matcher
-from streamer.matching.approximate import Approximate
-from streamer.matching.approximate.ltb import LtbSolver
-from streamer.reads import ReadBatch
-from streamer.targets import Dictionary
+from streamer.matching.near import Approximate
+from streamer.matching.near.ltb import LtbSolver
+from streamer.sequences.read_batch import ReadBatch
 
 K = 11
 

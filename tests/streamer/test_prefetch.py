@@ -7,7 +7,7 @@ import threading
 import pytest
 from waiting import DEADLINE
 
-from streamer.prefetch import prefetched
+from streamer.sequences.prefetch import prefetched
 
 
 def test_order():

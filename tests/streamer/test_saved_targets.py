@@ -13,7 +13,7 @@ from sequences import write_fasta
 from test_daemon_near import feed_of
 
 from streamer.client import Intervals, Near
-from streamer.clients.tables import table
+from streamer.client.tables import table
 from trie.snapshots import snapshot_file
 
 REPORTS = ("windows", "intervals", "reads")

@@ -13,8 +13,7 @@ from daemon_kit import process, running, wait_for_line, write_fasta
 from waiting import DEADLINE, until
 
 from streamer.cli import daemon as commands
-from streamer.client import Control, Producer, RefusedError
-from streamer.clients import account, producer
+from streamer.client import Control, Producer, RefusedError, account, producer
 from streamer.daemon import ingest
 
 SEQUENCE = "ACGTACGTACGTACGT"

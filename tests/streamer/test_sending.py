@@ -10,7 +10,7 @@ import pytest
 import zmq
 from waiting import DEADLINE
 
-from streamer.transport import receiving, sending
+from streamer.protocol.transport import receiving, sending
 
 CASES = [
     [[b"topic", b"header"]],

@@ -16,7 +16,7 @@ import pytest
 from waiting import DEADLINE, unread, until
 
 from streamer.errors import DataError
-from streamer.sequence_files import read_batches, size_of_files
+from streamer.sequences.files import read_batches, size_of_files
 from trie.codes import encode
 
 RECORDS = [("r1", "ACGTNACGU"), ("r2", ""), ("r3", "acgtnryACG")]

@@ -9,8 +9,8 @@ import oracle
 import pytest
 from sequences import write_fasta
 
+from streamer.dictionary.targets import NO_SET, Dictionary
 from streamer.errors import StreamerError
-from streamer.targets import NO_SET, Dictionary
 from trie.codes import decode_kmer
 
 

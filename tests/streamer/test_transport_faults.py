@@ -9,8 +9,8 @@ from ctypes import CFUNCTYPE, c_int, c_size_t, c_void_p
 import numpy as np
 import pytest
 
-from streamer.transport import copying, receiving
-from streamer.transport.libzmq import MESSAGE_BYTES
+from streamer.protocol.transport import copying, receiving
+from streamer.protocol.transport.libzmq import MESSAGE_BYTES
 
 SOCKET = np.uint64(1)
 

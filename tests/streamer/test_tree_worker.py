@@ -7,9 +7,9 @@ from threading import Event
 import numpy as np
 import pytest
 
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import tree_worker
 from streamer.matching.tree_worker import TreeWorker
-from streamer.targets import Dictionary
 
 K = 9
 CODES = np.arange(100, dtype=np.uint64)

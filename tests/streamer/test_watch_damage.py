@@ -7,7 +7,7 @@ import threading
 import zmq
 from daemon_kit import DEADLINE
 
-from streamer.wire import encode_notice
+from streamer.protocol.wire import encode_notice
 
 
 def test_watch_says_what_was_dropped(tmp_path, streamer):

@@ -15,9 +15,7 @@ import numpy as np
 import pytest
 
 from streamer.errors import DataError
-from streamer.reads import ReadBatch
-from streamer.sequence_files import read_batches
-from streamer.wire import (
+from streamer.protocol.wire import (
     Reason,
     WireError,
     checksum,
@@ -31,6 +29,8 @@ from streamer.wire import (
     raw,
     unpack,
 )
+from streamer.sequences.files import read_batches
+from streamer.sequences.read_batch import ReadBatch
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 READS = [("r1", "ACGT"), ("r2", "NACG")]

@@ -4,9 +4,9 @@
 
 ``strands`` says which orientations of its k-mers the trie holds: forward (as they were), canonical
 or both. Format 2 holds labels too: names, set_starts, set_members and sets, which say to which
-named sets each k-mer belongs (``streamer.saved_dictionary``); format 1 has none. The digits are the
-archive comment, the last bytes of the file: the BLAKE2b-256 of all that precedes them.
-``numpy.load`` opens the file as it opens any other .npz.
+named sets each k-mer belongs (``streamer.dictionary.saved_dictionary``); format 1 has none. The
+digits are the archive comment, the last bytes of the file: the BLAKE2b-256 of all that precedes
+them. ``numpy.load`` opens the file as it opens any other .npz.
 """
 
 from __future__ import annotations

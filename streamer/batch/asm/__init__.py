@@ -36,9 +36,9 @@ from streamer.batch.asm.patterns import Searches, check_patterns, masks_of, sear
 from streamer.batch.asm.reports import BestEnds, every_end
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, structured
-from streamer.batch.sequences import Letters, several
+from streamer.batch.records import Letters, several
 from streamer.errors import UsageError
-from streamer.held import Piece
+from streamer.sequences.record_buffer import Piece
 from trie.codes import InvalidBaseError, as_letters, encode
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer import kept
 from streamer.batch.asm.found import (
     Found,
     TooManyError,
@@ -19,12 +18,13 @@ from streamer.batch.asm.found import (
     repeated,
 )
 from streamer.batch.asm.hit_words import BLOCK, SLACK, Lists, list_sizes, take_found
+from streamer.batch.asm.lane_words import LANES
 from streamer.batch.asm.lanes import COLUMNS
 from streamer.batch.asm.patterns import Searches
 from streamer.batch.asm.slicing import slice_text
 from streamer.batch.asm.tiles import Scratch, scan, scratch_sizes
-from streamer.batch.asm.words import LANES
 from trie.codes import LETTER_TO_CODE, encode
+from trie.cpu import array_pool as kept
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 

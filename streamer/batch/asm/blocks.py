@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.sequences import Letters
-from streamer.held import Piece
+from streamer.batch.records import Letters
+from streamer.sequences.record_buffer import Piece
 from trie.codes import GAP, as_letters, encode
 from trie.cpu.jit import njit
 

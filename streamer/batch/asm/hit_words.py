@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.asm.compressing import AT_ONCE, LISTED, list_bits, pack_word, widen
-from streamer.batch.asm.words import LANES, LINE, ROW, fetch_line
+from streamer.batch.asm.lane_words import LANES, LINE, ROW, fetch_line
 from trie.cpu.jit import njit
 from trie.cpu.vectors import load, marked, occupied
 

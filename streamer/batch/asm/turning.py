@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from streamer.batch.asm.words import (
+from streamer.batch.asm.lane_words import (
     INDEX,
     INT8,
     INT64,

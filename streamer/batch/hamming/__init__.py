@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, concatenate
-from streamer.batch.sequences import Letters, Record, as_records
+from streamer.batch.records import Letters, Record, as_records
 from streamer.devices import OnFallback, log_fallback
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores
@@ -93,7 +93,7 @@ class Search:
         first_text: the number of the batch's first text. before: its symbols that are not in the
         batch; where a text is cut, ``length`` - 1 symbols come again.
         """
-        from streamer.batch.hamming.words import columns
+        from streamer.batch.hamming.packed_hits import columns
 
         if before:
             offsets = offsets.copy()

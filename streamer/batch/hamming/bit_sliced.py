@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.hamming.ordered import BLOCK, ROW, VECTORS, emit
+from streamer.batch.hamming.packed_hits import ID_SHIFT
 from streamer.batch.hamming.patterns import Oriented
-from streamer.batch.hamming.words import ID_SHIFT
 from trie.codes import GAP
 from trie.cpu.jit import njit
 from trie.cpu.vectors import (

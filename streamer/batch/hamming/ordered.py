@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.batch.hamming.words import START_SHIFT
+from streamer.batch.hamming.packed_hits import START_SHIFT
 from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.vectors import WORDS

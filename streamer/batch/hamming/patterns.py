@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.sequences import Codes, Record, reverse_complement
+from streamer.batch.records import Codes, Record, reverse_complement
 from streamer.errors import DataError, UsageError
 
 MAX_LENGTH = 256

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.hamming.packed_hits import ID_SHIFT, START_SHIFT
 from streamer.batch.hamming.patterns import Oriented
-from streamer.batch.hamming.words import ID_SHIFT, START_SHIFT
 from trie.codes import GAP
 from trie.cpu.intrinsics import popcount, prefetch
 from trie.cpu.jit import njit

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.hamming.packed_hits import ID_SHIFT, START_SHIFT
 from streamer.batch.hamming.patterns import Oriented
-from streamer.batch.hamming.words import ID_SHIFT, START_SHIFT
 from trie.cpu.jit import njit
 from trie.packed_counters import shift_add_words
 

@@ -19,7 +19,7 @@ from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.solve import length_of, matching_of
 from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS, Codes
-from streamer.batch.sequences import Letters
+from streamer.batch.records import Letters
 from streamer.devices import OnFallback, log_fallback
 from trie.codes import LETTERS, as_letters, encode
 from trie.cpu.interrupts import interrupts_as_such

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.primer.problem import MAX_K, Alpha, Codes
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
-from streamer.batch.sequences import Letters, as_records
+from streamer.batch.records import Letters, as_records
 from streamer.errors import UsageError
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores

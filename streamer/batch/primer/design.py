@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.sequences import reverse_complement
+from streamer.batch.records import reverse_complement
 from streamer.errors import StreamerError
 from trie.codes import GAP
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.scan import least_differences
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
-from streamer.batch.sequences import Record, records, reverse_complement
+from streamer.batch.records import Record, records, reverse_complement
 from streamer.errors import DataError
 
 MOST_LETTERS = 1000

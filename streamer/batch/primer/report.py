@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamer.batch.primer import design, known
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.track import Bar, Track, plot
-from streamer.batch.sequences import Record
+from streamer.batch.records import Record
 from trie.cpu.threads import usable_cores
 
 if TYPE_CHECKING:

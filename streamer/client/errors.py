@@ -1,0 +1,74 @@
+"""What a client of the daemon may be told."""
+
+from __future__ import annotations
+
+from streamer.errors import StreamerError
+from streamer.protocol.wire import Header
+
+
+class DaemonError(StreamerError):
+    """Something between a client and the daemon; ``endpoint`` is the daemon's."""
+
+    def __init__(self, endpoint: str, problem: str) -> None:
+        self.endpoint = endpoint
+        super().__init__(f"{endpoint}: {problem}")
+
+
+class DaemonSilentError(DaemonError):
+    """Nothing answers at the endpoint."""
+
+    def __init__(self, endpoint: str, seconds: float) -> None:
+        super().__init__(endpoint, f"no answer within {seconds:g} s: is the daemon running?")
+
+
+class DaemonLostError(DaemonError):
+    """The beats of a daemon have stopped, and it has not said that it ends."""
+
+    def __init__(self, endpoint: str, seconds: float) -> None:
+        problem = (
+            f"no beat for {seconds:g} s: the daemon was killed, hangs or is out of reach; "
+            "its last results may be missing"
+        )
+        super().__init__(endpoint, problem)
+
+
+class DaemonFailedError(DaemonError):
+    """The daemon has said that it ends because of a fault."""
+
+    def __init__(self, endpoint: str) -> None:
+        problem = "the daemon failed: batches that it had accepted may be missing here"
+        super().__init__(endpoint, problem)
+
+
+class StalledError(DaemonError, TimeoutError):
+    """The daemon answers, but what was waited for did not come in time."""
+
+
+class RefusedError(DaemonError):
+    """The daemon refuses a batch or a request.
+
+    reason: a word of the protocol. sequence: of the batch. read, index, position: the name and
+    0-based index of the read at fault, and the 0-based place of the bad byte, where known.
+    """
+
+    def __init__(self, endpoint: str, header: Header) -> None:
+        self.reason = str(header.get("reason"))
+        self.sequence = header.get("seq")
+        self.read = header.get("read")
+        self.index = header.get("index")
+        self.position = header.get("position")
+        which = f"batch {self.sequence} refused" if self.sequence else "refused"
+        super().__init__(endpoint, f"{which} ({self.reason}): {header.get('message')}")
+
+
+class LostBatchesError(DaemonError):
+    """The daemon has been started anew and has lost batches that it had accepted.
+
+    This is what durability ``none`` allows. What the producer still holds it sends again, in a
+    new epoch, when it is used further.
+    """
+
+    def __init__(self, endpoint: str, lost: int) -> None:
+        self.lost = lost
+        problem = f"the daemon was restarted: {lost} accepted batches were not matched and are lost"
+        super().__init__(endpoint, problem)

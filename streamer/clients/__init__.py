@@ -1,1 +1,0 @@
-"""What ``streamer.client`` offers, one idea a module."""

@@ -1,0 +1,359 @@
+"""The configuration of the daemon: TOML in, checked settings out, every fault with its key.
+
+One model a table. What one key may hold is said by its type; what keys must be to each other is
+said in the ``_..._faults`` functions below. A fault is reported where its key was set: on a line of
+the file, or by ``--set``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from streamer.daemon.toml_lines import key_lines
+from streamer.devices import CUDA_KERNELS, KERNELS
+from streamer.errors import ConfigError
+from streamer.protocol.endpoints import check_endpoint, default_endpoint
+from trie.codes import MAX_K
+
+MIB = 1 << 20
+
+# the key, what is wrong, and other keys that have a part in it
+Fault = tuple[str, str, *tuple[str, ...]]
+Endpoint = Annotated[str, AfterValidator(check_endpoint)]
+
+
+class Table(BaseModel):
+    """A table refuses keys that it does not know and values of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DictionaryTable(Table):
+    """Which k-mers the reads are matched against."""
+
+    k: int = Field(default=21, ge=1, le=MAX_K)
+    mode: Literal["frozen", "grow"] | None = None
+    strands: Literal["forward", "canonical", "both"] | None = None
+    sources: list[str] = []
+    seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
+
+    @property
+    def grows(self) -> bool:
+        """Whether mismatched k-mers are added: ``mode``, or not if there are sources."""
+        return self.mode == "grow" or (self.mode is None and not self.sources)
+
+
+class MatchingTable(Table):
+    """How they are matched."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    kernel: Literal[
+        "auto", "index", "walk", "shuffle", "naive", "buckets",
+        "pieces", "lanes", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue",
+    ] = "auto"  # fmt: skip
+    distance: int = Field(default=0, ge=0, le=4)
+    semantics: Literal["levenshtein", "ltb"] = "levenshtein"
+    chunk_bases: int = Field(default=1_000_000, ge=1, le=1 << 30)
+    threads: int = Field(default=0, ge=0, le=4096)
+    streams: int = Field(default=2, ge=1, le=8)
+    gpus: int = Field(default=1, ge=0, le=64)
+    device_bytes: int = Field(default=0, ge=0, le=1 << 50)
+
+
+class IngestTable(Table):
+    """Where reads come in."""
+
+    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("ingest"))
+    memory_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
+    max_batch_bytes: int = Field(default=16 * MIB, ge=1024, le=1 << 30)
+
+
+class FeedTable(Table):
+    """Where results go out."""
+
+    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("feed"))
+    buffer_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
+    beat_seconds: float = Field(default=1.0, ge=0.05, le=3)
+
+
+class ControlTable(Table):
+    """Where the daemon is asked and told."""
+
+    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("control"))
+
+
+class JournalTable(Table):
+    """What outlives the daemon."""
+
+    durability: Literal["none"] = "none"
+
+
+class LogTable(Table):
+    """What the daemon says about itself."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "console", "json"] = "auto"
+
+
+class Config(Table):
+    """All tables. ``sources`` of the dictionary are absolute paths once loaded from a file."""
+
+    dictionary: DictionaryTable = Field(default_factory=lambda: DictionaryTable())
+    matching: MatchingTable = Field(default_factory=lambda: MatchingTable())
+    ingest: IngestTable = Field(default_factory=lambda: IngestTable())
+    feed: FeedTable = Field(default_factory=lambda: FeedTable())
+    control: ControlTable = Field(default_factory=lambda: ControlTable())
+    journal: JournalTable = Field(default_factory=lambda: JournalTable())
+    log: LogTable = Field(default_factory=lambda: LogTable())
+
+
+_TABLES: dict[str, type[Table]] = {
+    name: field.annotation  # type: ignore[misc]
+    for name, field in Config.model_fields.items()
+}
+
+_KEYS = {
+    key: f"{table}.{key}"
+    for table, model in reversed(_TABLES.items())
+    for key in model.model_fields
+    if key not in _TABLES
+}
+"""Where a key stands, for those who leave its table out: in the first table that has it."""
+
+
+def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool = True) -> Config:
+    """The configuration of a TOML file (None: all defaults) with ``table.key=value`` overrides.
+
+    ConfigError holds every fault. ``check_files`` also looks whether the dictionary's sources
+    exist; clients, which need the endpoints only, leave that out.
+    """
+    origin = _Origin(path or "<defaults>")
+    content = _read(path, origin) if path else {}
+    malformed = _override(content, overrides, origin)
+    faults: list[Fault] = []
+    folder = Path(path).parent if path else Path()
+    tables: dict[str, Any] = {}
+    for name, value in content.items():
+        if name in _KEYS and not isinstance(value, dict):
+            faults.append((name, f"stands in no table, did you mean '{_KEYS[name]}'?"))
+        elif name not in _TABLES:
+            faults.append((name, "unknown table" + _did_you_mean(name, _TABLES)))
+        elif not isinstance(value, dict):
+            faults.append((name, f"must be a table, not {_kind(value)}"))
+        else:
+            tables[name] = value
+    checked: dict[str, Table] = {}
+    for name, model in _TABLES.items():
+        try:
+            checked[name] = model.model_validate(tables.get(name, {}))
+        except ValidationError as error:
+            faults.extend(_faults_of(name, model, error))
+    dictionary = checked.get("dictionary")
+    if isinstance(dictionary, DictionaryTable):
+        absolute = [str(Path(os.path.abspath(folder / source))) for source in dictionary.sources]
+        if check_files:
+            faults.extend(_file_faults(dictionary.sources, absolute))
+        checked["dictionary"] = dictionary.model_copy(update={"sources": absolute})
+    faults.extend(_table_faults(checked))
+    dictionary, matching = checked.get("dictionary"), checked.get("matching")
+    if isinstance(dictionary, DictionaryTable) and isinstance(matching, MatchingTable):
+        strands = dictionary.strands or default_strands(matching)
+        checked["dictionary"] = dictionary.model_copy(update={"strands": strands})
+    if malformed or faults:
+        placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]
+        raise ConfigError([*malformed, *placed])
+    return Config.model_construct(**checked)  # type: ignore[arg-type]
+
+
+def default_strands(matching: MatchingTable) -> Literal["forward", "canonical", "both"]:
+    """The strands where none are named: canonical, with a distance both, for ltb forward."""
+    if not matching.distance:
+        return "canonical"
+    return "forward" if matching.semantics == "ltb" else "both"
+
+
+@dataclass
+class _Origin:
+    """Where settings come from. text: of the file. overrides: those of ``--set``, by key."""
+
+    source: str
+    text: str = ""
+    overrides: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def lines(self) -> dict[str, int]:
+        """The lines of the keys in the file, looked up once there is a fault to report."""
+        return key_lines(self.text)
+
+    def of(self, *keys: str) -> str:
+        """Where the first of the keys was set; an override before the file, which it may break."""
+        paths = [path for key in keys for path in _outward(key)]
+        for path in paths:
+            if path in self.overrides:
+                return f"--set {self.overrides[path]}"
+        for path in paths:
+            if path in self.lines:
+                return f"{self.source}:{self.lines[path]}"
+        return self.source
+
+
+def _outward(key: str) -> Iterator[str]:
+    """The key, then what it is an item of, but for the table of a key."""
+    yield key
+    while key.count(".") > 1:
+        key = key.rpartition(".")[0]
+        yield key
+
+
+def _read(path: str, origin: _Origin) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            origin.text = file.read().decode()
+        return tomllib.loads(origin.text)
+    except tomllib.TOMLDecodeError as error:
+        what = f"not valid TOML: {error}"
+    except UnicodeDecodeError:
+        what = "not valid TOML: it is not UTF-8 text"
+    except OSError as error:
+        what = f"cannot be read: {(error.strerror or str(error)).lower()}"
+    raise ConfigError([(path, "", what)])
+
+
+def _override(
+    content: dict[str, Any], overrides: Sequence[str], origin: _Origin
+) -> list[tuple[str, str, str]]:
+    """Put ``table.key=value`` settings into the content: TOML values or bare words.
+
+    The faults of those that read otherwise, as in ``ConfigError``.
+    """
+    malformed = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        table, dot, name = (part.strip() for part in key.partition("."))
+        if not (equals and dot and table and name):
+            malformed.append((f"--set {override}", "", "must read table.key=value"))
+            continue
+        try:
+            value: Any = tomllib.loads(f"value = {text}")["value"]
+        except (tomllib.TOMLDecodeError, KeyError):
+            value = text.strip()
+        if table not in content:
+            content[table] = {}
+            origin.overrides[table] = override
+        held = content[table]
+        if isinstance(held, dict):
+            held[name] = value
+            origin.overrides[f"{table}.{name}"] = override
+    return malformed
+
+
+def _faults_of(table: str, model: type[Table], error: ValidationError) -> Iterator[Fault]:
+    for fault in error.errors():
+        key = ".".join([table, *map(str, fault["loc"])])
+        given = fault.get("input")
+        context = fault.get("ctx", {})
+        match fault["type"]:
+            case "extra_forbidden":
+                name = str(fault["loc"][-1])
+                yield key, "unknown key" + _did_you_mean(name, model.model_fields)
+            case "greater_than_equal":
+                yield key, f"is {given!r}, must be at least {context['ge']}"
+            case "less_than_equal":
+                yield key, f"is {given!r}, must be at most {context['le']}"
+            case "literal_error":
+                yield key, f"is {given!r}, must be {context['expected']}"
+            case "int_type" | "float_type" | "string_type" | "list_type" | "bool_type" as kind:
+                yield key, f"must be {_WANTED[kind]}, not {_kind(given)}"
+            case "value_error":
+                yield key, str(context["error"])
+            case _:
+                yield key, fault["msg"]
+
+
+_WANTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "a string",
+    "list_type": "a list",
+    "bool_type": "true or false",
+}
+
+
+def _kind(value: object) -> str:
+    names = {bool: "a boolean", int: "an integer", float: "a float", str: "a string"}
+    names |= {list: "a list", dict: "a table"}
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+def _did_you_mean(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f", did you mean '{close[0]}'?" if close else f" (known: {', '.join(known)})"
+
+
+def _file_faults(given: Sequence[str], absolute: Sequence[str]) -> Iterator[Fault]:
+    for index, (name, path) in enumerate(zip(given, absolute, strict=True)):
+        key = f"dictionary.sources.{index}"
+        if os.path.isdir(path):
+            yield key, f"'{name}' is a directory, not a sequence file"
+        elif not os.path.exists(path):
+            yield key, f"no such file: '{name}' (looked for {path})"
+        elif not os.access(path, os.R_OK):
+            yield key, f"'{name}' is not readable"
+
+
+def _table_faults(tables: dict[str, Table]) -> Iterator[Fault]:
+    """What keys must be to each other, over the tables that are sound by themselves."""
+    dictionary, matching = tables.get("dictionary"), tables.get("matching")
+    if isinstance(dictionary, DictionaryTable):
+        nothing = not dictionary.sources and not dictionary.seed_bases
+        if dictionary.mode == "frozen" and nothing:
+            what = "a frozen dictionary needs sources or seed_bases"
+            yield "dictionary.mode", what, "dictionary.sources", "dictionary.seed_bases"
+    if isinstance(matching, MatchingTable):
+        yield from _distance_faults(dictionary, matching)
+        if matching.device == "cpu" and matching.kernel in CUDA_KERNELS:
+            what = f"'{matching.kernel}' needs matching.device 'auto' or 'cuda'"
+            yield "matching.kernel", what, "matching.device"
+        if isinstance(dictionary, DictionaryTable) and matching.chunk_bases < dictionary.k:
+            what = f"is {matching.chunk_bases}, must be at least dictionary.k = {dictionary.k}"
+            yield "matching.chunk_bases", what, "dictionary.k"
+    ingest = tables.get("ingest")
+    if isinstance(ingest, IngestTable) and ingest.max_batch_bytes > ingest.memory_bytes:
+        what = f"is {ingest.max_batch_bytes}, more than ingest.memory_bytes = {ingest.memory_bytes}"
+        yield "ingest.max_batch_bytes", what, "ingest.memory_bytes"
+    seen: dict[str, str] = {}
+    for name in ("ingest", "feed", "control"):
+        endpoint = getattr(tables.get(name), "endpoint", None)
+        if endpoint is None or endpoint.endswith((":*", ":0")):
+            continue
+        if endpoint in seen:
+            other = f"{seen[endpoint]}.endpoint"
+            yield f"{name}.endpoint", f"'{endpoint}' is {other} already", other
+        seen.setdefault(endpoint, name)
+
+
+def _distance_faults(dictionary: Table | None, matching: MatchingTable) -> Iterator[Fault]:
+    distance, kernel = matching.distance, matching.kernel
+    near = KERNELS[matching.semantics] if distance else ()
+    allowed = list(dict.fromkeys(KERNELS["exact"] + near))
+    if kernel not in allowed:
+        what = f"with semantics '{matching.semantics}'" if distance else "without a distance"
+        what = f"is '{kernel}', {what} it must be one of {', '.join(allowed)}"
+        yield "matching.kernel", what, "matching.distance", "matching.semantics"
+    if not distance or not isinstance(dictionary, DictionaryTable):
+        return
+    if distance >= dictionary.k:
+        what = f"is {distance}, must be less than dictionary.k = {dictionary.k}"
+        yield "matching.distance", what, "dictionary.k"
+    if dictionary.strands == "canonical":
+        what = "'canonical' has no meaning with a distance: forward or both"
+        yield "dictionary.strands", what, "matching.distance"

@@ -1,0 +1,1 @@
+"""References: their k-mers, their targets, saving and loading."""

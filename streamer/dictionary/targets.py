@@ -1,0 +1,163 @@
+"""The dictionary that users name: the k-mers of FASTX records, and which records hold each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.collecting import KmerCollector
+from streamer.dictionary.target_sets import NO_SET, SHOWN_TARGETS, TargetSets, side_by_side, united
+from streamer.errors import StreamerError
+from streamer.sequences.files import read_pieces, shown_name
+from streamer.sequences.read_batch import ReadBatch
+from trie.codes import check_k, with_reverse_complements
+from trie.cpu.threads import usable_cores
+from trie.trees.shards import sort_unique
+
+__all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "Strands", "TargetSets"]
+
+Strands = Literal["forward", "canonical", "both"]
+
+_PIECE = 1 << 21
+"""Symbols that are read at once: their windows and the room to group them take 33 bytes each."""
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """The k-mers that matching starts with.
+
+    codes: uint64, ascending, each once; canonical codes unless strands is ``forward``.
+    sets: uint32, the target set of each k-mer.
+    """
+
+    k: int
+    strands: Strands
+    codes: NDArray[np.uint64]
+    sets: NDArray[np.uint32]
+    targets: TargetSets
+
+    @classmethod
+    def empty(cls, k: int, strands: Strands) -> Dictionary:
+        """No k-mers yet."""
+        check_k(k)
+        return cls(k, strands, np.zeros(0, np.uint64), np.zeros(0, np.uint32), TargetSets.empty())
+
+    @classmethod
+    def from_files(
+        cls,
+        paths: Sequence[str],
+        k: int,
+        strands: Strands,
+        *,
+        as_stored: bool = False,
+        on_notice: Callable[[str], None] | None = None,
+    ) -> Dictionary:
+        """Every window of every record of the files; StreamerError if there is not one.
+
+        A file may be a dictionary that was saved: then its k-mers, with their targets.
+        ``as_stored``: the k-mers as they stand in the records, with strands ``forward``, whatever
+        ``strands`` are. ``on_notice`` is called with one line about a file that lacks targets.
+        """
+        # imported here, since it makes dictionaries itself
+        from streamer.dictionary.saved_dictionary import is_saved, load_dictionary
+
+        check_k(k)
+        known_as = "forward" if as_stored else strands
+        parts = []
+        for saved, group in groupby(paths, is_saved):
+            if saved:
+                loaded = (load_dictionary(path, k, strands, on_notice) for path in group)
+                parts += [part.known_as(known_as) for part in loaded]
+            else:
+                parts.append(cls._from_records(list(group), k, known_as))
+        dictionary = _merged(parts, both=strands == "both")
+        if not dictionary.codes.size:
+            names = ", ".join(map(shown_name, paths))
+            message = (
+                f"{names}: the dictionary holds not one whole {k}-mer: "
+                f"give longer records or a smaller k"
+            )
+            raise StreamerError(message)
+        return dictionary
+
+    @classmethod
+    def _from_records(cls, paths: Sequence[str], k: int, strands: Strands) -> Dictionary:
+        """Every window of every record of sequence files."""
+        collector = KmerCollector(k, canonical=strands != "forward", threads=usable_cores())
+        for path in paths:
+            before = collector.records
+            for piece in read_pieces(path, k - 1, size=_PIECE):
+                collector.add(piece.reads, before + piece.first)
+        return cls(k, strands, *collector.finish())
+
+    @classmethod
+    def from_batches(cls, batches: Iterable[ReadBatch], k: int, strands: Strands) -> Dictionary:
+        """Every window of every record, with its target sets."""
+        collector = KmerCollector(k, canonical=strands != "forward", threads=usable_cores())
+        for batch in batches:
+            collector.add(batch, collector.records)
+        return cls(k, strands, *collector.finish())
+
+    def known_as(self, strands: Strands) -> Dictionary:
+        """The same k-mers as a dictionary with these strands has them, with their targets.
+
+        self: k-mers as they stand in records (``forward``), or with these strands already.
+        """
+        if strands in ("forward", self.strands):
+            return replace(self, strands=strands)
+        codes, sets, targets = united(_canonical(self.codes, self.k), self.sets, self.targets)
+        return Dictionary(self.k, strands, codes, sets, targets)
+
+    def without_targets(self, strands: Strands) -> Dictionary:
+        """The same k-mers, known as strands ask for it, and no targets."""
+        codes = self.codes
+        if strands != "forward":
+            codes = sort_unique(_canonical(codes, self.k), self.k, usable_cores())
+        sets = np.full(codes.size, NO_SET, dtype=np.uint32)
+        return Dictionary(self.k, strands, codes, sets, TargetSets.empty())
+
+
+def _canonical(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
+    return np.minimum(codes, with_reverse_complements(codes, k)[codes.size :])
+
+
+def _merged(parts: list[Dictionary], *, both: bool) -> Dictionary:
+    """The k-mers of all parts, with the targets of each, in the order of the parts.
+
+    A k-mer without a target is that of another part where this has it, with strands ``both`` in
+    either orientation, as it would not have grown beside it.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if both and first.strands == "forward":
+        parts = [_without_known(parts, at) for at in range(len(parts))]
+    targets = side_by_side([part.targets for part in parts])
+    sets = []
+    before = 0
+    for part in parts:
+        sets.append(np.where(part.sets == NO_SET, NO_SET, part.sets + np.uint32(before)))
+        before += len(part.targets)
+    codes = np.concatenate([part.codes for part in parts])
+    return Dictionary(first.k, first.strands, *united(codes, np.concatenate(sets), targets))
+
+
+def _without_known(parts: Sequence[Dictionary], at: int) -> Dictionary:
+    """A part without the k-mers that have no target and that another part has reversed.
+
+    Of two parts that both have a k-mer without a target, the first keeps it.
+    """
+    part = parts[at]
+    reverse = with_reverse_complements(part.codes, part.k)[part.codes.size :]
+    keep = np.ones(part.codes.size, dtype=np.bool_)
+    for number, other in enumerate(parts):
+        if number != at:
+            theirs = other.codes if number < at else other.codes[other.sets != NO_SET]
+            keep &= ~np.isin(reverse, theirs)
+    keep |= part.sets != NO_SET
+    return replace(part, codes=part.codes[keep], sets=part.sets[keep])

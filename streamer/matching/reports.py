@@ -1,0 +1,227 @@
+"""The three reports of exact matching and those of approximate matching, as columns.
+
+Each function takes a BatchResult or an ApproximateResult and gives a dict of equally long arrays.
+Reads and targets are indices here; ``streamer.output`` puts in their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.targets import NO_SET, TargetSets
+from streamer.matching import event_runs
+from streamer.matching.near.near_result import ApproximateResult
+from streamer.matching.result import MATCH, BatchResult
+from trie.cpu.threads import run_all, usable_cores
+
+Columns = dict[str, NDArray]  # type: ignore[type-arg]
+
+# the columns of each report, in order
+WINDOW_COLUMNS = ("read", "start", "event", "depth", "target")
+INTERVAL_COLUMNS = ("read", "start", "end", "event", "windows", "target")
+NEAR_COLUMNS = ("read", "start", "end", "distance", "strand", "kmer", "target")
+LTB_COLUMNS = ("read", "end", "distances", "depths")
+READ_COLUMNS = ("read", "length", "windows", "matches", "mismatches", "skipped", "best_target")
+
+_WINDOWS_AT_ONCE = 1 << 19
+
+_NO_SETS = np.zeros(0, dtype=np.uint32)
+
+
+def windows(result: BatchResult, symbols: slice = slice(None)) -> Columns:
+    """One row a window that holds no gap code; the batch was matched with ``want_depths``.
+
+    symbols: only windows that begin at these symbols of the batch.
+
+    read int64 (index), start int64, event uint8, depth uint8, target uint32 (target set).
+    """
+    if result.depths is None:
+        message = "the windows report needs want_depths"
+        raise ValueError(message)
+    at = np.flatnonzero(result.events[symbols]) + (symbols.start or 0)
+    read = np.searchsorted(result.batch.offsets, at, side="right") - 1
+    events = result.events[at]
+    if result.sets is None:
+        target = np.where(events == MATCH, result.only_set, ~np.uint32(0)).astype(np.uint32)
+    else:
+        target = result.sets[at]
+    return {
+        "read": read,
+        "start": at - result.batch.offsets[read],
+        "event": events,
+        "depth": result.depths.depths[at],
+        "target": target,
+    }
+
+
+def window_pieces(result: BatchResult) -> Iterator[Columns]:
+    """The rows of ``windows`` a bounded number at a time: a row takes 100 bytes until written."""
+    for start in range(0, result.batch.symbols, _WINDOWS_AT_ONCE):
+        yield windows(result, slice(start, start + _WINDOWS_AT_ONCE))
+
+
+def intervals(result: BatchResult) -> Columns:
+    """One row a maximal run of windows at consecutive starts with the same event and target set.
+
+    read int64 (index), start int64, end int64 (of the last window), event uint8, windows int64,
+    target uint32 (target set).
+    """
+    columns, _ = _runs(result, np.dtype(np.int64), apart=False)
+    return {name: columns[name] for name in INTERVAL_COLUMNS}
+
+
+def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
+    """As ``intervals``, those that match and the others apart, without the column event.
+
+    read is uint32, as the feed sends it.
+    """
+    columns, hits = _runs(result, np.dtype(np.uint32), apart=True)
+    del columns["event"]
+    return (
+        {name: values[:hits] for name, values in columns.items()},
+        {name: values[hits:] for name, values in columns.items() if name != "target"},
+    )
+
+
+def only_target(result: BatchResult, targets: TargetSets) -> int:
+    """The target (index) of every window that matches, -1 if there is none or more than one."""
+    if result.sets is not None or result.only_set == NO_SET or not targets.names:
+        return -1
+    return int(targets.members[targets.starts[result.only_set]])
+
+
+def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Columns, int]:
+    """The runs of all reads and how many of them match; with ``apart`` these come first."""
+    offsets = result.batch.offsets
+    sets = _NO_SETS if result.sets is None else result.sets
+    types = {"read": index} | _INTERVAL_TYPES
+    parts, threads = _split(offsets)
+    bits = result.found.bytes_of_bits
+    write = partial(event_runs.runs, *bits, offsets, result.k, sets, result.only_set)
+    if result.sets is None:
+        counts = [told[4:] for told in _summarized(result, -1)[1]]
+    else:
+        nothing = tuple(np.zeros(0, t) for t in types.values())
+        counts = run_all([partial(write, *part, 0, 0, nothing) for part in parts], threads)
+    hits = list(accumulate((hit for hit, _ in counts), initial=0))
+    misses = list(accumulate((miss for _, miss in counts), initial=0))
+    if apart:
+        rows = [(hit, hits[-1] + miss) for hit, miss in zip(hits, misses, strict=True)]
+    else:
+        rows = [(hit + miss, -1) for hit, miss in zip(hits, misses, strict=True)]
+    columns = tuple(np.empty(hits[-1] + misses[-1], t) for t in types.values())
+    if columns[0].size:
+        tasks = [
+            partial(write, *part, *row, columns) for part, row in zip(parts, rows, strict=False)
+        ]
+        run_all(tasks, threads)
+    return dict(zip(types, columns, strict=True)), hits[-1]
+
+
+class Sums(NamedTuple):
+    """Of a batch: windows, those that match, those with a gap code, and reads with a match."""
+
+    windows: int
+    matches: int
+    skipped: int
+    reads_on_target: int
+
+
+def reads(result: BatchResult, targets: TargetSets) -> Columns:
+    """One row a read, reads shorter than k too.
+
+    read int64 (index), length, windows, matches, mismatches, skipped (all int64; skipped windows
+    hold a gap code), best_target int32 (the target with the most matching windows, the first of
+    equals; -1 if none).
+    """
+    return reads_and_sums(result, targets)[0]
+
+
+def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
+    """As ``reads``, and what there is of all reads together."""
+    only = only_target(result, targets)
+    columns, counts = _summarized(result, only)
+    best = columns["best_target"]
+    windows, matches, skipped, on_target = map(sum, list(zip(*counts, strict=True))[:4])
+    if result.sets is not None:
+        sets, offsets, names = result.sets, result.batch.offsets, len(targets.names)
+        event_runs.best_targets(sets, offsets, targets.starts, targets.members, names, best)
+        on_target = int((best >= 0).sum())
+    elif only < 0:
+        on_target = 0
+    read = {"read": np.arange(best.size)}
+    return read | columns, Sums(windows, matches, skipped, on_target)
+
+
+def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[int, ...]]]:
+    """A row a read, and what ``event_runs.summarize`` tells of each part."""
+    offsets = result.batch.offsets
+    parts, threads = _split(offsets)
+    columns = {name: np.empty(len(result.batch), np.int64) for name in READ_COLUMNS[1:-1]}
+    columns[READ_COLUMNS[-1]] = np.empty(len(result.batch), np.int32)
+    arrays = tuple(columns.values())
+    count = partial(event_runs.summarize, *result.found.bytes_of_bits, offsets, result.k, target)
+    return columns, run_all([partial(count, *part, arrays) for part in parts], threads)
+
+
+def near(result: ApproximateResult, *, best: bool = False) -> Columns:
+    """One row an end with a k-mer within the distance, or with ``best`` a row a cluster of ends.
+
+    read int64 (index), start int64, end int64, distance uint8, strand uint8 (0 is ``+``), kmer
+    uint64 (code, as stored), target uint32 (target set).
+    """
+    rows = result.best() if best else slice(None)
+    return {
+        "read": result.read[rows],
+        "start": result.start[rows],
+        "end": result.end[rows],
+        "distance": result.distance[rows],
+        "strand": result.strand[rows],
+        "kmer": result.code[rows],
+        "target": result.target[rows],
+    }
+
+
+def ltb(result: ApproximateResult) -> Columns:
+    """One row an end with a match or a mismatch word (thesis Fig. 31).
+
+    read int64 (index), end int64, distances uint32 (bit e: a k-mer at distance e), depths uint32
+    (bit h + 1: a state of depth h at level 0 without a transition).
+    """
+    return {
+        "read": result.read,
+        "end": result.end,
+        "distances": result.matches,
+        "depths": result.mismatches,
+    }
+
+
+# as the kernel takes them, behind the index of the read
+_INTERVAL_TYPES: dict[str, np.dtype[Any]] = {
+    "start": np.dtype(np.int64),
+    "end": np.dtype(np.int64),
+    "windows": np.dtype(np.int64),
+    "event": np.dtype(np.uint8),
+    "target": np.dtype(np.uint32),
+}
+
+
+# symbols that are worth a thread
+_PER_THREAD = 1 << 21
+
+
+def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:
+    """The reads in ranges of about equal length, and the threads to look at them with."""
+    total = int(offsets[-1])
+    threads = total // _PER_THREAD
+    if threads <= 1 or (threads := min(threads, usable_cores())) <= 1:
+        return [(0, offsets.size - 1)], 1
+    cuts = np.searchsorted(offsets, np.arange(1, threads) * total // threads)
+    bounds = np.unique([0, *cuts.tolist(), offsets.size - 1]).tolist()
+    return list(pairwise(bounds)), threads

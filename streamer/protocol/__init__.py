@@ -1,0 +1,1 @@
+"""The messages of the daemon and how they travel (docs/protocol.md)."""

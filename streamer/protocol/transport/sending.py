@@ -1,0 +1,117 @@
+"""All frames of many messages, sent in one call (libzmq.py beside this says why)."""
+
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import zmq
+from numba import carray  # type: ignore[attr-defined]
+
+from streamer.protocol.transport.libzmq import address_of
+from trie.cpu.foreign import foreign
+from trie.cpu.intrinsics import pointer
+from trie.cpu.jit import njit
+
+Buffer = bytes | memoryview
+
+_MORE = int(zmq.SNDMORE | zmq.NOBLOCK)
+_LAST = int(zmq.NOBLOCK)
+# frames that are copied together rather than asked for their address
+_SMALL = 1 << 13
+
+# zmq_send(socket, data, size, flags)
+_zmq_send = foreign("int", "pointer", "pointer", "size", "int")
+
+
+class Placed(NamedTuple):
+    """Frames by where they lie: ``pairs`` times two int64 at an address, address and bytes of each.
+
+    held: what keeps all this in its place.
+    """
+
+    address: int
+    pairs: int
+    held: Any
+
+    def frames(self) -> list[bytes]:
+        """The frames, copied."""
+        numbers = (ctypes.c_int64 * (2 * self.pairs)).from_address(self.address)
+        return [ctypes.string_at(*numbers[i : i + 2]) for i in range(0, 2 * self.pairs, 2)]
+
+
+Message = Sequence[Buffer | Placed]
+
+
+def send_all(socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
+    """Send messages, each of some frames; never waits.
+
+    For sockets that drop what a peer has no room for. zmq.ZMQError if one cannot be sent.
+    """
+    if not messages:
+        return
+    sent = 0
+    address = address_of("zmq_send")
+    if address:
+        # address (0: the next bytes of those joined), bytes (below 0: pairs), whether it is a last
+        parts: list[int] = []
+        small: list[Buffer] = []
+        for message in messages:
+            for frame in message:
+                if isinstance(frame, Placed):
+                    parts += (frame.address, -frame.pairs, 0)
+                elif (size := len(frame)) < _SMALL:
+                    small.append(frame)
+                    parts += (0, size, 0)
+                else:
+                    parts += (np.frombuffer(frame, np.uint8).ctypes.data, size, 0)
+            parts[-1] = 1
+        joined = np.frombuffer(b"".join(small) or b"\0", np.uint8)
+        table = np.array(parts, np.int64)
+        sent = _send(np.uint64(address), np.uint64(socket.underlying), joined, table)
+    if sent < 0:
+        return
+    # pyzmq sends the rest, or says why it cannot
+    for number, (frame, last) in enumerate(_each(messages)):
+        if number >= sent:
+            socket.send(frame, _LAST if last else _MORE)
+
+
+def _each(messages: Sequence[Message]) -> Iterator[tuple[Buffer, bool]]:
+    """Every frame, and whether it is the last of a message."""
+    for message in messages:
+        frames: list[Buffer] = []
+        for frame in message:
+            frames += frame.frames() if isinstance(frame, Placed) else [frame]
+        for number, each in enumerate(frames, 1):
+            yield each, number == len(frames)
+
+
+@njit(cache=True, nogil=True)
+def _send(address, socket, joined, table):  # type: ignore[no-untyped-def]
+    """Send the frames of ``table``: -1, or which of them could not be sent."""
+    at = np.uint64(joined.ctypes.data)
+    number = 0
+    for part in range(0, table.size, 3):
+        where, size, last = table[part], table[part + 1], table[part + 2]
+        count = -size if size < 0 else 1
+        for i in range(count):
+            place = np.uint64(where)
+            length = size
+            if size < 0:
+                pair = carray(pointer(place + np.uint64(16 * i)), 2, np.int64)
+                place = np.uint64(pair[0])
+                length = pair[1]
+            elif where == 0:
+                place = at
+                at += np.uint64(size)
+            flags = np.int32(_LAST if last and i == count - 1 else _MORE)
+            if _zmq_send(address, socket, place, length, flags) < 0:
+                return number
+            number += 1
+    return -1

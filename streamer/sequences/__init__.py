@@ -1,0 +1,1 @@
+"""Any sequence file as batches of reads or pieces of texts."""

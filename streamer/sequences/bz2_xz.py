@@ -1,0 +1,91 @@
+"""bzip2, xz and gzip streams member by member, to the last byte.
+
+Python's own readers take what follows a member of bzip2 or xz and begins no other for the end of
+the file: behind the padding that xz allows, or a damaged header, reads would be missing and nothing
+would say so. Readers of gzip lose up to a megabyte in front of the place where a file is cut.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from streamer.sequences.fasta import Readable
+from streamer.sequences.prefetch import prefetched
+
+_READ_BYTES = 1 << 17
+_AHEAD_BYTES = 1 << 19
+
+_MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
+    "bz2": (bz2.BZ2Decompressor, b""),
+    "xz": (partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), b"\0"),
+}
+"""What decompresses one member, and what may stand between two."""
+
+try:  # it comes with xopen on most machines; zlib's objects have other methods
+    from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor
+
+    _MEMBERS["gz"] = partial(IgzipDecompressor, DECOMP_GZIP), b"\0"
+except ImportError:  # pragma: no cover
+    pass
+
+COMPRESSIONS = tuple(_MEMBERS)
+
+
+class Members:
+    """The members of a file, decompressed, one after the other.
+
+    Reading raises EOFError where a member is cut off, and what the decompressor raises (OSError,
+    LZMAError, IsalError) for what is no member, each after all that stands before it.
+    """
+
+    def __init__(self, file: Readable, compression: str) -> None:
+        self._file = file
+        self._begin, self._padding = _MEMBERS[compression]
+        self._member: Any = None
+        self._data = b""
+
+    def read1(self, size: int = _READ_BYTES, /) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+        out = b""
+        while not out:
+            if self._member is not None and self._member.eof:
+                self._data, self._member = self._member.unused_data, None
+            if not self._data and (self._member is None or self._member.needs_input):
+                self._data = self._file.read1(_READ_BYTES)
+                if not self._data:
+                    if self._member is not None:
+                        raise EOFError
+                    break
+            if self._member is None:
+                self._data = self._data.lstrip(self._padding)
+                if not self._data:
+                    continue
+                self._member = self._begin()
+            out = self._member.decompress(self._data, size)
+            self._data = b""
+        return out
+
+
+class ReadAhead:
+    """A file that a thread reads a few blocks ahead; an error comes after what was read before."""
+
+    def __init__(self, file: Readable) -> None:
+        self._blocks = prefetched(iter(partial(file.read1, _AHEAD_BYTES), b""))
+        self._block = io.BytesIO()
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+        data = self._block.read(size)
+        if not data:
+            self._block = io.BytesIO(next(self._blocks, b""))
+            data = self._block.read(size)
+        return data
+
+    def close(self) -> None:
+        """End the thread."""
+        self._blocks.close()  # type: ignore[attr-defined]

@@ -1,0 +1,159 @@
+"""FASTA, FASTQ and unaligned BAM files as batches of reads, or as texts in pieces.
+
+The format and the compression (gzip, bzip2, xz, zstd or none) are told apart by content, ``-`` is
+standard input (``streamer.sequences.source``). This module adds batches and errors that name file,
+record and position. A letter takes a byte: letters become codes a few megabytes at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+
+from streamer.errors import DataError
+from streamer.sequences.read_batch import ReadBatch, bad_name
+from streamer.sequences.record_buffer import ENCODED_AT_ONCE, Held, Piece
+from streamer.sequences.source import STDIN, Source, shown_name
+
+BATCH_BASES = 4_000_000
+BATCH_READS = 100_000
+PIECE_BASES = 1 << 24
+"""New symbols of a piece, about: several pieces are in memory at once."""
+
+
+def read_batches(
+    paths: Iterable[str],
+    *,
+    batch_bases: int = BATCH_BASES,
+    batch_reads: int = BATCH_READS,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[ReadBatch]:
+    """All reads of the files, in order, in batches that end once they hold ``batch_bases`` bases.
+
+    A batch holds reads of one file, so that its errors have a place. The reads before a faulty
+    record are yielded before DataError is raised, so that nothing that was read is lost.
+    ``on_bytes`` is told how many (compressed) bytes of the files have been read so far.
+    """
+    done = 0
+    for path in paths:
+        with ExitStack() as stack:
+            source = Source(path, stack)
+            for batch in _batches(source, batch_bases, batch_reads):
+                if on_bytes is not None:
+                    on_bytes(done + source.bytes_read())
+                yield batch
+            done += source.bytes_read()
+        if on_bytes is not None:
+            on_bytes(done)
+
+
+def read_pieces(
+    path: str,
+    overlap: int,
+    *,
+    size: int | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[Piece]:
+    """The records of a file in pieces of about ``size`` symbols, however long a record is.
+
+    size: None is PIECE_BASES. overlap: how many symbols before a cut come again behind it. Errors
+    and ``on_bytes`` as above; of a faulty record that was cut, what stands before the fault has
+    been yielded.
+    """
+    size = size or PIECE_BASES
+    with ExitStack() as stack:
+        source = Source(path, stack)
+        held = Held(source.shown, size, BATCH_READS, room=overlap + size + ENCODED_AT_ONCE)
+        try:
+            for name, letters in source.parts():
+                if held.full:
+                    if on_bytes is not None:
+                        on_bytes(source.bytes_read())
+                    yield held.piece(overlap if name is None else None)
+                held.add(name, letters)
+            last = held.piece()
+        except DataError as error:
+            last, first_error = held.before(error)
+            if len(last.reads):
+                yield last
+            raise first_error from None
+        if len(last.reads):
+            yield last
+        if on_bytes is not None:
+            on_bytes(source.bytes_read())
+
+
+def read_letters(path: str) -> Iterator[tuple[str, str]]:
+    """(first word of the header, letters as they stand) of every record; DataError as above."""
+    with ExitStack() as stack:
+        held: list[str] = []
+        last = None
+        source = Source(path, stack)
+        number = 0
+        for name, letters in source.parts():
+            if name is not None:
+                if last is not None:
+                    yield last, "".join(held)
+                last, held = name, []
+                number += 1
+                if bad := bad_name([name]):
+                    raise DataError(bad[1], file=source.shown, record=number)
+            held.append(letters.decode("latin-1"))
+        if last is not None:
+            yield last, "".join(held)
+
+
+def check_exist(paths: Iterable[str]) -> None:
+    """DataError for the first input that is not there, before work is done for the others."""
+    for path in paths:
+        if path != STDIN and not os.path.exists(path):
+            problem = "no such file"
+            raise DataError(problem, file=path)
+
+
+def size_of_files(paths: Iterable[str]) -> int | None:
+    """Bytes in all files together; None if one has no size (a pipe, standard input)."""
+    sizes = []
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        sizes.append(status.st_size)
+    return sum(sizes)
+
+
+def _batches(source: Source, batch_bases: int, batch_reads: int) -> Iterator[ReadBatch]:
+    """The whole records of a file."""
+    held = Held(source.shown, batch_bases, batch_reads)
+    try:
+        for name, letters in source.parts():
+            # a record of FASTA is known to be whole once the next one begins
+            if held.full and name is not None:
+                yield held.piece().reads
+            held.add(name, letters)
+            if held.full and source.whole:
+                yield held.piece().reads
+        last = held.piece().reads
+    except DataError as error:
+        piece, first_error = held.before(error)
+        if len(piece.reads):
+            yield piece.reads
+        raise first_error from None
+    if len(last):
+        yield last
+
+
+__all__ = [
+    "STDIN",
+    "check_exist",
+    "read_batches",
+    "read_letters",
+    "read_pieces",
+    "shown_name",
+    "size_of_files",
+]
