@@ -24,7 +24,7 @@ from numba import cuda  # noqa: E402
 
 from streamer.batch.choice import Choice  # noqa: E402
 from streamer.batch.hamming import METHODS  # noqa: E402
-from streamer.batch.hamming.engines import CpuEngine, make  # noqa: E402
+from streamer.batch.hamming.engines import HammingCpu, make  # noqa: E402
 from streamer.batch.hamming.patterns import Oriented  # noqa: E402
 from streamer.bench import hamming as bench  # noqa: E402
 
@@ -52,7 +52,7 @@ def agree(rng, methods, symbols, count, length, k):
     """Compare the methods with the CPU's; how many hits there are."""
     text, patterns = made(rng, symbols, count, length, k)
     windows = symbols - length + 1
-    want = np.concatenate([*CpuEngine("bit-sliced", patterns, 4).words(text, 0, windows), []])
+    want = np.concatenate([*HammingCpu("bit-sliced", patterns, 4).words(text, 0, windows), []])
     want = want.astype(np.uint64)
     for method in methods:
         engine = make(Choice(method, "cuda"), patterns, 1, free=False)

@@ -183,7 +183,7 @@ def time_shapes(device, packed, buffers, tree):
     out = buffers.matches[: packed.starts.size]
     windows = packed.windows()
     for bits, words in SHAPES.get(device.k, ()):
-        shape = buckets.Shape(device.k, bits, words)
+        shape = buckets.BucketShape(device.k, bits, words)
         device._fill_buckets(tree, shape, 0)
         rest = (device.table, device.jump, device.nodes, device.leaves, out)
         kernel = cuda.jit(buckets.lookup(shape, False))

@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
 
 import gpu.lcs  # noqa: E402
-from gpu.lcs.systolic import Shape  # noqa: E402
+from gpu.lcs.systolic import GridShape  # noqa: E402
 from streamer.batch import lcs  # noqa: E402
 from streamer.batch.lcs import solve  # noqa: E402
 from streamer.batch.lcs.passes import whole  # noqa: E402
@@ -106,11 +106,11 @@ def shapes():
     rng = np.random.default_rng(2)
     a, b = bases(rng, 5_000_000), bases(rng, 5_000_000)
     for words in (4, 5, 8, 10):
-        kernel_rate(a, b, Shape(words, 4, 1))
+        kernel_rate(a, b, GridShape(words, 4, 1))
     for warps in (4, 12, 16, 32):
-        kernel_rate(a, b, Shape(4, 4, 1), warps)
+        kernel_rate(a, b, GridShape(4, 4, 1), warps)
     for size in (1_000_000, 2_000_000, 4_000_000):
-        kernel_rate(a[:size], b[:size], Shape(4, 4, 1))
+        kernel_rate(a[:size], b[:size], GridShape(4, 4, 1))
 
 
 def whole_answers(sizes):
@@ -168,7 +168,7 @@ def main():
     log(cuda.get_current_device().name)
     if chosen.profile:
         rng = np.random.default_rng(2)
-        kernel_rate(bases(rng, 5_000_000), bases(rng, 1_500_000), Shape(10, 4, 1))
+        kernel_rate(bases(rng, 5_000_000), bases(rng, 1_500_000), GridShape(10, 4, 1))
         return
     if not chosen.skip_check:
         check(chosen.small)

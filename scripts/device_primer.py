@@ -85,7 +85,7 @@ def timed(run, repeats=3):
 
 
 def solve(records, text, k, method="windows", both=False):
-    card = on_card.Card(records, k, both, method == "seeds")
+    card = on_card.CardBackend(records, k, both, method == "seeds")
     reach = records.first_reaches(k)
     card.improve([text], reach)
     return reach, card

@@ -37,7 +37,7 @@ class WordOverflowError(ValueError):
         super().__init__(f"{field} {value} does not fit an event word, it must be below {limit}")
 
 
-class Unpacked(NamedTuple):
+class UnpackedEvents(NamedTuple):
     """The fields of event words, in their order, n of each."""
 
     events: NDArray[np.uint8]
@@ -79,12 +79,12 @@ def _check(field: str, values: NDArray[np.uint64], limit: int) -> None:
         raise WordOverflowError(field, int(values.max()), limit)
 
 
-def unpack_events(words: NDArray[np.uint64]) -> Unpacked:
+def unpack_events(words: NDArray[np.uint64]) -> UnpackedEvents:
     """The fields of event words (uint64[n])."""
     words = np.ascontiguousarray(words, dtype=np.uint64)
     depths = words & np.uint64(MAX_K)
     index = (words >> _INDEX) & np.uint64(MAX_INDEX - 1)
-    return Unpacked(
+    return UnpackedEvents(
         events=np.where(words >> _TYPE, MISMATCH, MATCH).astype(np.uint8),
         starts=index.astype(np.int64) - depths.astype(np.int64) + 1,
         nodes=((words >> _NODE) & np.uint64(MAX_NODES - 1)).astype(np.uint32),

@@ -32,7 +32,7 @@ FEW_HITS = 1 << 16
 _BUFFERS = 2
 
 
-class Staging:
+class TextStaging:
     """Two pinned buffers: one is on its way while the cores work on the other."""
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Staging:
         self.moved = [cuda.event() for _ in range(_BUFFERS)]
 
 
-_idle: deque[tuple[int, Staging]] = deque()
+_idle: deque[tuple[int, TextStaging]] = deque()
 """Staging that nobody uses, with its device: pinning memory takes longer than many searches."""
 
 
-def _taken() -> tuple[int, Staging]:
+def _taken() -> tuple[int, TextStaging]:
     device = 0 if SIMULATED else int(cuda.get_current_device().id)
     for pair in list(_idle):
         if pair[0] == device:
@@ -55,7 +55,7 @@ def _taken() -> tuple[int, Staging]:
             except ValueError:  # another thread has it
                 continue
             return pair
-    return device, Staging()
+    return device, TextStaging()
 
 
 def _pack(symbols: NDArray[np.uint8], first: int, out: NDArray[np.uint32], letters: bool) -> None:

@@ -15,7 +15,7 @@ from gpu.card.intrinsics import SIMULATED
 MISSING = "growing on CUDA needs CuPy: pip install 'kmer-streamer[gpu]'"
 
 
-class Lists:
+class DeviceLists:
     """The work over the lists of one slot, on its stream.
 
     counts, sums: uint32[W]; codes, ordered: uint64[n]; arrays of numba on the card.

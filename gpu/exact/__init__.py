@@ -14,15 +14,15 @@ kmer_set         the growing set of k-mers; kmer_set_kernels: its layout and ker
 
 from gpu.card.errors import CardMemoryError, CudaEngineError, DeviceLostError, OutOfMemoryError
 from gpu.card.timeline import Timeline
-from gpu.exact.pipeline import Engine, Found, Piece
+from gpu.exact.pipeline import ChunkFound, ChunkPiece, Pipeline
 
 __all__ = [
     "CardMemoryError",
+    "ChunkFound",
+    "ChunkPiece",
     "CudaEngineError",
     "DeviceLostError",
-    "Engine",
-    "Found",
     "OutOfMemoryError",
-    "Piece",
+    "Pipeline",
     "Timeline",
 ]

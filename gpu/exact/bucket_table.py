@@ -49,7 +49,7 @@ _FLAG = np.uint64(1 << 63)
 
 
 @dataclass(frozen=True)
-class Shape:
+class BucketShape:
     """How a table for windows of k symbols is laid out: 2**bits buckets of ``words`` words."""
 
     k: int
@@ -72,7 +72,7 @@ class Shape:
         return self.words << self.bits
 
 
-def overflowing(shape: Shape, kmers: int) -> float:
+def overflowing(shape: BucketShape, kmers: int) -> float:
     """The share of buckets with more k-mers than fields, these being spread evenly (Poisson)."""
     mean = kmers / 2.0**shape.bits
     fit = sum(
@@ -82,12 +82,12 @@ def overflowing(shape: Shape, kmers: int) -> float:
     return max(0.0, 1.0 - fit)
 
 
-def choose_shape(k: int, kmers: int) -> Shape:
+def choose_shape(k: int, kmers: int) -> BucketShape:
     """The smallest table for so many k-mers.
 
     Of two as small the one with the shorter buckets, unless more than 0.5 % of these overflow.
     """
-    shapes = [Shape(k, bits, words) for bits in range(1, min(2 * k, 32)) for words in (2, 4)]
+    shapes = [BucketShape(k, bits, words) for bits in range(1, min(2 * k, 32)) for words in (2, 4)]
     good = [shape for shape in shapes if overflowing(shape, kmers) < OVERFLOWING] or shapes[-1:]
     return min(good, key=lambda shape: (shape.size, overflowing(shape, kmers) > 0.005, shape.words))
 
@@ -111,7 +111,7 @@ def mixer(k: int) -> Any:
     return mix
 
 
-def lookup(shape: Shape, canonical: bool) -> Callable[..., None]:
+def lookup(shape: BucketShape, canonical: bool) -> Callable[..., None]:
     """The kernel that writes a bit a window; ``[grid, block]`` with 32 | block.
 
     Arguments: bases uint32[], starts uint32[W], table uint64[shape.size], then jump, nodes, leaves
@@ -166,7 +166,7 @@ def lookup(shape: Shape, canonical: bool) -> Callable[..., None]:
     return buckets
 
 
-def insert(shape: Shape) -> Callable[..., None]:
+def insert(shape: BucketShape) -> Callable[..., None]:
     """The kernel that puts the k-mers of the last level into an empty table; any grid.
 
     Arguments: first uint32 (node of the last level), inmaps uint32[N], prefixes uint64[N] (of
@@ -204,7 +204,7 @@ def insert(shape: Shape) -> Callable[..., None]:
     return kernel
 
 
-def finish(shape: Shape) -> Callable[..., None]:
+def finish(shape: BucketShape) -> Callable[..., None]:
     """The kernel that repeats fields and sets flags; a thread a bucket, grid * block >= 2**bits.
 
     Arguments: table and counts as ``insert`` left them.

@@ -16,7 +16,7 @@ from gpu.exact.slot import Slot
 from trie.snapshots.tree_bitmap import TreeBitmap
 
 
-class Card(OnCard):
+class ExactCard(OnCard):
     """The card of that ``number`` with ``streams`` slots; ``alone`` if it is the only one used."""
 
     def __init__(

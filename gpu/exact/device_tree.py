@@ -65,13 +65,13 @@ class DeviceTree(DeviceNodes):
             self.nodes, self.jump
         )
         self.leaves = self.exmaps if self.k % 3 == 0 else self.inmaps
-        self.shape: buckets.Shape | None = None
+        self.shape: buckets.BucketShape | None = None
         self.table: Any = None
         if self.k >= BUCKETS_FROM if with_buckets is None else with_buckets:
             self.shape = buckets.choose_shape(self.k, kmer_count(tree))
             self._fill_buckets(tree, self.shape, stream)
 
-    def _fill_buckets(self, tree: TreeBitmap, shape: buckets.Shape, stream: Any) -> None:
+    def _fill_buckets(self, tree: TreeBitmap, shape: buckets.BucketShape, stream: Any) -> None:
         """Expand the codes of the last level on the card and insert them."""
         prefixes = cuda.device_array(self.node_count, np.uint64, stream=stream)
         clear(prefixes[:1], stream)

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu.exact.card import Card
+from gpu.exact.card import ExactCard
 from gpu.exact.expand import mismatched
 from gpu.exact.flight import Flight
 
 
-def tell_all(cards: Sequence[Card], flights: Sequence[Flight], threads: int) -> None:
+def tell_all(cards: Sequence[ExactCard], flights: Sequence[Flight], threads: int) -> None:
     """Bring the sets of all cards together; afterwards every flight decides again.
 
     ``flights``: one a card at most, sent and not landed.

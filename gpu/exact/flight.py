@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gpu.card.intrinsics import context_asked_once
 from gpu.card.packing import PackedChunk, PackedParts
 from gpu.card.timeline import Timeline
-from gpu.exact.card import Card
+from gpu.exact.card import ExactCard
 from gpu.exact.chunk_match import Strands, launch
 from gpu.exact.device_tree import clear
 from gpu.exact.kmer_set import KmerSet
@@ -25,7 +25,7 @@ Snapshot = Callable[[], tuple[TreeBitmap, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChunkPiece:
     """A chunk to be matched.
 
     bases: uint8[n], offsets: int64[reads + 1], as gpu.card.packing.pack_chunk takes them; or a
@@ -57,7 +57,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChunkFound:
     """What became of a chunk; the arrays are buffers, good until the next result is asked for.
 
     version: of the snapshot, 0 without one. starts, matches: uint32[ceil(n / 32)], a bit a symbol,
@@ -66,7 +66,7 @@ class Found:
     uint64, event words in no order. sets: uint32[n], 2**32 - 1 where there is none.
     """
 
-    piece: Piece
+    piece: ChunkPiece
     version: int
     starts: NDArray[np.uint32]
     matches: NDArray[np.uint32]
@@ -81,9 +81,9 @@ class Flight:
     """A chunk under way on a slot of a card. ``number`` counts chunks."""
 
     number: int
-    card: Card
+    card: ExactCard
     slot: Slot
-    piece: Piece
+    piece: ChunkPiece
     strands: Strands
     threads: int
     timeline: Timeline | None
@@ -220,7 +220,7 @@ class Flight:
                 growth = self.slot.growth
                 growth.total.copy_to_host(growth.pinned_total, stream=self.slot.stream)
 
-    def land(self) -> Found:
+    def land(self) -> ChunkFound:
         """Wait for the results."""
         slot, piece = self.slot, self.piece
         with self.card.active():
@@ -236,7 +236,7 @@ class Flight:
         if there is not None:
             starts = there.starts
         sets = slot.sets[1][: self.symbols] if piece.sets else None
-        return Found(piece, self.version, starts, matches, codes, ordered, words, sets)
+        return ChunkFound(piece, self.version, starts, matches, codes, ordered, words, sets)
 
     def _new(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """The new k-mers in stream order and ascending; waits."""

@@ -47,7 +47,7 @@ def sources(k: int) -> dict[str, Source]:
     return table
 
 
-def bucket_sources(shape: buckets.Shape) -> dict[str, Source]:
+def bucket_sources(shape: buckets.BucketShape) -> dict[str, Source]:
     """The kernels that are made for one shape of bucket table, as ``sources``."""
     return {
         "buckets": (buckets.lookup(shape, False), buckets.signature(shape.k)),
@@ -67,6 +67,6 @@ def kernel(name: str, k: int = 0) -> Any:
 
 
 @cache
-def bucket_kernel(name: str, shape: buckets.Shape) -> Any:
+def bucket_kernel(name: str, shape: buckets.BucketShape) -> Any:
     """The compiled kernel of that name for one shape of bucket table."""
     return jit(bucket_sources(shape)[name][0])

@@ -25,20 +25,20 @@ from numpy.typing import NDArray
 from gpu.card.errors import driver_errors_told
 from gpu.card.process_exit import several_used
 from gpu.card.timeline import Timeline
-from gpu.exact.card import Card
+from gpu.exact.card import ExactCard
 from gpu.exact.chunk_match import Strands
 from gpu.exact.exchange import tell_all
-from gpu.exact.flight import Flight, Found, Piece
+from gpu.exact.flight import ChunkFound, ChunkPiece, Flight
 from gpu.exact.kmer_set import KmerSet
 from trie.snapshots.tree_bitmap import TreeBitmap
 
-__all__ = ["MAX_CHUNK", "Engine", "Found", "Piece"]
+__all__ = ["MAX_CHUNK", "ChunkFound", "ChunkPiece", "Pipeline"]
 
 MAX_CHUNK = 1 << 25
 """Symbols of the largest chunk. It bounds a stream's buffers: 17 MB, growing 0.6 GB."""
 
 
-class Engine:
+class Pipeline:
     """Matches chunks on one or more cards, in the order given.
 
     k, strands: of the dictionary. chunk: symbols of the largest chunk (at most MAX_CHUNK).
@@ -68,7 +68,8 @@ class Engine:
         alone = len(cards) == 1
         with driver_errors_told():
             self.cards = [
-                Card(number, k, self.chunk, streams, memory_bytes, alone=alone) for number in cards
+                ExactCard(number, k, self.chunk, streams, memory_bytes, alone=alone)
+                for number in cards
             ]
         several_used(cards)
         # consecutive chunks go to different cards, then to different streams
@@ -100,10 +101,10 @@ class Engine:
                 with card.active():
                     card.tree(tree, version, method, card.slots[0])
 
-    def run(self, pieces: Iterable[Piece]) -> Iterator[Found]:
+    def run(self, pieces: Iterable[ChunkPiece]) -> Iterator[ChunkFound]:
         """The results of the chunks, in order; pieces are asked for one by one."""
         flights: deque[Flight] = deque()
-        together: list[Piece] = []
+        together: list[ChunkPiece] = []
         try:
             for piece in pieces:
                 in_rounds = piece.grow and len(self.cards) > 1
@@ -132,7 +133,7 @@ class Engine:
             if flights:
                 self._abandon()
 
-    def _send(self, piece: Piece) -> Flight:
+    def _send(self, piece: ChunkPiece) -> Flight:
         card, slot = self._slots[self._number % len(self._slots)]
         flight = Flight(self._number, card, slot, piece, self.strands, self._threads, self.timeline)
         self._number += 1
@@ -140,7 +141,7 @@ class Engine:
             flight.send()
         return flight
 
-    def _land(self, flight: Flight) -> Found:
+    def _land(self, flight: Flight) -> ChunkFound:
         with driver_errors_told():
             found = flight.land()
         if found.codes is not None:
@@ -152,7 +153,7 @@ class Engine:
             if card.kmers is not None:
                 card.kmers.known += number
 
-    def _round(self, pieces: Sequence[Piece]) -> Iterator[Found]:
+    def _round(self, pieces: Sequence[ChunkPiece]) -> Iterator[ChunkFound]:
         """A chunk a card at once; each card is then told what the others found."""
         self._make_room(sum(piece.symbols for piece in pieces))
         self._number = 0  # one slot a card
@@ -162,7 +163,7 @@ class Engine:
         for flight in flights:
             yield self._land(flight)
 
-    def _fits(self, piece: Piece, flights: Iterable[Flight]) -> bool:
+    def _fits(self, piece: ChunkPiece, flights: Iterable[Flight]) -> bool:
         """Whether the windows under way and those of this chunk fit the set as it is."""
         if not piece.grow:
             return True

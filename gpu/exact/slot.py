@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gpu.card.budget import Budget
 from gpu.card.intrinsics import cuda
-from gpu.card.library import Lists
+from gpu.card.library import DeviceLists
 from gpu.card.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
 from gpu.exact.chunk_match import ChunkBuffers
 from gpu.exact.expand import copy_into, copy_range
@@ -32,7 +32,7 @@ _REMEMBERED = 64
 _PER_THREAD = 1 << 21
 
 
-class Views(NamedTuple):
+class SlotViews(NamedTuple):
     """The part of each buffer that a chunk of one length uses; making a view takes time."""
 
     words: int
@@ -52,7 +52,7 @@ class Growth:
         self.codes = cuda.device_array(max_symbols, np.uint64)
         self.ordered = cuda.device_array(max_symbols, np.uint64)
         self.total = cuda.device_array(1, np.uint32)
-        self.lists = Lists(self.counts, self.sums, self.codes, self.ordered, stream)
+        self.lists = DeviceLists(self.counts, self.sums, self.codes, self.ordered, stream)
         self.pinned_total = cuda.pinned_array(1, np.uint32)
         self.pinned_codes = np.empty(0, np.uint64)
         self.pinned_ordered = np.empty(0, np.uint64)
@@ -91,17 +91,17 @@ class Slot:
         self._sets: tuple[Any, NDArray[np.uint32]] | None = None
         self._words: NDArray[np.uint64] | None = None
         self._counter = cuda.pinned_array(1, np.uint32)
-        self._views: dict[int, Views] = {}
+        self._views: dict[int, SlotViews] = {}
         self.tree: Any = None
 
-    def views(self, symbols: int) -> Views:
+    def views(self, symbols: int) -> SlotViews:
         """The used parts of the buffers for a chunk of so many symbols."""
         found = self._views.get(symbols)
         if found is None:
             if len(self._views) == _REMEMBERED:
                 self._views.clear()
             bases, starts = packed_sizes(symbols)
-            found = self._views[symbols] = Views(
+            found = self._views[symbols] = SlotViews(
                 starts,
                 self.buffers.views(symbols),
                 (self._bases[:bases], self._starts[:starts], self._matches[:starts]),

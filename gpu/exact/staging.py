@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gpu.card.intrinsics import cuda
 from gpu.card.packing import pack_chunk, packed_sizes
-from gpu.exact.flight import Piece
+from gpu.exact.flight import ChunkPiece
 
 Buffer = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
@@ -31,7 +31,7 @@ MOST = 16
 """... in so many chunks at most: pinning memory takes as long for a small buffer as for another."""
 
 
-class Staging:
+class ChunkStaging:
     """Packs chunks of at most ``max_symbols`` ahead on ``threads``; ``in_use`` beyond them."""
 
     def __init__(self, k: int, max_symbols: int, threads: int, in_use: int) -> None:
@@ -45,12 +45,12 @@ class Staging:
         ]
         self._next = 0
 
-    def packed(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    def packed(self, pieces: Iterable[ChunkPiece]) -> Iterator[ChunkPiece]:
         """The same pieces, packed in pinned memory.
 
         A buffer is used again once ``in_use`` more pieces have been asked for.
         """
-        ahead: deque[Future[list[Piece]]] = deque()
+        ahead: deque[Future[list[ChunkPiece]]] = deque()
         waiting = iter(pieces)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="pack") as pool:
             while group := list(islice(waiting, self._each)):
@@ -64,10 +64,10 @@ class Staging:
         self._next += 1
         return self._ring[self._next % len(self._ring)]
 
-    def _pack_all(self, pieces: list[Piece], buffers: list[Buffer]) -> list[Piece]:
+    def _pack_all(self, pieces: list[ChunkPiece], buffers: list[Buffer]) -> list[ChunkPiece]:
         return [self._pack(*pair) for pair in zip(pieces, buffers, strict=True)]
 
-    def _pack(self, piece: Piece, buffer: Buffer) -> Piece:
+    def _pack(self, piece: ChunkPiece, buffer: Buffer) -> ChunkPiece:
         assert isinstance(piece.bases, np.ndarray)
         assert piece.offsets is not None
         chunk = pack_chunk(

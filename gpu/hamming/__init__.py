@@ -20,7 +20,7 @@ from gpu.card.intrinsics import cuda
 from gpu.hamming import kernels as hamming
 from gpu.hamming import naive, pmasm, shift_add
 from gpu.hamming.hits import in_order
-from gpu.hamming.plane_search import CHUNKS, BitSliced, PieceIndex, Pigeonhole, PlanesRun
+from gpu.hamming.plane_search import CHUNKS, BitSliced, DevicePieceIndex, Pigeonhole, PlanesRun
 from gpu.hamming.text_upload import Codes
 from trie.codes import GAP
 from trie.cpu.jit import njit
@@ -50,7 +50,7 @@ class CardEngine:
         patterns: NDArray[np.uint8],
         ids: NDArray[np.uint32],
         k: int,
-        index: PieceIndex | None = None,
+        index: DevicePieceIndex | None = None,
         most: int = CHUNKS[1],
     ) -> None:
         self.method = method

@@ -45,7 +45,7 @@ from gpu.card.shared_memory import address_of, load_word, store_word
 from gpu.hamming import planes, tile
 from gpu.hamming.listing import LISTED, list_hits, pattern_of, window_of
 from gpu.hamming.search import rows_for, search_for
-from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, Shape, place
+from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, SlicedShape, place
 
 BATCH = 4
 """Patterns between two looks at the hits; BATCH words a thread, at most 32 together."""
@@ -54,7 +54,7 @@ MOST_SHARED = BATCH << 17
 """Patterns a block, at most: a listed hit has 17 bits for their batch."""
 
 
-def bit_sliced(shape: Shape) -> Callable[..., None]:
+def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
     """The kernel of one shape."""
     halo, row, batch, listed = shape.halo, shape.row, BATCH, LISTED
     group, behind = place(WORDS), 4 * place(SPAN)

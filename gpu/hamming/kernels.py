@@ -9,7 +9,7 @@ from typing import Any
 from gpu.card.intrinsics import SIMULATED
 from gpu.card.kernel_cache import jit
 from gpu.hamming import bit_sliced, naive, order, pigeonhole, pmasm, shift_add
-from gpu.hamming.shape import Shape
+from gpu.hamming.shape import SlicedShape
 
 Source = tuple[Callable[..., None], tuple[str, ...]]
 
@@ -34,7 +34,7 @@ def shift_add_source(words: int) -> Source:
     return shift_add.shift_add(words), shift_add.signature()
 
 
-def bit_sliced_source(shape: Shape) -> Source:
+def bit_sliced_source(shape: SlicedShape) -> Source:
     """``bit-sliced`` for one shape."""
     return bit_sliced.bit_sliced(shape), bit_sliced.signature()
 
@@ -57,7 +57,7 @@ def shift_add_kernel(words: int) -> Any:
 
 
 @cache
-def bit_sliced_kernel(shape: Shape) -> Any:
+def bit_sliced_kernel(shape: SlicedShape) -> Any:
     """The compiled kernel ``bit-sliced``."""
     options = {} if SIMULATED else {"max_registers": shape.registers}
     return jit(bit_sliced_source(shape)[0], **options)

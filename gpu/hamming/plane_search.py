@@ -38,7 +38,7 @@ BLOCKS = 2112
 """Blocks that fill a large card several times over."""
 
 
-class Search(Protocol):
+class PlaneSearch(Protocol):
     """A kernel for one set of patterns."""
 
     def words(self, windows: int) -> int:
@@ -67,13 +67,13 @@ class BitSliced:
         self._k = k
 
     def words(self, windows: int) -> int:
-        """As ``Search.words``."""
+        """As ``PlaneSearch.words``."""
         return (-(-windows // shape.TILE) + 1) * shape.SPAN
 
     def launch(
         self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
     ) -> None:
-        """As ``Search.launch``."""
+        """As ``PlaneSearch.launch``."""
         tiles = -(-windows // shape.TILE)
         # a share of the patterns for each of so many blocks that a short text fills the card too
         shares = max(1, min(-(-self.count // bit_sliced.BATCH), BLOCKS // tiles))
@@ -89,7 +89,7 @@ class BitSliced:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceIndex:
+class DevicePieceIndex:
     """What is within e mismatches of pieces of q symbols of the patterns, 2 bits a symbol.
 
     bitmap: uint64[s, 4^q / 64]. rank: uint32[s, 4^q / 64]. starts: uint32[lists + 1]. members:
@@ -109,7 +109,7 @@ class PieceIndex:
 class Pigeonhole:
     """The kernel ``pigeonhole`` for uint8[r, m] patterns and an index of their pieces."""
 
-    def __init__(self, patterns: NDArray[np.uint8], k: int, index: PieceIndex) -> None:
+    def __init__(self, patterns: NDArray[np.uint8], k: int, index: DevicePieceIndex) -> None:
         self._blocks = planes.blocks_of(patterns.shape[1])
         self._kernel = hamming.pigeonhole_kernel(index.length)
         records = np.stack([index.bitmap, index.rank.astype(np.uint64)], axis=2).ravel()
@@ -125,13 +125,13 @@ class Pigeonhole:
         )  # fmt: skip
 
     def words(self, windows: int) -> int:
-        """As ``Search.words``."""
+        """As ``PlaneSearch.words``."""
         return 2 * (-(-windows // 64) + self._blocks + 1)
 
     def launch(
         self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
     ) -> None:
-        """As ``Search.launch``."""
+        """As ``PlaneSearch.launch``."""
         self._kernel[-(-windows // pigeonhole.THREADS), pigeonhole.THREADS, stream](
             text.text, text.gaps, np.uint32(windows), *self._index, *counter, found
         )
@@ -140,7 +140,7 @@ class Pigeonhole:
 class PlanesRun:
     """A search for ``count`` patterns of ``length`` symbols, and its buffers."""
 
-    def __init__(self, search: Search, count: int, length: int) -> None:
+    def __init__(self, search: PlaneSearch, count: int, length: int) -> None:
         self.search = search
         memory = free_memory()
         self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_HITS // count, memory // WINDOW_SHARE))

@@ -15,7 +15,7 @@ import numpy as np
 from gpu.card.assembly import instruction
 from gpu.card.intrinsics import device_function
 from gpu.hamming.network import CODES, HIGH, LOW, Network, Operation, value
-from gpu.hamming.shape import STEP, WORDS, Shape, place
+from gpu.hamming.shape import STEP, WORDS, SlicedShape, place
 
 # the operands of ``search_for``; rows and masks, $1 and $2, are for the simulator
 _SOME, _STEPS, _STEP, _QUADS, _BEGIN, _OWN, _MINE = "$0", "$3", "$4", "$5", "$6", "$7", "$8"
@@ -25,12 +25,12 @@ OVER = "over"
 """Whether more symbols differ than a counter can tell."""
 
 
-def _counter(shape: Shape) -> list[str]:
+def _counter(shape: SlicedShape) -> list[str]:
     """The words that a longer pattern's steps hand on: the counter's, lowest first, and OVER."""
     return [] if shape.length else [*(f"c{plane}" for plane in range(shape.planes)), OVER]
 
 
-def _network(shape: Shape) -> tuple[Network, list[str]]:
+def _network(shape: SlicedShape) -> tuple[Network, list[str]]:
     """The network of a step, and its results: "at most k", or the new words of the counter."""
     network = Network()
     if shape.length:
@@ -60,7 +60,7 @@ def _pair(name: str, i: int, address: str, position: int) -> list[str]:
     return [*one, f"ld.shared.u32 {name}_{i + 1}, [{address}+{at}];"]
 
 
-def _branches(shape: Shape, stages: list[list[Operation]]) -> list[str]:
+def _branches(shape: SlicedShape, stages: list[list[Operation]]) -> list[str]:
     """Instructions of the stages behind branches: each ends with a jump to the next one's code."""
     lines = []
     for number in range(len(stages)):
@@ -81,7 +81,7 @@ def _branches(shape: Shape, stages: list[list[Operation]]) -> list[str]:
     return [*lines, "JOINED:"]
 
 
-def _text(shape: Shape) -> str:
+def _text(shape: SlicedShape) -> str:
     """The instructions of ``search_for``."""
     network, results = _network(shape)
     before, *behind, last = network.stages
@@ -127,7 +127,7 @@ def _text(shape: Shape) -> str:
     return "{ " + "\n".join(lines) + " }"
 
 
-def _simulated(shape: Shape) -> Callable[..., Any]:
+def _simulated(shape: SlicedShape) -> Callable[..., Any]:
     """The same in plain Python."""
     network, results = _network(shape)
     counter = _counter(shape)
@@ -166,7 +166,7 @@ def _simulated(shape: Shape) -> Callable[..., Any]:
     return search
 
 
-def search_for(shape: Shape) -> Any:
+def search_for(shape: SlicedShape) -> Any:
     """The function that searches a lane's words for one pattern.
 
     ``search(rows, masks, steps, step, quads, begin, own, mine, *kept)``: the pattern's steps are
@@ -179,7 +179,7 @@ def search_for(shape: Shape) -> Any:
     return instruction(_text(shape), ("u32",), kinds, _simulated(shape), volatile=True)
 
 
-def rows_for(shape: Shape) -> Any:
+def rows_for(shape: SlicedShape) -> Any:
     """The function ``rows(planes, own)``: the words of the planes that a lane keeps in registers.
 
     own: the address of the lane's first row in the low plane. First the low plane's, then the

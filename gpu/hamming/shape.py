@@ -41,7 +41,7 @@ def place(row: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SlicedShape:
     """What a kernel is made for: patterns of ``length`` symbols, k mismatches.
 
     length: up to WHOLE; 0 for all above, which differ in nothing but ``planes``, those of the
@@ -95,15 +95,15 @@ class Shape:
         return -(-length // self.step)
 
 
-def shape_for(length: int, k: int) -> Shape:
+def shape_for(length: int, k: int) -> SlicedShape:
     """The kernel for patterns of ``length`` symbols and k mismatches."""
     bits = k.bit_length()
     if length <= WHOLE:
-        return Shape(length, k, bits, 32, min(int(BRANCHED * length), MOST_BRANCHED))
-    return Shape(0, -1, max(1, bits), SPAN, 0)
+        return SlicedShape(length, k, bits, 32, min(int(BRANCHED * length), MOST_BRANCHED))
+    return SlicedShape(0, -1, max(1, bits), SPAN, 0)
 
 
-def steps_of(patterns: NDArray[np.uint8], shape: Shape) -> NDArray[np.uint32]:
+def steps_of(patterns: NDArray[np.uint8], shape: SlicedShape) -> NDArray[np.uint32]:
     """What ``search`` asks for at each symbol of uint8[r, m] patterns: uint32[r, steps, step].
 
     Where in ``rows`` the symbol's row begins, in bytes, or behind a branch the code. A gap code is

@@ -1,8 +1,8 @@
 """The longest common subsequence on a card: passes of Hirschberg's division by systolic warps.
 
-``Card`` runs passes and cuts tables as ``streamer.batch.lcs`` asks for, a level of the division in
-four launches: the columns laid out, all strips of all passes, all cuts, and the cuts' results back.
-The two sequences go to the card once, results stay there.
+``LcsCard`` runs passes and cuts tables as ``streamer.batch.lcs`` asks for, a level of the division
+in four launches: the columns laid out, all strips of all passes, all cuts, and the cuts' results
+back. The two sequences go to the card once, results stay there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpu.card.intrinsics import cuda
 from gpu.card.kernel_cache import jit
 from gpu.lcs import cut, prepare, systolic
 from gpu.lcs.kernels import SHAPES, sources
-from gpu.lcs.systolic import Shape
+from gpu.lcs.systolic import GridShape
 
 Numbers = NDArray[np.int64]
 
@@ -38,11 +38,11 @@ a scheduler gives way to its oldest warp, and all behind the slowest strip stand
 
 
 @cache
-def _kernel(name: str, shape: Shape) -> Any:
+def _kernel(name: str, shape: GridShape) -> Any:
     return jit(sources(shape)[name][0])
 
 
-def shape_for(symbols: int, passes: Any) -> Shape:
+def shape_for(symbols: int, passes: Any) -> GridShape:
     """The shape of the systolic kernel for an alphabet, and for passes that run at once."""
     most = next(shape.symbols for shape in SHAPES if symbols <= shape.symbols)
     shapes = [shape for shape in SHAPES if shape.symbols == most]
@@ -51,7 +51,7 @@ def shape_for(symbols: int, passes: Any) -> Shape:
     return min(shapes, key=lambda shape: _cycles(shape, passes.rows))
 
 
-def _cycles(shape: Shape, rows: Numbers) -> float:
+def _cycles(shape: GridShape, rows: Numbers) -> float:
     """What 32 columns of all strips take in rounds of as many warps as are at work at a time."""
     alone, together = PACE[shape.words]
     strips = int((-(-rows // shape.strip_rows)).sum())
@@ -60,7 +60,7 @@ def _cycles(shape: Shape, rows: Numbers) -> float:
     return rounds * together + (0 if rest == 0 else alone if rest <= schedulers else together)
 
 
-class Card:
+class LcsCard:
     """Two sequences on the card in use, and the pool of results of the passes over them.
 
     a (rows), b (columns): uint8, C-contiguous, symbols below ``symbols``, of which ``bits`` bits
@@ -74,7 +74,7 @@ class Card:
         b: NDArray[np.uint8],
         symbols: int,
         bits: int,
-        shape: Shape | None = None,
+        shape: GridShape | None = None,
         on_cells: Callable[[int], None] | None = None,
     ) -> None:
         self._shape = shape

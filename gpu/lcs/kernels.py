@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpu.lcs import block_step, cut, prepare, systolic
-from gpu.lcs.systolic import Shape
+from gpu.lcs.systolic import GridShape
 
 Source = tuple[Callable[..., None], tuple[str, ...]]
 
 SHAPES = (
-    Shape(words=4, symbols=4, warps=1),
-    Shape(words=10, symbols=4, warps=1),
-    Shape(words=4, symbols=31, warps=1),
-    Shape(words=1, symbols=255, warps=1),
+    GridShape(words=4, symbols=4, warps=1),
+    GridShape(words=10, symbols=4, warps=1),
+    GridShape(words=4, symbols=31, warps=1),
+    GridShape(words=1, symbols=255, warps=1),
 )
 """What the systolic kernel is made for: DNA in strips of two heights, small and large alphabets.
 
@@ -21,7 +21,7 @@ A column's symbol is a byte, and one value of it stands for none.
 """
 
 
-def sources(shape: Shape) -> dict[str, Source]:
+def sources(shape: GridShape) -> dict[str, Source]:
     """The plain functions and the names of their argument types; only ``systolic`` hangs on the
     shape."""
     return {

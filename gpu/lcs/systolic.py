@@ -64,7 +64,7 @@ FIELDS = STRETCH + STRETCHES
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GridShape:
     """Words of a lane, the most symbols, warps of a block."""
 
     words: int
@@ -95,7 +95,7 @@ def signature() -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def systolic(shape: Shape) -> Callable[..., None]:
+def systolic(shape: GridShape) -> Callable[..., None]:
     """The kernel for a shape: ``shape.warps`` warps a block, any number of blocks, one launch.
 
     planes: uint32[bits, words], bit r % 32 of word r // 32 is that bit of row r's symbol. symbols:

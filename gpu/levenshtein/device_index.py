@@ -18,9 +18,9 @@ from gpu.card.kernel_cache import jit
 from gpu.exact.device_tree import clear
 from gpu.levenshtein import index as kernels
 from trie.levenshtein import Patterns
-from trie.levenshtein.pieces import Costs, Scheme, choose
+from trie.levenshtein.pieces import PieceCosts, Scheme, choose
 
-GPU_COSTS = Costs(
+GPU_COSTS = PieceCosts(
     ((2**17, 3.0), (2**25, 5.0), (2**26, 9.0), (float("inf"), 16.0)), candidate=0.0, verify=0.5
 )
 """Picoseconds on one H200 of a look-up in the first-level cache, the second (twice), or memory, and

@@ -51,7 +51,7 @@ def _packing(chunk: BatchChunk, planes: NDArray[np.uint32]) -> list[Callable[[],
     return packing(chunk.bases, chunk.offsets, chunk.origin, chunk.stop, planes)
 
 
-class _Slot:
+class _NearSlot:
     """A stream and the buffers of a chunk on it; ``number`` is that of the stream."""
 
     def __init__(self, number: int, size: int) -> None:
@@ -107,7 +107,7 @@ class _Slot:
         return self._words
 
 
-class _Card(OnCard):
+class _NearCard(OnCard):
     """One device: its slots and the tables that it holds."""
 
     def __init__(self, number: int, size: int, streams: int, memory: int, *, alone: bool) -> None:
@@ -115,7 +115,7 @@ class _Card(OnCard):
         with self.active():
             self.budget = Budget(memory)
             self.budget.take("the buffers of a chunk", streams * NearBuffers.nbytes(size))
-            self.slots = [_Slot(i, size) for i in range(streams)]
+            self.slots = [_NearSlot(i, size) for i in range(streams)]
         self._tables: dict[int, tuple[Patterns, DeviceIndex]] = {}
         self.held: list[DeviceIndex] = []
 
@@ -137,15 +137,15 @@ class _Card(OnCard):
         return grown
 
 
-_Place = tuple[_Card, _Slot]
+_Place = tuple[_NearCard, _NearSlot]
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class _NearFlight:
     """A chunk under way, and the pinned planes that it was sent from."""
 
-    card: _Card
-    slot: _Slot
+    card: _NearCard
+    slot: _NearSlot
     chunk: BatchChunk
     planes: NDArray[np.uint32]
 
@@ -180,7 +180,7 @@ class NearEngine:
         alone = len(cards) == 1
         with driver_errors_told():
             self._cards = [
-                _Card(number, size, streams, memory_bytes, alone=alone) for number in cards
+                _NearCard(number, size, streams, memory_bytes, alone=alone) for number in cards
             ]
             several_used(cards)
         # consecutive chunks go to different cards, then to different streams
@@ -212,7 +212,9 @@ class NearEngine:
                 self._compile_ahead()
         bases, offsets = check_batch(bases, offsets)
         chunks = overlapping(bases, offsets, range(first, stop, self._chunk), self._overlap)
-        flights: Flights[_Place, tuple[BatchChunk, NDArray[np.uint32]], _Flight, Iterator[SetHits]]
+        flights: Flights[
+            _Place, tuple[BatchChunk, NDArray[np.uint32]], _NearFlight, Iterator[SetHits]
+        ]
         flights = Flights(self._places, self._send, self._land, self._leave)
         for answers in flights.run(self._ahead.prepared(chunks)):
             yield from answers
@@ -236,15 +238,15 @@ class NearEngine:
         finally:
             sys.setswitchinterval(usual)
 
-    def _send(self, place: _Place, prepared: tuple[BatchChunk, NDArray[np.uint32]]) -> _Flight:
+    def _send(self, place: _Place, prepared: tuple[BatchChunk, NDArray[np.uint32]]) -> _NearFlight:
         (card, slot), (chunk, planes) = place, prepared
         with driver_errors_told(), card.active():
             with bar(self._timeline, "HtoD", chunk.number, slot.number, slot.stream):
                 slot.buffers.upload(planes, chunk.symbols, slot.stream)
             slot.ask(card.held[0], chunk, self._timeline)
-        return _Flight(card, slot, chunk, planes)
+        return _NearFlight(card, slot, chunk, planes)
 
-    def _land(self, flight: _Flight) -> Iterator[SetHits]:
+    def _land(self, flight: _NearFlight) -> Iterator[SetHits]:
         card, slot, chunk = flight.card, flight.slot, flight.chunk
         for number, index in enumerate(card.held):
             with driver_errors_told(), card.active():
@@ -256,7 +258,7 @@ class NearEngine:
                 self._ahead.give_back(flight.planes)
             yield number, at + chunk.origin + 1, words
 
-    def _leave(self, flight: _Flight) -> None:
+    def _leave(self, flight: _NearFlight) -> None:
         with driver_errors_told(), flight.card.active():
             flight.slot.stream.synchronize()
         self._ahead.give_back(flight.planes)

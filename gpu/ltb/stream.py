@@ -41,7 +41,7 @@ def _packing(chunk: BatchChunk, symbols: NDArray[np.uint8]) -> list[Callable[[],
     return packing(chunk.bases, chunk.offsets, chunk.origin, chunk.stop, symbols)
 
 
-class _Slot:
+class _LtbSlot:
     """A stream, its chunk buffer and its result buffers; ``number`` is that of the stream."""
 
     def __init__(self, number: int, size: int) -> None:
@@ -52,7 +52,7 @@ class _Slot:
         self.mismatches = cuda.pinned_array(size, np.uint32)
 
 
-class _Card(OnCard):
+class _LtbCard(OnCard):
     """One device: its slots and the snapshot that it holds."""
 
     def __init__(self, number: int, size: int, streams: int, memory: int, *, alone: bool) -> None:
@@ -60,7 +60,7 @@ class _Card(OnCard):
         with self.active():
             self.budget = Budget(memory)
             self.budget.take("the buffers of a chunk", streams * _SYMBOL_BYTES * size)
-            self.slots = [_Slot(i, size) for i in range(streams)]
+            self.slots = [_LtbSlot(i, size) for i in range(streams)]
         self.tree: DeviceLtb | None = None
         self.active_bytes = 0
         self._source: TreeBitmap | None = None
@@ -87,15 +87,15 @@ def _tree_bytes(tree: TreeBitmap) -> int:
     return 32 * tree.node_count + (1 << 16)
 
 
-_Place = tuple[_Card, _Slot]
+_Place = tuple[_LtbCard, _LtbSlot]
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class _LtbFlight:
     """A chunk under way, and the pinned symbols that it was sent from."""
 
-    card: _Card
-    slot: _Slot
+    card: _LtbCard
+    slot: _LtbSlot
     chunk: BatchChunk
     symbols: NDArray[np.uint8]
 
@@ -136,7 +136,7 @@ class LtbEngine:
         alone = len(cards) == 1
         with driver_errors_told():
             self._cards = [
-                _Card(number, size, streams, memory_bytes, alone=alone) for number in cards
+                _LtbCard(number, size, streams, memory_bytes, alone=alone) for number in cards
             ]
             several_used(cards)
         # consecutive chunks go to different cards, then to different streams
@@ -160,7 +160,7 @@ class LtbEngine:
         matches = np.empty(total, dtype=np.uint32)
         mismatches = np.empty(total, dtype=np.uint32)
         chunks = overlapping(bases, offsets, range(0, total, self._chunk), self._overlap)
-        flights: Flights[_Place, tuple[BatchChunk, NDArray[np.uint8]], _Flight, _Flight]
+        flights: Flights[_Place, tuple[BatchChunk, NDArray[np.uint8]], _LtbFlight, _LtbFlight]
         flights = Flights(self._places, self._send, self._land, self._leave)
         for flight in flights.run(self._ahead.prepared(chunks)):
             slot, chunk = flight.slot, flight.chunk
@@ -173,7 +173,7 @@ class LtbEngine:
                     )
         return matches, mismatches
 
-    def _send(self, place: _Place, prepared: tuple[BatchChunk, NDArray[np.uint8]]) -> _Flight:
+    def _send(self, place: _Place, prepared: tuple[BatchChunk, NDArray[np.uint8]]) -> _LtbFlight:
         """Queue a chunk: there, through the kernel, and back."""
         (card, slot), (chunk, symbols) = place, prepared
         held, size, stream = slot.buffers, chunk.symbols, slot.stream
@@ -190,15 +190,15 @@ class LtbEngine:
             with bar(self._timeline, "DtoH", *noted):
                 held.matches[:size].copy_to_host(slot.matches[:size], stream=stream)
                 held.mismatches[:size].copy_to_host(slot.mismatches[:size], stream=stream)
-        return _Flight(card, slot, chunk, symbols)
+        return _LtbFlight(card, slot, chunk, symbols)
 
-    def _land(self, flight: _Flight) -> _Flight:
+    def _land(self, flight: _LtbFlight) -> _LtbFlight:
         with driver_errors_told(), flight.card.active():
             flight.slot.stream.synchronize()
         self._ahead.give_back(flight.symbols)
         return flight
 
-    def _leave(self, flight: _Flight) -> None:
+    def _leave(self, flight: _LtbFlight) -> None:
         self._land(flight)
 
     def close(self) -> None:

@@ -108,7 +108,7 @@ def planes_of(codes: Codes) -> NDArray[np.uint32]:
     return np.packbits(bits, axis=1, bitorder="little").view(np.uint32)
 
 
-class Alpha:
+class DeviceAlpha:
     """Alpha on the card: codes uint8[m] of all records, ends int64[m] of each start's record."""
 
     def __init__(self, codes: Codes, ends: Columns) -> None:
@@ -119,7 +119,7 @@ class Alpha:
 
 
 @dataclass(frozen=True, slots=True)
-class Hits:
+class DeviceHits:
     """Places on the card: keys (``extend``), how many, and the columns that a key stands for.
 
     keys uint64[], or None: every block in every tile. ``found`` may be more than ``kept``, the keys
@@ -135,7 +135,7 @@ class Hits:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PieceTable:
     """Pieces of windows by code (``pieces``) on the card: windows, begins, entries."""
 
     rows: int
@@ -157,7 +157,7 @@ class Text:
     columns: int
     """Of the text, both strands."""
 
-    def __init__(self, alpha: Alpha, k: int, *, both: bool) -> None:
+    def __init__(self, alpha: DeviceAlpha, k: int, *, both: bool) -> None:
         self._alpha = alpha
         self._k = k
         self._strands = 2 if both else 1
@@ -220,7 +220,7 @@ class Text:
             text[self.strand : self.strand + turned.size] = np.where(turned < 4, 3 - turned, turned)
         return text
 
-    def _kept(self, launch: Any, step: int, span: int) -> Hits:
+    def _kept(self, launch: Any, step: int, span: int) -> DeviceHits:
         """Launch with room for keys and a counter; once more with more room if it did not do."""
         while True:
             keys = cuda.device_array(self._room, np.uint64)
@@ -228,11 +228,11 @@ class Text:
             launch(keys, counter)
             found = int(counter.copy_to_host()[0])
             if found <= self._room or self._room >= self.most_hits:
-                return Hits(keys, found, min(found, self._room), step, span)
+                return DeviceHits(keys, found, min(found, self._room), step, span)
             self._room = min(self.most_hits, max(found + found // 4, 2 * self._room))
             del keys
 
-    def scanned(self, blocks: Columns, first: int, stop: int) -> Hits:
+    def scanned(self, blocks: Columns, first: int, stop: int) -> DeviceHits:
         """Tiles of columns first..stop where windows end within k - 1 differences.
 
         blocks int64[3, w]: first start, anchor, core; a window is alpha[anchor:core]; at most
@@ -257,7 +257,7 @@ class Text:
 
         return self._kept(launch, TILE, TILE)
 
-    def table(self, blocks: Columns, pieces_each: int, symbols: int, errors: int) -> Table:
+    def table(self, blocks: Columns, pieces_each: int, symbols: int, errors: int) -> PieceTable:
         """The table of the blocks' windows that are ``pieces_each`` * ``symbols`` long.
 
         ``errors`` (0 or 1) is what a piece may have at most.
@@ -279,11 +279,11 @@ class Text:
         entries = cuda.device_array(max(1, int(begins[-1])), np.uint32)
         put(windows, on_card, *shape, cuda.to_device(begins[:-1]), entries, np.int32(1))
         candidates = int(begins[-1]) / 4.0**symbols
-        return Table(
+        return PieceTable(
             rows, symbols, windows.reshape(-1), cuda.to_device(begins), entries, candidates
         )
 
-    def seeded(self, table: Table, first: int, stop: int) -> Hits:
+    def seeded(self, table: PieceTable, first: int, stop: int) -> DeviceHits:
         """Columns near which windows of the table end within k - 1 differences.
 
         All windows that end in columns first..stop, and some more: their pieces begin before.
@@ -304,13 +304,13 @@ class Text:
 
         return self._kept(launch, 1, 2 * self._k - 1)
 
-    def everywhere(self, blocks: Columns, first: int, stop: int, span: int) -> Hits:
+    def everywhere(self, blocks: Columns, first: int, stop: int, span: int) -> DeviceHits:
         """Every block in every ``span`` of the columns first..stop."""
         count = -(-(stop - first) // span) * blocks.shape[1]
-        return Hits(None, count, count, span, span, first)
+        return DeviceHits(None, count, count, span, span, first)
 
     def raise_reaches(
-        self, blocks: Columns, hits: Hits, reach: Columns, rows: int
+        self, blocks: Columns, hits: DeviceHits, reach: Columns, rows: int
     ) -> tuple[NDArray[np.uint64], Columns]:
         """Raise ``reach`` (int64[m]) by places of blocks, with ``rows`` rows for a start at first.
 

@@ -22,7 +22,7 @@ from streamer.batch.asm.patterns import masks_of, searches
 from streamer.batch.choice import Choice, Device
 from streamer.bench.timing import least_and_result
 from streamer.sequences.read_batch import ReadBatch
-from streamer.sequences.record_buffer import Piece
+from streamer.sequences.record_buffer import TextPiece
 from trie.cpu.threads import usable_cores
 
 Row = dict[str, Any]
@@ -71,26 +71,26 @@ def _search(
     wanted = searches([masks_of(pattern) for pattern in patterns], k, "forward")
     batch = ReadBatch(["text"], np.array([0, codes.size]), codes)
     choice = Choice(method, device)
-    return sum(len(hits) for hits in find([Piece(batch)], wanted, choice, threads=threads))
+    return sum(len(hits) for hits in find([TextPiece(batch)], wanted, choice, threads=threads))
 
 
-class Place(NamedTuple):
+class Where(NamedTuple):
     """A method and where it runs: ``cpu``; ``cuda`` (host to host); ``card`` (all stays there)."""
 
     method: str
     where: str
 
 
-def _places(cuda: bool) -> list[Place]:
+def _places(cuda: bool) -> list[Where]:
     places = []
     for method, devices in METHODS.items():
-        places += [Place(method, device) for device in devices if device == "cpu" or cuda]
-        places += [Place(method, "card")] * (cuda and "cuda" in devices)
+        places += [Where(method, device) for device in devices if device == "cpu" or cuda]
+        places += [Where(method, "card")] * (cuda and "cuda" in devices)
     return places
 
 
 def _measured(
-    place: Place, codes: NDArray[np.uint8], on_card: Any, pattern: bytes, repeats: int
+    place: Where, codes: NDArray[np.uint8], on_card: Any, pattern: bytes, repeats: int
 ) -> tuple[float, int | None]:
     """Seconds of a search with K, and its hits.
 

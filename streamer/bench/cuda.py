@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from gpu.card.intrinsics import cuda
 from gpu.card.packing import PackedChunk, pack_chunk
 from gpu.card.timeline import Activity
-from gpu.exact import Engine, Piece, Timeline
+from gpu.exact import ChunkPiece, Pipeline, Timeline
 from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree
 from gpu.exact.expand import copied, fill_events
-from gpu.exact.staging import Staging
+from gpu.exact.staging import ChunkStaging
 from streamer.bench.timing import least_seconds, median_on_card
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import Matcher
@@ -88,11 +88,11 @@ def _codes(text: NDArray[np.uint8], k: int, canonical: bool) -> NDArray[np.uint6
 
 def pieces_of(
     batch: ReadBatch, k: int, chunk: int, origin: int = 0, **options: Any
-) -> Iterator[Piece]:
+) -> Iterator[ChunkPiece]:
     """The chunks of a batch that begins at ``origin`` in the stream, for an engine."""
     for start, stop in chunk_bounds(batch.offsets, k, chunk).tolist():
         offsets = slice_reads(batch.offsets, start, stop)
-        yield Piece(batch.bases[start:stop], offsets, origin + start, **options)
+        yield ChunkPiece(batch.bases[start:stop], offsets, origin + start, **options)
 
 
 def kernels(kmers: int, total: int, ks: Sequence[int] = KS) -> list[Row]:
@@ -137,16 +137,16 @@ def frozen(
         rows.append(_rate_row(k, "packing alone", 0, total, packing))
         for chunk in chunks:
             for number in streams:
-                engine = Engine(k, "canonical", chunk=chunk, streams=number, threads=threads)
+                engine = Pipeline(k, "canonical", chunk=chunk, streams=number, threads=threads)
                 packed = [
-                    Piece(pack_chunk(p.bases, p.offsets, k), snapshot=lambda t=tree: (t, 1))  # type: ignore[arg-type,misc]
+                    ChunkPiece(pack_chunk(p.bases, p.offsets, k), snapshot=lambda t=tree: (t, 1))  # type: ignore[arg-type,misc]
                     for p in pieces_of(batch, k, chunk)
                 ]
                 pinned = [
-                    Piece(in_pinned_memory(p.bases), snapshot=p.snapshot, pinned=True)
+                    ChunkPiece(in_pinned_memory(p.bases), snapshot=p.snapshot, pinned=True)
                     for p in packed
                 ]
-                staging = Staging(k, chunk, threads, in_use=number + 2)
+                staging = ChunkStaging(k, chunk, threads, in_use=number + 2)
                 runs: dict[str, Callable[[], object]] = {
                     "bytes to bits": partial(_match_all, engine, batch, k, chunk, tree, None),
                     "bytes, packed ahead, to bits": partial(
@@ -178,13 +178,13 @@ def _rate_row(k: int, what: str, chunk: int, total: int, seconds: float) -> Row:
 
 
 def _match_all(
-    engine: Engine,
+    engine: Pipeline,
     batch: ReadBatch,
     k: int,
     chunk: int,
     tree: TreeBitmap,
     events: NDArray[np.uint8] | None,
-    staging: Staging | None = None,
+    staging: ChunkStaging | None = None,
 ) -> None:
     pieces = pieces_of(batch, k, chunk, snapshot=lambda: (tree, 1))
     for found in engine.run(pieces if staging is None else staging.packed(pieces)):
@@ -204,7 +204,7 @@ def growing(total: int, k: int = 21, chunk: int = 1 << 24) -> list[Row]:
     growing_rows(1 << 20, k, 1 << 18)  # compiles
     rows: list[Row] = []
     for with_tree in (False, True):
-        engine = Engine(k, "canonical", chunk=chunk, threads=threads)
+        engine = Pipeline(k, "canonical", chunk=chunk, threads=threads)
         nothing = Dictionary.empty(k, "canonical")
         worker = TreeWorker(nothing, 1, threads) if with_tree else None
         engine.load(nothing.codes, nothing.sets, growing=True)
@@ -235,7 +235,7 @@ def growing(total: int, k: int = 21, chunk: int = 1 << 24) -> list[Row]:
 
 def growing_rows(total: int, k: int = 21, chunk: int = 1 << 24) -> list[Row]:
     """Where the time of growing goes: milliseconds a row of the timeline, from empty."""
-    engine = Engine(k, "canonical", chunk=chunk, threads=usable_cores())
+    engine = Pipeline(k, "canonical", chunk=chunk, threads=usable_cores())
     nothing = Dictionary.empty(k, "canonical")
     engine.load(nothing.codes, nothing.sets, growing=True)
     batch = random_bases(total, 5)
@@ -250,7 +250,7 @@ def growing_rows(total: int, k: int = 21, chunk: int = 1 << 24) -> list[Row]:
     return [{"row": row, "ms": ms} for row, ms in spent.items()]
 
 
-def _again(engine: Engine, batch: ReadBatch, k: int, chunk: int) -> int:
+def _again(engine: Pipeline, batch: ReadBatch, k: int, chunk: int) -> int:
     """Match the batch as if it came after itself; how many k-mers were new."""
     new = 0
     for found in engine.run(pieces_of(batch, k, chunk, origin=batch.bases.size, grow=True)):
@@ -306,7 +306,7 @@ def traced(streams: int, size: tuple[int, int, int] = THESIS, repeat: int = 2) -
     total, k, chunk = size
     batch = random_bases(total, 9)
     for _ in range(repeat):
-        engine = Engine(k, "forward", chunk=chunk, streams=streams, threads=usable_cores())
+        engine = Pipeline(k, "forward", chunk=chunk, streams=streams, threads=usable_cores())
         nothing = Dictionary.empty(k, "forward")
         engine.load(nothing.codes, nothing.sets, growing=True)
         timeline = engine.timeline = Timeline()

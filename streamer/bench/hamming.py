@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice
-from streamer.batch.hamming import METHODS, Search
+from streamer.batch.hamming import METHODS, HammingSearch
 from streamer.batch.records import Record
 from streamer.bench.timing import least_and_result
 
@@ -63,7 +63,7 @@ def cpu_rate(
 ) -> tuple[float, int]:
     """A method on one thread."""
     records = [Record(str(i), one) for i, one in enumerate(patterns)]
-    search = Search(records, k, strands="forward", choice=Choice(method, "cpu"), threads=1)
+    search = HammingSearch(records, k, strands="forward", choice=Choice(method, "cpu"), threads=1)
 
     def run(text: NDArray[np.uint8]) -> int:
         return sum(len(hits) for hits in search.find(text, np.array([0, text.size])))

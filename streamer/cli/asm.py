@@ -24,7 +24,7 @@ from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from streamer.batch.asm.patterns import Masks
-    from streamer.sequences.record_buffer import Piece
+    from streamer.sequences.record_buffer import TextPiece
 
 ROWS_A_TABLE = 500_000
 """Rows made into text at once."""
@@ -126,7 +126,7 @@ def asm(
     pattern_names = pl.Series(names, dtype=pl.String)
     text_names: list[str] = []
 
-    def named(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def named(pieces: Iterator[TextPiece]) -> Iterator[TextPiece]:
         for piece in pieces:
             # the first name may be known from the piece before
             text_names.extend(piece.reads.names[len(text_names) - piece.first :])

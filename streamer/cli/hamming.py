@@ -95,7 +95,7 @@ def hamming(
 
     import polars as pl
 
-    from streamer.batch.hamming import Search, choose_method
+    from streamer.batch.hamming import HammingSearch, choose_method
     from streamer.batch.hits import COLUMNS
     from streamer.batch.records import records
     from streamer.cli.progress import progress
@@ -108,7 +108,7 @@ def hamming(
     searched = _given(pattern or []) if patterns is None else list(records(patterns))
     choice = choose_method(method and method.value, device.value, say)
     with compile_notice(quiet=quiet):
-        search = Search(
+        search = HammingSearch(
             searched, k, strands=strands.value, choice=choice, free=method is None,
             threads=threads, source=source,
         )  # fmt: skip

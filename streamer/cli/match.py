@@ -37,7 +37,7 @@ class Mode(StrEnum):
     GROW = "grow"
 
 
-class Report(StrEnum):
+class MatchReport(StrEnum):
     """What a row stands for."""
 
     WINDOWS = "windows"
@@ -47,7 +47,7 @@ class Report(StrEnum):
     BEST = "best"
 
 
-NEAR_REPORTS = (Report.ALL, Report.BEST)
+NEAR_REPORTS = (MatchReport.ALL, MatchReport.BEST)
 
 
 class Semantics(StrEnum):
@@ -82,7 +82,7 @@ def match(
         ),
     ] = None,
     report: Annotated[
-        Report | None,
+        MatchReport | None,
         typer.Option(
             "--report",
             help="One row for each of these; with a distance all ends or the best of each cluster. "
@@ -220,7 +220,7 @@ def match(
                     strands=strands.value,
                     semantics=(semantics or Semantics.LEVENSHTEIN).value,
                     distance=distance or 0,
-                    best=report is Report.BEST,
+                    best=report is MatchReport.BEST,
                     mode=chosen_mode.value,
                     seed=seed or 0,
                     kernel=kernel.value,
@@ -242,7 +242,7 @@ def match(
             strands=strands.value,
             mode=chosen_mode,
             seed=seed or 0,
-            report=report or Report.INTERVALS,
+            report=report or MatchReport.INTERVALS,
             kernel=kernel,
             chunk=chunk,
             threads=threads,
@@ -258,7 +258,7 @@ def match(
 
 def _within(
     k: int,
-    report: Report | None,
+    report: MatchReport | None,
     strands: StrandsChoice | None,
     distance: int | None,
     semantics: Semantics | None,
@@ -277,7 +277,7 @@ def _within(
     if not asked and report is not None:
         message = f"--report {report.value} needs --distance"
         raise UsageError(message)
-    if report is Report.BEST and semantics is Semantics.LTB:
+    if report is MatchReport.BEST and semantics is Semantics.LTB:
         message = "--report best is not for --semantics ltb, whose ends have several distances"
         raise UsageError(message)
     if asked and strands is StrandsChoice.CANONICAL:
@@ -297,7 +297,7 @@ def _match_files(
     strands: Strands,
     mode: Mode,
     seed: int,
-    report: Report,
+    report: MatchReport,
     kernel: KernelChoice,
     chunk: int,
     threads: int,
@@ -320,9 +320,9 @@ def _match_files(
     from streamer.sequences.prefetch import prefetched
 
     names = {
-        Report.WINDOWS: reports.WINDOW_COLUMNS,
-        Report.INTERVALS: reports.INTERVAL_COLUMNS,
-        Report.READS: reports.READ_COLUMNS,
+        MatchReport.WINDOWS: reports.WINDOW_COLUMNS,
+        MatchReport.INTERVALS: reports.INTERVAL_COLUMNS,
+        MatchReport.READS: reports.READ_COLUMNS,
     }[report]
     known = stored.known_as(strands)
     tables = ReportTables(known.targets)
@@ -348,7 +348,7 @@ def _match_files(
             progress("matching", size_of_files(reads), quiet=quiet) as show,
         ):
             batches = read_batches(reads, batch_bases=max(chunk, BATCH_BASES), on_bytes=show)
-            want = report is Report.WINDOWS
+            want = report is MatchReport.WINDOWS
             for batch in prefetched(batches):
                 result = matcher.match(batch, want_depths=want, want_nodes=False)
                 grown.add(result)
@@ -360,12 +360,12 @@ def _match_files(
             save_dictionary(save, stored, grown.codes(), tree, strands)
 
 
-def _pieces(report: Report, result: BatchResult, known: Dictionary) -> Iterable[Columns]:
+def _pieces(report: MatchReport, result: BatchResult, known: Dictionary) -> Iterable[Columns]:
     from streamer.matching import reports
 
-    if report is Report.WINDOWS:
+    if report is MatchReport.WINDOWS:
         return reports.window_pieces(result)
-    if report is Report.INTERVALS:
+    if report is MatchReport.INTERVALS:
         return [reports.intervals(result)]
     return [reports.reads(result, known.targets)]
 

@@ -195,7 +195,7 @@ def primer(
     from streamer.batch.primer.design import Wishes
     from streamer.batch.primer.known import MOST_LETTERS, known_primers
     from streamer.batch.primer.problem import Alpha
-    from streamer.batch.primer.report import Report
+    from streamer.batch.primer.report import PrimerReport
     from streamer.batch.primer.text import piece_symbols
     from streamer.batch.primer.track import check_plot, check_tracks
     from streamer.batch.records import pieces, records
@@ -241,7 +241,7 @@ def primer(
         if joined.longest() and not host.has_bases and not quiet:
             line = f"{shown_name(beta)} holds no bases: nothing rules a candidate out"
             typer.echo(f"streamer: warning: {line}", err=True)
-        report = Report(named, joined, reach, k, Wishes(**given) if given else None)
+        report = PrimerReport(named, joined, reach, k, Wishes(**given) if given else None)
         if known is not None:
             overlap = 2 * MOST_LETTERS + 1
             source = pieces(beta, overlap, piece_symbols(overlap, both=both))

@@ -31,13 +31,13 @@ Fault = tuple[str, str, *tuple[str, ...]]
 Endpoint = Annotated[str, AfterValidator(check_endpoint)]
 
 
-class Table(BaseModel):
+class ConfigTable(BaseModel):
     """A table refuses keys that it does not know and values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class DictionaryTable(Table):
+class DictionaryTable(ConfigTable):
     """Which k-mers the reads are matched against."""
 
     k: int = Field(default=21, ge=1, le=MAX_K)
@@ -52,7 +52,7 @@ class DictionaryTable(Table):
         return self.mode == "grow" or (self.mode is None and not self.sources)
 
 
-class MatchingTable(Table):
+class MatchingTable(ConfigTable):
     """How they are matched."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -69,7 +69,7 @@ class MatchingTable(Table):
     device_bytes: int = Field(default=0, ge=0, le=1 << 50)
 
 
-class IngestTable(Table):
+class IngestTable(ConfigTable):
     """Where reads come in."""
 
     endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("ingest"))
@@ -77,7 +77,7 @@ class IngestTable(Table):
     max_batch_bytes: int = Field(default=16 * MIB, ge=1024, le=1 << 30)
 
 
-class FeedTable(Table):
+class FeedTable(ConfigTable):
     """Where results go out."""
 
     endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("feed"))
@@ -85,26 +85,26 @@ class FeedTable(Table):
     beat_seconds: float = Field(default=1.0, ge=0.05, le=3)
 
 
-class ControlTable(Table):
+class ControlTable(ConfigTable):
     """Where the daemon is asked and told."""
 
     endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("control"))
 
 
-class JournalTable(Table):
+class JournalTable(ConfigTable):
     """What outlives the daemon."""
 
     durability: Literal["none"] = "none"
 
 
-class LogTable(Table):
+class LogTable(ConfigTable):
     """What the daemon says about itself."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json"] = "auto"
 
 
-class Config(Table):
+class Config(ConfigTable):
     """All tables. ``sources`` of the dictionary are absolute paths once loaded from a file."""
 
     dictionary: DictionaryTable = Field(default_factory=lambda: DictionaryTable())
@@ -116,7 +116,7 @@ class Config(Table):
     log: LogTable = Field(default_factory=lambda: LogTable())
 
 
-_TABLES: dict[str, type[Table]] = {
+_TABLES: dict[str, type[ConfigTable]] = {
     name: field.annotation  # type: ignore[misc]
     for name, field in Config.model_fields.items()
 }
@@ -151,7 +151,7 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
             faults.append((name, f"must be a table, not {_kind(value)}"))
         else:
             tables[name] = value
-    checked: dict[str, Table] = {}
+    checked: dict[str, ConfigTable] = {}
     for name, model in _TABLES.items():
         try:
             checked[name] = model.model_validate(tables.get(name, {}))
@@ -256,7 +256,7 @@ def _override(
     return malformed
 
 
-def _faults_of(table: str, model: type[Table], error: ValidationError) -> Iterator[Fault]:
+def _faults_of(table: str, model: type[ConfigTable], error: ValidationError) -> Iterator[Fault]:
     for fault in error.errors():
         key = ".".join([table, *map(str, fault["loc"])])
         given = fault.get("input")
@@ -310,7 +310,7 @@ def _file_faults(given: Sequence[str], absolute: Sequence[str]) -> Iterator[Faul
             yield key, f"'{name}' is not readable"
 
 
-def _table_faults(tables: dict[str, Table]) -> Iterator[Fault]:
+def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     """What keys must be to each other, over the tables that are sound by themselves."""
     dictionary, matching = tables.get("dictionary"), tables.get("matching")
     if isinstance(dictionary, DictionaryTable):
@@ -341,7 +341,7 @@ def _table_faults(tables: dict[str, Table]) -> Iterator[Fault]:
         seen.setdefault(endpoint, name)
 
 
-def _distance_faults(dictionary: Table | None, matching: MatchingTable) -> Iterator[Fault]:
+def _distance_faults(dictionary: ConfigTable | None, matching: MatchingTable) -> Iterator[Fault]:
     distance, kernel = matching.distance, matching.kernel
     near = KERNELS[matching.semantics] if distance else ()
     allowed = list(dict.fromkeys(KERNELS["exact"] + near))

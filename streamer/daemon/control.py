@@ -25,7 +25,7 @@ COMMANDS = ("status", "drain")
 log = structlog.get_logger("control")
 
 
-class Control(SocketWorker):
+class ControlWorker(SocketWorker):
     """Answers ``status`` and ``drain``; a REQ socket's empty first frame is given back."""
 
     def __init__(

@@ -49,7 +49,7 @@ class Matched:
     stored: Dictionary | None = None
 
 
-class Engine(Worker):
+class EngineWorker(Worker):
     """Loads the dictionary, then matches what is in ``inbox`` and hands it to ``forward``.
 
     Batches that wait are matched together and handed on together. A slot of ``slots`` is released

@@ -49,7 +49,7 @@ def _wanted(prefixes: frozenset[str]) -> frozenset[str]:
     return frozenset(topic for topic in TOPICS if topic.startswith(tuple(prefixes)))
 
 
-class Feed(InboxWorker):
+class FeedWorker(InboxWorker):
     """Publishes the groups of batches in ``inbox`` and tells ``done`` of each afterwards."""
 
     def __init__(

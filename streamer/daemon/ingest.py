@@ -12,7 +12,7 @@ import zmq
 from streamer.daemon.board import ACCEPTING, DRAINING, RUNNING, Board
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.producers import Producer, Producers
+from streamer.daemon.producers import Producers, ProducerState
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
 from streamer.matching.matcher import MakeTogether
 from streamer.protocol.transport.receiving import receive
@@ -55,7 +55,7 @@ class Accepted:
     """
 
     number: int
-    producer: Producer
+    producer: ProducerState
     epoch: int
     sequence: int
     size: int
@@ -89,7 +89,7 @@ class _Message:
         return self.decoded or decode_batch(self.header, self.frames, make)
 
 
-class Ingest(InboxWorker):
+class IngestWorker(InboxWorker):
     """Accepts batches and hands them to ``forward`` in the order of acceptance.
 
     ``make`` is as in ``wire.decode_batch``; the letters that it is given stay as they are.
@@ -118,7 +118,7 @@ class Ingest(InboxWorker):
         self._settings = board.config.ingest
         self._producers = Producers(self._settings.memory_bytes, self._settings.max_batch_bytes)
         self._number = 0
-        self._unacknowledged: dict[str, Producer] = {}
+        self._unacknowledged: dict[str, ProducerState] = {}
         # messages for producers, sent together
         self._answers: list[list[bytes]] = []
         self.drained = False
@@ -248,7 +248,7 @@ class Ingest(InboxWorker):
         self._unacknowledged[name] = producer
         return None
 
-    def _take(self, producer: Producer, sequence: int, message: _Message) -> None:
+    def _take(self, producer: ProducerState, sequence: int, message: _Message) -> None:
         if self._producers.is_duplicate(producer, sequence):
             return
         if self._life not in ACCEPTING:
@@ -281,7 +281,7 @@ class Ingest(InboxWorker):
             self.drained = True
             self._ended()
 
-    def _state(self, producer: Producer) -> Header:
+    def _state(self, producer: ProducerState) -> Header:
         """What every answer says: cumulative, so that a lost one is made good by the next."""
         return {
             "state": self._life,

@@ -38,7 +38,7 @@ _NUMBERS = {topic: number for number, topic in enumerate(COLUMNS)}
 _FRAME_BYTES = 16
 
 
-class Source(NamedTuple):
+class LayoutSource(NamedTuple):
     """A batch to be laid out: ``result.sets`` is None.
 
     target: of every window that matches, -1 if there is none. names: of its reads, as they travel.
@@ -63,7 +63,7 @@ class _Group:
 class Laid:
     """What there is to say about one batch of a group.
 
-    windows, matches, skipped, reads_on_target: sums over its reads. target: as in ``Source``.
+    windows, matches, skipped, reads_on_target: sums over its reads. target: as in ``LayoutSource``.
     rows: by topic; none of ``match`` and ``mismatch`` where intervals were not asked for.
     """
 
@@ -79,7 +79,7 @@ class Laid:
         "windows",
     )
 
-    def __init__(self, group: _Group, at: int, source: Source, told: list[int]) -> None:
+    def __init__(self, group: _Group, at: int, source: LayoutSource, told: list[int]) -> None:
         self._group = group
         self._at = at
         self.target = source.target
@@ -118,7 +118,7 @@ class Laid:
         return Placed(address, stop - first, self._group)
 
 
-def lay_out(sources: Sequence[Source], *, intervals: bool) -> list[Laid]:
+def lay_out(sources: Sequence[LayoutSource], *, intervals: bool) -> list[Laid]:
     """What there is to say about batches, of ``match`` and ``mismatch`` with ``intervals`` only."""
     held: list[Any] = []
     table = np.empty((len(sources), TABLE), np.int64)

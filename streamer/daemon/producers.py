@@ -20,7 +20,7 @@ ACTIVE_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class Producer:
+class ProducerState:
     """What is known about one producer; ``route`` is the connection it was last heard on."""
 
     name: str
@@ -45,19 +45,19 @@ class Producers:
         self.queued_batches = 0
         self._limit = limit
         self._max_batch = max_batch
-        self._known: dict[str, Producer] = {}
+        self._known: dict[str, ProducerState] = {}
         # those that share the limit
-        self._active: dict[str, Producer] = {}
+        self._active: dict[str, ProducerState] = {}
         # those that were told of less than the largest batch, however long they have been silent:
         # who waits for credit has nothing to say
-        self._waiting: dict[str, Producer] = {}
+        self._waiting: dict[str, ProducerState] = {}
         # batches are credited from the moment the engine can take them
         self.open = False
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def __iter__(self) -> Iterator[Producer]:
+    def __iter__(self) -> Iterator[ProducerState]:
         """Every producer that has been heard."""
         return iter(self._known.values())
 
@@ -66,16 +66,16 @@ class Producers:
         """How many producers share the limit now."""
         return len(self._active)
 
-    def find(self, name: str) -> Producer | None:
+    def find(self, name: str) -> ProducerState | None:
         """The producer of this name, if it has been heard."""
         return self._known.get(name)
 
-    def hear(self, name: str, epoch: int, route: bytes) -> Producer:
+    def hear(self, name: str, epoch: int, route: bytes) -> ProducerState:
         """The producer of a message; WireError if a later epoch of it has been seen."""
         producer = self._known.get(name)
         if producer is None:
             self._make_room()
-            producer = self._known[name] = Producer(name, epoch, route, 0.0)
+            producer = self._known[name] = ProducerState(name, epoch, route, 0.0)
         elif epoch < producer.epoch:
             problem = f"epoch {epoch} of producer '{name}' has ended, it is in {producer.epoch}"
             raise WireError(Reason.STALE_EPOCH, problem)
@@ -86,7 +86,7 @@ class Producers:
         self._active[name] = producer
         return producer
 
-    def is_duplicate(self, producer: Producer, sequence: int) -> bool:
+    def is_duplicate(self, producer: ProducerState, sequence: int) -> bool:
         """Whether the batch has been accepted before; WireError if one is missing before it."""
         if sequence > producer.received + 1:
             expected = producer.received + 1
@@ -94,7 +94,7 @@ class Producers:
             raise WireError(Reason.GAP, problem)
         return sequence <= producer.received
 
-    def check_room(self, producer: Producer, size: int) -> None:
+    def check_room(self, producer: ProducerState, size: int) -> None:
         """WireError if a batch of ``size`` bytes must wait until others are matched."""
         fits = producer.queued_bytes + size <= self._share()
         fits = fits and self.queued_bytes + size <= self._limit
@@ -102,14 +102,14 @@ class Producers:
             problem = "no credit: wait for it, then send the batch again"
             raise WireError(Reason.CREDIT, problem)
 
-    def accept(self, producer: Producer, size: int) -> None:
+    def accept(self, producer: ProducerState, size: int) -> None:
         """Count the next batch of a producer in."""
         producer.received += 1
         producer.queued_bytes += size
         self.queued_bytes += size
         self.queued_batches += 1
 
-    def finish(self, producer: Producer, epoch: int, size: int) -> None:
+    def finish(self, producer: ProducerState, epoch: int, size: int) -> None:
         """Count a batch out: its results have been handed to the feed."""
         producer.queued_bytes -= size
         self.queued_bytes -= size
@@ -117,7 +117,7 @@ class Producers:
         if producer.epoch == epoch:
             producer.matched += 1
 
-    def credit(self, producer: Producer) -> int:
+    def credit(self, producer: ProducerState) -> int:
         """Bytes that the producer may have on their way; remembered as told."""
         producer.told_credit = self._credit(producer)
         if producer.told_credit < self._max_batch:
@@ -126,7 +126,7 @@ class Producers:
             self._waiting.pop(producer.name, None)
         return producer.told_credit
 
-    def to_be_told(self) -> Iterator[Producer]:
+    def to_be_told(self) -> Iterator[ProducerState]:
         """Producers that may be waiting for the credit that they have by now."""
         for producer in self._waiting.values():
             credit = self._credit(producer)
@@ -144,7 +144,7 @@ class Producers:
     def _share(self) -> int:
         return max(self._max_batch, self._limit // max(1, len(self._active)))
 
-    def _credit(self, producer: Producer) -> int:
+    def _credit(self, producer: ProducerState) -> int:
         if not self.open or self.queued_batches >= MAX_QUEUED:
             return 0
         free = self._limit - self.queued_bytes

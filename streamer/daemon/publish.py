@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.daemon.engine import Matched
-from streamer.daemon.layout import Laid, Source, lay_out
+from streamer.daemon.layout import Laid, LayoutSource, lay_out
 from streamer.daemon.layout_kernels import COLUMNS
 from streamer.dictionary.targets import NO_SET
 from streamer.errors import StreamerError
@@ -50,7 +50,9 @@ def _lay_out(matched: Sequence[Matched], *, intervals: bool) -> list[Laid]:
     if not matched:
         return []
     sources = [
-        Source(m.result, reports.only_target(m.result, m.dictionary.targets), m.accepted.names)
+        LayoutSource(
+            m.result, reports.only_target(m.result, m.dictionary.targets), m.accepted.names
+        )
         for m in matched
     ]
     return lay_out(sources, intervals=intervals)

@@ -19,11 +19,11 @@ from streamer.daemon import logs
 from streamer.daemon.board import DRAINING, ENDED, FAILED, RUNNING, STARTING, Board
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
-from streamer.daemon.control import Control
+from streamer.daemon.control import ControlWorker
 from streamer.daemon.door import aside, raise_limit
-from streamer.daemon.engine import Engine, Matched
-from streamer.daemon.feed import Feed
-from streamer.daemon.ingest import Ingest
+from streamer.daemon.engine import EngineWorker, Matched
+from streamer.daemon.feed import FeedWorker
+from streamer.daemon.ingest import IngestWorker
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.memory import keep_freed
 from streamer.daemon.warming import warm_up
@@ -57,8 +57,8 @@ class Service:
         self._drain_wanted = ""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(_IO_THREADS)
         notify = self._changed.wake
-        self._feed = Feed(self.board, self._context, notify, self._finished)
-        self._engine = Engine(
+        self._feed = FeedWorker(self.board, self._context, notify, self._finished)
+        self._engine = EngineWorker(
             self.board,
             notify,
             forward=self._feed.inbox.put,
@@ -66,7 +66,7 @@ class Service:
             loaded=notify,
             warm_up=warm_up,
         )
-        self._ingest = Ingest(
+        self._ingest = IngestWorker(
             self.board,
             self._context,
             notify,
@@ -74,7 +74,7 @@ class Service:
             make=self._engine.make_batch,
             make_together=self._engine.make_together,
         )
-        self._control = Control(self.board, self._context, notify, self.drain)
+        self._control = ControlWorker(self.board, self._context, notify, self.drain)
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
         self._workers: list[Worker] = [*self._sockets, self._engine]
         self._connections: Connections | None = None

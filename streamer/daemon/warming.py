@@ -11,7 +11,7 @@ from streamer.daemon.config import Config, default_strands
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.engine import Matched, make_matcher
 from streamer.daemon.ingest import Accepted
-from streamer.daemon.producers import Producer
+from streamer.daemon.producers import ProducerState
 from streamer.daemon.publish import publications
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import Device
@@ -40,7 +40,7 @@ def warm_up(config: Config, device: Device) -> None:
         (result,) = matcher.match_all([batch])
     finally:
         matcher.close()
-    producer = Producer("warm-up", 0, b"", 0.0)
+    producer = ProducerState("warm-up", 0, b"", 0.0)
     now = time.monotonic()
     accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
     for said in publications([Matched(accepted, result, dictionary, stored)], intervals=True):

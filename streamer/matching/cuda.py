@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.errors import driver_errors_told
-from gpu.exact import CudaEngineError, Engine, Found, Piece
+from gpu.exact import ChunkFound, ChunkPiece, CudaEngineError, Pipeline
 from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.expand import copied, fill_events, mismatched, scatter_words
 from gpu.exact.pipeline import MAX_CHUNK
-from gpu.exact.staging import Staging
+from gpu.exact.staging import ChunkStaging
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import slice_reads
 from streamer.matching.cuda_packed import PackedMatching
@@ -65,7 +65,7 @@ class CudaEngine:
         self.walks = not in_set or self._method != "default"
         self._size = dictionary.codes.size
         self._chunk = max(chunk + max(1, LONG_SPAN >> halvings), LEAST_CHUNK)
-        self._engine = Engine(
+        self._engine = Pipeline(
             self._k,
             dictionary.strands,
             chunk=self._chunk,
@@ -76,7 +76,7 @@ class CudaEngine:
         )
         self._dictionary = dictionary
         self._in_use = (streams + 1) * len(cards) + 2
-        self._staging: Staging | None = None
+        self._staging: ChunkStaging | None = None
         self._has_set = in_set or with_sets
         if self._has_set:
             self._engine.load(dictionary.codes, dictionary.sets, growing=in_set)
@@ -119,14 +119,14 @@ class CudaEngine:
         except TooManyWordNodesError as error:
             raise CudaEngineError(str(error)) from error
 
-    def _staged(self, pieces: Iterator[Piece], count: int) -> Iterator[Piece]:
+    def _staged(self, pieces: Iterator[ChunkPiece], count: int) -> Iterator[ChunkPiece]:
         """The pieces, of a long batch packed ahead, a thread a piece."""
         if count < STAGED_FROM or self._threads == 1:
             return pieces
         if self._staging is None:
             threads = min(self._threads, STAGED_FROM)
             with driver_errors_told():
-                self._staging = Staging(self._k, self._chunk, threads, self._in_use)
+                self._staging = ChunkStaging(self._k, self._chunk, threads, self._in_use)
         return self._staging.packed(pieces)
 
     def _pieces(
@@ -136,13 +136,13 @@ class CudaEngine:
         position: int,
         arrays: BatchArrays,
         snapshot: Callable[[int], VersionedSnapshot] | None,
-    ) -> Iterator[Piece]:
+    ) -> Iterator[ChunkPiece]:
         seeded_before = False
         words = arrays.depths is not None
         for number, (seeding, chunks) in enumerate(spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
             asks = snapshot is not None and (words or (self.walks and not seeding))
-            yield Piece(
+            yield ChunkPiece(
                 batch.bases[start:stop],
                 slice_reads(batch.offsets, start, stop),
                 position + start,
@@ -156,7 +156,7 @@ class CudaEngine:
             )
             seeded_before = seeding
 
-    def _told(self, found: Found, arrays: BatchArrays) -> SpanFound:
+    def _told(self, found: ChunkFound, arrays: BatchArrays) -> SpanFound:
         """Copy a result out of the engine's buffers into the arrays of the batch."""
         seeding, chunks = found.piece.tag
         start, stop = int(chunks[0, 0]), int(chunks[-1, 1])

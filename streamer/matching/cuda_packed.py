@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gpu.card.letters import pack_letters
 from gpu.card.packing import MAX_SYMBOLS, PackedChunk, PackedParts, Segment, pack_chunk
-from gpu.exact import Engine, Piece
+from gpu.exact import ChunkPiece, Pipeline
 from gpu.exact.expand import copy_range
 from streamer.matching.events import Events
 from streamer.matching.packed import Columns, Letters, PackedReads
@@ -41,7 +41,7 @@ class PackedMatching:
 
     longest = MAX_SYMBOLS
 
-    def __init__(self, engine: Engine, method: str, threads: int) -> None:
+    def __init__(self, engine: Pipeline, method: str, threads: int) -> None:
         self._engine = engine
         self._method = method
         self._threads = threads
@@ -100,7 +100,7 @@ class PackedMatching:
 
     def _pieces(
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
-    ) -> Iterator[Piece]:
+    ) -> Iterator[ChunkPiece]:
         def seen() -> tuple[TreeBitmap, int]:
             held = snapshot()
             return held.tree, held.version
@@ -125,9 +125,11 @@ class PackedMatching:
         if parts:
             yield self._piece(parts, seen)
 
-    def _piece(self, parts: list[Segment], seen: Callable[[], tuple[TreeBitmap, int]]) -> Piece:
+    def _piece(
+        self, parts: list[Segment], seen: Callable[[], tuple[TreeBitmap, int]]
+    ) -> ChunkPiece:
         chunk = PackedParts(parts, self._step)
-        return Piece(chunk, snapshot=seen, method=self._method, tag=parts)
+        return ChunkPiece(chunk, snapshot=seen, method=self._method, tag=parts)
 
     def _packed(self, batch: ReadBatch) -> PackedChunk:
         if isinstance(batch, PackedReads):

@@ -23,7 +23,7 @@ from streamer.errors import StreamerError
 from streamer.matching.cpu import CpuEngine
 from streamer.matching.engine import BatchArrays, MatchEngine, PackedPath, Span
 from streamer.matching.near import Approximate
-from streamer.matching.near.steps import Steps
+from streamer.matching.near.steps import NearSteps
 from streamer.matching.packed import Columns, Letters
 from streamer.matching.result import MATCH, BatchResult, Depths, Events
 from streamer.matching.snapshots import Snapshots
@@ -324,7 +324,7 @@ class Matcher:
         new_starts: list[NDArray[np.int64]] = []
         chunks: list[NDArray[np.int64]] = []
         versions: list[NDArray[np.int64]] = []
-        steps = Steps(batch, self._k, self._snapshot_of_step)
+        steps = NearSteps(batch, self._k, self._snapshot_of_step)
         seeded = 0
         spans = self._spans(batch.offsets, walking)
         asks = want_depths or self._engine.walks

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.engine import SpanFound
-from streamer.matching.spans import Views
+from streamer.matching.spans import SpanViews
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from trie.codes import with_reverse_complements
 from trie.snapshots.tree_bitmap import snapshot
@@ -100,12 +100,12 @@ class Snapshots:
         """A snapshot of the dictionary as it is now; waits for what is being merged."""
         return self.in_use() if self._worker is None else self._worker.latest(self.version)
 
-    def views(self, seeds: int) -> Views:
+    def views(self, seeds: int) -> SpanViews:
         """Which snapshot each span of a batch sees, of which the first ``seeds`` are seeds."""
         if self._grows:
             assert self._worker is not None
-            return Views(self._worker.current, 0, None)
-        return Views(self.in_use() if seeds else None, seeds, self.in_use)
+            return SpanViews(self._worker.current, 0, None)
+        return SpanViews(self.in_use() if seeds else None, seeds, self.in_use)
 
     def close(self) -> None:
         """Finish what is being merged."""

@@ -52,7 +52,7 @@ def _grouped(chunks: NDArray[np.int64], span: int) -> list[NDArray[np.int64]]:
     return np.split(chunks, np.flatnonzero(np.diff(group)) + 1)
 
 
-class Views:
+class SpanViews:
     """The snapshots that the spans of a batch are matched with, by number.
 
     While the dictionary grows a span sees the snapshot in use after the last but one before it,

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 
 from streamer.errors import DataError
 from streamer.sequences.read_batch import ReadBatch, bad_name
-from streamer.sequences.record_buffer import ENCODED_AT_ONCE, Held, Piece
-from streamer.sequences.source import STDIN, Source, shown_name
+from streamer.sequences.record_buffer import ENCODED_AT_ONCE, Held, TextPiece
+from streamer.sequences.source import STDIN, SequenceSource, shown_name
 
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
@@ -39,7 +39,7 @@ def read_batches(
     done = 0
     for path in paths:
         with ExitStack() as stack:
-            source = Source(path, stack)
+            source = SequenceSource(path, stack)
             for batch in _batches(source, batch_bases, batch_reads):
                 if on_bytes is not None:
                     on_bytes(done + source.bytes_read())
@@ -55,7 +55,7 @@ def read_pieces(
     *,
     size: int | None = None,
     on_bytes: Callable[[int], None] | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[TextPiece]:
     """The records of a file in pieces of about ``size`` symbols, however long a record is.
 
     size: None is PIECE_BASES. overlap: how many symbols before a cut come again behind it. Errors
@@ -64,7 +64,7 @@ def read_pieces(
     """
     size = size or PIECE_BASES
     with ExitStack() as stack:
-        source = Source(path, stack)
+        source = SequenceSource(path, stack)
         held = Held(source.shown, size, BATCH_READS, room=overlap + size + ENCODED_AT_ONCE)
         try:
             for name, letters in source.parts():
@@ -90,7 +90,7 @@ def read_letters(path: str) -> Iterator[tuple[str, str]]:
     with ExitStack() as stack:
         held: list[str] = []
         last = None
-        source = Source(path, stack)
+        source = SequenceSource(path, stack)
         number = 0
         for name, letters in source.parts():
             if name is not None:
@@ -127,7 +127,7 @@ def size_of_files(paths: Iterable[str]) -> int | None:
     return sum(sizes)
 
 
-def _batches(source: Source, batch_bases: int, batch_reads: int) -> Iterator[ReadBatch]:
+def _batches(source: SequenceSource, batch_bases: int, batch_reads: int) -> Iterator[ReadBatch]:
     """The whole records of a file."""
     held = Held(source.shown, batch_bases, batch_reads)
     try:

@@ -18,7 +18,7 @@ GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """Records, of which the first may have begun before and the last may go on behind.
 
     first: the number of the first record, from 0. start: its symbols before this piece. again: how
@@ -34,7 +34,7 @@ class Piece:
 
 
 class Held:
-    """Records, or pieces of them, that wait to be enough for a ``Piece``.
+    """Records, or pieces of them, that wait to be enough for a ``TextPiece``.
 
     shown: how errors name the file. size, records: new symbols and records that are enough. room:
     codes that memory is taken for where letters come in several parts.
@@ -71,7 +71,7 @@ class Held:
             self._encode()
         self.full = self._end >= self._enough or len(self._names) >= self._records
 
-    def piece(self, overlap: int | None = None) -> Piece:
+    def piece(self, overlap: int | None = None) -> TextPiece:
         """All that is held; DataError for the first record with a fault.
 
         overlap: the last record goes on, and so many of its symbols come again then.
@@ -85,7 +85,7 @@ class Held:
             self._codes.resize(self._filled, refcheck=False)
         codes = self._codes[: self._filled]
         offsets = np.array([*self._starts, codes.size], dtype=np.int64)
-        made = Piece(
+        made = TextPiece(
             ReadBatch(self._names, offsets, codes),
             self._first, self._start, self._again, overlap is not None,
         )  # fmt: skip
@@ -101,7 +101,7 @@ class Held:
             self._begin(self._names[-1:], codes[codes.size - kept :])
         return made
 
-    def before(self, error: DataError) -> tuple[Piece, DataError]:
+    def before(self, error: DataError) -> tuple[TextPiece, DataError]:
         """What is held of the records before a faulty one, and the first error there is."""
         while True:
             self._drop(max(0, (error.record or 1) - 1 - self._first))

@@ -44,7 +44,7 @@ def shown_name(path: str) -> str:
     return "<stdin>" if path == STDIN else path
 
 
-class Source:
+class SequenceSource:
     """One input; what it opens is closed with ``stack``."""
 
     def __init__(self, path: str, stack: ExitStack) -> None:

@@ -258,14 +258,14 @@ def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
     from streamer.batch.choice import Choice
     from streamer.batch.primer import seeds
     from streamer.batch.primer.problem import Alpha
-    from streamer.batch.primer.shapes import Costs
+    from streamer.batch.primer.shapes import CutCosts
     from trie.codes import encode
 
     virus, coli, mitochondrion = (read_plainly(path[0])[0][1] for path in paths)
     part = virus[21_500:22_100]
     alpha = Alpha.of([encode(part)])
     monkeypatch.setattr(seeds, "BEGINNING", 1 << 14)
-    monkeypatch.setattr(seeds, "COSTS", Costs(scanned=1e9, candidate=1, found=1, shared=3))
+    monkeypatch.setattr(seeds, "COSTS", CutCosts(scanned=1e9, candidate=1, found=1, shared=3))
     # a part of the bacterium, and the other genome whole
     beta = [coli[:120_000], mitochondrion]
     codes = [encode(text) for text in beta]

@@ -14,7 +14,7 @@ from streamer.batch import primer
 from streamer.batch.choice import Choice
 from streamer.batch.primer import alternative, conventional, cores, seeds, windows
 from streamer.batch.primer.problem import Alpha
-from streamer.batch.primer.shapes import Costs
+from streamer.batch.primer.shapes import CutCosts
 from streamer.errors import UsageError
 from trie.codes import InvalidBaseError, encode
 
@@ -48,7 +48,7 @@ def random_case(rng):
 def _filter_from_the_first_columns_on(monkeypatch):
     """The filter looks at texts of any size, not only at what is behind the first 256 K columns."""
     monkeypatch.setattr(seeds, "BEGINNING", 40)
-    monkeypatch.setattr(seeds, "COSTS", Costs(scanned=1e9, candidate=1, found=1, shared=3))
+    monkeypatch.setattr(seeds, "COSTS", CutCosts(scanned=1e9, candidate=1, found=1, shared=3))
 
 
 @pytest.mark.parametrize("seed", range(5))

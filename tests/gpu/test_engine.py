@@ -344,9 +344,9 @@ def test_a_fixed_dictionary_is_sent_once(monkeypatch):
 
 def card_engine(known):
     """An engine without anything on the card yet."""
-    from gpu.exact import Engine
+    from gpu.exact import Pipeline
 
-    return Engine(known.k, known.strands, chunk=64)
+    return Pipeline(known.k, known.strands, chunk=64)
 
 
 def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
@@ -374,7 +374,7 @@ def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
     monkeypatch.setattr(
         staging.cuda, "pinned_array", lambda *given: pinned.append(given) or make(*given)
     )
-    staging.Staging(5, 64, threads=2, in_use=5)
+    staging.ChunkStaging(5, 64, threads=2, in_use=5)
     assert len(pinned) == 2 * (2 * staging.MOST + 5)
 
 
@@ -391,12 +391,12 @@ def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
 
 @pytest.mark.filterwarnings("ignore:Simulator timings")
 def test_a_timeline_has_every_kind_of_work():
-    from gpu.exact import Engine, Piece, Timeline
+    from gpu.exact import ChunkPiece, Pipeline, Timeline
 
-    engine = Engine(5, "forward", chunk=32, timeline=Timeline())
+    engine = Pipeline(5, "forward", chunk=32, timeline=Timeline())
     engine.load(np.zeros(0, np.uint64), np.zeros(0, np.uint32), growing=True)
     bases = np.arange(64, dtype=np.uint8) % 3
-    pieces = [Piece(bases[:32], np.array([0, 32]), 32 * i, grow=True) for i in range(2)]
+    pieces = [ChunkPiece(bases[:32], np.array([0, 32]), 32 * i, grow=True) for i in range(2)]
     assert [found.codes.size for found in engine.run(pieces)] == [3, 0]
     bars = engine.timeline.activities()
     assert {bar.row for bar in bars} >= {"HtoD", "kernel", "DtoH", "CPU"}

@@ -71,7 +71,7 @@ def small_kernels():
         patch.setattr(planes, "CHUNKS", (16, 32))
         patch.setattr(engines, "LEAST_CHUNK", 8)
         patch.setattr(on_card, "FIRST", (64, 64))
-        patch.setattr(lcs, "shape_for", lambda symbols, _: systolic.Shape(1, symbols, 1))
+        patch.setattr(lcs, "shape_for", lambda symbols, _: systolic.GridShape(1, symbols, 1))
         patch.setattr(lcs, "_multiprocessors", lambda: 1)
         patch.setattr(solve, "LEAF_CELLS", 100)
         patch.setattr(walk, "JUMP_LEVEL", 1)

@@ -62,11 +62,11 @@ def text_and_patterns(length, symbols, count, seed):
 
 
 def on_cpu(text, patterns, k):
-    from streamer.batch.hamming.engines import CpuEngine
+    from streamer.batch.hamming.engines import HammingCpu
     from streamer.batch.hamming.patterns import Oriented
 
     windows = text.size - patterns.length + 1
-    engine = CpuEngine("naive", Oriented(patterns.codes, patterns.ids, k), 1)
+    engine = HammingCpu("naive", Oriented(patterns.codes, patterns.ids, k), 1)
     return joined(engine.words(text, 0, windows))
 
 

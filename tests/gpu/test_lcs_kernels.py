@@ -29,7 +29,7 @@ def small_kernels():
             patch.setattr(block_step, "STEP", 32)
             patch.setattr(processor, "CARD_FROM", 300)
             patch.setattr(
-                gpu.lcs, "shape_for", lambda symbols, passes: systolic.Shape(1, symbols, 1)
+                gpu.lcs, "shape_for", lambda symbols, passes: systolic.GridShape(1, symbols, 1)
             )
             patch.setattr(gpu.lcs, "_multiprocessors", lambda: 1)
         yield patch
@@ -75,8 +75,8 @@ CASES = placement.share(
 
 @pytest.mark.parametrize(("rows", "columns", "symbols", "words"), CASES)
 def test_passes_in_both_directions_and_every_mark(rows, columns, symbols, words):
-    from gpu.lcs import Card
-    from gpu.lcs.systolic import Shape
+    from gpu.lcs import LcsCard
+    from gpu.lcs.systolic import GridShape
     from streamer.batch.lcs.passes import Passes, stride_of
 
     rng = np.random.default_rng(rows + columns)
@@ -89,8 +89,8 @@ def test_passes_in_both_directions_and_every_mark(rows, columns, symbols, words)
         columns=np.array([columns, columns]), backward=np.array([False, True]), marks=marks,
         at=np.array([0, 3 * stride[0]]), stride=stride,
     )  # fmt: skip
-    shape = words and Shape(words, symbols, 1)
-    card = Card(a, b, symbols, max(1, (symbols - 1).bit_length()), shape)
+    shape = words and GridShape(words, symbols, 1)
+    card = LcsCard(a, b, symbols, max(1, (symbols - 1).bit_length()), shape)
     card.reserve(int(6 * stride[0]))
     card.sweep(passes)
     pool = card.pool.copy_to_host()
@@ -106,11 +106,11 @@ def test_passes_in_both_directions_and_every_mark(rows, columns, symbols, words)
 
 @pytest.mark.parametrize("rows", placement.share([1, 31, 32, 33, 1_000]))
 def test_cuts(rows):
-    from gpu.lcs import Card
+    from gpu.lcs import LcsCard
     from streamer.batch.lcs.passes import Splits, best_cut
 
     rng = np.random.default_rng(rows)
-    card = Card(codes(rng, 1), codes(rng, 1), 4, 2)
+    card = LcsCard(codes(rng, 1), codes(rng, 1), 4, 2)
     words = -(-rows // 32) + 3
     # as many bits in both, so that the highest point is not at an end
     pool = rng.integers(0, 2**32, 4 * words, dtype=np.uint32)

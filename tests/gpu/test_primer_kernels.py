@@ -41,9 +41,9 @@ def lockstep_warps():
 def pieces_pay(monkeypatch):
     """Windows are found through pieces wherever they can be."""
     from streamer.batch.primer import on_card
-    from streamer.batch.primer.shapes import Costs
+    from streamer.batch.primer.shapes import CutCosts
 
-    monkeypatch.setattr(on_card, "COSTS", Costs(scanned=1e9, candidate=1, found=1, shared=3))
+    monkeypatch.setattr(on_card, "COSTS", CutCosts(scanned=1e9, candidate=1, found=1, shared=3))
 
 
 def letters(rng, length, alphabet="ACGT"):
@@ -77,12 +77,12 @@ SEEDS = [("alternative", case) for case in (cases()[0], GAPS, cases()[4])]
 def test_every_method_gives_what_brute_force_gives(method, case):
     from streamer.batch.choice import Choice
     from streamer.batch.primer import STRANDS, reaches
-    from streamer.batch.primer.problem import Alpha
+    from streamer.batch.primer.problem import DeviceAlpha
     from trie.codes import encode
 
     alphas, betas, k = case
     strands = STRANDS[len(betas) % 2]
-    alpha = Alpha.of([encode(record) for record in alphas])
+    alpha = DeviceAlpha.of([encode(record) for record in alphas])
     choice = Choice(method, "cuda")
     reach = reaches(alpha, [encode(beta) for beta in betas], k, choice, strands=strands)
     assert alpha.rows(reach).tolist() == oracle.primers(alphas, betas, k, strands)
@@ -143,7 +143,7 @@ def edited(rng, piece):
 
 @pytest.mark.parametrize("symbols", [4, 9])
 def test_a_table_has_every_piece_with_at_most_one_error(symbols):
-    from gpu.primer import Alpha, Text
+    from gpu.primer import DeviceAlpha, Text
 
     rng = np.random.default_rng(symbols)
     alpha = rng.integers(0, 4, 70, dtype=np.uint8)
@@ -151,7 +151,7 @@ def test_a_table_has_every_piece_with_at_most_one_error(symbols):
     alpha[[3, 50, 52]] = 4
     firsts = np.array([0, 9, 28, 44])
     blocks = np.stack([firsts, firsts, firsts + 2 * symbols])
-    text = Text(Alpha(alpha, np.full(70, 70)), 3, both=False)
+    text = Text(DeviceAlpha(alpha, np.full(70, 70)), 3, both=False)
     table = text.table(np.append(blocks, [[5], [5], [7]], axis=1), 2, symbols, 1)
     begins, entries = table.begins.copy_to_host(), table.entries.copy_to_host()
     weights = 1 << np.arange(symbols - 1, -1, -1)
@@ -183,14 +183,14 @@ def test_a_table_has_every_piece_with_at_most_one_error(symbols):
 @pytest.mark.parametrize("column", [45, 50, 60])
 def test_a_window_that_ends_in_the_columns_asked_for_is_found(column):
     """Its only piece with few errors begins before them."""
-    from gpu.primer import Alpha, Text
+    from gpu.primer import DeviceAlpha, Text
 
     rng = np.random.default_rng(column)
     alpha = rng.integers(0, 4, 60, dtype=np.uint8)
     beta = rng.integers(0, 4, 200, dtype=np.uint8)
     beta[column : column + 20] = alpha[7:27]
     beta[column + np.array([12, 15, 18])] ^= 1
-    text = Text(Alpha(alpha, np.full(60, 60)), 4, both=False)
+    text = Text(DeviceAlpha(alpha, np.full(60, 60)), 4, both=False)
     text.load([beta])
     table = text.table(np.array([[7], [7], [27]]), 2, 10, 1)
     for first, stop in ((64, 128), (64, 192), (0, 256)):
@@ -204,9 +204,9 @@ def test_a_window_that_ends_in_the_columns_asked_for_is_found(column):
 
 def test_columns_that_keys_cannot_name_are_refused():
     """The number of a column would run over into that of the window."""
-    from gpu.primer import MOST_COLUMNS, Alpha, Text
+    from gpu.primer import MOST_COLUMNS, DeviceAlpha, Text
 
-    text = Text(Alpha(np.zeros(20, np.uint8), np.full(20, 20)), 3, both=False)
+    text = Text(DeviceAlpha(np.zeros(20, np.uint8), np.full(20, 20)), 3, both=False)
     table = text.table(np.array([[0], [0], [18]]), 2, 9, 1)
     with pytest.raises(ValueError, match="268435456 at most"):
         text.seeded(table, MOST_COLUMNS - 64, MOST_COLUMNS + 64)
@@ -219,7 +219,7 @@ def test_columns_that_keys_cannot_name_are_scanned(monkeypatch, most):
     from gpu import primer
     from streamer.batch.choice import Choice
     from streamer.batch.primer import on_card, reaches
-    from streamer.batch.primer.problem import Alpha
+    from streamer.batch.primer.problem import DeviceAlpha
     from trie.codes import encode
 
     monkeypatch.setattr(primer, "MOST_COLUMNS", most)
@@ -227,7 +227,7 @@ def test_columns_that_keys_cannot_name_are_scanned(monkeypatch, most):
     rng = random.Random(most)
     beta = letters(rng, 260)
     record = beta[200:220] + letters(rng, 20)
-    alpha = Alpha.of([encode(record)])
+    alpha = DeviceAlpha.of([encode(record)])
     reach = reaches(alpha, [encode(beta)], 3, Choice("seeds", "cuda"))
     assert alpha.rows(reach).tolist() == oracle.primers([record], [beta], 3)
 
@@ -239,14 +239,14 @@ def test_more_hits_than_are_kept(monkeypatch, method):
     from gpu import primer
     from streamer.batch.choice import Choice
     from streamer.batch.primer import on_card, reaches
-    from streamer.batch.primer.problem import Alpha
+    from streamer.batch.primer.problem import DeviceAlpha
 
     monkeypatch.setattr(primer, "ROOM", 2)
     monkeypatch.setattr(primer, "MOST_HITS", 4)
     monkeypatch.setattr(primer, "MOST_WINDOWS", 3)
     monkeypatch.setattr(on_card, "GROWTH", 3)
     rng = np.random.default_rng(6)
-    alpha = Alpha.of(
+    alpha = DeviceAlpha.of(
         [np.concatenate([rng.integers(0, 4, 12, dtype=np.uint8), np.zeros(9, np.uint8)])]
     )
     beta = [np.concatenate([rng.integers(0, 2, 180, dtype=np.uint8), np.zeros(60, np.uint8)])]
@@ -259,14 +259,14 @@ def test_matches_of_more_rows_than_a_thread_has(monkeypatch, most_words):
     from gpu import primer
     from streamer.batch.choice import Choice
     from streamer.batch.primer import reaches
-    from streamer.batch.primer.problem import Alpha
+    from streamer.batch.primer.problem import DeviceAlpha
 
     monkeypatch.setattr(primer, "MOST_WORDS", most_words)
     rng = np.random.default_rng(most_words)
     a = rng.integers(0, 4, 110, dtype=np.uint8)
     changed = np.delete(a, 70)
     changed[::31] ^= 1
-    alpha = Alpha.of([a[:-2], a])
+    alpha = DeviceAlpha.of([a[:-2], a])
     beta = [rng.integers(0, 4, 130, dtype=np.uint8), np.append(changed, a[:40])]
     expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"), strands="both")
     found = reaches(alpha, beta, 3, Choice("windows", "cuda"), strands="both")

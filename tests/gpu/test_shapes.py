@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu.exact.bucket_table import OVERFLOWING, Shape, choose_shape, overflowing
+from gpu.exact.bucket_table import OVERFLOWING, BucketShape, choose_shape, overflowing
 from gpu.exact.device_tree import device_bytes, kmer_count
 from trie.snapshots.tree_bitmap import snapshot
 
@@ -24,7 +24,7 @@ def test_a_table_holds_its_kmers(k, kmers):
 
 def test_the_share_of_overflowing_buckets():
     # one bucket in two words of one field each, on average two k-mers a bucket
-    shape = Shape(20, 7, 2)
+    shape = BucketShape(20, 7, 2)
     assert (shape.field, shape.fields) == (33, 1)
     assert overflowing(shape, 256) == pytest.approx(1 - 5 * 2.718281828**-2, abs=1e-6)
     assert overflowing(shape, 0) == 0

@@ -92,7 +92,7 @@ class Scheme:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class PieceCosts:
     """What a machine pays, in any unit: a question by the bytes of the tables, a candidate.
 
     levels: (bytes, cost of a look-up in so much memory), ascending. candidate: what each costs
@@ -110,14 +110,14 @@ class Costs:
 
 # cycles of one core: first-level cache, second, third, memory with prefetch, and where pages are
 # translated anew each time
-CPU_COSTS = Costs(
+CPU_COSTS = PieceCosts(
     ((2**15, 6.0), (2**20, 8.0), (2**24, 16.0), (2**26, 30.0), (float("inf"), 55.0)),
     candidate=10.0,
     verify=1.0,
 )
 
 
-def choose(patterns: int, k: int, distance: int, costs: Costs = CPU_COSTS) -> Scheme:
+def choose(patterns: int, k: int, distance: int, costs: PieceCosts = CPU_COSTS) -> Scheme:
     """The scheme with the least expected cost a position of random text."""
     found: list[tuple[float, Scheme]] = []
     for paired in (False, True):
@@ -132,7 +132,7 @@ def choose(patterns: int, k: int, distance: int, costs: Costs = CPU_COSTS) -> Sc
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def _cost(scheme: Scheme, patterns: int, costs: Costs) -> float:
+def _cost(scheme: Scheme, patterns: int, costs: PieceCosts) -> float:
     buckets = 4.0**scheme.key_symbols
     table = 4.0 * len(scheme.gaps) * buckets
     questions = len(scheme.lookups())

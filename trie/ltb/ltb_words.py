@@ -22,7 +22,7 @@ _TYPE = np.uint64(63)
 _INDEX = np.uint64(32)
 
 
-class Unpacked(NamedTuple):
+class UnpackedBitmaps(NamedTuple):
     """The fields of words, in their order, n of each."""
 
     mismatch: NDArray[np.bool_]
@@ -53,10 +53,10 @@ def pack_words(
     return np.asarray(kinds | (indices << _INDEX) | bitmaps[at], dtype=np.uint64)
 
 
-def unpack_words(words: NDArray[np.uint64]) -> Unpacked:
+def unpack_words(words: NDArray[np.uint64]) -> UnpackedBitmaps:
     """The fields of words (uint64[n])."""
     words = np.ascontiguousarray(words, dtype=np.uint64)
-    return Unpacked(
+    return UnpackedBitmaps(
         mismatch=(words >> _TYPE).astype(np.bool_),
         indices=((words >> _INDEX) & np.uint64(MAX_INDEX - 1)).astype(np.int64),
         bitmaps=(words & np.uint64(0xFFFFFFFF)).astype(np.uint32),

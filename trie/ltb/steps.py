@@ -30,7 +30,7 @@ CHILDREN = 0x1E
 GRANDCHILDREN = 0x1FFFE0
 
 
-class Steps(NamedTuple):
+class Transitions(NamedTuple):
     """The functions, compiled for one target; states and results as the module draws them."""
 
     k_step: Any
@@ -45,7 +45,7 @@ class Steps(NamedTuple):
     """(inmap bits, exmap bits, depth of bit 0, k) -> uint32: bits of the depths of mismatches."""
 
 
-def steps(wrap: Callable[..., Any]) -> Steps:
+def steps(wrap: Callable[..., Any]) -> Transitions:
     """The functions for one target; ``wrap`` compiles and inlines a plain function."""
 
     @wrap
@@ -106,4 +106,4 @@ def steps(wrap: Callable[..., Any]) -> Steps:
             missed |= np.uint32(bit << np.uint32(2))
         return np.uint32(missed)
 
-    return Steps(k_step, transition_inmap, exmap_transitions, distances, missing_depths)
+    return Transitions(k_step, transition_inmap, exmap_transitions, distances, missing_depths)

@@ -28,7 +28,7 @@ from streamer.batch.asm.found import (
     ALWAYS_ENDS,
     NO_LIMIT,
     ROWS_AT_ONCE,
-    Found,
+    EndsFound,
     TooManyError,
     joined,
 )
@@ -38,7 +38,7 @@ from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, structured
 from streamer.batch.records import Letters, several
 from streamer.errors import UsageError
-from streamer.sequences.record_buffer import Piece
+from streamer.sequences.record_buffer import TextPiece
 from trie.codes import InvalidBaseError, as_letters, encode
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores
@@ -56,14 +56,14 @@ METHODS: dict[str, tuple[Device, ...]] = {
 DEFAULTS: dict[Device, str] = {"cpu": "bit-parallel", "cuda": "bit-parallel"}
 
 
-class Engine(Protocol):
+class AsmEngine(Protocol):
     """A method, made for some patterns: it searches one block of text after another."""
 
     @property
     def block_size(self) -> int:
         """Symbols of a block at most."""
 
-    def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> Found:
+    def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> EndsFound:
         """Every end in (lead, n] with a distance <= k, by end, then by search.
 
         codes: uint8[n]. TooManyError if there are more than about ``limit``.
@@ -74,7 +74,7 @@ class Engine(Protocol):
 class LetterEngine(Protocol):
     """An engine that needs no codes made of letters."""
 
-    def search_letters(self, letters: NDArray[np.uint8], lead: int, limit: int) -> list[Found]:
+    def search_letters(self, letters: NDArray[np.uint8], lead: int, limit: int) -> list[EndsFound]:
         """The same in parts, one after another; InvalidBaseError where a letter is not of DNA."""
 
 
@@ -118,7 +118,7 @@ def search(
 
 
 def find(
-    pieces: Iterable[Piece],
+    pieces: Iterable[TextPiece],
     wanted: Searches,
     choice: Choice,
     *,
@@ -159,7 +159,7 @@ def _some(hits: Hits) -> Iterator[Hits]:
         yield hits
 
 
-def engine_for(choice: Choice, wanted: Searches, threads: int) -> Engine:
+def engine_for(choice: Choice, wanted: Searches, threads: int) -> AsmEngine:
     """The method's engine for these patterns."""
     if choice.device == "cuda":
         from streamer.batch.asm.on_cuda import Cuda
@@ -174,7 +174,7 @@ def engine_for(choice: Choice, wanted: Searches, threads: int) -> Engine:
         "pasm": Pasm,
         "bit-parallel": BitParallel,
     }
-    made: Engine = engines[choice.method](wanted, threads)
+    made: AsmEngine = engines[choice.method](wanted, threads)
     return made
 
 
@@ -188,7 +188,7 @@ class _Cutter:
         self._wanted = wanted
         self._threads = threads
         self._most_ends = NO_LIMIT
-        self._engine: Engine
+        self._engine: AsmEngine
         self._gpu = choice.gpu_or_cpu()
         if choice.device == "cuda":
             self._gpu.run(self._make, self._take_over)
@@ -205,7 +205,7 @@ class _Cutter:
         self._make()
         self._most_ends = self._engine.block_size
 
-    def search(self, block: Block) -> Iterator[tuple[Block, list[Found]]]:
+    def search(self, block: Block) -> Iterator[tuple[Block, list[EndsFound]]]:
         """The parts of a block in order, and what is in each."""
         rest: Block | None = block
         while rest is not None:
@@ -219,7 +219,7 @@ class _Cutter:
                 part, found, rest = first()
             yield part, found
 
-    def _first(self, block: Block) -> tuple[Block, list[Found], Block | None]:
+    def _first(self, block: Block) -> tuple[Block, list[EndsFound], Block | None]:
         """As much of a block as can be searched at once, what is in it, and the rest."""
         while True:
             part, rest = block, None
@@ -236,7 +236,7 @@ class _Cutter:
                 # blocks to come are likely to be like this one
                 self._most_ends = max(ALWAYS_ENDS, ends // 2)
 
-    def _first_on_cpu(self, block: Block) -> tuple[Block, list[Found], Block | None]:
+    def _first_on_cpu(self, block: Block) -> tuple[Block, list[EndsFound], Block | None]:
         self._take_over()
         return self._first(block)
 
@@ -248,7 +248,7 @@ class _Cutter:
         self._most_ends = min(self._most_ends, self._engine.block_size)
         return fits
 
-    def _found(self, block: Block, limit: int) -> list[Found]:
+    def _found(self, block: Block, limit: int) -> list[EndsFound]:
         if block.letters and isinstance(self._engine, LetterEngine):
             return self._engine.search_letters(block.symbols, block.lead, limit)
         return [self._engine.search(block.codes(), block.lead, limit)]

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.asm.found import (
-    Found,
+    EndsFound,
     TooManyError,
     in_order,
     joined,
     merge_runs,
     repeated,
 )
-from streamer.batch.asm.hit_words import BLOCK, SLACK, Lists, list_sizes, take_found
+from streamer.batch.asm.hit_words import BLOCK, SLACK, HitLists, list_sizes, take_found
 from streamer.batch.asm.lane_words import LANES
 from streamer.batch.asm.lanes import COLUMNS
 from streamer.batch.asm.patterns import Searches
@@ -106,7 +106,7 @@ class _Own(NamedTuple):
 
     span: int
     scratch: Scratch
-    lists: Lists
+    lists: HitLists
 
 
 class BitParallel:
@@ -138,14 +138,14 @@ class BitParallel:
         # what is one view of a text may be long, as few parts of it are worked on at a time
         self.block_size = 1 << 26
 
-    def search(self, codes: Letters, lead: int, limit: int) -> Found:
+    def search(self, codes: Letters, lead: int, limit: int) -> EndsFound:
         """Every end in (lead, n] with a distance <= k, in the order of rows.
 
         TooManyError if there are more than about ``limit``.
         """
         return joined(self._search(codes, _OWN, False, lead, limit))
 
-    def search_letters(self, letters: Letters, lead: int, limit: int) -> list[Found]:
+    def search_letters(self, letters: Letters, lead: int, limit: int) -> list[EndsFound]:
         """The same in parts; InvalidBaseError where a letter is not of DNA."""
         try:
             return self._search(letters, LETTER_TO_CODE, True, lead, limit)
@@ -155,7 +155,7 @@ class BitParallel:
 
     def _search(
         self, symbols: Letters, table: Letters, letters: bool, lead: int, limit: int
-    ) -> list[Found]:
+    ) -> list[EndsFound]:
         ends = symbols.size - lead
         if ends <= 0:
             return []
@@ -192,7 +192,7 @@ class BitParallel:
         low: int,
         high: int,
         limit: int,
-    ) -> Found:
+    ) -> EndsFound:
         """Ends in (begin, stop] of the searches low..high, tile by tile on one thread."""
         try:
             own = self._own.pop()
@@ -223,7 +223,7 @@ class BitParallel:
             ends, distances, which = held
             if not several:
                 which = repeated(np.int32(low), size)
-            return Found(ends[:size], distances[:size], which[:size])
+            return EndsFound(ends[:size], distances[:size], which[:size])
         finally:
             self._own.append(own)
 
@@ -253,7 +253,7 @@ class BitParallel:
         ]
         scratch = Scratch(*views[: len(parts)])
         return _Own(
-            span, scratch._replace(rows=scratch.rows.view(np.int64)), Lists(*views[len(parts) :])
+            span, scratch._replace(rows=scratch.rows.view(np.int64)), HitLists(*views[len(parts) :])
         )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.records import Letters
-from streamer.sequences.record_buffer import Piece
+from streamer.sequences.record_buffer import TextPiece
 from trie.codes import GAP, as_letters, encode
 from trie.cpu.jit import njit
 
@@ -50,7 +50,7 @@ class Texts:
     continues: bool = False
 
 
-def of_pieces(pieces: Iterable[Piece]) -> Iterator[Texts]:
+def of_pieces(pieces: Iterable[TextPiece]) -> Iterator[Texts]:
     """Base codes of records, which may have been cut."""
     for piece in pieces:
         yield Texts(

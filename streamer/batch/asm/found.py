@@ -28,7 +28,7 @@ class TooManyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EndsFound:
     """Hits of a block, by end, then by search.
 
     ends: int64, symbols of the block before the end. distances, searches: int32.
@@ -41,9 +41,9 @@ class Found:
     def __len__(self) -> int:
         return self.ends.size
 
-    def at(self, places: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Found:
+    def at(self, places: NDArray[np.int64] | NDArray[np.bool_] | slice) -> EndsFound:
         """The hits at those places."""
-        return Found(self.ends[places], self.distances[places], self.searches[places])
+        return EndsFound(self.ends[places], self.distances[places], self.searches[places])
 
 
 def repeated(value: np.generic, size: int) -> NDArray[Any]:
@@ -53,11 +53,11 @@ def repeated(value: np.generic, size: int) -> NDArray[Any]:
     return array
 
 
-def joined(parts: Sequence[Found]) -> Found:
+def joined(parts: Sequence[EndsFound]) -> EndsFound:
     """One after another."""
     if len(parts) == 1:
         return parts[0]
-    return Found(
+    return EndsFound(
         np.concatenate([np.empty(0, np.int64), *(part.ends for part in parts)]),
         np.concatenate([np.empty(0, np.int32), *(part.distances for part in parts)]),
         _joined_searches([part.searches for part in parts if len(part)]),
@@ -71,13 +71,13 @@ def _joined_searches(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
     return np.concatenate([np.empty(0, np.int32), *parts])
 
 
-def in_order(found: Found, low: int, high: int) -> Found:
+def in_order(found: EndsFound, low: int, high: int) -> EndsFound:
     """Hits that stand search by search, ends ascending and low < end <= high, in order."""
     if len(found) == 0 or found.searches[0] == found.searches[-1]:
         return found
     if len(found) * _SPARSE < high - low:
         return found.at(np.argsort(found.ends, kind="stable"))
-    return Found(*_counted(found.ends, found.distances, found.searches, low, high))
+    return EndsFound(*_counted(found.ends, found.distances, found.searches, low, high))
 
 
 @njit(cache=True, nogil=True)

@@ -42,7 +42,7 @@ _LANE = 22
 _COUNT = 7
 
 
-class Lists(NamedTuple):
+class HitLists(NamedTuple):
     """The hits of a tile, as above, and the words of ``take_found``: uint32[512 * span + 16]."""
 
     marks: NDArray[np.uint8]

@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.found import Found, TooManyError, in_order, joined
+from streamer.batch.asm.found import EndsFound, TooManyError, in_order, joined
 from streamer.batch.asm.patterns import Searches
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
@@ -35,14 +35,14 @@ class Pasm:
         self._searches = searches
         self._threads = threads
 
-    def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> Found:
+    def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> EndsFound:
         """Every end in (lead, n] with a distance <= k, in the order of rows."""
         last = last_positions(codes, self._searches.masks, self._threads)
         found = []
         for i, masks in enumerate(self._searches.masks):
             row = self._last_row(codes, masks, last)
             ends = lead + 1 + np.flatnonzero(row[lead + 1 :] <= self._searches.k)
-            found.append(Found(ends, row[ends], np.full(ends.size, i, dtype=np.int32)))
+            found.append(EndsFound(ends, row[ends], np.full(ends.size, i, dtype=np.int32)))
         if sum(map(len, found)) > limit:
             raise TooManyError
         return in_order(joined(found), lead, codes.size)

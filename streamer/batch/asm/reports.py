@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from streamer.batch.asm.alignment import align
 from streamer.batch.asm.blocks import Block
-from streamer.batch.asm.found import Found, repeated
+from streamer.batch.asm.found import EndsFound, repeated
 from streamer.batch.asm.patterns import Searches
 from streamer.batch.hits import NO_START, Hits
 from trie.codes import encode
 
 
-def _pieces(block: Block, found: Found) -> tuple[Found, NDArray[np.int64]]:
+def _pieces(block: Block, found: EndsFound) -> tuple[EndsFound, NDArray[np.int64]]:
     """The hits that end in a piece, not in the gap codes between two; the piece of each."""
     low = np.searchsorted(found.ends, block.starts, side="right")
     high = np.searchsorted(found.ends, block.stops, side="right")
@@ -40,7 +40,7 @@ def _picked(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
     return values[places]
 
 
-def every_end(block: Block, found: Found, searches: Searches) -> Hits:
+def every_end(block: Block, found: EndsFound, searches: Searches) -> Hits:
     """A row for every end, without start."""
     found, piece = _pieces(block, found)
     shift = block.offsets - block.starts
@@ -94,7 +94,7 @@ class BestEnds:
         columns: list[Any] = [np.empty(0, dtype=kind) for kind in kinds]
         return _Rows(*columns)
 
-    def add(self, block: Block, found: Found) -> Hits:
+    def add(self, block: Block, found: EndsFound) -> Hits:
         """The rows that are certain once this block has been searched."""
         found, piece = _pieces(block, found)
         order = np.argsort(found.searches, kind="stable")
@@ -150,7 +150,7 @@ class BestEnds:
             cigar=rows.cigar.tolist(),
         )
 
-    def _aligned(self, block: Block, found: Found, piece: NDArray[np.int64]) -> _Rows:
+    def _aligned(self, block: Block, found: EndsFound, piece: NDArray[np.int64]) -> _Rows:
         if len(found) == 0:
             return self._nothing()
         codes, begins, shift = _before(block, block.starts[piece], found.ends, self._searches.reach)

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.found import Found, TooManyError, in_order, joined
+from streamer.batch.asm.found import EndsFound, TooManyError, in_order, joined
 from streamer.batch.asm.patterns import Searches
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
@@ -27,7 +27,7 @@ class Sequential:
         self._searches = searches
         self._threads = threads
 
-    def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> Found:
+    def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> EndsFound:
         """Every end in (lead, n] with a distance <= k, in the order of rows."""
         searches = self._searches
         parts = split_range(lead, codes.size, self._threads, align=max(1, 4 * searches.reach))
@@ -37,7 +37,7 @@ class Sequential:
             for low, high in parts
         ]
         found = [
-            Found(ends, distances, np.full(ends.size, i // len(parts), np.int32))
+            EndsFound(ends, distances, np.full(ends.size, i // len(parts), np.int32))
             for i, (ends, distances) in enumerate(run_all(tasks, self._threads))
         ]
         if sum(map(len, found)) > limit:

@@ -51,7 +51,7 @@ def choose_method(
     return choose(METHODS, DEFAULTS, method, device, on_fallback)
 
 
-class Search:
+class HammingSearch:
     """Patterns made ready for one method on one device, for any number of texts.
 
     patterns: records of one length, 1 to 256. k: mismatches allowed, below it. strands: forward,
@@ -137,7 +137,7 @@ def search(
     letter that is none, StreamerError where CUDA is asked for and cannot be used.
     """
     choice = choose_method(method, device)
-    prepared = Search(
+    prepared = HammingSearch(
         as_records(patterns), k, strands=strands, choice=choice, free=method is None,
         threads=threads or 0,
     )  # fmt: skip

@@ -37,7 +37,7 @@ CHUNKS = (1 << 14, 1 << 23)
 """The least and the most windows of a chunk on the CPU."""
 
 
-class Engine(Protocol):
+class HammingEngine(Protocol):
     """Searches chunks."""
 
     method: str
@@ -68,7 +68,7 @@ class Chunks:
         self._make = partial(make, patterns=patterns, threads=threads, free=free)
         self._gpu = choice.gpu_or_cpu()
         self._most = MOST_WINDOWS
-        self._engine: Engine | None = None
+        self._engine: HammingEngine | None = None
         if choice.device == "cpu":
             self._ready()
         else:
@@ -77,7 +77,7 @@ class Chunks:
     def next_words(
         self, codes: NDArray[np.uint8], first: int, stop: int
     ) -> tuple[int, list[NDArray[np.uint64]]]:
-        """The end of the next chunk of windows [first, stop), and its hit words (``Engine``)."""
+        """The end of the next chunk of windows [first, stop), and its hit words."""
         search = partial(self._search, codes, first, stop)
         if self._choice.device == "cpu":
             return search()
@@ -95,7 +95,7 @@ class Chunks:
         end = min(first + engine.chunk, stop)
         return end, engine.words(codes, first, end)
 
-    def _ready(self) -> Engine:
+    def _ready(self) -> HammingEngine:
         if self._engine is None:
             self._engine = self._make(self._choice, most=self._most)
         return self._engine
@@ -107,13 +107,13 @@ class Chunks:
         self._most = max(LEAST_CHUNK, chunk // 2)
         return chunk > LEAST_CHUNK
 
-    def _take_over(self) -> Engine:
+    def _take_over(self) -> HammingEngine:
         self._choice = self._choice.on_cpu()
         self._engine = None
         return self._ready()
 
 
-class CpuEngine:
+class HammingCpu:
     """A CPU method on several threads, each with a part of the chunk."""
 
     def __init__(self, method: str, patterns: Oriented, threads: int) -> None:
@@ -127,7 +127,7 @@ class CpuEngine:
         self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_WORDS // len(patterns)))
 
     def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
-        """As in ``Engine``."""
+        """As in ``HammingEngine``."""
         parts = min(self._threads, max(1, (stop - first) // LEAST_PART))
         ranges = split_range(first, stop, parts, align=64)
         tasks = [
@@ -161,18 +161,20 @@ class CpuEngine:
 
 def make(
     choice: Choice, patterns: Oriented, threads: int, *, free: bool, most: int = MOST_WINDOWS
-) -> Engine:
+) -> HammingEngine:
     """The engine of a method on its device; ``free``: of the default or of a faster one.
 
     most: windows of a chunk on the GPU at most.
     """
     if choice.device == "cpu":
         faster = free and pigeonhole.pays(patterns)
-        return CpuEngine("pigeonhole" if faster else choice.method, patterns, threads)
+        return HammingCpu("pigeonhole" if faster else choice.method, patterns, threads)
     from gpu.hamming import CardEngine
 
     method, index = choice.method, None
     if method == "pigeonhole" or (free and pigeonhole.pays_on_card(patterns)):
         method, index = "pigeonhole", pigeonhole.index_for_card(patterns)
-    engine: Engine = CardEngine(method, patterns.codes, patterns.ids, patterns.k, index, most)
+    engine: HammingEngine = CardEngine(
+        method, patterns.codes, patterns.ids, patterns.k, index, most
+    )
     return engine

@@ -40,7 +40,7 @@ from trie.cpu.intrinsics import popcount, prefetch
 from trie.cpu.jit import njit
 
 if TYPE_CHECKING:
-    from gpu.hamming.plane_search import PieceIndex
+    from gpu.hamming.plane_search import DevicePieceIndex
 
 LONGEST_PIECE = 12
 """Symbols: the bitmap of a piece then takes 2 MiB."""
@@ -119,12 +119,12 @@ def pays_on_card(patterns: Oriented) -> bool:
     return cut.cost < count * length * CARD_OPERATION
 
 
-def index_for_card(patterns: Oriented) -> PieceIndex:
+def index_for_card(patterns: Oriented) -> DevicePieceIndex:
     """What the card's kernel of this method reads."""
-    from gpu.hamming.plane_search import PieceIndex
+    from gpu.hamming.plane_search import DevicePieceIndex
 
     index = prepare(patterns, on_card=True)
-    return PieceIndex(
+    return DevicePieceIndex(
         index.bitmap, index.rank, index.starts, index.members, index.places, index.cut.length,
         index.cut.errors,
     )  # fmt: skip

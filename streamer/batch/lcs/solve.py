@@ -214,9 +214,9 @@ def processor_of(
     # on a card a symbol of its own stands for the columns that there are not
     if choice.device == "cpu" or pair.symbols >= TEXT_SYMBOLS:
         return Waves(pair, SystolicSweep, threads, on_cells)
-    from gpu.lcs import Card
+    from gpu.lcs import LcsCard
 
-    return Card(pair.a, pair.b, pair.symbols, pair.planes, on_cells=on_cells)
+    return LcsCard(pair.a, pair.b, pair.symbols, pair.planes, on_cells=on_cells)
 
 
 def _for_size(choice: Choice, m: int, n: int) -> Choice:

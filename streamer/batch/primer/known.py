@@ -54,7 +54,7 @@ def differences(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PrimerPlace:
     """Where a primer lies on a record of alpha: half-open, strand - for its reverse complement."""
 
     alpha: int
@@ -63,7 +63,7 @@ class Place:
     strand: str
 
 
-def places(primer: Codes, records: list[Codes]) -> list[Place]:
+def places(primer: Codes, records: list[Codes]) -> list[PrimerPlace]:
     """Every exact occurrence of a primer on the records of alpha, on either strand."""
     found = []
     wanted = {"+": primer.tobytes(), "-": reverse_complement(primer).tobytes()}
@@ -72,6 +72,6 @@ def places(primer: Codes, records: list[Codes]) -> list[Place]:
         for strand, letters in wanted.items():
             at = text.find(letters) if letters else -1
             while at >= 0:
-                found.append(Place(index, at, at + len(letters), strand))
+                found.append(PrimerPlace(index, at, at + len(letters), strand))
                 at = text.find(letters, at + 1)
     return sorted(found, key=lambda place: (place.alpha, place.start, place.strand))

@@ -28,7 +28,7 @@ from streamer.batch.choice import Choice
 from streamer.batch.primer import windows
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.scan import Cores
-from streamer.batch.primer.shapes import Costs, shape_for
+from streamer.batch.primer.shapes import CutCosts, shape_for
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, turned
 from trie.cpu.threads import usable_cores
 
@@ -68,12 +68,12 @@ RATE = 0.7
 LEAST_TEXT = 1 << 16
 """Symbols of the shortest text that is tried where memory is short."""
 
-COSTS = Costs(scanned=13, candidate=25, found=100, shared=SHARED)
+COSTS = CutCosts(scanned=13, candidate=25, found=100, shared=SHARED)
 """Operations."""
 
 
 @dataclass
-class Card:
+class CardBackend:
     """Records of alpha on the card, and what the texts before have told.
 
     ``window``: symbols of a window of the scan, 0 before the first. ``seen``: columns looked at.
@@ -97,10 +97,9 @@ class Card:
     def improve(self, records: list[Codes], reach: Columns) -> None:
         """Raise the reaches by records of beta, with ``both`` by their reverse complements too."""
         if self.text is None:
-            from gpu.primer import Alpha as CardAlpha
-            from gpu.primer import Text
+            from gpu.primer import DeviceAlpha, Text
 
-            on_card = CardAlpha(self.alpha.codes, self.alpha.ends)
+            on_card = DeviceAlpha(self.alpha.codes, self.alpha.ends)
             self.text = Text(on_card, self.k, both=self.both)
         limit = min(self.limit, self.text.most_symbols)
         if sum(record.size + 1 for record in records) <= limit:
@@ -251,17 +250,23 @@ class GpuImprover:
     """
 
     def __init__(
-        self, alpha: Alpha, k: int, choice: Choice, cpu: Callable[[Choice], Improve], *, both: bool
+        self,
+        alpha: Alpha,
+        k: int,
+        choice: Choice,
+        cpu: Callable[[Choice], Improve],
+        *,
+        both: bool,
     ) -> None:
         self._alpha = alpha
         self._k = k
         self._both = both
         self._choice = choice
         self._gpu = choice.gpu_or_cpu()
-        self._card: Card | None = None
+        self._card: CardBackend | None = None
         if choice.method not in ("conventional", "alternative"):
             filtered, bare = choice.method == "seeds", choice.method == "hook-row"
-            self._card = Card(alpha, k, both, filtered, bare)
+            self._card = CardBackend(alpha, k, both, filtered, bare)
         self._make_cpu = cpu
         self._cpu: Improve | None = None
 

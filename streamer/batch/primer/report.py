@@ -23,7 +23,7 @@ KNOWN_COLUMNS = ("primer", "alpha", "start", "end", "strand", "differences")
 ROWS_AT_ONCE = 500_000
 
 
-class Report:
+class PrimerReport:
     """The solutions of one run, and what is made of them."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Report:
         self._rows = alpha.rows(reach)
         self._names = [record.name for record in records]
         self._bounds = np.searchsorted(self._rows["alpha"], np.arange(len(records) + 1))
-        self._known: list[tuple[str, int, list[known.Place]]] = []
+        self._known: list[tuple[str, int, list[known.PrimerPlace]]] = []
         self._wishes = wishes
         self._primers = [] if wishes is None else self._designed(wishes)
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from streamer.batch.primer import windows
 from streamer.batch.primer.problem import Alpha, Codes
 from streamer.batch.primer.scan import TILE
-from streamer.batch.primer.shapes import Costs, Shape, cuttable, shape_for
+from streamer.batch.primer.shapes import CutCosts, CutShape, cuttable, shape_for
 from streamer.batch.primer.text import SEPARATOR
 from trie.codes import GAP
 from trie.cpu.jit import njit
@@ -44,24 +44,24 @@ Hits = tuple[Columns, Columns, Columns, Columns]
 
 SEGMENT = 1 << 18
 
-COSTS = Costs(scanned=0.35, candidate=5, found=40, shared=3)
+COSTS = CutCosts(scanned=0.35, candidate=5, found=40, shared=3)
 """Nanoseconds of a thread, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SeedTable:
     """Pieces by code: begins int64[4**q + 1]; entries uint32, window * 16 + piece.
 
     masks: uint64[windows, 6], the rows of a window that match a symbol.
     """
 
-    shape: Shape
+    shape: CutShape
     begins: Columns
     entries: NDArray[np.uint32]
     masks: NDArray[np.uint64]
 
 
-def table_of(codes: Codes, firsts: Columns, shape: Shape) -> Table:
+def table_of(codes: Codes, firsts: Columns, shape: CutShape) -> SeedTable:
     """The table of windows that begin at ``firsts``, each ``shape.window`` symbols long."""
     keys = _variants(codes, firsts, shape.pieces, shape.symbols, shape.errors)
     keys.sort()
@@ -70,7 +70,7 @@ def table_of(codes: Codes, firsts: Columns, shape: Shape) -> Table:
     counts = np.bincount(code.astype(np.int64), minlength=4**shape.symbols)
     begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
     entries = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    return Table(shape, begins, entries, _masks(codes, firsts, shape.window))
+    return SeedTable(shape, begins, entries, _masks(codes, firsts, shape.window))
 
 
 @njit(cache=True, nogil=True)
@@ -226,7 +226,7 @@ GROWTH = 3
 class Finder(Protocol):
     """What looks pieces up in one text: cores or a card."""
 
-    def find(self, table: Table, k: int) -> Hits:
+    def find(self, table: SeedTable, k: int) -> Hits:
         """The hits of the table's windows, as ``scan.hits``."""
 
 
@@ -238,7 +238,7 @@ class Kept:
     made: int = 0
     first: Columns = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     anchor: Columns = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    table: Table | None = None
+    table: SeedTable | None = None
     plan: windows.Plan = field(default_factory=windows.Plan)
 
 
@@ -312,7 +312,7 @@ class OnCores:
         self._text = text
         self._threads = threads
 
-    def find(self, table: Table, k: int) -> Hits:
+    def find(self, table: SeedTable, k: int) -> Hits:
         """As ``Finder.find``."""
         spans = split_range(0, self._text.size, -(-self._text.size // SEGMENT))
 

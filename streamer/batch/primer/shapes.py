@@ -21,7 +21,7 @@ MOST_SYMBOLS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CutShape:
     """Pieces a window, symbols a piece, errors a piece (0 or 1)."""
 
     pieces: int
@@ -40,7 +40,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class CutCosts:
     """What a column of the text costs on some machine, in any unit.
 
     scanned: a window of 32 rows. candidate: for each column that it is verified along, and
@@ -62,7 +62,7 @@ def cuttable(k: int) -> bool:
     return SHORTEST * ((k - 1) // 2 + 1) <= MOST_ROWS
 
 
-def shape_for(k: int, lengths: NDArray[np.int64], costs: Costs) -> Shape | None:
+def shape_for(k: int, lengths: NDArray[np.int64], costs: CutCosts) -> CutShape | None:
     """The cheapest shape for prefixes of these lengths; None where the scan is cheaper.
 
     Starts share a window as in ``windows``: of n prefixes that are c long, n / (c + 2 - window).
@@ -74,7 +74,7 @@ def shape_for(k: int, lengths: NDArray[np.int64], costs: Costs) -> Shape | None:
     best, least = None, costs.scanned * float(((lengths // 32 + 1) / scan).sum())
     for errors, pieces in ((0, k), (1, (k - 1) // 2 + 1)):
         for symbols in range(SHORTEST, MOST_SYMBOLS + 1):
-            shape = Shape(pieces, symbols, errors)
+            shape = CutShape(pieces, symbols, errors)
             if shape.window > MOST_ROWS:
                 break
             whole = lengths + 1 >= shape.window

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamer.errors import StreamerError
 from streamer.matching.chunks import slice_reads
-from streamer.matching.near.near_result import Step, Words
+from streamer.matching.near.near_result import LtbWords, Step
 from streamer.matching.near.solver import CardOrCpu, Options
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import with_reverse_complements
@@ -63,7 +63,7 @@ class LtbSolver(CardOrCpu):
         self._learnt.append(codes)
         self._tree = None
 
-    def match(self, batch: ReadBatch, step: Step) -> Words:
+    def match(self, batch: ReadBatch, step: Step) -> LtbWords:
         """The match and mismatch bitmaps of every end that has one."""
         begin = max(step.first - (self._k + self._distance - 1), 0)
         bases = batch.bases[begin : step.stop]
@@ -71,7 +71,7 @@ class LtbSolver(CardOrCpu):
         matches, mismatches = self._bitmaps(step.tree or self._own_tree(), bases, offsets)
         matches, mismatches = matches[step.first - begin :], mismatches[step.first - begin :]
         at = np.flatnonzero(matches | mismatches)
-        return Words(at + step.first + 1, matches[at], mismatches[at])
+        return LtbWords(at + step.first + 1, matches[at], mismatches[at])
 
     def _bitmaps(
         self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]

@@ -33,7 +33,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class LtbWords:
     """The bitmaps of Fig. 31, by ascending end, one of the two not zero.
 
     end int64: behind the symbol, from the first of the batch. matches uint32: bit e for each
@@ -45,7 +45,7 @@ class Words:
     mismatches: NDArray[np.uint32]
 
 
-Found = Nearest | Words
+Found = Nearest | LtbWords
 
 
 @dataclass(frozen=True, slots=True)

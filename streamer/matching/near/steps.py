@@ -23,7 +23,7 @@ from trie.windows import codes_at, window_codes
 Snapshot = Callable[[bool], tuple[int, VersionedSnapshot | None]]
 
 
-class Steps:
+class NearSteps:
     """Collects the steps of a batch.
 
     snapshot: the version of the dictionary now and, for solvers that walk, its Tree Bitmap; asked
