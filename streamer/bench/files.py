@@ -16,8 +16,9 @@ from xopen import xopen
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import Matcher
+from streamer.matching.report_tables import ReportTables
 from streamer.matching.reports import READ_COLUMNS, reads
-from streamer.output import ReportTables, RowWriter
+from streamer.output.rows import RowWriter
 from streamer.sequences.files import read_batches
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch

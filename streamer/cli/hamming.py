@@ -99,7 +99,7 @@ def hamming(
     from streamer.batch.hits import COLUMNS
     from streamer.batch.records import records
     from streamer.cli.progress import progress
-    from streamer.output import RowWriter
+    from streamer.output.rows import RowWriter
     from streamer.sequences.files import read_pieces, shown_name, size_of_files
     from streamer.sequences.prefetch import prefetched
     from trie.cpu.compiling import compile_notice

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from streamer.batch.lcs import Matching
     from streamer.batch.records import Record
-    from streamer.output import RowWriter
+    from streamer.output.rows import RowWriter
 
 COLUMNS = ("a", "b", "length_a", "length_b", "lcs")
 IDENTITY_COLUMNS = ("identity", "column_identity")
@@ -125,7 +125,7 @@ def lcs(
         check_plot(plot)
 
     from streamer.batch.lcs import choose_method
-    from streamer.output import RowWriter
+    from streamer.output.rows import RowWriter
     from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
@@ -234,7 +234,7 @@ def _write_files(
     text: bool,
 ) -> None:
     from streamer.batch.lcs import subsequence
-    from streamer.output_file import write_file
+    from streamer.output.output_file import write_file
 
     if sequence is not None:
         letters = subsequence(one.codes, found, text=text)

@@ -180,7 +180,7 @@ def match(
     check_files([*reads, *(dictionary or [])], [output, save])
     check_outputs(output, {"--save": save})
     if save is not None:
-        from streamer.output_file import compression_of
+        from streamer.output.output_file import compression_of
         from trie.snapshots.snapshot_file import check_place
 
         if compression_of(save) is not None:
@@ -315,7 +315,8 @@ def _match_files(
     from streamer.dictionary.saved_dictionary import StoredKmers, save_dictionary
     from streamer.matching import Matcher, reports
     from streamer.matching.matcher import Kernel
-    from streamer.output import ReportTables, RowWriter
+    from streamer.matching.report_tables import ReportTables
+    from streamer.output.rows import RowWriter
     from streamer.sequences.files import BATCH_BASES, read_batches, size_of_files
     from streamer.sequences.prefetch import prefetched
 

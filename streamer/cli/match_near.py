@@ -16,7 +16,8 @@ from streamer.dictionary.targets import Dictionary, Strands
 from streamer.errors import DataError
 from streamer.matching import Matcher, reports
 from streamer.matching.near import Approximate, ApproximateResult, Options, Semantics
-from streamer.output import Format, ReportTables, RowWriter
+from streamer.matching.report_tables import ReportTables
+from streamer.output.rows import Format, RowWriter
 from streamer.sequences.files import BATCH_BASES, read_batches, size_of_files
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch, joined_batches

@@ -13,7 +13,7 @@ from streamer.cli.streams import signals_noted
 
 if TYPE_CHECKING:
     from streamer.client.subscriber import Subscriber
-    from streamer.output import RowWriter
+    from streamer.output.rows import RowWriter
 
 _DEFAULT_TOPICS = ("match", "mismatch", "read")
 _ANSWER_SECONDS = 5.0
@@ -61,7 +61,7 @@ def watch(
     from streamer.client.errors import DaemonFailedError, DaemonLostError, DaemonSilentError
     from streamer.client.subscriber import Subscriber
     from streamer.client.tables import columns_of
-    from streamer.output import RowWriter
+    from streamer.output.rows import RowWriter
 
     check_files([], [output])
     check_outputs(output)

@@ -18,7 +18,7 @@ from streamer.client.messages import (
     ReadSummaries,
     Status,
 )
-from streamer.output import STRAND_NAMES, bit_lists
+from streamer.matching.report_tables import STRAND_NAMES, bit_lists
 from streamer.protocol.wire import NO_TARGET
 from trie.codes import decode_kmers
 

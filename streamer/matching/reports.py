@@ -1,7 +1,8 @@
 """The three reports of exact matching and those of approximate matching, as columns.
 
 Each function takes a BatchResult or an ApproximateResult and gives a dict of equally long arrays.
-Reads and targets are indices here; ``streamer.output`` puts in their names.
+Reads and targets are indices here; ``streamer.matching.report_tables`` puts in their
+names.
 """
 
 from __future__ import annotations

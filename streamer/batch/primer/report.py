@@ -93,8 +93,8 @@ class PrimerReport:
         known_table: str | None = None,
     ) -> None:
         """Write the rows, and the files that are asked for."""
-        from streamer.output import RowWriter
-        from streamer.output_file import write_file
+        from streamer.output.output_file import write_file
+        from streamer.output.rows import RowWriter
 
         with RowWriter(output, format_, self._columns()) as writer:
             for table in self._tables():

@@ -1,0 +1,1 @@
+"""What commands write: rows for users, and files that appear whole."""
