@@ -77,12 +77,12 @@ SEEDS = [("alternative", case) for case in (cases()[0], GAPS, cases()[4])]
 def test_every_method_gives_what_brute_force_gives(method, case):
     from streamer.batch.choice import Choice
     from streamer.batch.primer import STRANDS, reaches
-    from streamer.batch.primer.problem import DeviceAlpha
+    from streamer.batch.primer.problem import Alpha
     from trie.codes import encode
 
     alphas, betas, k = case
     strands = STRANDS[len(betas) % 2]
-    alpha = DeviceAlpha.of([encode(record) for record in alphas])
+    alpha = Alpha.of([encode(record) for record in alphas])
     choice = Choice(method, "cuda")
     reach = reaches(alpha, [encode(beta) for beta in betas], k, choice, strands=strands)
     assert alpha.rows(reach).tolist() == oracle.primers(alphas, betas, k, strands)
@@ -219,7 +219,7 @@ def test_columns_that_keys_cannot_name_are_scanned(monkeypatch, most):
     from gpu import primer
     from streamer.batch.choice import Choice
     from streamer.batch.primer import on_card, reaches
-    from streamer.batch.primer.problem import DeviceAlpha
+    from streamer.batch.primer.problem import Alpha
     from trie.codes import encode
 
     monkeypatch.setattr(primer, "MOST_COLUMNS", most)
@@ -227,7 +227,7 @@ def test_columns_that_keys_cannot_name_are_scanned(monkeypatch, most):
     rng = random.Random(most)
     beta = letters(rng, 260)
     record = beta[200:220] + letters(rng, 20)
-    alpha = DeviceAlpha.of([encode(record)])
+    alpha = Alpha.of([encode(record)])
     reach = reaches(alpha, [encode(beta)], 3, Choice("seeds", "cuda"))
     assert alpha.rows(reach).tolist() == oracle.primers([record], [beta], 3)
 
@@ -239,14 +239,14 @@ def test_more_hits_than_are_kept(monkeypatch, method):
     from gpu import primer
     from streamer.batch.choice import Choice
     from streamer.batch.primer import on_card, reaches
-    from streamer.batch.primer.problem import DeviceAlpha
+    from streamer.batch.primer.problem import Alpha
 
     monkeypatch.setattr(primer, "ROOM", 2)
     monkeypatch.setattr(primer, "MOST_HITS", 4)
     monkeypatch.setattr(primer, "MOST_WINDOWS", 3)
     monkeypatch.setattr(on_card, "GROWTH", 3)
     rng = np.random.default_rng(6)
-    alpha = DeviceAlpha.of(
+    alpha = Alpha.of(
         [np.concatenate([rng.integers(0, 4, 12, dtype=np.uint8), np.zeros(9, np.uint8)])]
     )
     beta = [np.concatenate([rng.integers(0, 2, 180, dtype=np.uint8), np.zeros(60, np.uint8)])]
@@ -259,14 +259,14 @@ def test_matches_of_more_rows_than_a_thread_has(monkeypatch, most_words):
     from gpu import primer
     from streamer.batch.choice import Choice
     from streamer.batch.primer import reaches
-    from streamer.batch.primer.problem import DeviceAlpha
+    from streamer.batch.primer.problem import Alpha
 
     monkeypatch.setattr(primer, "MOST_WORDS", most_words)
     rng = np.random.default_rng(most_words)
     a = rng.integers(0, 4, 110, dtype=np.uint8)
     changed = np.delete(a, 70)
     changed[::31] ^= 1
-    alpha = DeviceAlpha.of([a[:-2], a])
+    alpha = Alpha.of([a[:-2], a])
     beta = [rng.integers(0, 4, 130, dtype=np.uint8), np.append(changed, a[:40])]
     expected = reaches(alpha, beta, 3, Choice("hook-row", "cpu"), strands="both")
     found = reaches(alpha, beta, 3, Choice("windows", "cuda"), strands="both")
