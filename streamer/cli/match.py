@@ -17,6 +17,7 @@ from streamer.cli.choices import (
     QuietOption,
     StrandsChoice,
     ThreadsOption,
+    say,
 )
 from streamer.cli.files import check_files, check_outputs
 from streamer.devices import CUDA_KERNELS, KERNELS
@@ -208,7 +209,7 @@ def match(
                 k,
                 strands.value,
                 as_stored=as_stored,
-                on_notice=None if quiet else _notice,
+                on_notice=None if quiet else say,
             )
         if near:
             from streamer.cli.match_near import NearJob, match_near
@@ -286,10 +287,6 @@ def _within(
     return asked
 
 
-def _notice(line: str) -> None:
-    typer.echo(f"streamer: {line}", err=True)
-
-
 def _match_files(
     reads: list[str],
     stored: Dictionary,
@@ -341,7 +338,7 @@ def _match_files(
         threads=threads,
         device=device,
         streams=streams,
-        on_fallback=_notice if may_fall_back else None,
+        on_fallback=say if may_fall_back else None,
     )
     with closing(matcher):
         with (

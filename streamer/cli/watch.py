@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamer.cli.choices import FormatChoice
+from streamer.cli.choices import FormatChoice, say
 from streamer.cli.files import check_files, check_outputs
 from streamer.cli.streams import signals_noted
 
@@ -89,7 +89,7 @@ def watch(
         if not feed.ended:
             raise DaemonLostError(endpoint, _ANSWER_SECONDS)
         if not quiet:
-            _say("the daemon has ended")
+            say("the daemon has ended")
 
 
 def _follow(
@@ -117,7 +117,7 @@ def _follow(
         message = feed.receive(0.2 if end is None else min(0.2, max(0, end - time.monotonic())))
         if feed.damage is not damage:
             damage = feed.damage
-            _say(f"a message was dropped: {damage}")
+            say(f"a message was dropped: {damage}")
         if feed.published != published:
             published = feed.published
             if not quiet:
@@ -128,10 +128,10 @@ def _follow(
             continue
         if isinstance(message, Gap):
             lost = f"topic {message.topic}: messages after {message.after} to {message.until}"
-            _say(f"{lost} were missed")
+            say(f"{lost} were missed")
             continue
         if isinstance(message, NewEpoch):
-            _say(f"another daemon answers now (epoch {message.epoch}); sequences begin anew")
+            say(f"another daemon answers now (epoch {message.epoch}); sequences begin anew")
             continue
         found = table(message)
         if count is not None:
@@ -158,8 +158,4 @@ def _say_what_never_comes(feed: Subscriber) -> None:
     for topic in feed.topics:
         if topic not in feed.published:
             needed = _NEEDED.get(topic, "another configuration")
-            _say(f"topic {topic}: this daemon has no such rows, which need {needed}")
-
-
-def _say(text: str) -> None:
-    typer.echo(f"streamer: {text}", err=True)
+            say(f"topic {topic}: this daemon has no such rows, which need {needed}")
