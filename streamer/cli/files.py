@@ -25,7 +25,7 @@ def check_files(inputs: list[str], outputs: list[str | None]) -> None:
                 and os.path.isfile(output)
                 and os.path.samefile(path, output)
             ):
-                message = f"{output}: is read, so it cannot be written too"
+                message = f"{output}: input and output are the same file"
                 raise UsageError(message)
 
 

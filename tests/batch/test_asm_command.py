@@ -168,7 +168,7 @@ def test_bad_files(streamer, files, tmp_path):
     assert (code, len(out.splitlines())) == (0, 1)
     code, _, err = streamer("asm", files[0], "--pattern", "ACGT", "-k", 1, "-o", files[0])
     assert code == 2
-    assert "is read, so it cannot be written too" in err
+    assert "input and output are the same file" in err
 
 
 def test_several_patterns_of_the_command_line(streamer, files):

@@ -152,7 +152,7 @@ def test_what_is_refused(streamer, two, tmp_path):
         ((*two, "--length-only", "--sequence", tmp_path / "x"), 2, "which --sequence needs"),
         ((*two, "--length-only", "--identity"), 2, "which --identity needs"),
         ((*two, "--plot", tmp_path / "x.pdf"), 2, "is written as .png or .svg"),
-        ((*two, "--sequence", two[0]), 2, "is read, so it cannot be written too"),
+        ((*two, "--sequence", two[0]), 2, "input and output are the same file"),
         ((*two, "--sequence", tmp_path / "x", "--blocks", tmp_path / "x"), 2, "written twice"),
         ((*two, "--blocks", tmp_path / "x", "-o", f"{tmp_path}/./x"), 2, "written twice"),
         ((*two, "--sequence", tmp_path / "no" / "x", "--device", "cpu"), 1, "No such file"),
