@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import signal
+import threading
 from collections.abc import Sequence
 from typing import Literal
 
@@ -16,6 +18,20 @@ Format = Literal["tsv", "jsonl"]
 
 TABLE_BYTES = 48 << 20
 """What polars may need beside a table and its text; it aborts the process where it gets less."""
+
+
+def _take_interrupts_back() -> None:
+    """Have Python handle SIGINT again.
+
+    polars replaces the handler when it is imported, and loses a signal that comes as one of its
+    computations ends.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+
+
+_take_interrupts_back()
 
 
 class RowWriter:
