@@ -86,7 +86,7 @@ def test_standard_input_and_strands(streamer, files, monkeypatch, tmp_path):
         (2, "--pairs", ("{a}", "{b}", "-k", 2, "--product", "100-200")),
         (2, "above", ("{a}", "{b}", "-k", 2, "--min-length", 30, "--max-length", 20)),
         (2, "must end in", ("{a}", "{b}", "-k", 2, "--plot", "{d}/x.gif")),
-        (2, "is read", ("{a}", "{b}", "-k", 2, "--bed", "{b}")),
+        (2, "input and output are the same file", ("{a}", "{b}", "-k", 2, "--bed", "{b}")),
         (2, "written twice", ("{a}", "{b}", "-k", 2, "--bed", "{d}/o", "--fasta", "{d}/./o")),
         (2, "name a file", ("{a}", "{b}", "-k", 2, "--bed", "-")),
         (2, "give a number", ("{a}", "{b}", "-k", 2, "--hairpin-tm", "nan")),

@@ -195,8 +195,8 @@ def test_signal_drains_and_exits_0(path, tmp_path, number):
 
 STUCK = (
     "import sys\n"
-    "from streamer.daemon.engine import Engine\n"
-    "Engine._take_slot = lambda self: self.stopping.wait() and False\n"
+    "from streamer.daemon.engine import EngineWorker\n"
+    "EngineWorker._take_slot = lambda self: self.stopping.wait() and False\n"
     "from streamer.cli.app import main\n"
     "sys.exit(main(sys.argv[1:]))\n"
 )
