@@ -20,9 +20,8 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "gpu")]
+sys.path[:0] = [str(ROOT)]
 
-import cases  # noqa: E402
 import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
 
@@ -33,6 +32,7 @@ from gpu.exact.device_tree import DeviceTree  # noqa: E402
 from gpu.exact.kernels import KERNELS  # noqa: E402
 from gpu.reference import expected  # noqa: E402
 from streamer.bench.timing import median_on_card  # noqa: E402
+from tests.gpu import cases  # noqa: E402
 from trie.snapshots.tree_bitmap import from_sorted, snapshot  # noqa: E402
 
 # small inputs leave most of a card idle, which is no news here

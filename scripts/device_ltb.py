@@ -25,9 +25,8 @@ def tests():
 
     options = ["-c", "/dev/null", "--rootdir", ".", "-q", "-p", "no:cacheprovider", "-x"]
     chosen = os.environ.get("CHOSEN", "not set_of_states")
-    assert (
-        pytest.main([*options, "-W", "ignore", "tests/gpu/test_ltb_kernels.py", "-k", chosen]) == 0
-    )
+    tests = "tests/gpu/ltb/test_ltb_kernels.py"
+    assert pytest.main([*options, "-W", "ignore", tests, "-k", chosen]) == 0
 
 
 def tune_sliced():

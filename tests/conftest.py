@@ -6,7 +6,8 @@ import signal
 from contextlib import suppress
 
 import pytest
-from waiting import SIMULATION
+
+from tests.waiting import SIMULATION
 
 SIMULATED = "_simulated.py"
 

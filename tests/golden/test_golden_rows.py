@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.data_files import DATA
+
 HERE = Path(__file__).parent
-DATA = HERE.parent / "data"
 KEPT_LINES = 40
 
 NANOPORE = "lambda_nanopore.fq.gz"

@@ -13,7 +13,8 @@ from pathlib import Path
 import msgpack
 import pytest
 import zmq
-from daemon_kit import (
+
+from tests.daemon_kit import (
     GENOME,
     Raw,
     columns_batch,
@@ -24,7 +25,7 @@ from daemon_kit import (
     settings,
     write_fasta,
 )
-from waiting import DEADLINE
+from tests.waiting import DEADLINE
 
 HERE = Path(__file__).parent
 VARYING = {"epoch", "session", "time", "seq", "prev", "message"}

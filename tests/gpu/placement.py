@@ -15,7 +15,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from waiting import SIMULATION
+
+from tests.data_files import ROOT
+from tests.waiting import SIMULATION
 
 HERE = Path(__file__).parent
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
@@ -55,7 +57,7 @@ def small_blocks(threads, *modules):
     """Warps for the simulator, and in those modules blocks (``THREADS``) that it can carry."""
     with pytest.MonkeyPatch.context() as patch:
         if SIMULATED:
-            import lockstep
+            from tests.gpu import lockstep
 
             lockstep.install()
             for module in modules:
@@ -76,7 +78,7 @@ class Simulator:
         self._process = self._process or subprocess.Popen(
             self._command,
             env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "SIMULATED_SHARE": self._share},
-            cwd=HERE.parent.parent,
+            cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,6 +1,6 @@
 """Batch commands on a GPU that fails, wherever it does: the CPU's rows and one line, or one line.
 
-In numba's simulator alone; without it these tests are skipped here and test_failing_simulated.py
+In numba's simulator alone; without it these tests are skipped here and test_simulated.py
 runs them.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-import faults
 import numpy as np
-import placement
 import pytest
+
+from tests.gpu import faults, placement
 
 pytestmark = [
     pytest.mark.skipif(not placement.SIMULATED, reason="runs in the simulator"),

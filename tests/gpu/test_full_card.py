@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
-import placement
 import pytest
-from waiting import DEADLINE
+
+from tests.data_files import ROOT
+from tests.gpu import placement
+from tests.waiting import DEADLINE
 
 pytestmark = [*placement.marks(), pytest.mark.skipif(placement.SIMULATED, reason="needs a GPU")]
 
-ROOT = Path(__file__).parent.parent.parent
 
 FILLER = """
 import sys

@@ -10,8 +10,9 @@ import pytest
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("of the simulator only; test_simulated.py runs these", allow_module_level=True)
 
-import lockstep
 from numba import cuda
+
+from tests.gpu import lockstep
 
 lockstep.install()
 ALL = 0xFFFFFFFF

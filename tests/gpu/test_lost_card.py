@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
-import placement
 import pytest
-from waiting import DEADLINE
+
+from tests.data_files import ROOT
+from tests.gpu import placement
+from tests.waiting import DEADLINE
 
 pytestmark = [*placement.marks(), pytest.mark.skipif(placement.SIMULATED, reason="needs a card")]
 
@@ -94,8 +95,7 @@ NOTE = "Error in sys.excepthook:\n\nOriginal exception was:\n"
 @pytest.mark.parametrize("asked", ["events", "depths"])
 def test_the_cpu_takes_over_without_a_word_but_one(mode, asked):
     command = [sys.executable, "-W", "ignore", "-c", STREAM, mode, asked]
-    root = Path(__file__).parent.parent.parent
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=DEADLINE)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
     assert done.stderr.replace(NOTE, "", 2 if mode == "grow" else 0) == ""
     assert done.returncode == 0
     assert done.stdout == "1 True False\n"
@@ -110,7 +110,7 @@ def test_a_batch_command_ends_with_one_line_or_on_the_cpu(name, tmp_path):
     done = {
         device: subprocess.run(
             [sys.executable, "-W", "ignore", "-c", BATCH, *command, "--device", device, "--quiet"],
-            cwd=Path(__file__).parent.parent.parent,
+            cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=DEADLINE,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from daemon_kit import (
+
+from streamer.cli import daemon, watch
+from streamer.client import Control, Producer, Subscriber
+from streamer.daemon import service
+from tests.daemon_kit import (
     GENOME,
     running,
     settings,
     write_fasta,
 )
-from waiting import DEADLINE
-
-from streamer.cli import daemon, watch
-from streamer.client import Control, Producer, Subscriber
-from streamer.daemon import service
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture(autouse=True)

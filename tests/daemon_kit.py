@@ -1,0 +1,258 @@
+"""What the tests of the daemon share: daemons in this process and beside it, raw sockets, reads."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import traceback
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import zmq
+
+from streamer import daemon
+from streamer.client import Control, ReadSummaries
+from streamer.daemon import config, logs
+from tests.data_files import ROOT
+from tests.waiting import DEADLINE, until
+
+Reads = list[tuple[str, str]]
+
+
+def random_dna(rng: random.Random, length: int, letters: str = "ACGT") -> str:
+    return "".join(rng.choices(letters, k=length))
+
+
+def reads_of(genome: str, rng: random.Random, count: int, prefix: str = "read") -> Reads:
+    """Pieces of a genome, either strand, with errors, gap letters and some that are too short."""
+    made: Reads = []
+    swap = str.maketrans("ACGT", "TGCA")
+    for i in range(count):
+        length = rng.choice((0, 3, 30, 80, 150, 400))
+        start = rng.randrange(max(1, len(genome) - length))
+        bases = list(genome[start : start + length])
+        for _ in range(length // 60):
+            bases[rng.randrange(length)] = rng.choice("ACGTN")
+        text = "".join(bases)
+        made.append((f"{prefix}{i}", text.translate(swap)[::-1] if i % 2 else text))
+    return made
+
+
+def write_fasta(path: Path, reads: Sequence[tuple[str, str]]) -> Path:
+    path.write_text("".join(f">{name}\n{sequence}\n" for name, sequence in reads))
+    return path
+
+
+def settings(folder: Path, dictionary: str = "") -> str:
+    """A configuration file in ``folder``, with sockets there and this ``[dictionary]``."""
+    text = f"[dictionary]\n{dictionary}\n" + "".join(
+        f'[{name}]\nendpoint = "ipc://{folder}/{name}"\n' for name in ("ingest", "feed", "control")
+    )
+    path = folder / "streamer.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def stacks() -> str:
+    """Where every thread of this process is."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(number, number)}:\n{''.join(traceback.format_stack(frame))}"
+        for number, frame in sys._current_frames().items()
+    )
+
+
+class Running:
+    """A daemon in threads of this process."""
+
+    def __init__(self, path: str, overrides: Sequence[str] = ()) -> None:
+        logs.configure("warning", "json")
+        self.service = daemon.Service(config.load(path, overrides))
+        self.endpoints = self.service.start()
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._wait, name="service", daemon=True)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        try:
+            self.service.wait()
+        except BaseException as error:
+            self.error = error
+
+    def wait_until_open(self) -> None:
+        """Return once there is credit."""
+        assert self.service._engine.ready.wait(DEADLINE), f"it did not load:\n{stacks()}"
+        if self.service._engine.error is not None:
+            raise self.service._engine.error
+        with Raw(self.endpoints["ingest"]) as raw:
+            raw.open(epoch=0)
+
+    def wait_for_subscriptions(self, *topics: str) -> None:
+        """Return once all these topics are subscribed to; without one, once none is."""
+        with Control(self.endpoints["control"]) as control:
+
+            def hold() -> bool:
+                held = control.status()["topics"]
+                return set(topics) <= set(held) if topics else not held
+
+            until(hold, f"subscriptions to {topics}")
+
+    def join(self) -> None:
+        self._thread.join(DEADLINE)
+        assert not self._thread.is_alive(), f"the daemon did not end:\n{stacks()}"
+        assert not self.service.stuck
+
+    @contextmanager
+    def engine_held(self) -> Iterator[None]:
+        """The engine matches nothing meanwhile."""
+        slots = self.service._engine.slots
+        for _ in range(3):
+            assert slots.acquire(timeout=DEADLINE)
+        try:
+            yield
+        finally:
+            slots.release(3)
+
+
+@contextmanager
+def running(path: str, overrides: Sequence[str] = ()) -> Iterator[Running]:
+    """A daemon that is drained at the end, and must not have failed."""
+    made = Running(path, overrides)
+    try:
+        made.wait_until_open()
+        yield made
+    finally:
+        made.service.drain("the test is over")
+        made.join()
+    if made.error is not None:
+        raise made.error
+
+
+class Raw:
+    """A client of ZeroMQ and msgpack only, with nothing of this project."""
+
+    def __init__(self, endpoint: str, kind: int = zmq.DEALER) -> None:
+        self.context = zmq.Context()
+        self.socket = self.context.socket(kind)
+        self.socket.linger = 0
+        self.socket.connect(endpoint)
+
+    def send(self, header: Any, *frames: bytes) -> None:
+        first = header if isinstance(header, bytes) else msgpack.packb(header)
+        self.socket.send_multipart([first, *frames])
+
+    def receive(self) -> dict[str, Any]:
+        assert self.socket.poll(DEADLINE * 1000), "no answer"
+        answer: dict[str, Any] = msgpack.unpackb(self.socket.recv_multipart()[-1])
+        return answer
+
+    def receive_type(self, kind: str) -> dict[str, Any]:
+        """The next answer of a type; others are passed over."""
+        while True:
+            answer = self.receive()
+            if answer["type"] == kind:
+                return answer
+
+    def open(self, epoch: int = 1) -> None:
+        """Greet until there is credit."""
+
+        def credit() -> Any:
+            self.send({"v": 1, "type": "hello", "producer": "raw", "epoch": epoch})
+            return self.receive_type("welcome")["credit"]
+
+        until(credit, "credit")
+
+    def accepted(self, batches: int, **counts: int) -> dict[str, Any]:
+        """The first acknowledgement of so many batches (and ``matched`` of them).
+
+        Others may come before it: also one that nothing was sent for, when credit has become free.
+        """
+        wanted = {"received": batches} | counts
+        while True:
+            answer = self.receive_type("ack")
+            if all(answer[key] >= count for key, count in wanted.items()):
+                return answer
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+        self.context.term()
+
+
+def list_batch(seq: Any, reads: Any, **fields: Any) -> tuple[dict[str, Any], bytes]:
+    """A batch in the list form."""
+    frame = msgpack.packb([list(read) for read in reads])
+    header = {"v": 1, "type": "batch", "producer": "raw", "epoch": 1, "seq": seq, "form": "list"}
+    return header | {"checksum": zlib.crc32(frame)} | fields, frame
+
+
+def columns_batch(seq: int, names: Any, offsets: list[int], letters: bytes, **fields: Any) -> Any:
+    """A batch in the form of columns: (header, names, offsets, letters)."""
+    frames = [
+        msgpack.packb(names),
+        b"".join(offset.to_bytes(8, "little", signed=True) for offset in offsets),
+        letters,
+    ]
+    header = {"v": 1, "type": "batch", "producer": "raw", "epoch": 1, "seq": seq, "form": "columns"}
+    return (header | {"checksum": zlib.crc32(b"".join(frames))} | fields, *frames)
+
+
+@contextmanager
+def process(
+    arguments: Sequence[str], code: str = "", stderr: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    """``streamer`` with these arguments in a process of its own; never left behind."""
+    start = ["-c", code] if code else ["-m", "streamer"]
+    child = subprocess.Popen(
+        [sys.executable, *start, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    # a child that hangs ends, and so does whoever waits for its words
+    watch = threading.Timer(DEADLINE, child.kill)
+    watch.start()
+    try:
+        yield child
+    finally:
+        watch.cancel()
+        if child.poll() is None:
+            child.kill()
+        child.communicate(timeout=DEADLINE)
+
+
+def wait_for_line(child: subprocess.Popen[str], word: str) -> str:
+    """Read the child's standard error until a line holds the word."""
+    assert child.stderr is not None
+    seen = []
+    for line in child.stderr:
+        seen.append(line)
+        if word in line:
+            return line
+    message = f"'{word}' was never said: {''.join(seen)}"
+    raise AssertionError(message)
+
+
+GENOME = random_dna(random.Random(7), 4000)
+GOOD = list_batch(1, [["r", "ACGT"]])
+
+
+def follow(feed, batches):
+    """All messages about the first so many batches, and about nothing else."""
+    messages, seen = [], 0
+    while seen < batches:
+        message = feed.receive(DEADLINE)
+        assert message is not None, f"only {seen} of {batches} batches came"
+        seen += isinstance(message, ReadSummaries)
+        messages.append(message)
+    return messages

@@ -1,0 +1,189 @@
+"""Every method of asm on CUDA gives what brute force gives: on a card or in the simulator.
+
+Without a card these tests are skipped here and run by test_simulated.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.gpu import placement
+from tests.gpu.placement import SIMULATED
+from tests.reference import asm as asm_oracle
+
+pytestmark = placement.marks()
+
+METHODS = ("bit-parallel", "pasm", "wspasm", "wspasm-shared")
+LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lockstep_warps():
+    """Blocks that the simulator can carry."""
+    from gpu.asm import counting, listing, order, slicing, transfers
+    from gpu.asm import pasm as rows
+    from gpu.asm import sliced_kernels as sliced
+    from gpu.asm import wspasm as warps
+
+    with placement.small_blocks(32, counting, order, rows, sliced, warps) as patch:
+        if SIMULATED:
+            patch.setattr(transfers, "HITS", 50)
+            patch.setattr(transfers, "PIECES", 2)
+            patch.setattr(slicing, "PACKED", 256)
+            patch.setattr(order, "STEPS", 2)
+            patch.setattr(listing, "LISTED", 8)
+            patch.setattr(sliced, "TILE", 32)
+            patch.setattr(sliced, "ROWS", 8)
+        yield
+
+
+def letters(rng, size, alphabet="ACGT"):
+    return "".join(rng.choice(list(alphabet), size))
+
+
+def found(text, patterns, k, method, *, lead=0, iupac=False):
+    from gpu.asm import Searcher
+    from streamer.batch.asm.patterns import masks_of
+    from trie.codes import encode
+
+    searcher = Searcher([masks_of(p, iupac=iupac) for p in patterns], k, method)
+    ends, distances, numbers = searcher.search(encode(text), lead, 1 << 40)
+    return list(zip(numbers.tolist(), ends.tolist(), distances.tolist(), strict=True))
+
+
+def truth(text, patterns, k, *, lead=0, iupac=False):
+    return [
+        (number, end, distance)
+        for number, pattern in enumerate(patterns)
+        for end, distance in enumerate(asm_oracle.last_row(text, pattern, iupac))
+        if end > lead and distance <= k
+    ]
+
+
+def agree(text, patterns, k, method, **options):
+    case = f"{method} n={len(text)} k={k} {patterns} {options}"
+    wanted = truth(text, patterns, k, **options)
+    assert found(text, patterns, k, method, **options) == wanted, case
+    return len(wanted)
+
+
+def chosen():
+    """(method, pattern length, k); in the simulator fewer, for each row takes its time."""
+    cases = []
+    for method in METHODS:
+        for length in LENGTHS:
+            for k in sorted({0, 1, 2, 6, length - 1}):
+                if k < length:
+                    cases.append((method, length, k))
+    if not SIMULATED:
+        return cases
+    few = [case for case in cases if case[1] in (1, 2, 8) and case[2] in (0, case[1] - 1)]
+    # a strip has 8 rows here, a block of the warp kernels 32 columns
+    few += [("bit-parallel", 9, 8), ("bit-parallel", 17, 2), ("wspasm", 30, 2)]
+    few += [("wspasm-shared", 20, 6)]
+    return placement.share(few)
+
+
+@pytest.mark.parametrize(("method", "length", "k"), chosen(), ids=str)
+def test_pattern_lengths_and_distances(method, length, k):
+    rng = np.random.default_rng(100 * length + k)
+    size = 40 + length if SIMULATED else 1500
+    text = letters(rng, size, "ACGTN" if k == 1 else "ACGT")
+    start = size // 3
+    pattern = text[start : start + length].replace("N", "A")
+    text = text[:start] + pattern + text[start + length :]
+    patterns = [pattern] if SIMULATED else [pattern, letters(rng, length)]
+    assert agree(text, patterns, k, method) > 0
+
+
+def sizes():
+    if SIMULATED:
+        return placement.share([1, 31, 32, 33, 70])
+    return [1, 31, 32, 33, 1000, 65_535, 65_536, 65_537]
+
+
+@pytest.mark.parametrize("size", sizes())
+@pytest.mark.parametrize("method", METHODS)
+def test_texts_around_the_edges(method, size):
+    rng = np.random.default_rng(size)
+    text = letters(rng, size, "ACGTN")
+    agree(text, ["ACGA"], 1, method, lead=size // 3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_segments_join_without_a_seam(method):
+    """Several threads' segments, and several blocks of the warp kernels."""
+    rng = np.random.default_rng(1)
+    size = 1100 if SIMULATED else 5_000_000
+    if SIMULATED and method != "bit-parallel":
+        size = 90
+    text = letters(rng, size)
+    if SIMULATED:
+        agree(text, ["ACG"], 1, method)
+        return
+    # too long for plain Python: the CPU's method, which is held against it elsewhere
+    from streamer.batch import asm
+
+    wanted = asm.search(text, ["ACGTTACG"], 2, strands="forward", device="cpu")
+    got = found(text, ["ACGTTACG"], 2, method)
+    assert [end for _, end, _ in got] == wanted["end"].tolist()
+    assert [distance for _, _, distance in got] == wanted["distance"].tolist()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_several_patterns_and_ambiguity_letters(method):
+    rng = np.random.default_rng(2)
+    text = letters(rng, 60 if SIMULATED else 3000, "ACGTN")
+    patterns = ["ACGA", "NRYT", "TTACGAT"] if SIMULATED else ["ACGA", "NRYT", "TTACGAT", "BDHVNKM"]
+    agree(text, patterns, 1, method, iupac=True)
+    agree(text, patterns[:2], 1, method)
+
+
+@pytest.mark.parametrize("method", METHODS[:2])
+def test_text_on_the_card_gives_the_same(method):
+    """Codes are sliced by another kernel than packed text."""
+    from gpu.asm import Searcher
+    from gpu.card.intrinsics import cuda
+    from streamer.batch.asm.patterns import masks_of
+    from trie.codes import encode
+
+    rng = np.random.default_rng(3)
+    size = 1050 if SIMULATED else 300_001
+    text = letters(rng, size, "ACGT" * 30 + "N")
+    searcher = Searcher([masks_of("ACGTTA"), masks_of("CA")], 1, method)
+    ends, distances, numbers = searcher.search(encode(text), 5, 1 << 40)
+    codes = cuda.to_device(np.resize(encode(text), -(-size // 16) * 16))
+    found = []
+    for owners, hits in searcher.on_card(codes, size, 5, 1 << 40):
+        columns = hits.ends.copy_to_host(), hits.distances.copy_to_host()
+        for i, owner in enumerate(owners):
+            part = slice(hits.begins[i], hits.begins[i + 1])
+            found += [
+                (*hit, owner) for hit in zip(*(c[part].tolist() for c in columns), strict=True)
+            ]
+    assert sorted(found, key=lambda hit: hit[2]) == list(
+        zip(ends.tolist(), distances.tolist(), numbers.tolist(), strict=True)
+    )
+    assert {0, 1} == set(numbers.tolist())
+
+
+def test_more_hits_than_wanted():
+    from gpu.asm import Searcher, TooManyHitsError
+    from streamer.batch.asm.patterns import masks_of
+    from trie.codes import encode
+
+    searcher = Searcher([masks_of("AAA")], 2, "bit-parallel")
+    with pytest.raises(TooManyHitsError):
+        searcher.search(encode("A" * 40), 0, 39)
+    assert searcher.search(encode("A" * 40), 0, 40)[0].size == 40
+
+
+def test_what_is_refused():
+    from gpu.asm import Searcher
+
+    pattern = np.ones(2000, dtype=np.uint8)
+    with pytest.raises(ValueError, match="no method is called 'fast'"):
+        Searcher([pattern], 1, "fast")
+    with pytest.raises(ValueError, match="2000 letters, 1024 have room"):
+        Searcher([pattern], 1, "wspasm-shared")

@@ -1,0 +1,98 @@
+"""What a kept kernel is named by, in this process and in others; on a card, that it is loaded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gpu.card.kernel_cache import UnknownError, identity
+from tests.data_files import ROOT
+from tests.gpu import placement
+from tests.waiting import DEADLINE
+
+PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+THREADS = 128
+UNKNOWN = object()
+
+
+def factory(k, table=(1, 2)):
+    def helper(x):
+        return x + THREADS
+
+    def kernel(x):
+        return helper(x) + k + table[0]
+
+    return kernel
+
+
+def test_equal_functions_have_one_name():
+    assert identity(factory(3)) == identity(factory(3))
+
+
+def test_what_a_function_is_made_of_is_in_its_name(monkeypatch):
+    names = {identity(factory(3)), identity(factory(4)), identity(factory(3, (2, 2)))}
+    monkeypatch.setattr(sys.modules[__name__], "THREADS", 64)  # read by what it calls
+    names.add(identity(factory(3)))
+    names.add(identity(lambda x: x + 1))
+    names.add(identity(lambda x: x + 2))
+    assert len(names) == 6
+
+
+def test_what_has_no_name_is_not_kept():
+    with pytest.raises(UnknownError):
+        identity(lambda: UNKNOWN)
+
+
+PRINTED = """
+from gpu.exact.kernels import bucket_sources, sources
+from gpu.card.kernel_cache import identity
+from gpu.exact.bucket_table import choose_shape
+for k in (7, 15):
+    for name, (function, _) in sources(k).items():
+        print(k, name, identity(function))
+for name, (function, _) in bucket_sources(choose_shape(15, 1000)).items():
+    print(name, identity(function))
+"""
+
+
+def test_other_processes_have_the_same_names():
+    told = []
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": PATHS}
+        ran = subprocess.run(
+            [sys.executable, "-c", PRINTED], env=environment, capture_output=True, text=True,
+            check=True, timeout=DEADLINE,
+        )  # fmt: skip
+        told.append(ran.stdout)
+    assert told[0] == told[1]
+    names = [line.split()[-1] for line in told[0].splitlines()]
+    assert len(set(names)) > 10
+
+
+LAUNCHED = """
+import numpy as np
+from gpu.exact.kernels import kernel
+from gpu.card.intrinsics import cuda
+words = cuda.to_device(np.ones(100, np.uint32))
+cleared = kernel("clear")
+cleared[1, 128](words)
+assert not words.copy_to_host().any()
+print(sum(cleared._cache_hits.values()), sum(cleared._cache_misses.values()))
+"""
+
+
+@pytest.mark.skipif(placement.SIMULATED or not placement.usable(), reason="no CUDA device")
+@pytest.mark.gpu
+def test_a_second_process_loads_what_the_first_has_compiled(tmp_path):
+    told = []
+    for _ in range(2):
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": PATHS}
+        ran = subprocess.run(
+            [sys.executable, "-c", LAUNCHED], env=environment, capture_output=True, text=True,
+            check=True, timeout=DEADLINE,
+        )  # fmt: skip
+        told.append(ran.stdout.split())
+    assert told == [["0", "1"], ["1", "0"]]

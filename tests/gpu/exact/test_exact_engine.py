@@ -1,0 +1,404 @@
+"""The engine on CUDA devices against the definition, one window at a time (tests/reference).
+
+On a card with ``pytest -m gpu``; without one test_simulated.py runs these in numba's
+simulator, in a process of its own.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import count
+
+import numpy as np
+import pytest
+
+from streamer.dictionary.targets import Dictionary
+from streamer.matching import Matcher
+from streamer.matching.result import MATCH
+from streamer.sequences.read_batch import ReadBatch
+from tests.gpu import placement
+from tests.gpu.placement import SIMULATED
+from tests.reference import exact as oracle
+from trie.codes import decode_kmer
+from trie.event_words import unpack_events
+from trie.snapshots.tree_bitmap import snapshot
+
+EVENTS = {1: "match", 2: "mismatch"}
+
+pytestmark = placement.marks()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks():
+    """Warps for the simulator, and blocks and tables of a size that it can carry."""
+    from gpu.exact import bucket_table as buckets
+    from gpu.exact import derive, naive, orient, shuffle, walk
+    from gpu.exact import kmer_set as sets
+    from gpu.exact import kmer_set_kernels as kmer_set
+    from streamer.matching import cuda, spans, tree_worker
+
+    modules = (buckets, derive, kmer_set, orient, walk, naive, shuffle)
+    with placement.small_blocks(32, *modules) as patch:
+        # chunks of a few symbols are chunks here
+        patch.setattr(cuda, "LONG_SPAN", 1)
+        patch.setattr(spans, "LONG_SPAN", 1)
+        patch.setattr(spans, "SHORT_SPAN", 1)
+        patch.setattr(tree_worker, "FIRST_SNAPSHOT", 8)
+        patch.setattr(sets, "FIRST_BITS", 4)
+        if SIMULATED:
+            patch.setattr(walk, "JUMP_LEVEL", 1)
+        yield
+
+
+def make_reads(k, total, seed, reads=3, gaps=2):
+    """Reads of random letters in which some k-mers come again, also turned round."""
+    rng = np.random.default_rng(seed)
+    letters = rng.choice(list("ACGT"), total // 2)
+    text = "".join(letters)
+    text += oracle.reverse_complement(text)[: total // 4]
+    text += text[: total - len(text)]
+    text = list(text)
+    for at in rng.integers(0, total, gaps):
+        text[at] = "N"
+    cuts = sorted(rng.integers(0, total + 1, reads - 1).tolist())
+    bounds = [0, *cuts, total]
+    return [
+        (f"r{i}", "".join(text[a:b]))
+        for i, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
+    ]
+
+
+def batch_of(reads):
+    return ReadBatch.from_sequences([name for name, _ in reads], [text for _, text in reads])
+
+
+def rows_of(results, targets):
+    """[(read index, start, event, owners)] as the oracle has them."""
+    rows, before = [], 0
+    for result in results:
+        offsets = result.batch.offsets
+        for at in np.flatnonzero(result.events):
+            read = int(np.searchsorted(offsets, at, side="right")) - 1
+            owners = ()
+            if result.events[at] == MATCH:
+                index = result.only_set if result.sets is None else result.sets[at]
+                if index != 0xFFFFFFFF:
+                    begin, end = targets.starts[index], targets.starts[index + 1]
+                    owners = tuple(targets.members[begin:end])
+            event = EVENTS[int(result.events[at])]
+            rows.append((before + read, int(at - offsets[read]), event, owners))
+        before += len(result.batch)
+    return rows
+
+
+def check(
+    k, strands, mode, *, seed=0, records=(), chunk=40, total=150, kernel="auto", depths=False,
+    streams=2, cards=(0,), batches=1, number=1,
+):  # fmt: skip
+    """One run against the oracle; what it found."""
+    reads = make_reads(k, total, number)
+    known = (
+        Dictionary.from_batches([batch_of(records)], k, strands)
+        if records
+        else Dictionary.empty(k, strands)
+    )
+    want = oracle.match(reads, k, strands=strands, mode=mode, records=list(records), seed=seed)
+    matcher = Matcher(
+        known, mode=mode, seed_bases=seed, kernel=kernel, chunk=max(k, chunk), threads=2,
+        device="cuda", streams=streams, cards=cards, track_tree=mode == "grow",
+    )  # fmt: skip
+    with closing(matcher):
+        assert matcher.device == "cuda"
+        parts = (
+            [reads[i::batches] for i in range(batches)] if batches == 1 else [reads[:1], reads[1:]]
+        )
+        results = [matcher.match(batch_of(part), want_depths=depths) for part in parts]
+        assert rows_of(results, known.targets) == want
+        new = [
+            (result.base + int(start), decode_kmer(int(code), k))
+            for result in results
+            for code, start in zip(result.new_kmers, result.new_starts, strict=True)
+        ]
+        assert new == sorted(new)
+        text = "".join(sequence for _, sequence in reads)
+        for start, kmer in new:
+            assert oracle.stored(text[start : start + k], strands) == kmer
+        held = set(oracle.dictionary_of(records, k, strands))
+        assert len({kmer for _, kmer in new}) == len(new)
+        assert not {kmer for _, kmer in new} & held
+        assert matcher.kmers == len(held) + len(new)
+        if mode == "grow":
+            mismatches = sum(row[2] == "mismatch" for row in want)
+            assert len(new) - sum(result.seeded for result in results) == mismatches
+            np.testing.assert_array_equal(
+                [decode_kmer(int(code), k) for code in matcher._engine.codes()],
+                sorted(held | {kmer for _, kmer in new}),
+            )
+        if depths:
+            check_depths(results, reads, k, strands, mode, held | {kmer for _, kmer in new})
+    return results
+
+
+@pytest.mark.parametrize("strands", ["canonical", "forward"])
+@pytest.mark.parametrize("lengths", [[40, 0, 70, 4, 33, 8], [32, 64], [200, 12]])
+def test_batches_that_are_packed_as_they_come(strands, lengths, monkeypatch):
+    from streamer.matching import cuda_packed
+
+    monkeypatch.setattr(cuda_packed, "_STEP", 64)
+    k, records = 5, make_reads(5, 60, 8)
+    reads = [make_reads(k, length, 20 + length, gaps=length // 16) for length in lengths]
+    want = [
+        oracle.match(part, k, strands=strands, mode="frozen", records=records) for part in reads
+    ]
+    # one target, all of whose k-mers are known from the start
+    records = [("t", "N".join(sequence for _, sequence in records))]
+    known = Dictionary.from_batches([batch_of(records)], k, strands)
+    matcher = Matcher(known, mode="frozen", chunk=160, threads=2, device="cuda", cards=[0])
+    with closing(matcher):
+        batches = []
+        for part in reads:
+            plain = batch_of(part)
+            letters = "".join(sequence for _, sequence in part).encode()
+            batches.append(matcher.make_batch(plain.names, plain.offsets, letters))
+            np.testing.assert_array_equal(batches[-1].bases, plain.bases)
+        # the longest is cut, and what comes behind it is counted on
+        found = matcher.match_all(batches) + matcher.match_all(batches[:1])
+    for result, rows in zip(found, [*want, want[0]], strict=True):
+        have = [(row[0], row[1], row[2]) for row in rows_of([result], known.targets)]
+        assert have == [(row[0], row[1], row[2]) for row in rows]
+    assert [result.number for result in found] == list(range(len(lengths) + 1))
+    assert [result.base for result in found] == np.cumsum([0, *lengths]).tolist()
+
+
+def check_depths(results, reads, k, strands, mode, held):
+    """Event words name the same events; frozen depths are those of the definition."""
+    prefixes = oracle.prefixes_of(held, strands)
+    text = "".join(sequence for _, sequence in reads)
+    for result in results:
+        for chunk in result.words():
+            found = unpack_events(chunk.words)
+            starts = chunk.base - result.base + found.starts
+            np.testing.assert_array_equal(found.events, result.events[starts])
+            for start, event, depth in zip(starts, found.events, found.depths, strict=True):
+                assert depth == k if event == MATCH else 1 <= depth <= k
+                if mode == "frozen" and event != MATCH:
+                    at = result.base + int(start)
+                    assert depth == oracle.depth_of(text[at : at + k], prefixes, strands)
+
+
+RECORDS = (("a", "ACGTTGCAACGTAGGCTTAACGGA"), ("b", "TTAACGGATCCGGTTACGTTGCAACG"))
+
+CASES = [
+    # k, strands, mode, options
+    (1, "canonical", "grow", {"total": 70}),
+    (2, "both", "grow", {"chunk": 7, "total": 60}),
+    (3, "forward", "grow", {"chunk": 33, "streams": 1}),
+    (5, "canonical", "grow", {"records": RECORDS, "depths": True, "total": 100}),
+    (8, "both", "grow", {"records": RECORDS, "chunk": 31, "seed": 30}),
+    (15, "canonical", "grow", {"seed": 40, "chunk": 50}),
+    (15, "forward", "grow", {"chunk": 64, "kernel": "walk", "total": 140}),
+    (16, "canonical", "grow", {"chunk": 32, "depths": True, "total": 110}),
+    (21, "canonical", "grow", {"chunk": 1000, "batches": 2}),
+    (31, "both", "grow", {"chunk": 63, "streams": 1}),
+    (31, "canonical", "grow", {"chunk": 65}),
+    (7, "canonical", "grow", {"cards": (0, 0), "chunk": 30}),
+    (15, "both", "grow", {"cards": (0, 0, 0), "chunk": 25, "seed": 50, "total": 130}),
+    (4, "canonical", "frozen", {"records": RECORDS, "chunk": 20}),
+    (6, "both", "frozen", {"records": RECORDS, "depths": True, "total": 100}),
+    (5, "forward", "frozen", {"records": RECORDS[:1], "streams": 1}),
+    (13, "canonical", "frozen", {"records": RECORDS[:1], "chunk": 32}),
+    (14, "canonical", "frozen", {"records": RECORDS[1:], "kernel": "shuffle", "chunk": 40}),
+    (3, "canonical", "frozen", {"seed": 30, "chunk": 32}),
+    (9, "canonical", "frozen", {"seed": 60, "kernel": "walk", "depths": True, "total": 110}),
+    (5, "canonical", "frozen", {"records": RECORDS, "cards": (0, 0), "chunk": 30}),
+    (4, "canonical", "grow", {"kernel": "naive", "chunk": 40, "total": 80}),
+    (15, "canonical", "grow", {"kernel": "shuffle", "chunk": 60, "total": 120, "seed": 30}),
+    (15, "canonical", "grow", {"kernel": "buckets", "chunk": 60, "total": 120, "streams": 1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "case"),
+    placement.share(list(enumerate(CASES))),
+    ids=lambda value: "-".join(map(str, value[:3])) if isinstance(value, tuple) else str(value),
+)
+def test_equals_the_definition(number, case):
+    k, strands, mode, options = case
+    check(k, strands, mode, number=number, **options)
+
+
+@pytest.mark.parametrize("seed", [0, 70])
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
+    """Versions, depths and trie-nodes are equal too, with one stream and with two."""
+    reads = make_reads(7, 160, 21)
+    found = []
+    for device, streams in (("cpu", 1), ("cuda", 1), ("cuda", 2)):
+        known = Dictionary.from_batches([batch_of(RECORDS)], 7, "canonical")
+        matcher = Matcher(
+            known, mode=mode, seed_bases=seed, chunk=20, device=device, streams=streams, cards=(0,),
+            track_tree=True,
+        )  # fmt: skip
+        with closing(matcher):
+            results = [
+                matcher.match(batch_of(part), want_depths=True) for part in (reads[:1], reads[1:])
+            ]
+        words = [chunk for result in results for chunk in result.words()]
+        found.append(
+            [(result.version_before, result.version) for result in results]
+            + [(chunk.base, chunk.version, chunk.words.tolist()) for chunk in words]
+        )
+    several = mode == "grow" or seed > 0
+    assert (len({version for _, version, *_ in found[0]}) > 1) == several
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+
+
+def failing(owner, name, number, monkeypatch):
+    """The call of that number of a method, from 1 on, fails as a lost card does."""
+    from gpu.exact import DeviceLostError
+
+    done, calls = getattr(owner, name), count(1)
+
+    def call(*arguments):
+        if next(calls) == number:
+            message = "the CUDA device failed: gone"
+            raise DeviceLostError(message)
+        return done(*arguments)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+@pytest.mark.parametrize(
+    ("step", "number", "kernel"), [("send", 4, "auto"), ("land", 4, "auto"), ("land", 5, "walk")]
+)
+def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatch):
+    """In the middle of a growing stream, with nothing lost; or it is one line.
+
+    Nor is anything known too early: the tree has k-mers of the batch that is matched again.
+    """
+    from gpu.exact.flight import Flight
+    from streamer.errors import StreamerError
+
+    reads = make_reads(9, 220, 3, reads=4)
+    want = oracle.match(reads, 9, mode="grow")
+    for told in ([], None):
+        known = Dictionary.empty(9, "canonical")
+        matcher = Matcher(
+            known, mode="grow", chunk=30, device="cuda", cards=(0,), track_tree=True, kernel=kernel,
+            on_fallback=None if told is None else told.append,
+        )  # fmt: skip
+        failing(Flight, step, number, monkeypatch)
+        with closing(matcher):
+            parts = [batch_of(reads[:2]), batch_of(reads[2:])]
+            if told is None:
+                with pytest.raises(
+                    StreamerError,
+                    match=r"^the CUDA device failed: gone; use the device cpu or auto$",
+                ):
+                    [matcher.match(part) for part in parts]
+                continue
+            results = [matcher.match(part) for part in parts]
+            assert matcher.device == "cpu"
+            assert told == ["the CUDA device failed: gone; matching on the CPU"]
+            assert rows_of(results, known.targets) == want
+            assert results[0].version_before == 1
+            assert results[1].version_before == results[0].version
+        monkeypatch.undo()
+
+
+def test_a_card_that_fails_when_depths_are_first_asked_for(monkeypatch):
+    """The tree is made of what the card knows; without it, of what it has told."""
+    from gpu.exact.kmer_set import KmerSet
+
+    reads, told = make_reads(9, 120, 3, reads=4), []
+    known = Dictionary.empty(9, "canonical")
+    matcher = Matcher(
+        known, mode="grow", chunk=30, device="cuda", cards=(0,), on_fallback=told.append
+    )
+    with closing(matcher):
+        results = [matcher.match(batch_of(reads[:2]))]
+        failing(KmerSet, "codes", 1, monkeypatch)
+        results += [matcher.match(batch_of(reads[2:]), want_depths=True)]
+    assert told == ["the CUDA device failed: gone; matching on the CPU"]
+    assert rows_of(results, known.targets) == oracle.match(reads, 9, mode="grow")
+
+
+def test_a_fixed_dictionary_is_sent_once(monkeypatch):
+    """Once as event words need it and once more with its buckets, whatever is asked for when."""
+    from gpu.exact import card
+
+    trees, made = [], card.DeviceTree
+    monkeypatch.setattr(
+        card, "DeviceTree", lambda *args, **named: trees.append(named) or made(*args, **named)
+    )
+    known = Dictionary.from_batches([batch_of(RECORDS)], 14, "canonical")
+    engine = card_engine(known)
+    tree, slot = snapshot(known.codes, 14), engine.cards[0].slots[0]
+    for words in (True, True, False, True, False):
+        held = engine.cards[0].tree(tree, 1, "default", slot, words=words)
+        assert words or held.table is not None
+    assert trees == [{"with_buckets": False}, {"with_buckets": True}]
+    engine.close()
+
+
+def card_engine(known):
+    """An engine without anything on the card yet."""
+    from gpu.exact import Pipeline
+
+    return Pipeline(known.k, known.strands, chunk=64)
+
+
+def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
+    from streamer.matching.cuda_packed import PackedMatching
+
+    monkeypatch.setattr(PackedMatching, "longest", 90)
+    reads = [make_reads(5, length, length) for length in (80, 120)]
+    records = [("t", "N".join(sequence for _, sequence in RECORDS))]
+    known = Dictionary.from_batches([batch_of(records)], 5, "canonical")
+    matcher = Matcher(known, mode="frozen", chunk=64, device="cuda", cards=[0])
+    with closing(matcher):
+        batches = [batch_of(part) for part in reads]
+        found = [matcher.match(batch) for batch in batches] + matcher.match_all(batches)
+    for result, part in zip(found, reads * 2, strict=True):
+        assert rows_of([result], known.targets) == oracle.match(
+            part, 5, mode="frozen", records=records
+        )
+
+
+def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
+    """Half a million of them took most of a minute, where chunks had 64 symbols."""
+    from gpu.exact import staging
+
+    pinned, make = [], staging.cuda.pinned_array
+    monkeypatch.setattr(
+        staging.cuda, "pinned_array", lambda *given: pinned.append(given) or make(*given)
+    )
+    staging.ChunkStaging(5, 64, threads=2, in_use=5)
+    assert len(pinned) == 2 * (2 * staging.MOST + 5)
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
+    from streamer.errors import StreamerError
+
+    reads = make_reads(15, 400, 4)
+    known = Dictionary.from_batches([batch_of(reads)], 15, "forward")
+    refused = pytest.raises(StreamerError, match=r"needs .* on the card, .* may be had")
+    with refused:
+        Matcher(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
+
+
+@pytest.mark.filterwarnings("ignore:Simulator timings")
+def test_a_timeline_has_every_kind_of_work():
+    from gpu.exact import ChunkPiece, Pipeline, Timeline
+
+    engine = Pipeline(5, "forward", chunk=32, timeline=Timeline())
+    engine.load(np.zeros(0, np.uint64), np.zeros(0, np.uint32), growing=True)
+    bases = np.arange(64, dtype=np.uint8) % 3
+    pieces = [ChunkPiece(bases[:32], np.array([0, 32]), 32 * i, grow=True) for i in range(2)]
+    assert [found.codes.size for found in engine.run(pieces)] == [3, 0]
+    bars = engine.timeline.activities()
+    assert {bar.row for bar in bars} >= {"HtoD", "kernel", "DtoH", "CPU"}
+    assert {bar.stream for bar in bars} == {0, 1}
+    engine.close()

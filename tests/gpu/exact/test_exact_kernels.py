@@ -1,0 +1,138 @@
+"""Every kernel gives what brute force gives: on a card (``pytest -m gpu``) or in the simulator.
+
+Without a card these tests are skipped here and run by test_simulated.py, which sets
+NUMBA_ENABLE_CUDASIM=1 for a process of its own, since numba reads that when it is imported.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.gpu import cases, placement
+from tests.gpu.placement import SIMULATED
+
+pytestmark = placement.marks()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lockstep_warps():
+    """Blocks and tables of a size that the simulator can carry."""
+    from gpu.exact import bucket_table as buckets
+    from gpu.exact import derive, naive, orient, shuffle, walk
+
+    with placement.small_blocks(64, buckets, derive, orient, walk) as patch:
+        if SIMULATED:
+            for module in (naive, shuffle):
+                patch.setattr(module, "THREADS", 32)
+            patch.setattr(walk, "JUMP_LEVEL", 1)
+        yield
+
+
+def chosen(one_in=1):
+    """The simulator's cases, or a share of them; on a card many more, one in so many."""
+    if not SIMULATED:
+        return cases.small() + (cases.large()[::one_in] if placement.usable() else [])
+    return placement.share(cases.small())
+
+
+def loaded(case, **options):
+    from gpu.card.packing import pack_chunk
+    from gpu.exact.device_tree import DeviceTree
+    from trie.snapshots.tree_bitmap import snapshot
+
+    tree = DeviceTree(snapshot(case.dictionary, case.k), **options)
+    return tree, pack_chunk(case.bases, case.offsets, case.k)
+
+
+def truth(case):
+    from gpu.reference import expected
+
+    return expected(
+        case.bases, case.offsets, case.k, case.dictionary, canonical=case.strands == "canonical"
+    )
+
+
+def agrees(found, case):
+    events, words = truth(case)
+    np.testing.assert_array_equal(found.events(), events, err_msg=case.name)
+    if found.words is not None:
+        np.testing.assert_array_equal(found.words, words, err_msg=case.name)
+
+
+@pytest.mark.parametrize("case", chosen(), ids=str)
+def test_every_kernel_gives_what_brute_force_gives(case):
+    from gpu.exact.chunk_match import match_chunk
+
+    tree, chunk = loaded(case)
+    for method in ("walk", "shuffle", "naive"):
+        # the words come with the bits; the kernels that write bits alone are others
+        with_words = (True,) if SIMULATED and method == "naive" else (False, True)
+        for words in with_words:
+            found = match_chunk(tree, chunk, method=method, strands=case.strands, with_words=words)
+            agrees(found, case)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.9], ids=["few-overflow", "most-overflow"])
+@pytest.mark.parametrize("case", chosen(4), ids=str)
+def test_the_bucket_table_gives_what_brute_force_gives(case, share, monkeypatch):
+    from gpu.exact import bucket_table as buckets
+    from gpu.exact.chunk_match import match_chunk
+
+    monkeypatch.setattr(buckets, "OVERFLOWING", share)
+    tree, chunk = loaded(case, with_buckets=True)
+    agrees(match_chunk(tree, chunk, method="buckets", strands=case.strands), case)
+
+
+@pytest.mark.parametrize("method", ["walk", "shuffle", "naive"])
+def test_a_match_buffer_that_fills_is_never_cut(method):
+    from gpu.exact.chunk_match import MatchBufferFullError, match_chunk
+
+    case = cases.make(4, "canonical", 40, 50, reads=2)
+    tree, chunk = loaded(case)
+    options = {"method": method, "strands": case.strands, "with_words": True}
+    agrees(match_chunk(tree, chunk, word_capacity=3, **options), case)
+    with pytest.raises(MatchBufferFullError) as raised:
+        match_chunk(tree, chunk, word_capacity=3, max_words=chunk.windows() - 1, **options)
+    assert raised.value.needed == chunk.windows()
+
+
+def test_a_chunk_without_windows():
+    from gpu.exact.chunk_match import match_chunk
+
+    for length in (0, 4):
+        case = cases.make(5, "canonical", 20, 3)
+        short = cases.Case(
+            "short", 5, "canonical", case.bases[:length], np.array([0, length]), case.dictionary
+        )
+        tree, chunk = loaded(short)
+        for method in ("walk", "shuffle", "naive"):
+            found = match_chunk(tree, chunk, method=method, with_words=True)
+            assert found.words.size == 0
+            assert found.events().tolist() == [0] * length
+
+
+def test_what_does_not_fit_together_is_refused():
+    from gpu.card.packing import pack_chunk
+    from gpu.exact.chunk_match import ChunkBuffers, launch, match_chunk
+
+    case = cases.make(5, "forward", 20, 3)
+    tree, chunk = loaded(case)
+    with pytest.raises(ValueError, match="no kernel is called 'fast'"):
+        match_chunk(tree, chunk, method="fast")
+    with pytest.raises(ValueError, match="without its bucket table"):
+        match_chunk(tree, chunk, method="buckets")
+    with pytest.raises(ValueError, match="packed for k = 6"):
+        match_chunk(tree, pack_chunk(case.bases, case.offsets, 6))
+    with pytest.raises(ValueError, match="a chunk of 20 symbols, the buffers hold 10"):
+        launch(tree, ChunkBuffers(10), 20)
+
+
+def test_words_of_a_tree_with_too_many_nodes_are_refused():
+    from gpu.exact.chunk_match import TooManyWordNodesError, match_chunk
+
+    case = cases.make(5, "forward", 20, 3)
+    tree, chunk = loaded(case)
+    tree.node_count = 2**27 + 1
+    with pytest.raises(TooManyWordNodesError, match="134217729 trie-nodes"):
+        match_chunk(tree, chunk, with_words=True)

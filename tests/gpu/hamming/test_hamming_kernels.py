@@ -1,0 +1,211 @@
+"""The kernels of the search with k mismatches: on a card, or in the simulator.
+
+Without a card these tests are skipped here and run by test_simulated.py. The CPU methods
+are held against the definition in tests/batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.gpu import placement
+from tests.gpu.placement import SIMULATED
+
+pytestmark = placement.marks()
+
+METHODS = (
+    "bit-sliced", "pigeonhole", "naive", "shift-add", "pmasm-thread", "pmasm-block-thread",
+    "pmasm-shared",
+)  # fmt: skip
+LENGTHS = (1, 2, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 256)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lockstep_warps():
+    """Blocks and tiles that the simulator can carry."""
+    from gpu.exact import derive
+    from gpu.hamming import naive, order, pigeonhole, pmasm, shift_add
+
+    modules = (derive, naive, order, pigeonhole, pmasm, shift_add)
+    with placement.small_blocks(32, *modules) as patch:
+        if SIMULATED:
+            patch.setattr(shift_add, "PIECE", 8)
+            patch.setattr(order, "FEW_THREADS", 32)
+            patch.setattr(order, "MANY_THREADS", 64)
+        yield
+
+
+def cases():
+    """(length, k, symbols, patterns): every length, in the simulator with one k, else with all."""
+    found = []
+    for number, length in enumerate(LENGTHS):
+        ks = sorted({k for k in (0, 1, 2, 6, length - 1) if k < length})
+        if SIMULATED:
+            found.append((length, ks[number % len(ks)], length + 40, 3))
+        else:
+            # a kernel a length and k up to 32 symbols, which takes a while to compile
+            some = ks if length in (1, 12, 33, 64) else [ks[number % len(ks)]]
+            found += [(length, k, size + length, 7) for k in some for size in (0, 1, 33_000)]
+    return placement.share(found)
+
+
+def text_and_patterns(length, symbols, count, seed):
+    from streamer.batch.hamming.patterns import Oriented
+
+    rng = np.random.default_rng(seed)
+    text = rng.integers(0, 4, symbols, dtype=np.uint8)
+    text[rng.random(symbols) < 0.03] = 4
+    patterns = rng.integers(0, 4, (count, length), dtype=np.uint8)
+    patterns[0] = text[symbols - length :]
+    patterns[-1, rng.integers(0, length)] = 4
+    return text, Oriented(patterns, 2 * np.arange(count, dtype=np.uint32) + 1, 0)
+
+
+def on_cpu(text, patterns, k):
+    from streamer.batch.hamming.engines import HammingCpu
+    from streamer.batch.hamming.patterns import Oriented
+
+    windows = text.size - patterns.length + 1
+    engine = HammingCpu("naive", Oriented(patterns.codes, patterns.ids, k), 1)
+    return joined(engine.words(text, 0, windows))
+
+
+def joined(parts):
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def on_card(method, text, patterns, k, first=0):
+    from gpu.hamming import CardEngine
+
+    index = None
+    if method == "pigeonhole":
+        from streamer.batch.hamming.patterns import Oriented
+        from streamer.batch.hamming.pigeonhole import index_for_card
+
+        index = index_for_card(Oriented(patterns.codes, patterns.ids, k))
+    engine = CardEngine(method, patterns.codes, patterns.ids, k, index)
+    return joined(engine.words(text, first, text.size - patterns.length + 1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("length", "k", "symbols", "count"), cases())
+def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count):
+    if SIMULATED and method == "pmasm-block-thread" and length > 64:
+        symbols = length + 2  # a block a window
+    text, patterns = text_and_patterns(length, symbols, count, seed=length + k)
+    found = on_card(method, text, patterns, k)
+    np.testing.assert_array_equal(
+        found, on_cpu(text, patterns, k), err_msg=f"{method} {length} {k} {symbols}"
+    )
+
+
+@pytest.mark.parametrize(("length", "k"), placement.share([(5, 1), (12, 4), (32, 19), (40, 24)]))
+def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
+    from gpu.hamming.shape import TILE
+
+    text, patterns = text_and_patterns(length, 2 * TILE + 100, 6, seed=length)
+    wanted = on_cpu(text[3:], patterns, k)
+    assert wanted.size > 100
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, k, first=3), wanted)
+
+
+def test_more_hits_than_there_is_room_for(monkeypatch):
+    import gpu.hamming.plane_search
+
+    monkeypatch.setattr(gpu.hamming.plane_search, "FIRST_CAPACITY", 64)
+    text, patterns = text_and_patterns(4, 300, 5, seed=2)
+    wanted = on_cpu(text, patterns, 3)
+    assert wanted.size > 256
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 3), wanted)
+
+
+def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
+    import gpu.hamming.hits
+    from gpu.hamming import order
+
+    monkeypatch.setattr(gpu.hamming.hits, "LEAST_ON_CARD", 1)
+    text, patterns = text_and_patterns(6, (3 << order.GROUP) + 77, 4, seed=3)
+    text[:9000] = 4  # a group without hits
+    wanted = on_cpu(text, patterns, 1)
+    assert wanted.size > 100
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 1), wanted)
+
+
+@pytest.mark.parametrize(("length", "k"), placement.share([(2, 0), (4, 1), (3, 2), (40, 39)]))
+def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
+    import gpu.hamming.hits
+
+    monkeypatch.setattr(gpu.hamming.hits, "LEAST_ON_CARD", 1)
+    if SIMULATED:
+        monkeypatch.setattr(gpu.hamming.order, "EACH", 2)
+    text, patterns = text_and_patterns(length, 500, 5, seed=k)
+    text[100:300] = 0
+    wanted = on_cpu(text, patterns, k)
+    assert wanted.size > 5
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, k), wanted)
+
+
+def test_chunks_that_are_sent_ahead():
+    from gpu.hamming import CardEngine
+
+    text, patterns = text_and_patterns(9, 700, 4, seed=8)
+    engine = CardEngine("bit-sliced", patterns.codes, patterns.ids, 5)
+    engine.run.chunk = 200
+    windows = text.size - 9 + 1
+    found = []
+    for first in range(0, windows, 200):
+        words = joined(engine.words(text, first, min(first + 200, windows)))
+        found.append(words + (np.uint64(first) << np.uint64(36)))
+    np.testing.assert_array_equal(joined(found), on_cpu(text, patterns, 5))
+
+
+def test_no_hits():
+    text, patterns = text_and_patterns(31, 90, 2, seed=3)
+    text[:] = 4
+    for method in METHODS:
+        assert on_card(method, text, patterns, 6).size == 0
+
+
+def test_patterns_shared_out_among_blocks():
+    text, patterns = text_and_patterns(6, 60, 23, seed=5)
+    wanted = on_cpu(text, patterns, 2)
+    np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 2), wanted)
+
+
+def test_through_the_public_door(monkeypatch):
+    from streamer.batch import hamming
+    from streamer.batch.choice import Choice
+
+    chosen = Choice("bit-sliced", "cuda")
+    monkeypatch.setattr(hamming, "choose_method", lambda method, device: chosen)
+    texts = ["ACGTTGCATTACG", "", "CCATGNNACGT"]
+    found = hamming.search(texts, ["ACGT", "CATG"], 1)
+    wanted = hamming.search(texts, ["ACGT", "CATG"], 1, method="naive", device="cuda")
+    assert found.tolist() == wanted.tolist()
+    assert len(found) > 5
+
+
+def test_words_in_order_whatever_their_number():
+    from gpu.hamming.hits import in_order
+
+    rng = np.random.default_rng(6)
+    ids = np.arange(0, 60, 3, dtype=np.uint64) << np.uint64(8)
+    for windows, count in ((1, 3), (1000, 0), (1000, 17), (1 << 20, 300_000)):
+        starts = rng.integers(0, windows, count).astype(np.uint64) << np.uint64(36)
+        index = rng.integers(0, ids.size, count)
+        distance = rng.integers(0, 256, count).astype(np.uint64)
+        words = starts | (index.astype(np.uint64) << np.uint64(8)) | distance
+        wanted = np.sort(starts | ids[index] | distance)
+        np.testing.assert_array_equal(joined(in_order(words, ids, windows)), wanted)
+
+
+def test_bins_hold_few_hits():
+    from gpu.hamming.hits import bin_width
+    from gpu.hamming.order import GROUP
+
+    for windows in (1, 1000, 1 << 25):
+        for hits in (1, 999, 1 << 20, 1 << 28):
+            shift = bin_width(hits, windows)
+            assert hits / windows * 2**shift <= 2 or shift == 0
+            assert hits / windows * 2**shift > 0.5 or shift == GROUP

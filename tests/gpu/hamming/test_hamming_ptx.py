@@ -1,0 +1,56 @@
+"""The kernels of the search with k mismatches compile to PTX, which needs no card."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+    pytest.skip("the simulator compiles nothing", allow_module_level=True)
+
+from gpu.hamming.kernels import bit_sliced_source, shift_add_source, sources
+from gpu.hamming.network import Network
+from gpu.hamming.shape import WORDS, shape_for
+from tests.gpu.ptx import compiled
+
+SHARED_BYTES = 48 * 1024
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", sources())
+def test_the_kernels_for_all_patterns(name, capability):
+    ptx = compiled(sources()[name], capability)
+    assert f".target sm_{capability[0]}{capability[1]}" in ptx
+    assert ".local" not in ptx
+
+
+@pytest.mark.parametrize("words", [1, 2, 37])
+def test_shift_add_keeps_its_states_in_registers(words):
+    assert ".local" not in compiled(shift_add_source(words), (9, 0))
+
+
+@pytest.mark.parametrize(
+    ("length", "k", "major"),
+    [(1, 0, 9), (12, 4, 8), (12, 4, 9), (32, 31, 9), (33, 8, 8), (256, 255, 9)],
+)
+def test_bit_sliced_counts_in_registers(length, k, major):
+    shape = shape_for(length, k)
+    ptx = compiled(bit_sliced_source(shape), (major, 0))
+    assert ".local" not in ptx
+    # a load a word and symbol; one for a word's hits, one for a hit that was listed
+    words = ptx.count("ld.shared.u32") + 2 * ptx.count("ld.shared.v2.u32")
+    assert words >= shape.loaded * WORDS + 2
+    sizes = re.findall(r"\.shared .*\[(\d+)\];", ptx)
+    assert 0 < sum(map(int, sizes)) <= SHARED_BYTES
+
+
+def test_operations_of_a_pattern():
+    """The numbers that docs/performance/hamming.md names."""
+    for branched, operations in ((0, 17), (3, 18), (5, 19), (12, 23)):
+        network = Network()
+        network.complement(network.more_than(12, branched, 4))
+        assert len(network.names()) == operations

@@ -1,0 +1,146 @@
+"""Chunks, streams, several sets and failing cards: as on the CPU.
+
+Run on a card (``pytest -m gpu``), or in the simulator by test_simulated.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.gpu import placement
+from tests.gpu.placement import SIMULATED
+
+pytestmark = placement.marks()
+
+from streamer.matching.near import Options, levenshtein  # noqa: E402
+from streamer.matching.near.levenshtein import LevenshteinSolver  # noqa: E402
+from streamer.matching.near.near_result import Step  # noqa: E402
+from streamer.sequences.read_batch import ReadBatch  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks():
+    from gpu.levenshtein import search
+
+    with placement.small_blocks(32, search):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def chunks_as_asked(monkeypatch):
+    """Short chunks are not put together."""
+    monkeypatch.setattr(levenshtein, "LONG_SPAN", 0)
+
+
+def batch_of(total, codes, k):
+    rng = np.random.default_rng(9)
+    bases = rng.integers(0, 4, total).astype(np.uint8)
+    for at in range(3, total - k, k + 9):
+        code = int(codes[rng.integers(0, codes.size)])
+        bases[at : at + k] = [(code >> (2 * (k - 1 - i))) & 3 for i in range(k)]
+        bases[at + int(rng.integers(0, k))] = rng.integers(0, 5)
+    offsets = np.array([0, total // 3, total // 3, total], dtype=np.int64)
+    return ReadBatch(["a", "b", "c"], offsets, bases)
+
+
+def columns(found):
+    return [
+        getattr(found, name).tolist() for name in ("end", "length", "distance", "strand", "code")
+    ]
+
+
+def solvers(k, distance, codes, **options):
+    on_cpu = LevenshteinSolver(codes, k, distance, True, Options())
+    on_card = LevenshteinSolver(codes, k, distance, True, Options(device="cuda", **options))
+    return on_cpu, on_card
+
+
+@pytest.mark.parametrize(
+    ("streams", "chunk", "places"),
+    placement.share([(1, 50, 20), (2, 40, 0.1), (2, 9, 20), (1, 30, 0.1), (2, 60, 0.5)]),
+)
+def test_chunks_and_streams_do_not_show(streams, chunk, places, monkeypatch):
+    from gpu import levenshtein as near
+    from gpu.levenshtein import planes
+
+    # with places for all hits these are listed, else some chunks give the words of all ends
+    monkeypatch.setattr(near, "found_size", lambda symbols: int(places * symbols) + 2)
+
+    # a chunk is packed in parts
+    monkeypatch.setattr(planes, "PART", 64)
+    scale = 1 if SIMULATED else 500
+    rng = np.random.default_rng(1)
+    codes = np.unique(rng.integers(0, 4**9, 8, dtype=np.uint64))
+    batch = batch_of(130 * scale, codes, 9)
+    on_cpu, on_card = solvers(9, 2, codes, streams=streams, chunk=chunk * scale, threads=2)
+    total = batch.bases.size
+    for first, stop in ((0, total), (total // 2, total - 5)):
+        step = Step(first, stop, 1)
+        want = columns(on_cpu.match(batch, step))
+        assert len(want[0]) > 10
+        assert columns(on_card.match(batch, step)) == want, (first, stop)
+    on_card.close()
+
+
+def test_a_dictionary_that_grows_is_several_sets():
+    rng = np.random.default_rng(2)
+    codes = np.unique(rng.integers(0, 4**8, 200, dtype=np.uint64))
+    batch = batch_of(90, codes, 8)
+    on_cpu, on_card = solvers(8, 1, codes[:150])
+    step = Step(0, 90, 1)
+    assert columns(on_card.match(batch, step)) == columns(on_cpu.match(batch, step))
+    for part in (codes[150:155], codes[155:180], codes[100:]):
+        for solver in (on_cpu, on_card):
+            solver.learn(part)
+        want = columns(on_cpu.match(batch, step))
+        assert columns(on_card.match(batch, step)) == want
+    assert len(want[0]) > 10
+    on_card.close()
+
+
+def test_more_hits_than_the_list_holds():
+    total = 64 if SIMULATED else 300_000
+    batch = ReadBatch(["a"], np.array([0, total], dtype=np.int64), np.zeros(total, dtype=np.uint8))
+    on_cpu, on_card = solvers(5, 1, np.array([0, 1], dtype=np.uint64), chunk=40)
+    step = Step(0, min(total, 4_000), 1)
+    want = columns(on_cpu.match(batch, step))
+    assert len(want[0]) == step.stop - 3
+    assert columns(on_card.match(batch, step)) == want
+    on_card.close()
+
+
+def test_a_card_that_fails_is_told_and_the_cpu_goes_on():
+    from gpu.exact import DeviceLostError
+    from streamer.errors import StreamerError
+
+    codes = np.array([27, 99], dtype=np.uint64)
+    batch = batch_of(60, codes, 6)
+    told = []
+    on_cpu, on_card = solvers(6, 1, codes, on_fallback=told.append)
+    step = Step(0, 60, 1)
+
+    def fail(*_):
+        raise DeviceLostError("the card is gone")  # noqa: EM101
+
+    on_card._engine.match = fail
+    assert columns(on_card.match(batch, step)) == columns(on_cpu.match(batch, step))
+    assert told == ["the card is gone; matching on the CPU"]
+    _, alone = solvers(6, 1, codes)
+    alone._engine.match = fail
+    with pytest.raises(StreamerError, match="the card is gone"):
+        alone.match(batch, step)
+
+
+def test_tables_that_do_not_fit_are_told():
+    from gpu.exact import CudaEngineError
+    from gpu.levenshtein.stream import NearEngine
+    from trie.levenshtein import Patterns
+
+    codes = np.arange(5_000, dtype=np.uint64)
+    patterns = Patterns.of(codes, 12, 1, both=True)
+    engine = NearEngine(12, 1, chunk=100, memory_bytes=100_000)
+    with pytest.raises(CudaEngineError, match=r"an index of 10000 patterns needs"):
+        list(engine.match([patterns], np.zeros(50, np.uint8), np.array([0, 50]), 0, 50))
+    with pytest.raises(CudaEngineError, match="the buffers of a chunk needs"):
+        NearEngine(12, 1, chunk=1_000_000, memory_bytes=100_000)

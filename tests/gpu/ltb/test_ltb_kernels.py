@@ -1,0 +1,223 @@
+"""The Levenshtein Tree Bitmap kernels against a plain set of states: on a card or in the simulator.
+
+Without a card these tests are skipped here and run by test_simulated.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.gpu import placement
+from tests.gpu.placement import SIMULATED
+from tests.reference import ltb_cases
+
+pytestmark = placement.marks()
+
+KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lockstep_warps():
+    """Blocks that the simulator can carry, and queues that fill."""
+    from gpu.ltb import efficient, naive, queue, sliced
+
+    with placement.small_blocks(32, naive, efficient, sliced) as patch:
+        if SIMULATED:
+            from gpu.exact import derive
+
+            patch.setattr(derive, "THREADS", 32)
+            patch.setattr(queue, "THREADS", 64)
+            patch.setattr(queue, "QUEUE", 40)
+        yield
+
+
+def chosen():
+    """Every k with every D on a card; in the simulator small tries, every k and D once."""
+    if SIMULATED:
+        cases = [
+            ltb_cases.make(k, at % min(5, k), 5, kmers=12, reads=3, length=8, gaps=0.1)
+            for at, k in enumerate(ltb_cases.EDGE_K)
+        ]
+        cases += [
+            ltb_cases.make(7, 4, 6, kmers=4, reads=1, length=14),
+        ]
+        cases += [case for case in ltb_cases.awkward() if case.k < 31]
+        return placement.share([shortened(case) for case in cases])
+    return ltb_cases.edges(20, reads=2) + ltb_cases.awkward()
+
+
+def shortened(case):
+    """A few symbols, for each takes the simulator a tenth of a second."""
+    reads, room = [], case.k + min(case.distance, 2) + 1
+    kmers = case.kmers[:: 1 if len(case.kmers) in range(31) or case.k == 3 else 3][:120]
+    for read in case.reads:
+        reads.append(read[:room])
+        room -= len(reads[-1])
+    return ltb_cases.Case(case.name, case.k, case.distance, kmers, tuple(reads))
+
+
+def found(case, method):
+    from gpu.ltb import DeviceLtb, match_chunk
+    from trie.snapshots.tree_bitmap import snapshot
+
+    tree = DeviceLtb(snapshot(case.codes, case.k))
+    return match_chunk(tree, case.bases, case.offsets, case.distance, method=method)
+
+
+def agrees(got, wanted, what):
+    for side, one, other in zip(("matches", "mismatches"), got, wanted, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=f"{what}: {side}")
+
+
+@pytest.mark.parametrize("case", chosen(), ids=str)
+def test_every_kernel_equals_the_set_of_states(case):
+    wanted = case.expected()
+    for method in KERNELS:
+        agrees(found(case, method), wanted, f"{case.name} {method}")
+
+
+# k, D, k-mers, symbols, reads
+STREAMS = (
+    [(4, 1, 5, 30, 2)]
+    if SIMULATED
+    else [(1, 0, 3, 3000, 7), (6, 2, 3000, 50_000, 300), (9, 4, 500, 20_000, 9),
+          (12, 1, 20_000, 70_001, 3), (12, 2, 75_000, 30_000, 1), (15, 4, 2000, 30_000, 1000),
+          (24, 3, 96, 300_000, 40), (31, 4, 300, 60_000, 60), (31, 0, 5000, 40_000, 2)]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("k", "distance", "kmers", "total", "reads"), STREAMS)
+def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
+    from gpu.ltb import DeviceLtb, match_chunk
+    from trie.ltb import approximate
+    from trie.snapshots.tree_bitmap import snapshot
+
+    codes, bases, offsets = ltb_cases.stream(k, kmers, total, reads, 11)
+    tree = snapshot(codes, k)
+    wanted = approximate(tree, bases, offsets, distance, threads=4)
+    assert np.count_nonzero(wanted[0]) > total // (10 * k)
+    there = DeviceLtb(tree)
+    for method in KERNELS:
+        agrees(match_chunk(there, bases, offsets, distance, method=method), wanted, method)
+
+
+@pytest.mark.parametrize("entries", [32, 33, 64])
+def test_a_queue_that_fills_loses_nothing(entries, monkeypatch):
+    from gpu.ltb import queue
+
+    monkeypatch.setattr(queue, "QUEUE", entries)
+    letters = "ACGT"
+    kmers = tuple(a + b + c for a in letters for b in letters for c in letters)
+    case = ltb_cases.Case("every 3-mer", 3, 2, kmers, ("ACGTN", "GG"))
+    agrees(found(case, "ltb-queue"), case.expected(), f"{entries} entries")
+
+
+def test_pieces_of_any_length_agree(monkeypatch):
+    import gpu.ltb
+
+    case = shortened(ltb_cases.make(4, 2, 9, kmers=20, reads=2, length=20))
+    for shortest in (1, 7, 1000):
+        monkeypatch.setattr(gpu.ltb, "SHORTEST_PIECE", shortest)
+        for blocks in (1, 3):
+            monkeypatch.setattr(gpu.ltb, "BLOCKS", blocks)
+            agrees(found(case, "ltb-efficient"), case.expected(), f"{shortest} {blocks}")
+
+
+@pytest.mark.parametrize("warps", [1, 5, 100_000])
+def test_a_trie_cut_up_on_any_level_agrees(warps, monkeypatch):
+    import gpu.ltb
+
+    monkeypatch.setattr(gpu.ltb, "SLICED_WARPS", warps)
+    for k, distance in ((3, 2), (7, 0), (8, 3)):
+        case = ltb_cases.make(k, distance, 12, kmers=12, reads=7, length=25)
+        agrees(found(case, "ltb-sliced"), case.expected(), f"{k} {distance}")
+
+
+@pytest.mark.parametrize(("streams", "chunk"), [(1, 8), (2, 11), (3, 9), (2, 1000)])
+def test_chunks_on_streams_agree(streams, chunk):
+    from gpu.ltb.stream import LtbEngine
+    from trie.snapshots.tree_bitmap import snapshot
+
+    engine = LtbEngine(5, 2, chunk=chunk, streams=streams)
+    for seed in (14, 15):  # another snapshot, and then one of the same again
+        case = ltb_cases.make(5, 2, seed, kmers=10, reads=3, length=9)
+        tree = snapshot(case.codes, 5)
+        for _ in range(2 if chunk == 11 else 1):
+            agrees(engine.match(tree, case.bases, case.offsets), case.expected(), case.name)
+    engine.close()
+
+
+def test_a_card_that_is_too_small_is_told():
+    from gpu.card.errors import CardMemoryError
+    from gpu.ltb.stream import LtbEngine
+    from trie.snapshots.tree_bitmap import snapshot
+
+    with pytest.raises(CardMemoryError, match="the buffers of a chunk needs"):
+        LtbEngine(5, 2, chunk=1000, memory_bytes=100)
+    engine = LtbEngine(5, 2, chunk=1000, memory_bytes=40_000)
+    tree = snapshot(np.arange(1000, dtype=np.uint64), 5)
+    with pytest.raises(CardMemoryError, match=f"a dictionary of {tree.node_count} trie-nodes"):
+        engine.match(tree, np.zeros(10, dtype=np.uint8), np.array([0, 10]))
+    engine.close()
+
+
+def test_what_cannot_be_matched_is_refused(monkeypatch):
+    from gpu.ltb import DeviceLtb, LtbBuffers, TooManyQueueNodesError, launch, match_chunk, queue
+    from trie.ltb import DistanceError
+    from trie.snapshots.tree_bitmap import snapshot
+    from trie.windows import BatchShapeError
+
+    tree = DeviceLtb(snapshot(np.arange(20, dtype=np.uint64), 4))
+    bases, offsets = np.zeros(10, dtype=np.uint8), np.array([0, 10])
+    with pytest.raises(DistanceError):
+        match_chunk(tree, bases, offsets, 4)
+    with pytest.raises(ValueError, match="no kernel is called 'fast'"):
+        match_chunk(tree, bases, offsets, 1, method="fast")
+    with pytest.raises(BatchShapeError):
+        match_chunk(tree, bases, np.array([0, 9]), 1)
+    with pytest.raises(ValueError, match="a chunk of 11 symbols, the buffers hold 10"):
+        launch(tree, LtbBuffers(10), 11, 1)
+    monkeypatch.setattr(queue, "NODES", 3)
+    with pytest.raises(TooManyQueueNodesError, match="trie-nodes"):
+        match_chunk(tree, bases, offsets, 1, method="ltb-queue")
+
+
+def solved(case, told, **options):
+    from streamer.matching.near.ltb import LtbSolver
+    from streamer.matching.near.near_result import Step
+    from streamer.matching.near.solver import Options
+    from streamer.sequences.read_batch import ReadBatch
+
+    chosen = Options(device="cuda", chunk=9, on_fallback=told, **options)
+    solver = LtbSolver(np.unique(case.codes), case.k, case.distance, False, chosen)
+    batch = ReadBatch.from_sequences([str(i) for i in range(len(case.reads))], case.reads)
+    words = solver.match(batch, Step(0, batch.bases.size, 1))
+    solver.close()
+    return words
+
+
+def agrees_by_end(words, case):
+    for got, wanted in zip((words.matches, words.mismatches), case.expected(), strict=True):
+        there = np.zeros(wanted.size, dtype=np.uint32)
+        there[words.end - 1] = got
+        np.testing.assert_array_equal(there, wanted, err_msg=case.name)
+
+
+@pytest.mark.parametrize("method", ["auto", "sliced", "active", "ltb-efficient"])
+def test_the_solver_on_a_card(method):
+    case = ltb_cases.make(5, 1, 33, kmers=8, reads=3, length=9)
+    agrees_by_end(solved(case, None, method=method), case)
+
+
+def test_a_solver_whose_card_fails_goes_on_on_the_cpu():
+    from streamer.errors import StreamerError
+
+    case = ltb_cases.make(5, 1, 34, kmers=8, reads=3, length=9)
+    for bytes_there in (50, 30_000):  # for the buffers, and then for the dictionary
+        told = []
+        agrees_by_end(solved(case, told.append, device_bytes=bytes_there), case)
+        assert len(told) == 1
+        assert "matching on the CPU" in told[0]
+        with pytest.raises(StreamerError, match="on the card"):
+            solved(case, None, device_bytes=bytes_there)

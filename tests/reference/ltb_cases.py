@@ -1,0 +1,117 @@
+"""Reads and dictionaries around the edges that matter to the Levenshtein Tree Bitmap."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.reference import ltb as ltb_oracle
+
+EDGE_K = (1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 31)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    k: int
+    distance: int
+    kmers: tuple[str, ...]
+    reads: tuple[str, ...]
+
+    def __str__(self):
+        return self.name
+
+    @property
+    def bases(self):
+        return np.array(["ACGTN".index(x) for read in self.reads for x in read], dtype=np.uint8)
+
+    @property
+    def offsets(self):
+        return np.cumsum([0, *map(len, self.reads)]).astype(np.int64)
+
+    @property
+    def codes(self):
+        return np.array(
+            [int("".join(str("ACGT".index(x)) for x in kmer), 4) for kmer in self.kmers],
+            dtype=np.uint64,
+        )
+
+    def expected(self):
+        """Match and mismatch bitmaps, uint32 each."""
+        found = ltb_oracle.bitmaps(self.kmers, self.k, self.distance, self.reads)
+        return tuple(np.array(bitmaps, dtype=np.uint32) for bitmaps in found)
+
+
+def mutated(rng, sequence, edits):
+    """A sequence after so many random edits."""
+    letters = list(sequence)
+    for _ in range(edits):
+        at = rng.randrange(len(letters) + 1)
+        kind = rng.randrange(3)
+        if kind == 0:
+            letters.insert(at, rng.choice("ACGT"))
+        elif at < len(letters) and kind == 1:
+            letters[at] = rng.choice("ACGTN")
+        elif at < len(letters):
+            del letters[at]
+    return "".join(letters)
+
+
+def make(k, distance, seed, *, kmers=30, reads=4, length=40, alphabet="ACGT", gaps=0.05):
+    """Random reads, a part of them k-mers of the dictionary with about as many edits as allowed."""
+    rng = random.Random(f"{k} {distance} {seed}")
+    length = max(length, 3 * k)
+    known = sorted({"".join(rng.choices(alphabet, k=k)) for _ in range(kmers)})
+    texts = []
+    for _ in range(reads):
+        text = "".join(rng.choices(alphabet, k=rng.randrange(length + 1)))
+        while known and len(text) < length:
+            text += mutated(rng, rng.choice(known), rng.randrange(distance + 2))
+        text = "".join("N" if rng.random() < gaps else x for x in text)
+        texts.append(text[rng.randrange(3) : length + rng.randrange(3)])
+    name = f"k{k}-D{distance}-{len(known)}kmers-{len(alphabet)}letters-seed{seed}"
+    return Case(name, k, distance, tuple(known), tuple(texts))
+
+
+def edges(seed=0, **options):
+    """Every k of EDGE_K with every D that it allows."""
+    return [make(k, d, seed, **options) for k in EDGE_K for d in range(min(5, k))]
+
+
+def awkward():
+    """Nothing, next to nothing, and as dense as it gets."""
+    rng = random.Random(7)
+    long = "".join(rng.choices("ACG", k=31))
+    near = sorted({"A" * i + x + "A" * (8 - i) for i in range(9) for x in "ACGT"})
+    return [
+        Case("no-kmers", 5, 2, (), ("ACGTN", "", "TT")),
+        Case("no-reads", 5, 2, ("ACGTA",), ()),
+        Case("empty-reads", 3, 1, ("ACG",), ("", "", "")),
+        Case("reads-shorter-than-k", 9, 3, ("ACGTACGTA",), ("ACGTACG", "A", "GTACGTA", "CGTACG")),
+        Case("every-kmer", 3, 2, tuple(a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"),
+             ("ACGTNNACGTTTGCA", "NNNN")),
+        Case("every-depth", 31, 1, (long,), tuple(long[:h] + "T" for h in range(32))),
+        Case("poly-A", 12, 4, ("A" * 12,), ("A" * 40, "A" * 11, "AAANAAAAAAAAAAAN")),
+        Case("near-identical", 9, 4, tuple(near), ("A" * 30, "AAAACAAAAGAAAAATAAAANAAAACAA")),
+        Case("D-close-to-k", 5, 4, ("ACGTA", "CCCCC", "TGCAT"),
+             ("".join(rng.choices("ACGTN", k=60)), "N" * 12)),
+        Case("two-letters", 31, 4, tuple("".join(rng.choices("AC", k=31)) for _ in range(40)),
+             ("".join(rng.choices("AC", k=90)),)),
+        make(6, 3, 1, kmers=300, reads=12),
+        make(7, 2, 2, kmers=800, reads=3, length=70, gaps=0),
+    ]  # fmt: skip
+
+
+def stream(k, kmers, total, reads, seed):
+    """Too many states for the oracle: codes, bases (a third from the dictionary) and offsets."""
+    rng = np.random.default_rng(seed)
+    bases = rng.integers(0, 4, total).astype(np.uint8)
+    codes = rng.integers(0, 4**k, kmers, dtype=np.uint64)
+    for at in range(0, total - 2 * k, 3 * k):
+        code = int(codes[rng.integers(kmers)])
+        bases[at : at + k] = [(code >> (2 * (k - 1 - i))) & 3 for i in range(k)]
+    bases[rng.integers(0, total, total // 50)] = 4
+    cuts = np.sort(rng.integers(0, total + 1, reads - 1))
+    return codes, bases, np.concatenate(([0], cuts, [total])).astype(np.int64)

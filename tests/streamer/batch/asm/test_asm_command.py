@@ -1,0 +1,186 @@
+"""``streamer asm`` as its users call it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from tests.data_files import write_fasta
+from tests.reference import asm as asm_oracle
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(1)
+    texts = [(f"t{i}", "".join(rng.choice(list("ACGTN"), 80 + i))) for i in range(3)]
+    texts.insert(1, ("empty", ""))
+    patterns = [("p", texts[0][1][10:30].replace("N", "A")), ("q", "ACGNA"), ("p", "TTACG")]
+    return (
+        write_fasta(tmp_path / "text.fa", texts),
+        write_fasta(tmp_path / "patterns.fa", patterns),
+        texts,
+        patterns,
+    )
+
+
+def expected(texts, patterns, k, report="all", **options):
+    truth = asm_oracle.every_end if report == "all" else asm_oracle.best_ends
+    rows = truth([s for _, s in texts], [s for _, s in patterns], k, **options)
+    return [
+        (texts[text][0], str(end), str(distance), strand, patterns[index][0])
+        for text, end, distance, strand, index in rows
+    ]
+
+
+@pytest.mark.parametrize("method", ["bit-parallel", "sequential", "pasm"])
+@pytest.mark.parametrize("strands", ["forward", "reverse", "both"])
+def test_rows(streamer, files, method, strands):
+    text, patterns, texts, many = files
+    code, out, err = streamer(
+        "asm", text, "--patterns", patterns, "-k", 2, "--method", method, "--device", "cpu",
+        "--strands", strands, "--quiet",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert lines[0] == ["#text", "start", "end", "distance", "strand", "pattern"]
+    assert all(line[1] == "." for line in lines[1:])
+    rows = [(line[0], *line[2:]) for line in lines[1:]]
+    assert rows == expected(texts, many, 2, strands=strands)
+    assert len(rows) > 20
+
+
+def test_the_best_of_each_run(streamer, files):
+    text, patterns, texts, many = files
+    code, out, _ = streamer("asm", text, "--patterns", patterns, "-k", 1, "--report", "best", "-q")
+    assert code == 0
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert lines[0][-1] == "cigar"
+    assert [(x[0], *x[2:6]) for x in lines[1:]] == expected(texts, many, 1, "best")
+    by_name = dict(texts)
+    for name, start, end, distance, strand, pattern, cigar in lines[1:]:
+        letters = [s if strand == "+" else asm_oracle.turned(s) for n, s in many if n == pattern]
+        for one in letters:
+            try:
+                asm_oracle.check_alignment(
+                    by_name[name], int(start), int(end), int(distance), one, cigar
+                )
+                break
+            except (AssertionError, IndexError):
+                continue
+        else:
+            pytest.fail(f"{cigar} aligns none of {letters}")
+
+
+def test_one_pattern_names_itself_and_jsonl_has_numbers(streamer, files):
+    text, _, texts, _ = files
+    code, out, _ = streamer(
+        "asm", text, "--pattern", "ACGT", "-k", 1, "--format", "jsonl", "--device", "cpu", "-q"
+    )
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert {row["pattern"] for row in rows} == {"ACGT"}
+    assert {row["start"] for row in rows} == {None}
+    assert [(r["text"], str(r["end"]), str(r["distance"]), r["strand"], "ACGT") for r in rows] == (
+        expected(texts, [("ACGT", "ACGT")], 1)
+    )
+
+
+def test_ambiguity_letters(streamer, files):
+    text, patterns, texts, many = files
+    code, out, _ = streamer("asm", text, "--patterns", patterns, "-k", 1, "--iupac", "-q")
+    rows = [tuple(line.split("\t")) for line in out.splitlines()[1:]]
+    assert code == 0
+    assert [(row[0], *row[2:]) for row in rows] == expected(texts, many, 1, iupac=True)
+
+
+def test_standard_input_and_compressed_files(streamer, files, tmp_path, monkeypatch):
+    import io
+    import sys
+
+    text, patterns, _, _ = files
+    _, wanted, _ = streamer("asm", text, "--patterns", patterns, "-k", 1, "-q")
+    with open(text, "rb") as file:
+        content = file.read()
+    packed = tmp_path / "text.fa.gz"
+    packed.write_bytes(gzip.compress(content))
+    assert streamer("asm", packed, "--patterns", patterns, "-k", 1, "-q")[1] == wanted
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert streamer("asm", "-", "--patterns", patterns, "-k", 1, "-q")[1] == wanted
+    target = tmp_path / "rows.tsv"
+    assert streamer("asm", text, "--patterns", patterns, "-k", 1, "-q", "-o", target)[1] == ""
+    assert target.read_text() == wanted
+
+
+def test_it_says_where_it_runs(streamer, files):
+    text = files[0]
+    assert "running on" in streamer("asm", text, "--pattern", "ACGT", "-k", 1)[2]
+    quiet = streamer("asm", text, "--pattern", "ACGT", "-k", 1, "--quiet")
+    assert quiet[2] == ""
+    assert (
+        "running on"
+        not in streamer("asm", text, "--pattern", "ACGT", "-k", 1, "--device", "cpu")[2]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--pattern", "ACG", "-k", 3), 1, "record 1 (ACG): the pattern has 3 letters, k = 3"),
+        (("--pattern", "", "-k", 0), 1, "the pattern is empty"),
+        (("--pattern", "ACXG", "-k", 1), 1, "record 1 (ACXG), position 3: 'X' is not a base"),
+        (("--pattern", "ACG", "-k", -1), 2, "-k"),
+        (("--pattern", "ACG"), 2, "-k"),
+        (("-k", 1), 2, "give either --pattern SEQ or --patterns FASTA"),
+        (("--pattern", "ACG", "--patterns", "x.fa", "-k", 1), 2, "give either"),
+        (("--patterns", "/nowhere/x.fa", "-k", 1), 1, "no such file"),
+        (("--pattern", "ACG", "-k", 1, "--method", "fast"), 2, "fast"),
+        (("--pattern", "ACG", "-k", 1, "--strands", "canonical"), 2, "canonical"),
+        (("--pattern", "ACG", "-k", 1, "--method", "wspasm", "--device", "cpu"), 2, "not on cpu"),
+        (("--pattern", "ACG", "-k", 1, "--method", "sequential", "--device", "cuda"), 2, "cuda"),
+    ],
+)
+def test_what_is_refused(streamer, files, options, code, message):
+    found, out, err = streamer("asm", files[0], *options)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1 or code == 2
+
+
+def test_bad_files(streamer, files, tmp_path):
+    bad = tmp_path / "bad.fa"
+    bad.write_text(">a\nACGT\n>b\nAC-T\n")
+    code, out, err = streamer(
+        "asm", bad, "--pattern", "ACGT", "-k", 1, "-q", "--strands", "forward"
+    )
+    assert code == 1
+    assert "bad.fa: record 2 (b), position 3: '-' is not a base" in err
+    # what came before is right and stays
+    assert out.splitlines()[1:] == ["a\t.\t3\t1\t+\tACGT", "a\t.\t4\t0\t+\tACGT"]
+    code, _, err = streamer("asm", files[0], "--patterns", bad, "-k", 1, "-q")
+    assert code == 1
+    assert "bad.fa: record 2 (b), position 3: '-' is not a base" in err
+    none = tmp_path / "none.fa"
+    none.write_text("")
+    assert "none.fa: holds no pattern" in streamer("asm", files[0], "--patterns", none, "-k", 1)[2]
+    code, out, _ = streamer("asm", none, "--pattern", "ACGT", "-k", 1, "-q")
+    assert (code, len(out.splitlines())) == (0, 1)
+    code, _, err = streamer("asm", files[0], "--pattern", "ACGT", "-k", 1, "-o", files[0])
+    assert code == 2
+    assert "input and output are the same file" in err
+
+
+def test_several_patterns_of_the_command_line(streamer, files):
+    text, _, texts, _ = files
+    code, out, _ = streamer(
+        "asm", text, "--pattern", "ACGNA", "--pattern", "TTACG", "-k", 1, "--device", "cpu", "-q"
+    )
+    assert code == 0
+    given = [("ACGNA", "ACGNA"), ("TTACG", "TTACG")]
+    rows = [line.split("\t") for line in out.splitlines()[1:]]
+    assert [(row[0], *row[2:]) for row in rows] == expected(texts, given, 1)
+    code, _, said = streamer("asm", text, "--pattern", "ACGT", "--pattern", "AXGT", "-k", 1, "-q")
+    assert code == 1
+    assert "--pattern: record 2 (AXGT), position 2: 'X' is not a base" in said

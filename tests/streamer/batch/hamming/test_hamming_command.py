@@ -1,0 +1,243 @@
+"""``streamer hamming``: columns, order, files, names, and what it says where it cannot go on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+
+import pytest
+
+from tests.data_files import data_files, read_plainly, write_fasta
+from tests.reference import hamming as oracle
+
+HEADER = "#text\tstart\tend\tdistance\tstrand\tpattern"
+
+
+@pytest.fixture
+def job(tmp_path):
+    rng = random.Random(4)
+    texts = [
+        (f"t{i}", "".join(rng.choices("ACGTN", k=size))) for i, size in enumerate((70, 3, 200))
+    ]
+    patterns = [(f"p{i}", "".join(rng.choices("ACGT", k=6))) for i in range(4)]
+    patterns.append(("p1", patterns[0][1]))  # a name and a sequence for the second time
+    return (
+        texts,
+        patterns,
+        write_fasta(tmp_path / "texts.fa", texts),
+        write_fasta(tmp_path / "patterns.fa", patterns),
+    )
+
+
+def lines_of(texts, patterns, k, strands):
+    found = oracle.search([one for _, one in texts], [one for _, one in patterns], k, strands)
+    return [
+        f"{texts[text][0]}\t{start}\t{end}\t{distance}\t{strand}\t{patterns[pattern][0]}"
+        for text, start, end, distance, strand, pattern in found
+    ]
+
+
+@pytest.mark.parametrize("strands", ["forward", "reverse", "both"])
+def test_rows_are_those_of_the_definition(streamer, job, strands):
+    texts, patterns, text, fasta = job
+    code, out, err = streamer(
+        "hamming", text, "--patterns", fasta, "-k", 2, "--strands", strands, "--quiet"
+    )
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [HEADER, *lines_of(texts, patterns, 2, strands)]
+    assert len(out.splitlines()) > 5
+
+
+@pytest.mark.parametrize("method", ["bit-sliced", "pigeonhole", "naive", "shift-add", "pmasm"])
+def test_methods_and_threads(streamer, job, method):
+    texts, patterns, text, fasta = job
+    code, out, err = streamer(
+        "hamming", text, "--patterns", fasta, "-k", 3, "--method", method, "--device", "cpu",
+        "--threads", 2,
+    )  # fmt: skip
+    assert code == 0, err
+    assert out.splitlines()[1:] == lines_of(texts, patterns, 3, "both")
+
+
+def test_patterns_on_the_command_line_are_their_own_names(streamer, job):
+    texts, patterns, text, _ = job
+    given = [sequence for _, sequence in patterns[:2]]
+    code, out, _ = streamer(
+        "hamming", text, "--pattern", given[0], "--pattern", given[1], "-k", 2, "--quiet"
+    )
+    assert code == 0
+    assert out.splitlines()[1:] == lines_of(texts, [(one, one) for one in given], 2, "both")
+
+
+def test_a_dash_is_standard_output(streamer, job, tmp_path, monkeypatch):
+    texts, patterns, text, fasta = job
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = streamer("hamming", text, "--patterns", fasta, "-k", 2, "-o", "-", "--quiet")
+    assert code == 0
+    assert out.splitlines()[1:] == lines_of(texts, patterns, 2, "both")
+    assert not (tmp_path / "-").exists()
+
+
+def test_jsonl_into_a_file(streamer, job, tmp_path):
+    texts, patterns, text, fasta = job
+    code, out, _ = streamer(
+        "hamming", text, "--patterns", fasta, "-k", 2, "--format", "jsonl", "-o",
+        tmp_path / "rows", "--quiet",
+    )  # fmt: skip
+    assert (code, out) == (0, "")
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert [list(row) for row in rows] == [HEADER[1:].split("\t")] * len(rows)
+    assert ["\t".join(map(str, row.values())) for row in rows] == lines_of(
+        texts, patterns, 2, "both"
+    )
+
+
+def test_compressed_texts_with_many_records_and_windows_line_ends(streamer, job, tmp_path):
+    texts, patterns, _, fasta = job
+    many = [(f"{name}.{i}", sequence) for i in range(300) for name, sequence in texts]
+    path = tmp_path / "many.fa.gz"
+    with gzip.open(path, "wt", newline="\r\n") as file:
+        file.writelines(f">{name}\n{sequence}\n" for name, sequence in many)
+    code, out, _ = streamer("hamming", path, "--patterns", fasta, "-k", 1, "--quiet")
+    assert code == 0
+    assert out.splitlines()[1:] == lines_of(many, patterns, 1, "both")
+
+
+def test_a_line_says_where_it_runs(streamer, job):
+    _, _, text, fasta = job
+    _, _, err = streamer("hamming", text, "--patterns", fasta, "-k", 1)
+    assert err.startswith("streamer: running on ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["", ">empty\n", ">short\nACG\n"])
+def test_texts_without_a_window_give_no_rows(streamer, tmp_path, content):
+    (tmp_path / "t.fa").write_text(content)
+    code, out, err = streamer("hamming", tmp_path / "t.fa", "--pattern", "ACGT", "-k", 1, "-q")
+    assert (code, out, err) == (0, HEADER + "\n", "")
+
+
+@pytest.mark.parametrize(
+    ("fasta", "k", "said"),
+    [
+        (">a\nACGT\n>b\nACGTA\n", 1, "patterns.fa: record 2 (b): a pattern of 5 symbols"),
+        (">a\nACGT\n>b\n", 1, "patterns.fa: record 2 (b): an empty pattern"),
+        (">a\nACGT\n", 4, "patterns.fa: record 1 (a): -k 4: a pattern of 4 symbols"),
+        (">a\nACGT\n>b\nAC!T\n", 1, "patterns.fa: record 2 (b), position 3: '!' is not a base"),
+        ("", 1, "patterns.fa: no patterns"),
+        (f">a\n{'A' * 257}\n", 1, "patterns.fa: record 1 (a): a pattern of 257 symbols"),
+    ],
+)  # fmt: skip
+def test_patterns_that_cannot_be_searched_for(streamer, job, tmp_path, fasta, k, said):
+    (tmp_path / "patterns.fa").write_text(fasta)
+    code, out, err = streamer(
+        "hamming", job[2], "--patterns", tmp_path / "patterns.fa", "-k", k, "-q"
+    )
+    assert (code, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["-k", 1], 2),
+        (["-k", 1, "--pattern", "ACGT", "--patterns", "x.fa"], 2),
+        (["-k", -1, "--pattern", "ACGT"], 2),
+        (["--pattern", "ACGT"], 2),
+        (["-k", 1, "--pattern", "ACGT", "--strands", "canonical"], 2),
+        (["-k", 1, "--pattern", "ACGT", "--method", "magic"], 2),
+        (["-k", 1, "--pattern", "ACGT", "--method", "pmasm", "--device", "cuda"], 2),
+        (["-k", 1, "--patterns", "missing.fa"], 1),
+        (["-k", 1, "--pattern", "AC T"], 1),
+        (["-k", 1, "--pattern", ""], 1),
+    ],
+)
+def test_exit_codes(streamer, job, arguments, code):
+    found, out, err = streamer("hamming", job[2], *arguments)
+    assert (found, out) == (code, "")
+    assert err.splitlines()[-1].startswith("streamer: error: ")
+
+
+def test_an_input_is_never_written_over(streamer, job):
+    _, _, text, fasta = job
+    code, _, err = streamer("hamming", text, "--patterns", fasta, "-k", 1, "-o", text)
+    assert code == 2
+    assert "input and output are the same file" in err
+
+
+def test_a_damaged_text_keeps_the_rows_before_it(streamer, job, tmp_path):
+    texts, patterns, text, fasta = job
+    path = tmp_path / "bad.fa"
+    with open(text) as good:
+        path.write_text(good.read() + ">bad\nACG*T\n")
+    code, out, err = streamer("hamming", path, "--patterns", fasta, "-k", 2, "--quiet")
+    assert code == 1
+    assert "record 4 (bad), position 4" in err
+    assert out.splitlines()[1:] == lines_of(texts, patterns, 2, "both")
+
+
+def barcodes():
+    return read_plainly(data_files("ont_native_barcodes_24.fa.gz")[0])
+
+
+def test_barcodes_in_nanopore_reads(streamer, tmp_path):
+    files = data_files("sarscov2_nanopore_MT007544.fq.gz")
+    if not files:
+        pytest.skip("needs sarscov2_nanopore_MT007544.fq.gz (STREAMER_TEST_DATA)")
+    fasta = write_fasta(tmp_path / "barcodes.fa", barcodes())
+    code, out, _ = streamer("hamming", files[0], "--patterns", fasta, "-k", 3, "--quiet")
+    assert code == 0
+    assert out.splitlines()[1:] == _large(read_plainly(files[0]), barcodes(), 3)
+    reads = {line.split("\t")[0] for line in out.splitlines()[1:] if line.endswith("\tNB07")}
+    assert len(reads) >= 113  # so many hold it exactly
+
+
+def _large(texts, patterns, k):
+    found = oracle.search_large([one for _, one in texts], [one for _, one in patterns], k)
+    return [
+        f"{texts[text][0]}\t{start}\t{end}\t{distance}\t{strand}\t{patterns[pattern][0]}"
+        for text, start, end, distance, strand, pattern in found
+    ]
+
+
+def test_barcodes_in_reads_of_lambda(streamer, tmp_path):
+    reads = data_files("lambda_nanopore*.fq.gz")[0]
+    fasta = write_fasta(tmp_path / "barcodes.fa", barcodes())
+    code, out, _ = streamer("hamming", reads, "--patterns", fasta, "-k", 9, "--quiet")
+    assert code == 0
+    assert out.splitlines()[1:] == _large(read_plainly(reads), barcodes(), 9)
+    assert len(out.splitlines()) > 2
+
+
+def test_primers_of_one_length_in_the_reference(streamer, tmp_path):
+    files = data_files("sarscov2_artic_v3_primers.fa.gz") + data_files("sarscov2_MN908947.3.fa.gz")
+    if len(files) < 2:
+        pytest.skip("needs the ARTIC V3 primers and MN908947.3 (STREAMER_TEST_DATA)")
+    primers, reference = read_plainly(files[0]), read_plainly(files[1])
+    for length in (22, 24):
+        of_length = [one for one in primers if len(one[1]) == length]
+        fasta = write_fasta(tmp_path / "primers.fa", of_length)
+        code, out, _ = streamer("hamming", files[1], "--patterns", fasta, "-k", 6, "--quiet")
+        assert code == 0
+        rows = out.splitlines()[1:]
+        assert rows == _large(reference, of_length, 6)
+        exact = {row.split("\t")[5] for row in rows if row.split("\t")[3] == "0"}
+        assert exact == {name for name, _ in of_length}  # every primer stands in the reference
+
+
+def test_guides_over_e_coli(streamer, tmp_path):
+    files = data_files("ecoli_K12_MG1655.fa.gz")
+    if not files:
+        pytest.skip("needs ecoli_K12_MG1655.fa.gz (STREAMER_TEST_DATA)")
+    genome = read_plainly(files[0])
+    rng = random.Random(3)
+    starts = [rng.randrange(len(genome[0][1]) - 20) for _ in range(2)]
+    guides = [(f"g{at}", genome[0][1][at : at + 20]) for at in starts]
+    guides.append(("turned", oracle.reverse_complement(guides[0][1])))
+    fasta = write_fasta(tmp_path / "guides.fa", guides)
+    code, out, _ = streamer("hamming", files[0], "--patterns", fasta, "-k", 4, "--quiet")
+    assert code == 0
+    assert out.splitlines()[1:] == _large(genome, guides, 4)
+    assert len(out.splitlines()) > 2 * len(guides)

@@ -1,0 +1,180 @@
+"""Every method finds what plain dynamic programming finds."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from streamer.batch import primer
+from streamer.batch.choice import Choice
+from streamer.batch.primer import alternative, conventional, cores, seeds, windows
+from streamer.batch.primer.problem import Alpha
+from streamer.batch.primer.shapes import CutCosts
+from streamer.errors import UsageError
+from tests.reference import primer as oracle
+from trie.codes import InvalidBaseError, encode
+
+ON_CPU = [name for name, devices in primer.METHODS.items() if "cpu" in devices]
+
+
+def random_sequence(rng, length):
+    """Random, with gaps, a tandem repeat, or nearly one letter."""
+    kind = rng.randrange(4)
+    if kind == 2:
+        unit = "".join(rng.choice("ACGT") for _ in range(rng.randint(1, 4)))
+        return (unit * length)[:length]
+    return "".join(rng.choice(["ACGT", "ACGTN", "", "AAAAAC"][kind]) for _ in range(length))
+
+
+def random_case(rng):
+    """Records, k and strands: empty records, alpha inside beta, equal sequences."""
+    alphas = [random_sequence(rng, rng.randint(0, 50)) for _ in range(rng.randint(0, 3))]
+    betas = [random_sequence(rng, rng.randint(0, 80)) for _ in range(rng.randint(0, 3))]
+    if alphas and betas and rng.random() < 0.4:
+        changed = [c if rng.random() < 0.9 else rng.choice("ACGT") for c in alphas[0]]
+        betas[-1] += rng.choice([alphas[0], "".join(changed)])
+    if alphas and rng.random() < 0.1:
+        betas = list(alphas)
+    longest = max(map(len, alphas), default=5)
+    k = rng.choice([1, 1, 2, 2, 3, 4, 5, 8, 13, max(1, longest - 1), longest + 1])
+    return alphas, betas, k, rng.choice(primer.STRANDS)
+
+
+@pytest.fixture(autouse=True)
+def _filter_from_the_first_columns_on(monkeypatch):
+    """The filter looks at texts of any size, not only at what is behind the first 256 K columns."""
+    monkeypatch.setattr(seeds, "BEGINNING", 40)
+    monkeypatch.setattr(seeds, "COSTS", CutCosts(scanned=1e9, candidate=1, found=1, shared=3))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_methods_find_what_the_oracle_finds(seed):
+    rng = random.Random(seed)
+    for number in range(40):
+        case = alphas, betas, k, strands = random_case(rng)
+        expected = oracle.primers(*case)
+        for method in ON_CPU:
+            threads = rng.choice([1, 2])
+            found = primer.find(
+                alphas, betas, k, strands=strands, method=method, device="cpu", threads=threads
+            )
+            assert found.tolist() == expected, (seed, number, method, threads, case)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("solve", [conventional.solve, alternative.solve])
+def test_an_interrupt_ends_within_a_start(solve):
+    """A start of the paper's solutions may take hours: the thread that waits tells its kernel."""
+    import polars  # noqa: F401 (it has a handler of its own, behind which a wait does not end)
+
+    rng = np.random.default_rng(1)
+    alpha = Alpha.of([rng.integers(0, 4, 5000, dtype=np.uint8)])
+    beta = rng.integers(0, 4, 3_000_000, dtype=np.uint8)
+    counts = []
+
+    def watched(*arguments):
+        counts.append(arguments[-1])
+        main = threading.main_thread().ident
+        threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+        solve(*arguments)
+
+    with pytest.raises(KeyboardInterrupt):
+        cores.coarse(watched, alpha, [beta], 900, alpha.first_reaches(900), 1)
+    assert counts[0][0] < 899 * beta.size  # a start has more comparisons
+
+
+def test_the_example_of_the_seed():
+    for method in (None, *ON_CPU):
+        found = primer.find("ACTG", "AGCAAG", 2, method=method, device="cpu")
+        assert found.tolist() == [(0, 0, 3, 3), (0, 1, 4, 3)]
+        assert found.dtype.names == ("alpha", "start", "end", "length")
+
+
+@pytest.mark.parametrize("method", ["windows", "hook-row", "alternative-coarse", "seeds"])
+@pytest.mark.parametrize("k", [1, 3, 12, 40])
+def test_longer_sequences(method, k):
+    rng = np.random.default_rng(k)
+    letters = np.frombuffer(b"ACGT", dtype=np.uint8)
+    alpha, beta = letters[rng.integers(0, 4, 700)], letters[rng.integers(0, 4, 3000)]
+    # a part of beta that differs a little, and another that does not
+    beta[500:800] = alpha[100:400]
+    beta[np.arange(510, 800, 29)] = letters[0]
+    beta[2000:2100] = alpha[600:]
+    found = primer.find(alpha, beta, k, method=method, device="cpu")
+    reached = {row["start"]: row["end"] for row in found}
+    for start in [*range(0, 700, 23), *range(90, 110), *range(590, 700, 11)]:
+        c = oracle.longest(bytes(alpha[start:]).decode(), [bytes(beta).decode()], k)
+        end = start + c + 1
+        assert reached.get(start) == (end if end <= 700 else None), (method, k, start)
+
+
+@pytest.mark.parametrize("chunk", [1, 200, 1000])
+@pytest.mark.parametrize("method", ["windows", "seeds", "alternative"])
+def test_chunks_do_not_change_results(chunk, method):
+    rng = np.random.default_rng(chunk)
+    alphas = [rng.integers(0, 5, size, dtype=np.uint8) for size in (60, 0, 90)]
+    betas = [rng.integers(0, 4, size, dtype=np.uint8) for size in (2500, 3, 0, 400, 700)]
+    betas[0][1200:1290] = alphas[2]
+    alpha = Alpha.of(alphas)
+    for k in (2, 6):
+        for strands in primer.STRANDS:
+            choice = Choice(method, "cpu")
+            whole = primer.reaches(alpha, betas, k, Choice("hook-row", "cpu"), strands=strands)
+            cut = primer.reaches(alpha, iter(betas), k, choice, strands=strands, chunk=chunk)
+            np.testing.assert_array_equal(cut, whole)
+
+
+def test_a_match_that_grows_over_any_word():
+    """Homologous sequences: prefixes of thousands of symbols, in blocks of many starts."""
+    rng = np.random.default_rng(3)
+    alpha = rng.integers(0, 4, 3000, dtype=np.uint8)
+    beta = alpha.copy()
+    beta[np.arange(150, 3000, 310)] ^= 1
+    beta = np.concatenate(
+        [rng.integers(0, 4, 800, dtype=np.uint8), np.delete(beta, 1000), beta[:90]]
+    )
+    records = Alpha.of([alpha])
+    for k in (2, 9):
+        expected = primer.reaches(records, [beta], k, Choice("alternative-coarse", "cpu"))
+        for method in ("windows", "hook-row", "seeds"):
+            found = primer.reaches(records, [beta], k, Choice(method, "cpu"))
+            np.testing.assert_array_equal(found, expected, err_msg=f"{method} k={k}")
+
+
+def test_windows_settle_many_starts_at_once():
+    rng = np.random.default_rng(4)
+    alpha = Alpha.of([rng.integers(0, 4, 3000, dtype=np.uint8)])
+    text = rng.integers(0, 4, 60_000, dtype=np.uint8)
+    from streamer.batch.primer.scan import Cores
+
+    plan = windows.Plan()
+    reach = alpha.first_reaches(40)
+    windows.improve(alpha, text.size, 40, reach, Cores(alpha, text, 40, 2), plan)
+    assert plan.counts["windows"] < 1500
+
+
+def test_letters_of_any_form():
+    expected = primer.find("ACTG", "AGCAAG", 2, device="cpu").tolist()
+    for alpha in (b"actg", np.frombuffer(b"ACTG", dtype=np.uint8), ["ACUG"]):
+        assert primer.find(alpha, [b"AGCAAG"], 2, device="cpu").tolist() == expected
+    assert primer.find("ACNNTG", "ACNNTG", 3, device="cpu").tolist() == []
+    assert primer.find("ACNNTG", "ACNNTG", 2, device="cpu")["end"].tolist() == [4, 4, 4]
+
+
+def test_what_is_out_of_range():
+    for k in (0, -1, 1001):
+        with pytest.raises(UsageError, match=r"1\.\.1000"):
+            primer.find("A", "A", k, device="cpu")
+    with pytest.raises(UsageError, match="strands"):
+        primer.find("A", "A", 1, strands="reverse", device="cpu")
+    with pytest.raises(UsageError, match="method"):
+        primer.find("A", "A", 1, method="best", device="cpu")
+    with pytest.raises(InvalidBaseError):
+        primer.find("A*", "A", 1, device="cpu")
+    assert primer.find("ACGT", [], 5, device="cpu").size == 0
+    assert primer.find([], "ACGT", 1, device="cpu").size == 0
+    assert encode("ACGT").tolist() == [0, 1, 2, 3]

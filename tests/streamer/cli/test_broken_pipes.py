@@ -1,0 +1,108 @@
+"""Standard streams that nobody reads: 141 for results, and messages that are simply lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.daemon_kit import random_dna, running
+from tests.data_files import write_fasta
+from tests.waiting import DEADLINE
+
+PROGRAM = [sys.executable, "-m", "streamer"]
+GENOME = random_dna(random.Random(5), 400)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A command line with a pipe that nobody reads as its standard output or error."""
+    files = {
+        "genome": write_fasta(tmp_path / "g.fa", [("g", GENOME)]),
+        "other": write_fasta(tmp_path / "o.fa", [("o", GENOME[::-1])]),
+        "bad": write_fasta(tmp_path / "bad.fa", [("b", "ACGT!")]),
+    }
+
+    def run(line, stream="stdout", **more):
+        words = line.format(**files | more).split()
+        reader, writer = os.pipe()
+        os.close(reader)
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {stream: writer}
+        done = subprocess.run([*PROGRAM, *words], **streams, timeout=DEADLINE, check=False)
+        os.close(writer)
+        return done
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--help",
+        "--version",
+        "bench --help",
+        "devices",
+        "match {genome} -d {genome} -k 11 -q",
+        "match {genome} -d {genome} -k 11 -D 1 -q",
+        "asm {genome} --pattern ACGTAC -k 2 -q",
+        "hamming {genome} --pattern ACGTAC -k 2 -q",
+        "primer {genome} {other} -k 2 -q",
+        "lcs {genome} {other} -q",
+        "lcs {genome} {other} -q -o /dev/stdout",
+    ],
+)
+def test_results_that_nobody_reads(line, run):
+    done = run(line)
+    # without a GPU, devices says so before
+    said = b"" if line != "devices" else done.stderr
+    assert (done.returncode, done.stderr) == (141, said)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "status --config {path}",
+        "status --config {path} --format jsonl",
+        "top --config {path}",
+        "watch --config {path} --topic beat",
+        "validate --config {path}",
+    ],
+)
+def test_the_answers_of_a_daemon_that_nobody_reads(line, run, path):
+    with running(path, ["feed.beat_seconds=0.05"]):
+        done = run(line, path=path)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_messages_that_nobody_reads_stop_nothing(run, path):
+    """The device is a message, and so are errors; the exit code stays."""
+    line = "match {genome} -d {genome} -k 11 --report reads"
+    expected = run(line, "stdin")
+    assert b"streamer: matching on" in expected.stderr
+    done = run(line, "stderr")
+    assert (done.returncode, done.stdout) == (0, expected.stdout)
+    for line, code in (
+        ("match {bad} -d {genome} -k 11", 1),
+        ("match {genome} -k 11", 2),
+        ("nonsense", 2),
+        ("--nonsense", 2),
+    ):
+        assert run(line, "stderr").returncode == code
+    with running(path) as daemon:
+        line = "send {genome} --to {to}"
+        assert run(line, "stderr", to=daemon.endpoints["ingest"]).returncode == 0
+
+
+@pytest.mark.parametrize("line", ["--help", "devices", "status --config {path}"])
+def test_a_full_disk_for_standard_output_is_one_line(line, path):
+    with running(path), open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*PROGRAM, *line.format(path=path).split()],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE, check=False,
+        )  # fmt: skip
+    errors = [text for text in done.stderr.splitlines() if "error" in text]
+    assert done.returncode == 1
+    assert errors == ["streamer: error: standard output: No space left on device"]

@@ -1,0 +1,161 @@
+"""The program as a process: start-up, exit codes, signals, pipes, the first run's notice."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.data_files import write_fasta
+from tests.waiting import DEADLINE, unread, until
+
+PROGRAM = [sys.executable, "-m", "streamer"]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [*PROGRAM, *map(str, arguments)],
+        capture_output=True, text=True, timeout=DEADLINE, check=False, **options,
+    )  # fmt: skip
+
+
+def test_help_and_version_import_nothing_heavy():
+    code = (
+        "import sys; from streamer.cli.app import main; code = main(['--help']);"
+        "heavy = {'numba', 'numpy', 'polars', 'pydantic', 'zmq', 'dnaio'} & set(sys.modules);"
+        "sys.exit(f'{code} {heavy}' if code or heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for command in ("match", "run", "validate", "send", "watch", "status", "devices", "bench"):
+        assert re.search(rf"\b{command}\b", done.stdout)
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, "streamer 0.1.0\n")
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["--nonsense"], ["match", "--nonsense"]])
+def test_usage_errors_are_one_line(arguments, streamer):
+    code, out, err = streamer(*arguments)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+
+
+def test_no_command_shows_the_help_and_nothing_else(streamer):
+    code, out, err = streamer()
+    assert (code, err) == (2, "")
+    assert "Usage: streamer" in out
+
+
+def test_debug_adds_the_traceback(tmp_path):
+    done = run("--debug", "match", tmp_path / "missing.fa", "-k", "5", "--seed", "0")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "missing.fa: no such file" in done.stderr.splitlines()[-1]
+
+
+def test_devices_names_the_processor(streamer):
+    code, out, _ = streamer("devices")
+    assert code == 0
+    assert out.splitlines()[0] == "#device\tname\tcores\tmemory_bytes"
+    assert out.splitlines()[1].startswith("cpu\t")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_closed_pipe_ends_it_quietly(lines, unbuffered, tmp_path):
+    """Also amid the rows, where a write without a buffer takes a part of them and says no more."""
+    reads = write_fasta(tmp_path / "r.fa", [(f"r{i}", "ACGTTGCATTAC" * 9) for i in range(20_000)])
+    process = subprocess.Popen(
+        [*PROGRAM, "match", reads, "--seed", "0", "-k", "5", "--report", "reads", "-q"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+    )
+    with process:
+        assert process.stdout.readline().startswith(b"#read\t")
+        for _ in range(1, lines):
+            assert process.stdout.readline().startswith(b"r0\t")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(DEADLINE) == 141
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b">r\nACGTTGC\n", gzip.compress(b">r\nACGTTGC\n")[:-4]],
+    ids=["nothing", "a-read", "a-cut-gzip"],
+)
+def test_interrupt_while_waiting_for_input_exits_130(sent, tmp_path):
+    """Standard input stays open: a thread that reads it must not hold up or break the end."""
+    dictionary = write_fasta(tmp_path / "d.fa", [("t", "ACGTTGCATTAC")])
+    process = subprocess.Popen(
+        [*PROGRAM, "match", "-", "-d", dictionary, "-k", "5", "-q"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        process.stdin.write(sent)
+        process.stdin.flush()
+        # the header shows that it is about to read
+        assert process.stdout.readline().startswith(b"#read\t")
+        until(lambda: not unread(process.stdin), "what was sent is read")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE) == 130
+        assert process.stderr.read() == b"streamer: error: interrupted\n"
+
+
+def test_interrupt_that_a_kernel_ends_with_exits_130(streamer, monkeypatch):
+    """Python says of compiled code that it returned with an exception set, once or twice over."""
+    from streamer.batch import asm
+
+    def search(*_, **__):
+        first = SystemError()
+        first.__cause__ = KeyboardInterrupt()
+        raise SystemError from first
+
+    monkeypatch.setattr(asm, "find", search)
+    code, _, said = streamer("asm", "/dev/null", "--pattern", "ACGT", "-k", 1, "-q")
+    assert (code, said) == (130, "streamer: error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "says"),
+    [
+        ("<&-", 1, "<stdin>: cannot be read"),
+        (">&-", 1, "standard output: cannot write rows"),
+        ("2>&-", 0, ""),
+    ],
+)
+def test_closed_standard_streams(closed, code, says, tmp_path):
+    dictionary = write_fasta(tmp_path / "d.fa", [("t", "ACGTTGCATTAC")])
+    arguments = ["match", "-", "-d", str(dictionary), "-k", "5"]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, *arguments],
+        input="", capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+    assert len(errors) == bool(says), done.stderr
+    assert says in "".join(errors)
+    if code == 0:
+        assert done.stdout == "#read\tstart\tend\tevent\twindows\ttarget\n"
+
+
+def test_the_first_run_says_that_it_compiles(tmp_path):
+    reads = write_fasta(tmp_path / "r.fa", [("r", "ACGTTGCATTAC")])
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    # the command that compiles least
+    arguments = ["primer", reads, reads, "-k", "2", "--method", "conventional"]
+    first = run(*arguments, env=environment)
+    again = run(*arguments, env=environment)
+    assert first.returncode == again.returncode == 0
+    assert first.stdout == again.stdout
+    assert first.stderr.count("compiling for this machine, once") == 1
+    assert "compiling" not in again.stderr

@@ -1,0 +1,202 @@
+"""send, watch and status: the commands that talk to a running daemon."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import deque
+
+import pytest
+
+from streamer.cli.app import main
+from streamer.client import (
+    Control,
+    Producer,
+    Subscriber,
+)
+from tests.daemon_kit import random_dna, reads_of, running, settings, write_fasta
+from tests.waiting import DEADLINE, until
+
+GENOME = random_dna(random.Random(7), 3000)
+
+
+@pytest.fixture
+def path(tmp_path):
+    write_fasta(tmp_path / "genome.fa", [("phage", GENOME)])
+    return settings(tmp_path, 'sources = ["genome.fa"]\nk = 11')
+
+
+@pytest.fixture
+def reads_file(tmp_path):
+    return write_fasta(tmp_path / "reads.fa", reads_of(GENOME, random.Random(1), 50))
+
+
+@pytest.fixture
+def nobody(tmp_path):
+    return f"ipc://{tmp_path}/nobody"
+
+
+def test_send_watch_and_status(path, reads_file, streamer):
+    with running(path, ["feed.beat_seconds=0.05"]) as daemon:
+        watched = deque()
+
+        def look():
+            with Subscriber(daemon.endpoints["feed"], ["read"]) as feed:
+                assert feed.wait_for_daemon(DEADLINE)
+                started.set()
+                watched.append(feed.receive(DEADLINE))
+
+        started = threading.Event()
+        thread = threading.Thread(target=look)
+        thread.start()
+        assert started.wait(DEADLINE)
+        code, out, err = streamer("send", reads_file, "--to", daemon.endpoints["ingest"])
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+        assert (code, out) == (0, "")
+        assert "streamer: 50 reads" in err
+        assert len(watched[0].read) == 50
+        code, out, _ = streamer("status", "--config", path, "--format", "jsonl")
+        assert code == 0
+        assert json.loads(out)["totals"]["reads"] == 50
+        code, out, _ = streamer("status", "--config", path)
+        assert "reads on target" in out
+        code, out, _ = streamer("status", "--config", path, "--format", "tsv")
+        assert "totals.reads\t50" in out.splitlines()
+        code, out, _ = streamer("watch", "--config", path, "--topic", "beat", "--count", "2")
+        assert code == 0
+        header, *rows = out.splitlines()
+        assert header.split("\t")[:3] == ["#topic", "state", "reads"]
+        assert [row.split("\t")[:3] for row in rows] == [["beat", ".", "50"]] * 2
+        code, out, _ = streamer(
+            "watch", "--config", path, "--topic", "beat", "--count", "1", "--format", "jsonl"
+        )
+        assert json.loads(out)["reads"] == 50
+
+
+def test_watch_ends_with_its_time_and_with_the_daemon(path, streamer):
+    with running(path, ["feed.beat_seconds=0.05"]) as daemon:
+        code, out, _ = streamer("watch", "--config", path, "--for", "0.2")
+        assert code == 0
+        header = "topic read start end event windows target length matches mismatches skipped"
+        assert out == "#" + "\t".join([*header.split(), "best_target", "batch"]) + "\n"
+        daemon.wait_for_subscriptions()
+
+        def drain():
+            daemon.wait_for_subscriptions("beat")
+            daemon.service.drain("enough")
+
+        thread = threading.Thread(target=drain)
+        thread.start()
+        code, out, err = streamer("watch", "--config", path)
+        thread.join(DEADLINE)
+    assert code == 0
+    assert err == "streamer: the daemon has ended\n"
+
+
+def test_watch_rows_are_those_of_match(path, reads_file, tmp_path, streamer):
+    with running(path, ["feed.beat_seconds=0.05"]) as daemon:
+        rows = tmp_path / "rows.tsv"
+        total = {}
+
+        def look():
+            arguments = ["watch", "--config", path, "--topic", "match", "--topic", "mismatch"]
+            total["code"] = main([*arguments, "-o", str(rows)])
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        daemon.wait_for_subscriptions("match", "mismatch", "beat")
+        code, _, _ = streamer("send", reads_file, "--to", daemon.endpoints["ingest"], "-q")
+        assert code == 0
+    # it ends with the daemon
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    genome = reads_file.parent / "genome.fa"
+    _, out, _ = streamer("match", reads_file, "-d", genome, "-k", 11, "-q")
+    expected = sorted(out.splitlines()[1:])
+    got = [line.split("\t")[1:-1] for line in rows.read_text().splitlines()[1:]]
+    assert sorted("\t".join(line) for line in got) == expected
+    assert total["code"] == 0
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+def test_names_beyond_ascii_come_out_of_the_feed(form, path, tmp_path, streamer):
+    names = ["é1", "r2", "読み"]
+    reads = tmp_path / "reads.fq"
+    headers = [name.encode() + b" caf\xe9" for name in names]
+    reads.write_bytes(b"".join(b"@%b\nACGTACGTACGTACGT\n+\n%b\n" % (h, b"I" * 16) for h in headers))
+    rows = tmp_path / "rows"
+    codes = []
+    with running(path, ["feed.beat_seconds=0.05"]) as daemon:
+
+        def look():
+            arguments = ["watch", "--config", path, "--topic", "read", "--format", form]
+            codes.append(main([*arguments, "-o", str(rows), "--count", "3"]))
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        daemon.wait_for_subscriptions("read", "beat")
+        code, _, _ = streamer("send", reads, "--to", daemon.endpoints["ingest"], "-q")
+        thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert (code, codes) == (0, [0])
+    lines = rows.read_text(encoding="utf-8").splitlines()
+    if form == "jsonl":
+        assert [json.loads(line)["read"] for line in lines] == names
+    else:
+        assert [line.split("\t")[1] for line in lines[1:]] == names
+
+
+def test_send_without_a_daemon_is_one_line(nobody, reads_file, streamer):
+    code, out, err = streamer("send", reads_file, "--to", nobody, "--timeout", "0.3")
+    assert (code, out) == (1, "")
+    assert err == f"streamer: error: {nobody}: no answer within 0.3 s: is the daemon running?\n"
+
+
+def test_send_to_the_control_socket_is_told_at_once(path, reads_file, streamer):
+    with running(path) as daemon:
+        code, out, err = streamer("send", reads_file, "--to", daemon.endpoints["control"])
+    assert (code, out) == (1, "")
+    assert "is the control socket of a daemon" in err
+
+
+def test_send_tells_of_a_bad_file_and_sends_what_came_before(path, tmp_path, streamer):
+    bad = write_fasta(tmp_path / "bad.fa", [("a", "ACGT"), ("b", "ACZT")])
+    with running(path) as daemon:
+        code, _, err = streamer("send", bad, "--to", daemon.endpoints["ingest"])
+        assert code == 1
+        assert "bad.fa: record 2 (b), position 3: 'Z' is not a base" in err
+    # drained: whatever was accepted is in the totals
+    assert daemon.service.board.totals.fields()["reads"] == 1
+
+
+def test_send_to_a_draining_daemon_is_refused(path, reads_file, streamer):
+    with running(path) as daemon:
+        with daemon.engine_held(), Producer(daemon.endpoints["ingest"]) as producer:
+            producer.send([("held", "ACGT")])
+            producer.flush()
+            daemon.service.drain("the test")
+            with Control(daemon.endpoints["control"]) as control:
+                until(lambda: control.status()["state"] == "draining", "draining")
+            code, _, err = streamer("send", reads_file, "--to", daemon.endpoints["ingest"])
+        assert code == 1
+        assert "draining" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (["send", "x.fa", "--to", "tcp://10.0.0.1:5"], 2, "not on this machine"),
+        (["send", "x.fa", "--to", "nonsense"], 2, "is no endpoint"),
+        (["status", "--at", "tcp://127.0.0.1:*"], 2, "leaves the port open"),
+        (["watch", "--topic", "nonsense", "--from", "ipc:///tmp/x"], 2, "unknown topic"),
+        (["watch", "--count", "0"], 2, "count"),
+        (["run", "--config", "/nowhere"], 1, "cannot be read"),
+        (["run", "--set", "dictionary.k=0"], 1, "dictionary.k"),
+    ],
+)
+def test_bad_arguments(arguments, code, word, streamer):
+    got, out, err = streamer(*arguments)
+    assert (got, out) == (code, "")
+    assert word in err

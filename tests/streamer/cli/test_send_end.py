@@ -1,0 +1,226 @@
+"""``streamer send`` says how far it came, whatever ends it, and the daemon agrees."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from streamer.cli import daemon as commands
+from streamer.client import Control, Producer, RefusedError, account, producer
+from streamer.daemon import ingest
+from tests.daemon_kit import process, running, wait_for_line, write_fasta
+from tests.waiting import DEADLINE, until
+
+SEQUENCE = "ACGTACGTACGTACGT"
+
+
+def named(prefix, count):
+    return [(f"{prefix}{i}", SEQUENCE) for i in range(1, count + 1)]
+
+
+def status(folder):
+    with Control(f"ipc://{folder}/control") as control:
+        return control.status()
+
+
+@contextmanager
+def sending(folder, *options):
+    """``send`` in a process of its own, and a function that writes reads into its input."""
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    arguments = ["send", str(pipe), "--to", f"ipc://{folder}/ingest", "--batch-reads", "10"]
+    with process([*arguments, *options]) as child, open(pipe, "w") as file:
+
+        def write(prefix, count, *, last=False):
+            file.writelines(f">{name}\n{text}\n" for name, text in named(prefix, count))
+            file.close() if last else file.flush()
+
+        yield child, write
+
+
+def last_lines(child):
+    return child.communicate(timeout=DEADLINE)[1].splitlines()[-2:]
+
+
+def test_reads_before_a_fault_arrive_and_are_counted(path, tmp_path, streamer):
+    good = write_fasta(tmp_path / "good.fa", named("g", 25))
+    bad = write_fasta(tmp_path / "bad.fa", [*named("b", 3), ("x", "AC-T"), *named("y", 2)])
+    with running(path) as daemon:
+        to = ("--to", daemon.endpoints["ingest"], "--batch-reads", 10)
+        code, out, err = streamer("send", good, bad, good, *to)
+        assert (code, out) == (1, "")
+        assert err.splitlines() == [
+            "streamer: 28 of 28 reads sent are acknowledged, the last is b3; "
+            f"go on from {bad} (file 2 of 3), record 4",
+            f"streamer: error: {bad}: record 4 (x), position 3: '-' is not a base",
+        ]
+        code, _, err = streamer("send", good, tmp_path / "none", good, *to, "--quiet")
+        assert "the last is g25; go on from " in err
+        assert "none (file 2 of 3), record 1\n" in err
+    assert daemon.service.board.totals.fields()["reads"] == 28 + 25
+
+
+def test_a_read_that_is_too_large_keeps_back_none_before_it(path, tmp_path, streamer):
+    reads = write_fasta(
+        tmp_path / "reads.fa", [*named("a", 5), ("long", "ACGT" * 1000), ("z", "A")]
+    )
+    with running(path, ["ingest.max_batch_bytes=2000"]) as daemon:
+        code, _, err = streamer("send", reads, "--to", daemon.endpoints["ingest"])
+    assert code == 1
+    assert err.splitlines()[0] == (
+        "streamer: 5 of 5 reads sent are acknowledged, the last is a5; "
+        f"go on from {reads}, record 6"
+    )
+    assert daemon.service.board.totals.fields()["reads"] == 5
+
+
+def test_a_drain_is_said_as_such_and_what_is_acknowledged_is_matched(path, tmp_path, streamer):
+    reads = write_fasta(tmp_path / "reads.fa", [(f"r{i}", "ACGT" * 10_000) for i in range(1, 61)])
+    limits = ["ingest.memory_bytes=1048576", "ingest.max_batch_bytes=300000"]
+    with running(path, limits) as daemon:
+        with daemon.engine_held():
+            drains = threading.Timer(0.5, daemon.service.drain, ["the test"])
+            drains.start()
+            to = ("--to", daemon.endpoints["ingest"], "--batch-reads", 5)
+            code, _, err = streamer("send", reads, *to)
+            drains.join()
+        daemon.join()
+    count = daemon.service.board.totals.fields()["reads"]
+    first, last = err.splitlines()
+    assert code == 1
+    assert count < 60
+    assert first.startswith(f"streamer: {count} of ")
+    assert first.endswith(f", the last is r{count}; go on from {reads}, record {count + 1}")
+    assert "takes no more batches (state: draining)" in last
+
+
+def test_a_drain_while_nothing_is_to_be_sent_is_said_as_such(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest, "_READ_SECONDS", 2.0)
+    with running(path) as daemon, sending(tmp_path) as (child, write):
+        write("a", 21)
+        until(lambda: status(tmp_path)["totals"]["reads"] == 20, "two batches")
+        daemon.service.drain("the test")
+        daemon.join()
+        write("b", 20)
+        first, last = last_lines(child)
+    assert child.returncode == 1
+    assert "streamer: 20 of 20 reads sent are acknowledged, the last is a20; go on from" in first
+    assert first.endswith(", record 21")
+    assert "takes no more batches (state: ended)" in last
+
+
+def test_a_daemon_that_hangs(path, tmp_path):
+    with process(["run", "--config", path]) as daemon:
+        wait_for_line(daemon, '"ready"')
+        with sending(tmp_path, "--timeout", "1") as (child, write):
+            write("a", 21)
+            until(lambda: status(tmp_path)["totals"]["reads"] == 20, "two batches")
+            daemon.send_signal(signal.SIGSTOP)
+            write("b", 20, last=True)
+            first, last = last_lines(child)
+    assert child.returncode == 1
+    assert first.startswith("streamer: 20 of ")
+    assert "reads sent are acknowledged, the last is a20 (" in first
+    assert first.endswith(", record 21")
+    assert "no answer within 1 s" in last
+
+
+def test_an_interrupt(path, tmp_path, interruptible):
+    with process(["run", "--config", path]) as daemon:
+        wait_for_line(daemon, '"ready"')
+        with sending(tmp_path) as (child, write):
+            write("a", 35)
+            until(lambda: status(tmp_path)["totals"]["reads"] == 30, "three batches")
+            child.send_signal(signal.SIGINT)
+            first, last = last_lines(child)
+    assert child.returncode == 130
+    assert first.startswith("streamer: 30 of 30 reads sent are acknowledged, the last is a30; ")
+    assert first.endswith(", record 31")
+    assert last == "streamer: error: interrupted"
+
+
+def test_a_daemon_that_does_not_answer_at_all_gets_no_reads(tmp_path, streamer, monkeypatch):
+    monkeypatch.setattr(commands, "_ANSWER_SECONDS", 0.3)
+    reads = write_fasta(tmp_path / "reads.fa", named("a", 2))
+    code, _, err = streamer("send", reads, "--to", f"ipc://{tmp_path}/nobody")
+    assert (code, len(err.splitlines())) == (1, 1)
+
+
+# ---- from Python ---------------------------------------------------------------------------
+
+
+def interrupted_after(lines):
+    """A trace function that interrupts at that line of the producer's code."""
+    left = [lines]
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename not in (producer.__file__, account.__file__):
+            return None
+        if event == "line":
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def test_an_interrupt_at_any_line_leaves_the_count_exact(path):
+    """What is acknowledged is what the daemon has, and it has every read once."""
+    interrupts = 0
+    with running(path) as daemon, Producer(daemon.endpoints["ingest"]) as sender:
+        sender.connect()
+        for lines in range(1, 140):
+            before = sys.gettrace()
+            sys.settrace(interrupted_after(lines))
+            try:
+                sender.send([(f"r{lines}", SEQUENCE), ("", "")])
+                sender.flush()
+            except KeyboardInterrupt:
+                interrupts += 1
+            finally:
+                sys.settrace(before)
+            sender.settle(timeout=DEADLINE)
+            known = daemon.service._ingest._producers.find(sender.name)
+            assert (known.epoch, known.received) == (sender.epoch, sender.durable), lines
+            assert sender.reads_acknowledged == 2 * sender.durable
+        sender.flush(matched=True)
+        assert sender.reads_sent == sender.reads_acknowledged == sender.reads_matched
+        assert daemon.service.board.totals.fields()["reads"] == sender.reads_acknowledged
+    assert interrupts > 30
+
+
+def test_reads_are_counted_over_a_refusal_and_over_daemons(path):
+    with running(path) as daemon:
+        sender = Producer(daemon.endpoints["ingest"])
+        sender.send([("a", "ACGT"), ("b", "ACGT")])
+        with pytest.raises(RefusedError):  # noqa: PT012
+            sender.send([("x", "AC-T")])
+            sender.flush()
+        assert (sender.reads_sent, sender.reads_acknowledged) == (3, 2)
+        sender.send([("c", "ACGT"), ("d", "ACGT"), ("e", "ACGT")])
+        sender.flush(matched=True)
+        assert (sender.reads_acknowledged, sender.reads_matched) == (5, 5)
+        assert sender.last_acknowledged == "e"
+    with running(path):
+        sender.send([("f", "ACGT")], timeout=DEADLINE)
+        sender.flush(matched=True)
+    assert (sender.reads_sent, sender.reads_acknowledged, sender.reads_matched) == (7, 6, 6)
+    sender.close()
+
+
+def test_an_account_takes_back_what_a_daemon_lost():
+    held = [account.Batch([], 1, 0, 10, f"r{i}", sent=True) for i in range(4)]
+    kept = account.Account(1, held=held).advanced(3, 1)
+    assert (kept.acknowledged.reads, kept.matched.reads, kept.sent) == (30, 10, 40)
+    lost = kept.restarted(2, 2)
+    assert (lost.acknowledged.reads, lost.acknowledged.last, lost.sent) == (10, "r0", 40)
+    assert (lost.durable, lost.total, lost.epoch) == (0, 1, 2)
+    refused = kept.without(4, 2)
+    assert (refused.acknowledged.reads, refused.sent, refused.total) == (30, 40, 0)
+    assert refused.advanced(0, 0).matched.reads == 10

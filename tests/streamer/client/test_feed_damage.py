@@ -1,0 +1,314 @@
+"""Messages of the feed that came as they were sent, but are not what the protocol has."""
+
+from __future__ import annotations
+
+import random
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+
+from streamer.client import Gap, ReadSummaries, Subscriber
+from streamer.client.columns import KINDS
+from streamer.client.messages import typed
+from streamer.client.tables import table
+from streamer.protocol.wire import NO_TARGET, WireError, decode_feed, encode_feed, encode_notice
+from tests.daemon_kit import DEADLINE
+
+NAMES = ["a", "b", "c"]
+ROWS = {
+    "match": {
+        "read": [0, 2],
+        "start": [0, 7],
+        "end": [13, 18],
+        "windows": [3, 1],
+        "target": [4, NO_TARGET],
+    },
+    "mismatch": {"read": [0, 2], "start": [0, 7], "end": [13, 18], "windows": [3, 1]},
+    "near": {
+        "read": [0, 1],
+        "start": [3, 0],
+        "end": [13, 0],
+        "distance": [0, 2],
+        "strand": [0, 1],
+        "code": [0, 4**11 - 1],
+        "target": [4, NO_TARGET],
+        "snapshot": [1, 1],
+        "best": [0, 1],
+    },
+    "ltb": {
+        "read": [0, 2],
+        "end": [4, 0],
+        "distances": [6, 0],
+        "depths": [0, 1 << 11],
+        "snapshot": [1, 1],
+    },
+    "delta": {"code": [4**11 - 1, 0], "read": [0, 2], "start": [0, 9]},
+    "word": {
+        "word": [5, 6, 7],
+        "chunk_base": [0, 9],
+        "chunk_version": [1, 1],
+        "chunk_words": [1, 2],
+    },
+    "read": {
+        "read": [0, 1, 2],
+        "length": [13, 0, 20],
+        "windows": [3, 0, 2],
+        "matches": [3, 0, 1],
+        "mismatches": [0, 0, 1],
+        "skipped": [0, 0, 8],
+        "best_target": [4, -1, -1],
+    },
+}
+HEADER = {
+    "v": 1,
+    "epoch": 5,
+    "seq": 17,
+    "prev": 3,
+    "time": 9,
+    "batch": 0,
+    "base": 0,
+    "producer": "p",
+    "producer_epoch": 1,
+    "producer_seq": 1,
+    "version_before": 1,
+    "version": 1,
+    "k": 11,
+    "distance": 2,
+    "seeded": 1,
+}
+
+
+def columns_of(topic):
+    return {name: np.array(ROWS[topic][name], kind) for name, kind in KINDS[topic].items()}
+
+
+def message(topic, /, columns=None, names=NAMES, **fields):
+    """The frames of a message with a checksum that is right; a field of None is left out."""
+    header = HEADER | {"topic": topic, "targets": [[4, "phage"]]} | fields
+    header = {key: value for key, value in header.items() if value is not None}
+    columns = columns_of(topic) if columns is None else columns
+    return [bytes(f) for f in encode_feed(topic, header, msgpack.packb(names), columns)]
+
+
+def rows_of(frames):
+    return table(typed(decode_feed(frames))).rows(named=True)
+
+
+def refused(frames):
+    with pytest.raises(WireError) as caught:
+        typed(decode_feed(frames))
+    return str(caught.value)
+
+
+def told(frames):
+    """What is wrong, and the rows otherwise."""
+    try:
+        return "", rows_of(frames)
+    except WireError as error:
+        return str(error), []
+
+
+@pytest.mark.parametrize("topic", ROWS)
+def test_what_is_right_is_taken(topic):
+    rows = rows_of(message(topic))
+    assert len(rows) == max(map(len, ROWS[topic].values()))
+    assert {row["read"] for row in rows if "read" in row} <= set(NAMES)
+    nothing = {name: values[:0] for name, values in columns_of(topic).items()}
+    assert rows_of(message(topic, nothing, names=[], targets=None, seeded=0)) == []
+
+
+@pytest.mark.parametrize("topic", ROWS)
+def test_columns_that_are_not_those_of_the_topic(topic):
+    for name in KINDS[topic]:
+        columns = columns_of(topic)
+        values = columns.pop(name)
+        said = refused(message(topic, columns))
+        assert said.startswith(f"topic '{topic}', message 17: its columns are ")
+        other = np.int64 if values.dtype == np.uint64 else np.uint64
+        assert f"{name} {np.dtype(other)}" in refused(
+            message(topic, columns | {name: values.astype(other)})
+        )
+        assert "surplus" in refused(message(topic, columns_of(topic) | {"surplus": values}))
+        for length in (0, 1, values.size - 1):
+            if name == "word":
+                expected = "chunk"
+            else:
+                expected = f"its columns differ in length: .*{name} {length}"
+            with pytest.raises(WireError, match=expected):
+                typed(decode_feed(message(topic, columns_of(topic) | {name: values[:length]})))
+
+
+BAD_NUMBERS = [
+    ("match mismatch near ltb delta read", "read", 3),
+    ("match mismatch near ltb delta read", "read", 2**32 - 1),
+    ("match mismatch near delta", "start", -1),
+    ("match mismatch", "start", 1),
+    ("match mismatch near ltb", "end", -(2**63)),
+    ("match mismatch", "windows", 0),
+    ("match mismatch", "windows", -(2**63)),
+    ("match near", "target", 3),
+    ("read", "best_target", 3),
+    ("read", "best_target", -2),
+    ("near", "start", 14),
+    ("near", "distance", 3),
+    ("near", "strand", 2),
+    ("near", "best", 2),
+    ("near delta", "code", 4**11),
+    ("near delta", "code", 2**64 - 1),
+    ("word", "chunk_words", -1),
+    ("word", "chunk_words", 2),
+    ("word", "chunk_words", 0),
+    ("word", "chunk_words", 2**62),
+    ("read", "length", -1),
+    ("read", "length", 2**63 - 1),
+    ("read", "windows", 4),
+    ("read", "matches", -3),
+    ("read", "mismatches", 1),
+    ("read", "skipped", -(2**63)),
+]
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "value"),
+    [(topic, name, value) for topics, name, value in BAD_NUMBERS for topic in topics.split()],
+)
+def test_numbers_that_cannot_be(topic, name, value):
+    columns = columns_of(topic)
+    columns[name][0] = value
+    assert refused(message(topic, columns)).startswith(f"topic '{topic}', message 17: ")
+
+
+def test_targets_among_several_labels():
+    labels = [[9, "x"], [4, "phage"], [6, "y"]]
+    columns = columns_of("match")
+    assert [row["target"] for row in rows_of(message("match", columns, targets=labels))] == [
+        "phage",
+        None,
+    ]
+    columns["target"][1] = 5
+    assert refused(message("match", columns, targets=labels)).endswith(
+        "row 2 of target is 5, which has no label"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"k": 0}, "field 'k' must be an integer, 1 to 31"),
+        ({"k": 1 << 40}, "field 'k' must be an integer, 1 to 31"),
+        ({"k": None}, "field 'k' must be"),
+        ({"batch": -1}, "field 'batch' must be"),
+        ({"version": 1.0}, "field 'version' must be"),
+        ({"producer_seq": True}, "field 'producer_seq' must be"),
+        ({"producer": "a\nb"}, "field 'producer' must be"),
+        ({"producer": 3}, "field 'producer' must be"),
+        ({"targets": [[4, 5]]}, "field 'targets' must hold"),
+        ({"targets": [["4", "phage"]]}, "field 'targets' must hold"),
+        ({"targets": [[NO_TARGET, "phage"]]}, "has a label, and stands for none"),
+        ({"targets": 4}, "field 'targets' must hold"),
+        ({"targets": [[[4], "phage"]]}, "field 'targets' must hold"),
+        ({"prev": 17}, "the message before it is 17"),
+        ({"topic": "mismatch"}, "the header names another topic"),
+        ({"names": ["a", "b\x1b", "c"]}, "read 2: the name holds U+001B, which is not printable"),
+        ({"names": ["a", 2, "c"]}, "the frame of names must be an array of strings"),
+        ({"names": {"a": 1, "b": 2}}, "the frame of names must be an array of strings"),
+        ({"names": ["a", "b"]}, "row 2 cannot be"),
+    ],
+)
+def test_fields_that_cannot_be(fields, said):
+    told = refused(message("match", **fields))
+    assert told.startswith("topic 'match', message 17: ")
+    assert said in told
+
+
+@pytest.mark.parametrize(
+    ("topic", "fields"),
+    [
+        ("near", {"distance": -1}),
+        ("ltb", {"distance": "2"}),
+        ("delta", {"seeded": 3}),
+        ("word", {"error": 3}),
+        ("matches", {}),
+    ],
+)
+def test_fields_of_a_topic_that_cannot_be(topic, fields):
+    known = topic if topic in ROWS else "match"
+    frames = message(known, **(fields | {"topic": topic}))
+    assert f"topic '{topic}', message 17" in refused([topic.encode(), *frames[1:]])
+
+
+@pytest.mark.parametrize(
+    ("topic", "fields"),
+    [
+        ("beat", {"heads": {"read": -1}, "totals": {}}),
+        ("beat", {"heads": {"read": 1}, "totals": {"reads": "many"}}),
+        ("beat", {"heads": {"read": 1}, "totals": {"reads": [1]}}),
+        ("beat", {"heads": {"read": 1}}),
+        ("status", {"status": ["running"]}),
+        ("status", {"status": {"state": "running"}}),
+        ("status", {"status": {"state": None, "totals": {}}}),
+    ],
+)
+def test_notices_that_cannot_be(topic, fields):
+    header = {"v": 1, "topic": topic, "epoch": 5, "seq": 17, "prev": 3, "time": 9}
+    assert refused(encode_notice(topic, header | fields)).startswith(
+        f"topic '{topic}', message 17: field '"
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_said_is_refused_or_makes_rows(seed):
+    rng = random.Random(seed)
+    odd = (None, -1, 0, 3, 1 << 31, 2**63, 2**64 - 1, True, 1.5, "x", b"x", [], [[1, "y"]], {})
+    taken = 0
+    for _ in range(400):
+        topic = rng.choice(list(ROWS))
+        columns = columns_of(topic)
+        for name in rng.sample(list(columns), rng.randrange(3)):
+            values = columns[name]
+            if rng.random() < 0.3:
+                columns[name] = values[: rng.randrange(values.size)]
+            else:
+                information = np.iinfo(values.dtype)
+                number = rng.choice((0, 1, 4, information.min, information.max))
+                values[rng.randrange(values.size)] = number
+        frames = message(topic, columns)
+        header = msgpack.unpackb(frames[1])
+        for key in rng.sample(list(header), rng.randrange(3)):
+            header[key] = rng.choice(odd)
+        frames[1] = msgpack.packb(header)
+        said, rows = told(frames)
+        taken += not said
+        assert said.startswith(f"topic '{topic}'") or not said
+        assert {row["read"] for row in rows if "read" in row} <= set(NAMES)
+    assert 0 < taken < 400
+
+
+def test_a_subscriber_says_what_was_wrong_and_goes_on(tmp_path):
+    context = zmq.Context()
+    feed = context.socket(zmq.XPUB)
+    feed.bind(f"ipc://{tmp_path}/feed")
+    try:
+        with Subscriber(f"ipc://{tmp_path}/feed", ["read"]) as subscriber:
+            while feed.recv() != b"\x01beat":
+                pass
+            assert subscriber.damage is None
+            columns = columns_of("read")
+            columns["length"] = columns["length"][:1]
+            feed.send_multipart(message("read"))
+            feed.send_multipart(message("read", columns, seq=20, prev=17))
+            feed.send_multipart(message("read", seq=21, prev=20))
+            first, gap, last = (subscriber.receive(DEADLINE) for _ in range(3))
+            assert isinstance(first, ReadSummaries)
+            assert gap == Gap("read", 17, 20)
+            assert (last.stamp.sequence, last.length.tolist()) == (21, [13, 0, 20])
+            assert subscriber.damaged == 1
+            assert str(subscriber.damage) == (
+                "topic 'read', message 20: its columns differ in length: read 3, length 1, "
+                "windows 3, matches 3, mismatches 3, skipped 3, best_target 3"
+            )
+    finally:
+        feed.close(linger=0)
+        context.term()

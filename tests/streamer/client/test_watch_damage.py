@@ -1,0 +1,41 @@
+"""``streamer watch``: a message that is dropped is said, with its topic and number."""
+
+from __future__ import annotations
+
+import threading
+
+import zmq
+
+from streamer.protocol.wire import encode_notice
+from tests.daemon_kit import DEADLINE
+
+
+def test_watch_says_what_was_dropped(tmp_path, streamer):
+    endpoint = f"ipc://{tmp_path}/feed"
+    context = zmq.Context()
+    feed = context.socket(zmq.XPUB)
+    feed.bind(endpoint)
+
+    def publish():
+        while feed.poll(DEADLINE * 1000) and feed.recv() != b"\x01beat":
+            pass
+        header = {"v": 1, "epoch": 5, "time": 9, "heads": {}, "totals": {"reads": 7}}
+        for seq, change in enumerate(({}, {"totals": {"reads": "seven"}}, {}), 1):
+            beat = header | {"topic": "beat", "seq": seq, "prev": seq - 1} | change
+            feed.send_multipart(encode_notice("beat", beat))
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        asked = ("watch", "--from", endpoint, "--topic", "beat", "--count", "2")
+        code, out, err = streamer(*asked)
+    finally:
+        thread.join(DEADLINE)
+        feed.close(linger=0)
+        context.term()
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert err.splitlines() == [
+        "streamer: a message was dropped: topic 'beat', message 2: "
+        "field 'totals' must be a map of numbers",
+        "streamer: topic beat: messages after 1 to 2 were missed",
+    ]

@@ -1,0 +1,196 @@
+"""More connections than file descriptors: some are refused, and the others are served."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import signal
+import socket
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamer.client import Control, Subscriber
+from streamer.daemon import door
+from tests.daemon_kit import (
+    DEADLINE,
+    Raw,
+    list_batch,
+    process,
+    wait_for_line,
+)
+from tests.waiting import until
+
+LIMITED = (
+    "import resource, sys\n"
+    "resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
+    "from streamer.cli.app import main\n"
+    "sys.exit(main(sys.argv[1:]))\n"
+)
+
+
+@contextmanager
+def limited(path, soft, hard, overrides=()):
+    """A daemon with a limit of descriptors: (process, endpoints)."""
+    given = [word for override in overrides for word in ("--set", override)]
+    code = LIMITED.format(soft=soft, hard=hard)
+    with process(["run", "--config", path, *given], code) as child:
+        endpoints = json.loads(wait_for_line(child, '"listening"'))
+        wait_for_line(child, '"ready"')
+        yield child, endpoints
+
+
+def descriptors(child):
+    return len(list(Path(f"/proc/{child.pid}/fd").iterdir()))
+
+
+@contextmanager
+def idle(endpoint, count):
+    """Connections that say nothing, as many as come about of so many."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            if endpoint.startswith("ipc://"):
+                made = stack.enter_context(socket.socket(socket.AF_UNIX))
+                made.setblocking(False)
+                address = endpoint.removeprefix("ipc://")
+            else:
+                made = stack.enter_context(socket.socket())
+                made.setblocking(False)
+                address = ("127.0.0.1", int(endpoint.rpartition(":")[2]))
+            # the queue of a Unix-domain socket is short, and a door that is shut has none
+            for _ in range(100):
+                if made.connect_ex(address) != errno.EAGAIN:
+                    break
+                os.sched_yield()
+        yield
+
+
+@pytest.fixture(autouse=True)
+def many():
+    """This process may have more descriptors than the daemon."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_soft_limit_is_raised(path):
+    with limited(path, 200, 600) as (child, _):
+        limits = Path(f"/proc/{child.pid}/limits").read_text()
+        (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+        assert line.split()[3:5] == ["600", "600"]
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+@pytest.mark.parametrize("flooded", ["ingest", "feed", "control"])
+def test_idle_connections_leave_the_daemon_at_work(path, transport, flooded):
+    names = ("ingest", "feed", "control")
+    tcp = [f"{name}.endpoint=tcp://127.0.0.1:*" for name in names] if transport == "tcp" else []
+    limit = 1024
+    with (
+        limited(path, limit, limit, tcp) as (child, endpoints),
+        Raw(endpoints["ingest"]) as raw,
+        Subscriber(endpoints["feed"], ["read", "status"]) as feed,
+        Control(endpoints["control"]) as control,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        raw.open()
+        assert control.status()["state"] == "running"
+        for turn in (1, 2):
+            with idle(endpoints[flooded], 2 * limit):
+                if turn == 1:
+                    wait_for_line(child, "more are refused")
+                    assert descriptors(child) >= limit // 4
+                raw.send(*list_batch(turn, [["r", "ACGT" * 9]]))
+                raw.accepted(turn, matched=turn)
+                assert descriptors(child) < limit
+                assert control.status()["totals"]["reads"] == turn
+            # whoever comes when they have left is served
+            with Raw(endpoints[flooded]) as late:
+                if flooded == "ingest":
+                    late.send({"v": 1, "type": "hello", "producer": "late", "epoch": turn})
+                    assert late.receive()["credit"] > 0
+                elif flooded == "control":
+                    late.send({"v": 1, "command": "status"})
+                    assert late.receive()["ok"]
+        with Subscriber(endpoints["feed"], ["status"]) as late_feed:
+            assert late_feed.wait_for_daemon(DEADLINE)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE) == 0
+        assert [m.state for m in feed if hasattr(m, "state")][-1] == "ended"
+    left = [name for name in path_names(path) if name.startswith(names)]
+    assert not left
+
+
+def path_names(path):
+    return [entry.name for entry in Path(path).parent.iterdir()]
+
+
+def test_control_answers_while_the_others_are_full(path):
+    limit = 1024
+    with (
+        limited(path, limit, limit) as (child, endpoints),
+        idle(endpoints["feed"], 2 * limit),
+    ):
+        wait_for_line(child, "more are refused")
+        with Control(endpoints["control"]) as control:
+            assert control.status()["state"] == "running"
+
+
+def test_too_low_a_limit_is_one_line(path):
+    with process(["run", "--config", path], LIMITED.format(soft=64, hard=64)) as child:
+        line = wait_for_line(child, "too few file descriptors")
+        assert "too few file descriptors: 64 are allowed" in line
+        assert "ulimit -n" in line
+        assert child.wait(DEADLINE) == 1
+
+
+def test_a_file_where_a_shut_socket_would_be_is_kept(path, tmp_path):
+    file = tmp_path / "ingest.full"
+    file.write_text("mine")
+    with process(["run", "--config", path]) as child:
+        line = wait_for_line(child, '"level": "error"')
+        assert f"ingest.endpoint: ipc://{file}: a file that is no socket is in the way" in line
+        assert child.wait(DEADLINE) == 1
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("endpoint", ["ipc://{}/door", "tcp://127.0.0.1:*", "tcp://[::1]:*"])
+def test_a_door_is_shut_and_opened_again(tmp_path, endpoint):
+    made = door.Door(endpoint.format(tmp_path))
+
+    def arrives():
+        with idle_one(made.endpoint):
+            try:
+                made._socket.accept()[0].close()
+            except BlockingIOError:
+                return False
+            return True
+
+    until(arrives, "a connection")
+    made.close()
+    for _ in range(20):
+        assert not arrives()
+    made.open()
+    until(arrives, "a connection")
+    made.close()
+    made.remove()
+    made.open()
+    assert not list(tmp_path.iterdir())
+
+
+@contextmanager
+def idle_one(endpoint):
+    family = socket.AF_UNIX if endpoint.startswith("ipc") else socket.AF_INET
+    address = endpoint.removeprefix("ipc://")
+    if endpoint.startswith("tcp"):
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        family = socket.AF_INET6 if host.startswith("[") else family
+        address = (host.strip("[]"), int(port))
+    with socket.socket(family) as made:
+        made.setblocking(False)
+        made.connect_ex(address)
+        yield

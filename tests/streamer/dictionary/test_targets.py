@@ -1,0 +1,66 @@
+"""The dictionary of FASTX records: its k-mers and which records hold each."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from streamer.dictionary.targets import NO_SET, Dictionary
+from streamer.errors import StreamerError
+from tests.data_files import write_fasta
+from tests.reference import exact as oracle
+from trie.codes import decode_kmer
+
+
+def known_by(dictionary):
+    """{k-mer: owners} as the oracle has it."""
+    sets = dictionary.targets
+    return {
+        decode_kmer(int(code), dictionary.k): list(
+            map(int, sets.members[sets.starts[s] : sets.starts[s + 1]])
+        )
+        for code, s in zip(dictionary.codes, dictionary.sets, strict=True)
+    }
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+@pytest.mark.parametrize("records", [1, 2, 40])
+def test_equals_the_oracle(strands, records, tmp_path):
+    rng = random.Random(records)
+    made = [(f"t{i}", "".join(rng.choices("ACGTN", [8, 8, 8, 8, 1], k=60))) for i in range(records)]
+    # a record again under another name, and one inside another
+    made += [("copy", made[0][1]), ("part", made[0][1][10:30])] if records > 1 else []
+    path = write_fasta(tmp_path / "t.fa", made)
+    for k in (1, 2, 3, 5, 11, 31):
+        dictionary = Dictionary.from_files([path], k, strands)
+        assert (np.diff(dictionary.codes.astype(object)) > 0).all()
+        assert known_by(dictionary) == oracle.dictionary_of(made, k, strands)
+
+
+def test_labels(tmp_path):
+    made = [(f"t{i}", "ACGTACG" + "T" * i) for i in range(10)]
+    dictionary = Dictionary.from_files([write_fasta(tmp_path / "t.fa", made)], 7, "forward")
+    by_kmer = {
+        decode_kmer(int(code), 7): dictionary.targets.label(int(index))
+        for code, index in zip(dictionary.codes, dictionary.sets, strict=True)
+    }
+    assert by_kmer["ACGTACG"] == "t0;t1;t2;t3;t4;t5;t6;t7;..."
+    assert by_kmer["CGTACGT"] == "t1;t2;t3;t4;t5;t6;t7;t8;..."
+    assert by_kmer["TACGTTT"] == "t3;t4;t5;t6;t7;t8;t9"
+    assert dictionary.targets.label(int(NO_SET)) is None
+
+
+def test_several_files(tmp_path):
+    first = write_fasta(tmp_path / "a.fa", [("a", "ACGTT")])
+    second = write_fasta(tmp_path / "b.fa", [("b", "ACGTT"), ("c", "GGGGG")])
+    dictionary = Dictionary.from_files([first, second], 5, "forward")
+    assert list(dictionary.targets.names) == ["a", "b", "c"]
+    assert known_by(dictionary) == {"ACGTT": [0, 1], "GGGGG": [2]}
+
+
+def test_no_kmer_names_the_files(tmp_path):
+    path = write_fasta(tmp_path / "short.fa", [("a", "ACG"), ("b", "ACNGT")])
+    with pytest.raises(StreamerError, match=r"short\.fa: the dictionary holds not one whole 4-mer"):
+        Dictionary.from_files([path], 4, "canonical")

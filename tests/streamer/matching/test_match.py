@@ -1,0 +1,193 @@
+"""``streamer match`` against the brute-force oracle, on real reads and made-up ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+
+import pytest
+
+from tests.data_files import DATA, data_files, read_plainly, write_fasta
+from tests.reference import exact as oracle
+
+KS = (1, 2, 3, 4, 11, 15, 16, 21, 30, 31)
+FULL = bool(os.environ.get("STREAMER_TEST_FULL"))
+SOME_BASES = 5_000
+
+REPORTS = {
+    "intervals": oracle.intervals_report,
+    "reads": oracle.reads_report,
+    "windows": oracle.windows_report,
+}
+
+
+def rows_of(text):
+    header, *lines = text.splitlines()
+    assert header.startswith("#read\t")
+    return [tuple(line.split("\t")) for line in lines]
+
+
+def as_text(rows):
+    return [tuple(str(field) for field in row) for row in rows]
+
+
+def without_depth(rows):
+    return [row[:3] + row[4:] for row in rows]
+
+
+def some_of(path):
+    """The reads of a file: all, or the first few in an ordinary run."""
+    reads = read_plainly(path)
+    if FULL:
+        return reads
+    chosen, size = [], 0
+    for name, sequence in reads:
+        chosen.append((name, sequence[: SOME_BASES // 3]))
+        size += len(chosen[-1][1])
+        if size > SOME_BASES:
+            break
+    return chosen
+
+
+def write_fastq(path, reads):
+    path.write_text("".join(f"@{n} x\n{s}\n+\n{'I' * len(s)}\n" for n, s in reads))
+    return str(path)
+
+
+@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize("path", data_files("*.fq.gz"), ids=lambda path: path.name)
+def test_real_reads(path, k, tmp_path, streamer):
+    reads = some_of(path)
+    fastq = write_fastq(tmp_path / "reads.fq", reads)
+    lambda_fa = DATA / "lambda.fa.gz"
+    genome = read_plainly(lambda_fa)
+    total = sum(len(sequence) for _, sequence in reads)
+    rng = random.Random(k)
+    for mode, arguments, options in (
+        ("frozen", ["--dictionary", lambda_fa], {"records": genome}),
+        ("grow", ["--seed", 2_000], {"seed": 2_000}),
+    ):
+        for report, expected in REPORTS.items():
+            want = as_text(expected(reads, k, mode=mode, **options))
+            for chunk in {k, rng.randint(k, total), total}:
+                for kernel in ("index", "walk"):
+                    code, out, _ = streamer(
+                        "match", fastq, "-k", k, *arguments, "--report", report,
+                        "--chunk", chunk, "--kernel", kernel, "--quiet",
+                    )  # fmt: skip
+                    assert code == 0
+                    got = rows_of(out)
+                    if report == "windows":
+                        assert all(
+                            int(row[3]) == k if row[2] == "match" else 1 <= int(row[3]) <= k
+                            for row in got
+                        )
+                        got = without_depth(got)
+                    assert got == want, f"{mode} {report} chunk {chunk} {kernel}"
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+@pytest.mark.parametrize("k", [1, 2, 3, 6, 11, 21, 31])
+def test_frozen_depths(k, strands, tmp_path, streamer):
+    rng = random.Random(f"{k} {strands}")
+    text = "".join(rng.choices("ACGT", k=400))
+    records = [("one", text[:250]), ("two", text[200:] + "N" + text[:40]), ("tiny", "AC")]
+    reads = [
+        (f"r{i}", text[i * 30 : i * 30 + 70] + rng.choice(["", "N", "ACGTTA"])) for i in range(12)
+    ]
+    dictionary = write_fasta(tmp_path / "dictionary.fa", records)
+    fasta = write_fasta(tmp_path / "reads.fa", reads)
+    prefixes = oracle.prefixes_of(oracle.dictionary_of(records, k, strands), strands)
+    by_name = dict(reads)
+    for kernel in ("index", "walk"):
+        code, out, _ = streamer(
+            "match", fasta, "-k", k, "-d", dictionary, "--strands", strands,
+            "--report", "windows", "--kernel", kernel, "--quiet",
+        )  # fmt: skip
+        assert code == 0
+        got = rows_of(out)
+        want = oracle.windows_report(reads, k, records=records, strands=strands)
+        assert without_depth(got) == as_text(want)
+        for name, start, _, depth, _ in got:
+            window = by_name[name][int(start) : int(start) + k]
+            assert int(depth) == oracle.depth_of(window, prefixes, strands), (name, start)
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_many_targets(mode, strands, tmp_path, streamer):
+    rng = random.Random(f"{mode} {strands}")
+    shared = "".join(rng.choices("ACGT", k=60))
+    records = [
+        (f"t{i}", "".join(rng.choices("ACGT", k=30)) + shared[: 20 + 3 * i]) for i in range(12)
+    ]
+    reads = [
+        (
+            f"r{i}",
+            records[i][1][5:]
+            + rng.choice("acgtnR")
+            + oracle.reverse_complement(records[11 - i][1])[:40],
+        )
+        for i in range(12)
+    ] + [("short", "ACG"), ("empty", "")]
+    dictionary = write_fasta(tmp_path / "dictionary.fa", records)
+    fasta = write_fasta(tmp_path / "reads.fa", reads)
+    for k in (4, 9, 16):
+        for report, expected in REPORTS.items():
+            code, out, _ = streamer(
+                "match", fasta, "-k", k, "-d", dictionary, "--strands", strands,
+                "--mode", mode, "--report", report, "--quiet",
+            )  # fmt: skip
+            assert code == 0
+            got = rows_of(out)
+            got = without_depth(got) if report == "windows" else got
+            want = expected(reads, k, records=records, strands=strands, mode=mode)
+            assert got == as_text(want), f"k {k} {report}"
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+@pytest.mark.parametrize("kernel", ["index", "walk"])
+def test_seeding(mode, kernel, tmp_path, streamer):
+    rng = random.Random(5)
+    reads = [(f"r{i}", "".join(rng.choices("ACGTN", [9, 9, 9, 9, 1], k=50))) for i in range(9)]
+    reads += [(f"again{i}", sequence) for i, (_, sequence) in enumerate(reads)]
+    fasta = write_fasta(tmp_path / "reads.fa", reads)
+    for seed in (0, 1, 7, 49, 50, 51, 120, 449, 450, 451, 900, 5_000):
+        for k in (3, 8):
+            code, out, _ = streamer(
+                "match", fasta, "-k", k, "--seed", seed, "--mode", mode,
+                "--kernel", kernel, "--chunk", 60, "--quiet",
+            )  # fmt: skip
+            assert code == 0
+            want = oracle.intervals_report(reads, k, mode=mode, seed=seed)
+            assert rows_of(out) == as_text(want), f"seed {seed} k {k}"
+
+
+def test_json_lines(tmp_path, streamer):
+    fasta = write_fasta(tmp_path / "reads.fa", [("r1", "ACGTACGTAA"), ('q"u\\', "GGGGGGG")])
+    dictionary = write_fasta(tmp_path / "dictionary.fa", [("t 1", "ACGTACG")])
+    code, out, _ = streamer(
+        "match", fasta, "-k", 5, "-d", dictionary, "--format", "jsonl", "--quiet"
+    )
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert rows == [
+        {"read": "r1", "start": 0, "end": 9, "event": "match", "windows": 5, "target": "t"},
+        {"read": "r1", "start": 5, "end": 10, "event": "mismatch", "windows": 1, "target": None},
+        {"read": 'q"u\\', "start": 0, "end": 7, "event": "mismatch", "windows": 3, "target": None},
+    ]  # fmt: skip
+
+
+def test_output_file_and_standard_input(tmp_path, streamer, monkeypatch):
+    import io
+
+    dictionary = write_fasta(tmp_path / "dictionary.fa", [("t", "ACGTACG")])
+    fake = io.TextIOWrapper(io.BufferedReader(io.BytesIO(b">r\nACGTACG\n")))
+    monkeypatch.setattr("sys.stdin", fake)
+    code, out, _ = streamer(
+        "match", "-", "-k", 7, "-d", dictionary, "-o", tmp_path / "rows.tsv", "-q"
+    )
+    assert (code, out) == (0, "")
+    text = (tmp_path / "rows.tsv").read_text()
+    assert text == "#read\tstart\tend\tevent\twindows\ttarget\nr\t0\t7\tmatch\t1\tt\n"

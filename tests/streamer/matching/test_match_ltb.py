@@ -1,0 +1,159 @@
+"""``streamer match --semantics ltb`` against a plain set of states, on reads made up and real."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from tests.data_files import data_files, read_plainly, write_fasta
+from tests.reference import ltb as ltb_oracle
+from tests.reference import ltb_cases
+
+HEADER = "#read\tend\tdistances\tdepths"
+
+
+def rows_of(out):
+    header, *lines = out.splitlines()
+    assert header == HEADER
+    return [tuple(line.split("\t")) for line in lines]
+
+
+def windows_of(records, k):
+    found = {s[i : i + k] for _, s in records for i in range(len(s) - k + 1)}
+    return {kmer for kmer in found if set(kmer) <= set("ACGT")}
+
+
+def expected(kmers, k, distance, reads, strands="forward"):
+    return [tuple(map(str, row)) for row in ltb_oracle.report(kmers, k, distance, reads, strands)]
+
+
+def made_up(k, distance):
+    """(records, reads): reads hold k-mers of the records with edits, and gap codes."""
+    case = ltb_cases.make(k, distance, 30, kmers=4, reads=5, length=30)
+    records = [(f"d{i}", kmer) for i, kmer in enumerate(case.kmers)]
+    records += [("long", "".join(case.kmers)), ("gap", "N".join(case.kmers[:2]))]
+    reads = [("empty", ""), ("short", case.kmers[0][: k - 1]), ("whole", case.kmers[0] + "GN")]
+    return records, reads + [(f"r{i}", read) for i, read in enumerate(case.reads)]
+
+
+@pytest.mark.parametrize("k", [1, 3, 4, 7, 12, 24, 31])
+def test_the_definition(k, tmp_path, streamer):
+    for distance in range(min(4, k - 1) + 1):
+        records, reads = made_up(k, distance)
+        dictionary = write_fasta(tmp_path / "d.fa", records)
+        path = write_fasta(tmp_path / "r.fa", reads)
+        for strands in ("forward", "both"):
+            want = expected(windows_of(records, k), k, distance, reads, strands)
+            assert any(row[2] != "." for row in want)
+            for kernel, chunk in (("auto", 1000), ("sliced", k), ("active", k + 1)):
+                code, out, _ = streamer(
+                    "match", path, "-d", dictionary, "-k", k, "--distance", distance,
+                    "--semantics", "ltb", "--strands", strands, "--kernel", kernel,
+                    "--chunk", chunk, "--quiet", "--device", "cpu",
+                )  # fmt: skip
+                assert code == 0
+                assert rows_of(out) == want, (k, distance, strands, kernel, chunk)
+
+
+def test_forward_and_jsonl(tmp_path, streamer):
+    records, reads = made_up(9, 2)
+    dictionary = write_fasta(tmp_path / "d.fa", records)
+    path = write_fasta(tmp_path / "r.fa", reads)
+    run = ("match", path, "-d", dictionary, "-k", 9, "-D", 2, "--semantics", "ltb", "--quiet")
+    want = expected(windows_of(records, 9), 9, 2, reads)
+    assert rows_of(streamer(*run)[1]) == want
+    objects = [json.loads(line) for line in streamer(*run, "--format", "jsonl")[1].splitlines()]
+    nulls = [tuple("." if x is None else str(x) for x in row.values()) for row in objects]
+    assert nulls == want
+    assert list(objects[0]) == HEADER[1:].split("\t")
+    assert isinstance(objects[0]["end"], int)
+
+
+def test_distance_0_is_exact_matching(tmp_path, streamer):
+    records, reads = made_up(7, 0)
+    dictionary = write_fasta(tmp_path / "d.fa", records)
+    path = write_fasta(tmp_path / "r.fa", reads)
+    run = ("match", path, "-d", dictionary, "-k", 7, "--quiet", "--strands")
+    for strands in ("forward", "both"):
+        _, out, _ = streamer(*run, strands, "--report", "windows")
+        exact = [line.split("\t") for line in out.splitlines()[1:]]
+        rows = rows_of(streamer(*run, strands, "--semantics", "ltb", "--distance", 0)[1])
+        assert [row[:2] for row in rows if row[2] == "0"] == [
+            (row[0], str(int(row[1]) + 7)) for row in exact if row[2] == "match"
+        ]
+        assert {row[2] for row in rows} == {"0", "."}
+        depths = {(row[0], int(row[1])): row[3].split(",") for row in rows}
+        missed = [row for row in exact if row[2] == "mismatch"]
+        assert missed
+        for name, start, _, depth, _ in missed:
+            assert depth in depths[name, int(start) + int(depth)]
+
+
+def test_a_seeded_dictionary_is_that_of_its_windows(tmp_path, streamer):
+    rng = random.Random(3)
+    genome = "".join(rng.choices("ACGT", k=90))
+    reads = [("first", genome), ("second", ltb_cases.mutated(rng, genome[10:60], 4))]
+    path = write_fasta(tmp_path / "r.fa", reads)
+    run = ("match", path, "-k", 8, "--distance", 2, "--semantics", "ltb", "--quiet", "--seed")
+    seeds = windows_of([("s", genome[:50])], 8)
+    for strands in ("forward", "both"):
+        want = expected(seeds, 8, 2, reads, strands)
+        given = ("--strands", strands)
+        assert rows_of(streamer(*run, 50, "--mode", "frozen", *given)[1]) == want
+        # everything lies in one span: what grows in it is not in its snapshot yet
+        assert rows_of(streamer(*run, 50, "--mode", "grow", *given)[1]) == want
+
+
+def test_what_has_grown_is_found_in_later_snapshots(tmp_path, streamer):
+    rng = random.Random(9)
+    genome = "".join(rng.choices("ACGT", k=270_000))
+    copy = ltb_cases.mutated(rng, genome[100:180], 1)
+    path = write_fasta(tmp_path / "r.fa", [("genome", genome), ("copy", copy)])
+    _, out, _ = streamer(
+        "match", path, "-k", 21, "-D", 1, "--semantics", "ltb", "--seed", 0, "--quiet",
+        "--chunk", 65_536,
+    )  # fmt: skip
+    rows = {row[1]: row[2:] for row in rows_of(out) if row[0] == "copy"}
+    ends = [end for end, (distances, _) in rows.items() if distances != "."]
+    assert len(ends) > 30
+    # the snapshot holds k-mers of the genome only, so it finds no more than they give
+    truth = ltb_oracle.run(windows_of([("g", genome[:400])], 21), 21, 1, copy)
+    for end in ends:
+        assert rows[end][0] == ",".join(map(str, truth[int(end) - 1][0]))
+
+
+@pytest.mark.parametrize("path", data_files("ont_native_barcodes_24.fa.gz"), ids=lambda p: p.name)
+def test_barcodes_in_nanopore_reads(path, tmp_path, streamer):
+    barcodes = read_plainly(path)
+    nanopore = read_plainly(data_files("lambda_nanopore*.fq.gz")[0], limit=4)
+    rng = random.Random(4)
+    reads = [
+        (name, ltb_cases.mutated(rng, barcodes[i][1], i) + sequence[:30])
+        for i, (name, sequence) in enumerate(nanopore)
+    ]
+    path = write_fasta(tmp_path / "r.fa", reads)
+    dictionary = write_fasta(tmp_path / "d.fa", barcodes)
+    _, out, _ = streamer(
+        "match", path, "-d", dictionary, "-k", 24, "-D", 3, "--semantics", "ltb", "--quiet"
+    )
+    want = expected(windows_of(barcodes, 24), 24, 3, reads)
+    assert len([row for row in want if row[2] != "."]) >= 4
+    assert rows_of(out) == want
+
+
+def test_what_cannot_be_asked_for(tmp_path, streamer):
+    path = write_fasta(tmp_path / "d.fa", [("t", "ACGTACGT")])
+    run = ("match", path, "-d", path, "-k", 5, "--semantics", "ltb", "--quiet", "--device", "cpu")
+    for more, exit_code, text in (
+        (("-D", 5), 2, "--distance"),
+        (("-D", 1, "--kernel", "naive"), 2, "--kernel naive is not for --semantics ltb"),
+        (("-D", 1, "--kernel", "lanes"), 2, "--kernel lanes is not for --semantics ltb"),
+        (("-D", 1, "--strands", "canonical"), 2, "--strands canonical"),
+        (("-D", 1, "--report", "best"), 2, "--report best"),
+        (("-D", 1, "--kernel", "ltb-queue"), 2, "--kernel ltb-queue runs on CUDA, not with"),
+    ):
+        code, out, error = streamer(*run, *more)
+        assert (code, out) == (exit_code, ""), more
+        assert text in error, more

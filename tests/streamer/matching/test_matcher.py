@@ -1,0 +1,194 @@
+"""The matcher against the definition: chunks, batches, threads, kernels and event words."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamer.dictionary.targets import Dictionary
+from streamer.matching import Matcher
+from streamer.sequences.read_batch import ReadBatch
+from tests.reference import exact as oracle
+from trie.codes import decode_kmer
+from trie.event_words import unpack_events
+from trie.snapshots.tree_bitmap import snapshot
+
+EVENTS = {1: "match", 2: "mismatch"}
+DNA = st.text(st.sampled_from("ACGTACGTACGTN"), max_size=40)
+
+
+def batches_of(reads, cuts):
+    """The reads as batches, cut before the reads of those indices."""
+    bounds = [0, *sorted(set(cuts)), len(reads)]
+    return [
+        ReadBatch.from_sequences([n for n, _ in part], [s for _, s in part])
+        for part in (reads[a:b] for a, b in zip(bounds, bounds[1:], strict=False))
+        if part
+    ]
+
+
+def dictionary_of(records, k, strands):
+    if not records:
+        return Dictionary.empty(k, strands)
+    return Dictionary.from_batches(batches_of(records, []), k, strands)
+
+
+def rows_of(results, targets):
+    """[(read index, start, event, owners)] as the oracle has them."""
+    rows, reads_before = [], 0
+    for result in results:
+        offsets = result.batch.offsets
+        for at in np.flatnonzero(result.events):
+            read = int(np.searchsorted(offsets, at, side="right")) - 1
+            event = EVENTS[int(result.events[at])]
+            owners = ()
+            if event == "match":
+                index = result.only_set if result.sets is None else result.sets[at]
+                if index != 0xFFFFFFFF:
+                    owners = tuple(
+                        targets.members[targets.starts[index] : targets.starts[index + 1]]
+                    )
+            rows.append((reads_before + read, int(at - offsets[read]), event, owners))
+        reads_before += len(result.batch)
+    return rows
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_equals_the_definition(data):
+    k = data.draw(st.sampled_from([1, 2, 3, 4, 6, 11, 16, 31]), "k")
+    strands = data.draw(st.sampled_from(["forward", "canonical", "both"]), "strands")
+    mode = data.draw(st.sampled_from(["frozen", "grow"]), "mode")
+    texts = data.draw(st.lists(DNA, max_size=6), "reads")
+    pool = "".join(texts)
+    records = [
+        (f"t{i}", text)
+        for i, text in enumerate(
+            data.draw(st.lists(st.sampled_from([pool[5:60], pool[:20], "ACGT" * 9]), max_size=3))
+        )
+    ]
+    reads = [(f"r{i}", text) for i, text in enumerate(texts + texts[:2])]
+    seed = data.draw(st.integers(0, len(pool) + 10), "seed") if data.draw(st.booleans()) else 0
+    cuts = data.draw(st.lists(st.integers(0, len(reads)), max_size=3), "cuts")
+    want = oracle.match(reads, k, strands=strands, mode=mode, records=records, seed=seed)
+    dictionary = dictionary_of(records, k, strands)
+    with closing(
+        Matcher(
+            dictionary,
+            mode=mode,
+            seed_bases=seed,
+            kernel=data.draw(st.sampled_from(["auto", "walk"]), "kernel"),
+            chunk=data.draw(st.integers(k, k + 70), "chunk"),
+            threads=data.draw(st.sampled_from([1, 2]), "threads"),
+        )
+    ) as matcher:
+        depths = data.draw(st.booleans(), "depths")
+        results = [matcher.match(b, want_depths=depths) for b in batches_of(reads, cuts)]
+        assert rows_of(results, dictionary.targets) == want
+        # every new k-mer once, in stream order, where the definition has its first window
+        new = [
+            (result.base + int(start), decode_kmer(int(code), k))
+            for result in results
+            for code, start in zip(result.new_kmers, result.new_starts, strict=True)
+        ]
+        assert new == sorted(new)
+        kmers = {kmer for _, kmer in new}
+        assert len(kmers) == len(new)
+        known = set(oracle.dictionary_of(records, k, strands))
+        assert not kmers & known
+        assert matcher.kmers == len(known | kmers)
+        mismatches = sum(row[2] == "mismatch" for row in want)
+        seeded = sum(result.seeded for result in results)
+        assert len(new) - seeded == (mismatches if mode == "grow" else 0)
+        if depths:
+            check_words(results, k)
+        # the Hybrid Tree Bitmap has followed: its snapshot is that of the whole dictionary
+        everything = known | kmers
+        if strands == "both":
+            everything |= {oracle.reverse_complement(kmer) for kmer in everything}
+        codes = np.array(
+            [int("".join(str("ACGT".index(c)) for c in kmer), 4) for kmer in everything], np.uint64
+        )
+        expected, latest = snapshot(codes, k), matcher.latest_snapshot()
+        assert latest.version == matcher.version
+        for field in ("inmaps", "exmaps", "prefix_sums", "level_offsets"):
+            np.testing.assert_array_equal(getattr(latest.tree, field), getattr(expected, field))
+
+
+def check_words(results, k):
+    """Event words carry the same events; their index counts from the chunk's base."""
+    for result in results:
+        starts, events, depths = [], [], []
+        last_version = 0
+        for chunk in result.words():
+            found = unpack_events(chunk.words)
+            starts.extend(chunk.base - result.base + found.starts)
+            events.extend(found.events)
+            depths.extend(found.depths)
+            assert last_version <= chunk.version <= result.version
+            last_version = chunk.version
+        where = np.flatnonzero(result.events)
+        assert starts == where.tolist()
+        assert events == result.events[where].tolist()
+        for event, depth in zip(events, depths, strict=True):
+            assert depth == k if event == 1 else 1 <= depth <= k
+
+
+@pytest.mark.parametrize("kernel", ["index", "walk"])
+def test_snapshots_follow_a_growing_stream(kernel):
+    """Over many spans snapshots are swapped in, always the same ones, and depths deepen."""
+    rng = np.random.default_rng(3)
+    letters = np.frombuffer(b"ACGT", dtype=np.uint8)
+    genome = letters[rng.integers(0, 4, 150_000)]
+    sequences = [
+        genome[start : start + 5_000].tobytes().decode() for start in rng.integers(0, 140_000, 120)
+    ]
+    batch = ReadBatch.from_sequences([f"r{i}" for i in range(120)], sequences)
+
+    def run(threads):
+        dictionary = Dictionary.empty(15, "canonical")
+        with closing(
+            Matcher(dictionary, mode="grow", kernel=kernel, chunk=70_000, threads=threads)
+        ) as matcher:
+            return matcher.match(batch, want_depths=True)
+
+    first, again = run(1), run(2)
+    np.testing.assert_array_equal(first.events, again.events)
+    np.testing.assert_array_equal(first.depths.depths, again.depths.depths)
+    np.testing.assert_array_equal(first.depths.nodes, again.depths.nodes)
+    np.testing.assert_array_equal(first.depths.versions, again.depths.versions)
+    assert len(set(first.depths.versions.tolist())) > 2
+    mismatched = first.events == 2
+    half = len(mismatched) // 2
+    assert first.depths.depths[:70_000][mismatched[:70_000]].max() == 1
+    assert first.depths.depths[half:][mismatched[half:]].mean() > 6
+    with pytest.raises(ValueError, match="want_depths"):
+        Matcher(Dictionary.empty(5, "forward"), mode="grow").match(batch).words()
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.parametrize(("mode", "seed"), [("frozen", 0), ("frozen", 90), ("grow", 0)])
+def test_batches_together_equal_one_after_the_other(mode, seed, targets):
+    rng = np.random.default_rng(targets)
+    records = [(f"t{i}", "".join(rng.choice(list("ACGT"), 60))) for i in range(targets)]
+    reads = [(f"r{i}", text[i:] + text) for i, (_, text) in enumerate(records * 5)]
+    reads.insert(3, ("empty", ""))
+    known = dictionary_of(records, 9, "canonical")
+    batches = batches_of(reads, [1, 2, 4, 9])
+    one, all_ = (Matcher(known, mode=mode, seed_bases=seed, threads=1, chunk=40) for _ in range(2))
+    with closing(one), closing(all_):
+        wanted = [one.match(batch) for batch in batches * 2]
+        # the second time in the memory of the first
+        found = all_.match_all(batches) + all_.match_all(batches)
+        for want, have in zip(wanted, found, strict=True):
+            assert (have.number, have.base, have.version) == (want.number, want.base, want.version)
+            assert have.batch is want.batch
+            np.testing.assert_array_equal(have.events, want.events)
+            np.testing.assert_array_equal(have.new_kmers, want.new_kmers)
+            assert (have.sets is None) == (want.sets is None)
+            if want.sets is not None:
+                np.testing.assert_array_equal(have.sets, want.sets)

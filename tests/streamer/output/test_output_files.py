@@ -1,0 +1,322 @@
+"""Files that commands write: whole or not there, compressed by their names, the old one kept."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import random
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from streamer.client import Producer
+from tests.daemon_kit import random_dna, reads_of, running
+from tests.data_files import write_fasta
+from tests.waiting import DEADLINE, unread, until
+
+PROGRAM = [sys.executable, "-m", "streamer"]
+OLD = b"the result of last week\n"
+GENOME = random_dna(random.Random(3), 3_000)
+OTHER = "".join("ACGT"[("ACGT".index(c) + (i % 40 == 0)) % 4] for i, c in enumerate(GENOME))
+
+KNOWN = [(f"p{i}", GENOME[i : i + 20]) for i in range(50)]
+
+ROWS = {
+    "match": "match {reads} -d {genome} -k 11 --report windows",
+    "grow": "match {reads} --seed 0 -k 11",
+    "near": "match {reads} -d {genome} -k 11 -D 1",
+    "asm": "asm {reads} --pattern ACGTAC -k 2",
+    "hamming": "hamming {reads} --pattern ACGTAC -k 3",
+}
+FILES = {
+    "primer --bed": ("primer {genome} {other} -k 2", "--bed"),
+    "primer --fasta": ("primer {genome} {other} -k 2", "--fasta"),
+    "primer --known-table": ("primer {genome} {other} -k 2 --known {known}", "--known-table"),
+    "primer -o": ("primer {genome} {other} -k 2", "-o"),
+    "lcs --sequence": ("lcs {genome} {other}", "--sequence"),
+    "lcs --blocks": ("lcs {genome} {other}", "--blocks"),
+} | {f"{name} -o": (line, "-o") for name, line in ROWS.items()}
+PLOTS = {
+    "primer --plot": ("primer {genome} {other} -k 2", "--plot"),
+    "lcs --plot": ("lcs {genome} {other}", "--plot"),
+}
+
+
+def plain_zstd(data):
+    return subprocess.run(["zstd", "-dc"], input=data, capture_output=True, check=True).stdout
+
+
+PLAIN = {
+    ".gz": gzip.decompress,
+    ".bz2": bz2.decompress,
+    ".xz": lzma.decompress,
+    ".zst": plain_zstd,
+}
+
+
+@pytest.fixture
+def line(tmp_path):
+    """Words of a command line over these files; ``reads`` may be another one."""
+    folder = tmp_path / "inputs"
+    folder.mkdir()
+    places = {
+        "genome": write_fasta(folder / "genome.fa", [("g", GENOME)]),
+        "other": write_fasta(folder / "other.fa", [("o", OTHER)]),
+        "known": write_fasta(folder / "known.fa", KNOWN),
+        "reads": write_fasta(folder / "reads.fa", reads_of(GENOME, random.Random(1), 60)),
+    }
+
+    def words(text, **others):
+        return [*text.format(**places | others).split(), "-q", "--device", "cpu"]
+
+    return words
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where outputs go: nothing else lies there."""
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    return folder
+
+
+def until_some(find):
+    until(find, "there is one")
+    return find()
+
+
+@contextmanager
+def small_disk(size):
+    """No file of this process grows beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("command", ROWS)
+def test_a_data_error_leaves_the_old_result(command, line, folder, streamer):
+    bad = write_fasta(folder.parent / "bad.fa", [("r", GENOME[:200]), ("s", "ACGTACG!")])
+    words = line(ROWS[command], reads=bad)
+    code, out, _ = streamer(*words)
+    assert code == 1
+    assert out.startswith("#"), "rows before the fault go to standard output"
+    for name in ("old.tsv", "old.tsv.gz"):
+        old = folder / name
+        old.write_bytes(OLD)
+        code, out, err = streamer(*words, "-o", old)
+        assert (code, out) == (1, "")
+        assert "bad.fa: record 2 (s), position 8" in err
+        assert old.read_bytes() == OLD
+        old.unlink()
+        assert streamer(*words, "-o", old)[0] == 1
+        assert list(folder.iterdir()) == [], "no result, and nothing beside it"
+
+
+@pytest.mark.parametrize("output", FILES)
+def test_names_choose_the_compression(output, line, folder, streamer):
+    text, option = FILES[output]
+    for format_ in ("tsv", "jsonl") if option == "-o" else ("tsv",):
+        words = [*line(text), "--format", format_]
+        plain = folder / "plain"
+        assert streamer(*words, option, plain)[0] == 0
+        assert len(plain.read_bytes()) > 30
+        for suffix, decompressed in PLAIN.items():
+            packed = folder / f"rows{suffix}"
+            packed.write_bytes(OLD)
+            assert streamer(*words, option, packed)[0] == 0
+            assert decompressed(packed.read_bytes()) == plain.read_bytes()
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"plain", *(f"rows{suffix}" for suffix in PLAIN)}
+
+
+def test_a_saved_dictionary_is_not_compressed(line, folder, streamer):
+    saved = folder / "known.npz.gz"
+    code, _, err = streamer(*line(ROWS["grow"]), "--save", saved)
+    assert code == 2
+    assert f"--save {saved}: a dictionary is not compressed" in err
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("output", [*FILES, *PLOTS, "match --save"])
+def test_a_full_disk_is_one_line_with_the_name(output, line, folder, streamer):
+    text, option = (FILES | PLOTS | {"match --save": (ROWS["grow"], "--save")})[output]
+    old = folder / ("old.svg" if option == "--plot" else "old.tsv")
+    words = [*line(text), "-o", "/dev/null", option, old]
+    # compiled, and how much there is to write
+    assert streamer(*words)[0] == 0
+    limit = old.stat().st_size // 2
+    old.write_bytes(OLD)
+    with small_disk(limit):
+        code, _, err = streamer(*words)
+    assert (code, len(err.splitlines())) == (1, 1), err
+    assert str(old) in err
+    assert "File too large" in err
+    assert old.read_bytes() == OLD
+    assert list(folder.iterdir()) == [old]
+
+
+def test_rows_stay_if_the_dictionary_cannot_be_saved(line, folder, streamer):
+    rows, saved = folder / "rows.tsv", folder / "saved.npz"
+    words = [*line("match {reads} --seed 0 -k 11 --report reads"), "-o", rows, "--save", saved]
+    assert streamer(*words)[0] == 0
+    expected = rows.read_bytes()
+    assert saved.stat().st_size > 2 * len(expected)
+    saved.unlink()
+    rows.unlink()
+    with small_disk(len(expected)):
+        code, _, err = streamer(*words)
+    assert code == 1
+    assert str(saved) in err
+    assert rows.read_bytes() == expected
+    assert list(folder.iterdir()) == [rows]
+
+
+@pytest.mark.parametrize("output", [*FILES, *PLOTS, "match --save"])
+def test_where_nothing_can_be_written_is_known_before_the_work(output, line, folder, streamer):
+    text, option = (FILES | PLOTS | {"match --save": (ROWS["grow"], "--save")})[output]
+    bad = write_fasta(folder.parent / "bad.fa", [("s", "ACGTACG!")])
+    words = line(text, reads=bad, genome=bad)
+    suffix = ".svg" if option == "--plot" else ".tsv"
+    # nobody may create a file in /sys
+    for place in (folder / "none" / f"x{suffix}", f"/sys/x{suffix}", f"{folder}/x{suffix}/"):
+        code, out, err = streamer(*words, option, place)
+        assert (code, out) == (1, ""), (place, err)
+        assert err.startswith(f"streamer: error: {place}: cannot write: "), err
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_or_folder_that_may_not_be_written(line, folder, streamer):
+    words = line(ROWS["match"])
+    old = folder / "old.tsv"
+    old.write_bytes(OLD)
+    for closed, mode in ((old, 0o444), (folder, 0o555)):
+        closed.chmod(mode)
+        code, _, err = streamer(*words, "-o", old)
+        closed.chmod(0o755)
+        assert code == 1
+        assert f"{old}: cannot write: Permission denied" in err
+        assert old.read_bytes() == OLD
+
+
+def test_permissions_and_links_stay(line, folder, streamer):
+    words = line(ROWS["asm"])
+    _, rows, _ = streamer(*words)
+    before = os.umask(0o027)
+    try:
+        new, old, link = folder / "new.tsv", folder / "old.tsv", folder / "link.tsv"
+        old.write_bytes(OLD)
+        old.chmod(0o604)
+        assert streamer(*words, "-o", new)[0] == 0
+        link.symlink_to(old.name)
+        assert streamer(*words, "-o", link)[0] == 0
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (new, old)] == [0o640, 0o604]
+        assert link.is_symlink()
+        assert old.read_text() == rows
+        # a link to a file that is yet to come
+        old.unlink()
+        assert streamer(*words, "-o", link)[0] == 0
+        assert link.is_symlink()
+        assert old.read_text() == rows
+    finally:
+        os.umask(before)
+    assert sorted(path.name for path in folder.iterdir()) == ["link.tsv", "new.tsv", "old.tsv"]
+
+
+def test_what_is_no_regular_file_is_written_directly(line, folder, streamer):
+    words = line(ROWS["hamming"])
+    _, rows, _ = streamer(*words)
+    assert streamer(*words, "-o", "/dev/null") == (0, "", "")
+    code, _, err = streamer(*words, "-o", "/dev/full")
+    assert code == 1
+    assert "/dev/full: cannot write rows: No space left on device" in err
+    for name, decompressed in (("pipe", bytes), ("pipe.gz", gzip.decompress)):
+        pipe = folder / name
+        os.mkfifo(pipe)
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+            assert streamer(*words, "-o", pipe) == (0, "", "")
+            assert decompressed(reader.stdout.read()).decode() == rows
+        assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("shell", "before"),
+    [
+        ('"$@" -o /dev/stdout > out', ""),
+        ('"$@" -o /dev/stdout >> out', "before\n"),
+        ('"$@" -o /dev/fd/3 3>> out', "before\n"),
+        ('"$@" -o /dev/stdout | cat > out', ""),
+        ('"$@" -o >(cat > out) && until cmp -s out expected; do sleep 0.01; done', ""),
+    ],
+)
+def test_open_descriptors_are_written_where_they_stand(shell, before, line, folder, streamer):
+    words = line(ROWS["hamming"])
+    _, rows, _ = streamer(*words)
+    (folder / "expected").write_text(before + rows)
+    (folder / "out").write_text("before\n")
+    subprocess.run(
+        ["bash", "-c", shell, "bash", *PROGRAM, *words],
+        cwd=folder, check=True, timeout=DEADLINE, env=os.environ | {"PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    assert (folder / "out").read_text() == before + rows
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_leave_the_old_result_and_nothing_else(number, line, folder):
+    """Standard input stays open: more reads may come."""
+    old = folder / "old.tsv.gz"
+    old.write_bytes(OLD)
+    words = line("match - --seed 0 -k 5 --report reads")
+    process = subprocess.Popen(
+        [*PROGRAM, *words, "-o", str(old)], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        process.stdin.write(b">r\nACGTTGC\n")
+        process.stdin.flush()
+        until(lambda: not unread(process.stdin), "it reads, and so has opened the file")
+        assert len(list(folder.iterdir())) == 2
+        process.send_signal(number)
+        code = process.wait(DEADLINE)
+        assert code == (130 if number == signal.SIGINT else -number)
+        said = b"streamer: error: interrupted\n" if number == signal.SIGINT else b""
+        assert process.stderr.read() == said
+    assert old.read_bytes() == OLD
+    assert list(folder.iterdir()) == [old]
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", ["rows.tsv", "rows.tsv.gz"])
+def test_what_was_watched_is_kept(number, name, path, line, folder, tmp_path):
+    """The feed cannot be asked again: rows up to an interrupt are the result."""
+    rows = folder / name
+    rows.write_bytes(OLD)
+    words = ["watch", "--config", path, "--topic", "read", "-o", str(rows)]
+    with running(path, ["feed.beat_seconds=0.05"]) as daemon:
+        process = subprocess.Popen([*PROGRAM, *words], stderr=subprocess.PIPE)
+        with process:
+            daemon.wait_for_subscriptions("read", "beat")
+            (hidden,) = until_some(lambda: list(folder.glob(f".{name}.*.part")))
+            if name == "rows.tsv":
+                with Producer(daemon.endpoints["ingest"]) as producer:
+                    producer.send([("first", GENOME[:100])])
+                    producer.flush()
+                until(lambda: b"\tfirst\t" in hidden.read_bytes(), "the row is there already")
+            process.send_signal(number)
+            assert process.wait(DEADLINE) == (130 if number == signal.SIGINT else -number)
+    text = rows.read_bytes()
+    text = (gzip.decompress(text) if name.endswith(".gz") else text).decode()
+    assert text.startswith("#topic\t")
+    assert name != "rows.tsv" or len(text.splitlines()) == 2
+    assert list(folder.iterdir()) == [rows]

@@ -1,0 +1,303 @@
+"""Messages: the vectors of docs/protocol.md, round trips, and damage."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import threading
+import time
+import zlib
+
+import msgpack
+import numpy as np
+import pytest
+
+from streamer.errors import DataError
+from streamer.protocol.wire import (
+    Reason,
+    WireError,
+    checksum,
+    decode_batch,
+    decode_feed,
+    encode_batch,
+    encode_feed,
+    encode_notice,
+    encode_reads,
+    pack,
+    raw,
+    unpack,
+)
+from streamer.sequences.files import read_batches
+from streamer.sequences.read_batch import ReadBatch
+from tests.data_files import ROOT
+
+PAGE = ROOT / "docs" / "protocol.md"
+READS = [("r1", "ACGT"), ("r2", "NACG")]
+KEYS = {"v": 1, "type": "batch", "producer": "p", "epoch": 7, "seq": 1}
+
+
+def vectors():
+    """The frames of the vectors in the page, one message each."""
+    columns = [bytes(frame) for frame in encode_reads(READS)]
+    listed = msgpack.packb([list(read) for read in READS])
+    state = {"session": 9, "state": "running", "producer": "p", "epoch": 7}
+    counts = {"received": 1, "durable": 1, "matched": 0, "credit": 4096}
+    reads = {
+        "read": np.array([0, 1], np.uint32),
+        "matches": np.array([2, 0], np.int64),
+        "best_target": np.array([0, -1], np.int32),
+    }
+    header = {"v": 1, "topic": "read", "epoch": 9, "seq": 3, "prev": 1, "time": 5}
+    return {
+        "A hello": [pack({"v": 1, "type": "hello", "producer": "p", "epoch": 7})],
+        "A batch, form columns": [
+            pack(KEYS | {"form": "columns", "checksum": checksum(columns)}),
+            *columns,
+        ],
+        "A batch, form list": [
+            pack(KEYS | {"form": "list", "checksum": checksum([listed])}),
+            listed,
+        ],
+        "Its acknowledgement": [pack({"v": 1} | state | counts | {"type": "ack"})],
+        "A message of the feed (some keys and columns left out)": [
+            bytes(frame) for frame in encode_feed("read", header, columns[0], reads)
+        ],
+    }
+
+
+def test_vectors_of_the_page():
+    blocks = re.findall(r"^### (.+)\n\n```\n([0-9a-f\n]+)```$", PAGE.read_text(), re.MULTILINE)
+    page = {name: [bytes.fromhex(line) for line in text.split()] for name, text in blocks}
+    assert page == vectors()
+
+
+@pytest.mark.parametrize("name", ["A batch, form columns", "A batch, form list"])
+def test_vectors_decode(name):
+    header, *frames = vectors()[name]
+    batch, names = decode_batch(unpack(header), frames)
+    assert list(batch.names) == msgpack.unpackb(names) == ["r1", "r2"]
+    assert batch.offsets.tolist() == [0, 4, 8]
+    assert batch.bases.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def test_batch_survives_the_way():
+    rng = random.Random(3)
+    reads = [(f"read {i}", "".join(rng.choices("ACGTN", k=rng.randrange(50)))) for i in range(99)]
+    batch = ReadBatch.from_sequences([n for n, _ in reads], [s for _, s in reads])
+    frames = encode_batch(batch)
+    back, _ = decode_batch({"form": "columns", "checksum": checksum(frames)}, frames)
+    assert list(back.names) == list(batch.names)
+    assert np.array_equal(back.offsets, batch.offsets)
+    assert np.array_equal(back.bases, batch.bases)
+    assert frames == [bytes(frame) for frame in encode_reads(reads)]
+
+
+def test_frames_of_a_batch_stay_as_they_are_whatever_its_arrays_become():
+    batch = ReadBatch.from_sequences(["a", "b"], ["ACGT", "NAC"])
+    frames = encode_batch(batch)
+    sent = [bytes(frame) for frame in frames]
+    batch.offsets[:] = 7
+    batch.bases[:] = 0
+    assert [bytes(frame) for frame in frames] == sent
+    assert sent[2] == b"ACGTNAC"
+
+
+def test_arrays_are_encoded_without_a_copy():
+    values = np.arange(1000, dtype=np.uint64)
+    frames = encode_feed("delta", {}, msgpack.packb([]), {"code": values})
+    assert np.shares_memory(np.frombuffer(frames[3], np.uint64), values)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4_999, 5_000, 5_001, 70_000, 140_000])
+def test_checksum_of_any_length(size):
+    frame = bytes(np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8))
+    assert checksum([frame, memoryview(frame)]) == zlib.crc32(frame + frame)
+
+
+def feed_message():
+    columns = {"code": np.arange(3, dtype=np.uint64), "start": np.zeros(0, np.int64)}
+    header = {"v": 1, "topic": "delta", "epoch": 1, "seq": 2, "prev": 0, "time": 3}
+    return [bytes(f) for f in encode_feed("delta", header, msgpack.packb(["a"]), columns)]
+
+
+def test_feed_message_survives_the_way():
+    message = decode_feed(feed_message())
+    assert (message.topic, message.names) == ("delta", ["a"])
+    assert {name: values.tolist() for name, values in message.columns.items()} == {
+        "code": [0, 1, 2],
+        "start": [],
+    }
+    notice = {"v": 1, "topic": "beat", "epoch": 1, "seq": 2, "prev": 0, "time": 3}
+    assert decode_feed(encode_notice("beat", notice)).header["seq"] == 2
+
+
+def test_names_of_the_message_before_are_taken_over_if_they_are_the_same():
+    frames = feed_message()
+    before = decode_feed(frames).names
+    assert decode_feed(frames, zlib.crc32(b"".join(frames[2:])), before).names is before
+    other = [*frames[:2], msgpack.packb(["b"]), *frames[3:]]
+    message = decode_feed([*other[:1], header_with(other), *other[2:]], None, before)
+    assert message.names == ["b"]
+
+
+def header_with(frames):
+    """The header of a message of the feed, with the checksum that its frames have."""
+    return pack(msgpack.unpackb(frames[1]) | {"checksum": checksum(frames[2:])})
+
+
+def test_a_checksum_that_is_known_is_compared():
+    frames = feed_message()
+    with pytest.raises(WireError) as caught:
+        decode_feed(frames, checksum(frames[2:]) ^ 1)
+    assert caught.value.reason == Reason.CHECKSUM
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        None,
+        [["code", "uint64", 3]],
+        [["code", "uint64", 3], ["start", "int64"]],
+        [["code", "uint64", 3], ["start", "float64", 0]],
+        [["code", "uint64", 3], ["start", ["int64"], 0]],
+        [["code", "uint64", 3], [1, "int64", 0]],
+        [["code", "uint64", 3], ["start", "int64", "0"]],
+        [["code", "uint64", 2], ["start", "int64", 0]],
+        [["code", "uint64", 3], {"start": "int64"}],
+    ],
+)
+def test_columns_that_are_not_described_are_refused(described):
+    frames = feed_message()
+    header = msgpack.unpackb(frames[1]) | {"columns": described}
+    with pytest.raises(WireError) as caught:
+        decode_feed([frames[0], pack(header), *frames[2:]])
+    assert caught.value.reason == Reason.MALFORMED
+
+
+def test_every_flipped_bit_in_the_data_is_noticed():
+    frames = feed_message()
+    for index in range(2, len(frames)):
+        for bit in range(8 * len(frames[index])):
+            damaged = bytearray(frames[index])
+            damaged[bit // 8] ^= 1 << bit % 8
+            with pytest.raises(WireError) as caught:
+                decode_feed([*frames[:index], bytes(damaged), *frames[index + 1 :]])
+            assert caught.value.reason == Reason.CHECKSUM
+
+
+def test_truncated_and_random_messages_raise_nothing_else():
+    rng = random.Random(11)
+    header, *data = vectors()["A batch, form columns"]
+    for cut in range(len(header)):
+        with pytest.raises(WireError):
+            unpack(header[:cut])
+    for frames in (feed_message(), [header, *data]):
+        for _ in range(3000):
+            damaged = [bytearray(frame) for frame in frames[: rng.randrange(1, len(frames) + 1)]]
+            for _ in range(rng.randrange(1, 5)):
+                frame = rng.choice(damaged)
+                if frame:
+                    frame[rng.randrange(len(frame))] = rng.randrange(256)
+            with contextlib.suppress(WireError):
+                decode_feed(damaged)
+            with contextlib.suppress(WireError):
+                decode_batch(unpack(bytes(damaged[0])), damaged[1:])
+
+
+NAMES = {
+    "é".encode(): None,
+    "読み 1".encode(): None,
+    b"": None,
+    b"a b": None,
+    b"caf\xe9": "read 2: the name is not UTF-8: it holds byte 0xe9",
+    b"\xed\xa0\x80": "read 2: the name is not UTF-8: it holds byte 0xed",
+    b"a\x1b": "read 2: the name holds U+001B, which is not printable",
+    b"a\x00": "read 2: the name holds U+0000, which is not printable",
+    "a\u200e".encode(): "read 2: the name holds U+200E, which is not printable",
+    "a\ue000".encode(): "read 2: the name holds U+E000, which is not printable",
+    "a\xa0b".encode(): "read 2: the name holds U+00A0, which is not printable",
+}
+
+
+@pytest.mark.parametrize("form", ["columns", "list"])
+@pytest.mark.parametrize(("name", "problem"), NAMES.items())
+def test_names_are_printable_utf8(name, problem, form, tmp_path):
+    """One rule for names on sockets and in files."""
+
+    def string(value):
+        return bytes([0xA0 + len(value)]) + value
+
+    if form == "columns":
+        names = b"\x92" + string(b"r1") + string(name)
+        frames = [names, raw(np.array([0, 4, 8], np.int64)), b"ACGTACGT"]
+    else:
+        reads = [b"\x92" + string(one) + string(b"ACGT") for one in (b"r1", name)]
+        frames = [b"\x92" + b"".join(reads)]
+    header = KEYS | {"form": form, "checksum": checksum(frames)}
+    path = tmp_path / "reads.fa"
+    rest = b" x\xff" if name else b""  # no more than the name is text
+    path.write_bytes(b">r1\nACGT\n>" + name.replace(b" ", b"_") + rest + b"\nACGT\n")
+    if problem is None:
+        batch, _ = decode_batch(header, frames)
+        assert list(batch.names) == ["r1", name.decode()]
+        assert [list(batch.names) for batch in read_batches([str(path)])] == [
+            ["r1", name.decode().replace(" ", "_")]
+        ]
+        return
+    with pytest.raises(WireError) as caught:
+        decode_batch(header, frames)
+    assert (caught.value.reason, str(caught.value)) == (Reason.MALFORMED, problem)
+    assert caught.value.index == 1
+    with pytest.raises(DataError, match=re.escape(problem.replace("read 2", "record 2"))):
+        list(read_batches([str(path)]))
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\udcff"])
+def test_a_surrogate_in_a_name_is_for_the_daemon_to_refuse(name):
+    frames = encode_reads([("r1", "ACGT"), (name, "ACGT")])
+    header = KEYS | {"form": "columns", "checksum": checksum(frames)}
+    with pytest.raises(WireError, match="read 2: the name is not UTF-8"):
+        decode_batch(header, frames)
+
+
+def test_a_large_list_leaves_the_other_threads_running():
+    listed = msgpack.packb([["r", "ACGT"]] * 300_000)
+    header = KEYS | {"form": "list", "checksum": checksum([listed])}
+    longest, ending = 0.0, threading.Event()
+
+    def look():
+        nonlocal longest
+        while not ending.is_set():
+            began = time.perf_counter()
+            time.sleep(0.001)
+            longest = max(longest, time.perf_counter() - began)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    began = time.perf_counter()
+    batch, _ = decode_batch(header, [memoryview(listed)])
+    seconds = time.perf_counter() - began
+    ending.set()
+    looking.join()
+    assert len(batch.names) == 300_000
+    assert longest < seconds / 6
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        (b"", "not msgpack"),
+        (b"\x81\x01\x02", "must be an array"),
+        (b"\xdd\xff\xff\xff\xff", "not msgpack"),
+        (b"\x92\x92\xa1r\xa1A", "not msgpack"),
+        (b"\x90\x90", "1 bytes follow it"),
+        (b"\x91\xc1", "not msgpack"),
+        (b"\x91\x92\xa1r\x01", r"read 1 must be \[name, sequence\]"),
+    ],
+)
+def test_a_list_that_is_none_is_malformed(frame, problem):
+    header = KEYS | {"form": "list", "checksum": checksum([frame])}
+    with pytest.raises(WireError, match=problem) as caught:
+        decode_batch(header, [memoryview(frame)])
+    assert caught.value.reason == "malformed"

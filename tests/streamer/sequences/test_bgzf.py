@@ -1,0 +1,127 @@
+"""BGZF: a BAM without the block that ends it was cut, though every block in it is whole."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import zlib
+
+import pytest
+
+from streamer.errors import DataError
+from streamer.sequences.bgzf import END_BLOCK, Watched
+from streamer.sequences.files import read_batches
+from tests.streamer.sequences.test_sequence_files import bam_of
+
+RECORDS = [(f"r{i}", "ACGTACGTAC") for i in range(6)]
+
+
+def block(data):
+    """One block of BGZF (SAM specification 4.1)."""
+    deflate = zlib.compressobj(wbits=-15)
+    packed = deflate.compress(data) + deflate.flush()
+    extra = struct.pack("<2sHH", b"BC", 2, len(packed) + 25)
+    head = struct.pack("<4BI2BH", 0x1F, 0x8B, 8, 4, 0, 0, 255, len(extra))
+    return head + extra + packed + struct.pack("<2I", zlib.crc32(data), len(data))
+
+
+def blocks_of(whole, *cuts):
+    """The data as blocks, cut at these places, without the end block."""
+    places = [0, *cuts, len(whole)]
+    return [block(whole[a:b]) for a, b in zip(places, places[1:], strict=False)]
+
+
+WHOLE = bam_of(RECORDS)
+RECORD_BYTES = len(bam_of(RECORDS[:1])) - len(bam_of([]))
+HALF = len(bam_of([])) + 3 * RECORD_BYTES
+BLOCKS = blocks_of(WHOLE, HALF)
+
+
+@pytest.fixture
+def names(tmp_path, streamer, monkeypatch):
+    """Exit code, names of reads and errors for a file with some content, by name or on a pipe."""
+
+    def read(content, pipe=False):
+        path = tmp_path / "reads.bam"
+        path.write_bytes(content)
+        if pipe:
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        code, out, err = streamer(
+            "match", "-" if pipe else path, "--seed", 0, "-k", 4, "--report", "reads", "-q"
+        )
+        return code, [line.split("\t")[0] for line in out.splitlines()[1:]], err
+
+    return read
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+def test_a_bam_cut_at_a_record(names, pipe):
+    code, found, err = names(BLOCKS[0], pipe)
+    assert (code, found) == (1, ["r0", "r1", "r2"])
+    place = "<stdin>" if pipe else "reads.bam"
+    assert err.endswith(
+        f"{place}: record 4: truncated after 3 records: BGZF's end block is missing\n"
+    )
+    assert err.count("\n") == 1
+    code, found, err = names(b"".join(BLOCKS), pipe)
+    assert (code, len(found)) == (1, 6)
+    assert "truncated after 6 records" in err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"".join(BLOCKS) + END_BLOCK,
+        BLOCKS[0] + END_BLOCK + BLOCKS[1] + END_BLOCK,
+        b"".join(BLOCKS) + END_BLOCK + bytes(5000),
+        gzip.compress(WHOLE),
+        WHOLE,
+    ],
+    ids=["whole", "end block within", "zeros behind", "plain gzip", "uncompressed"],
+)
+@pytest.mark.parametrize("pipe", [False, True])
+def test_a_whole_bam(names, content, pipe):
+    assert names(content, pipe) == (0, [name for name, _ in RECORDS], "")
+
+
+def test_a_bam_without_records(names):
+    empty = block(bam_of([]))
+    assert names(empty + END_BLOCK) == (0, [], "")
+    code, _, err = names(empty)
+    assert code == 1
+    assert "truncated after 0 records" in err
+
+
+@pytest.mark.parametrize("cut", range(1, len(END_BLOCK)))
+def test_a_cut_end_block(tmp_path, cut):
+    path = tmp_path / "reads.bam"
+    path.write_bytes(b"".join(BLOCKS) + END_BLOCK[:cut])
+    seen = []
+    with pytest.raises(DataError, match=r"reads\.bam: record 7: "):
+        seen.extend(iter(read_batches([str(path)])))
+    assert [name for batch in seen for name in batch.names] == [name for name, _ in RECORDS]
+
+
+def test_other_bytes_behind_the_end_block(names):
+    code, _, err = names(b"".join(BLOCKS) + END_BLOCK + b"more")
+    assert code == 1
+    assert "reads.bam: record 7: " in err
+
+
+@pytest.mark.parametrize("mark", [">", "@"])
+def test_text_needs_no_end_block(names, mark):
+    """Common programs that write FASTQ as BGZF leave it out."""
+    text = "".join(f"{mark}r{i}\nACGTA\n" + "+\nIIIII\n" * (mark == "@") for i in range(4)).encode()
+    assert names(b"".join(blocks_of(text, 20))) == (0, ["r0", "r1", "r2", "r3"], "")
+
+
+@pytest.mark.parametrize("size", [1, 3, 11, 28, 29, 64, 1 << 17])
+@pytest.mark.parametrize("zeros", [0, 1, 40])
+def test_the_end_however_it_comes(size, zeros):
+    for end, lacks in ((END_BLOCK, False), (b"", True), (END_BLOCK[:-1], zeros == 0)):
+        file = io.BufferedReader(io.BytesIO(b"".join(BLOCKS) + end + bytes(zeros)), 64)
+        watched = Watched(file)
+        while watched.read1(size):
+            pass
+        assert watched.lacks_end_block() == lacks

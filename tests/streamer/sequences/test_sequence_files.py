@@ -1,0 +1,185 @@
+"""Every kind of input gives the same reads."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import struct
+import threading
+from contextlib import nullcontext, suppress
+
+import numpy as np
+import pytest
+
+from streamer.errors import DataError
+from streamer.sequences.files import read_batches, size_of_files
+from tests.waiting import DEADLINE, unread, until
+from trie.codes import encode
+
+RECORDS = [("r1", "ACGTNACGU"), ("r2", ""), ("r3", "acgtnryACG")]
+FASTA = ">r1 first\nACGTN\nACGU\n>r2\n>r3\nacgtnryACG\n"
+FASTQ = "".join(f"@{n} about\n{s}\n+\n{'I' * len(s)}\n" for n, s in RECORDS)
+
+
+def bam_of(records):
+    """An unaligned BAM file (SAM specification 4.2), uncompressed."""
+    nibble = {c: i for i, c in enumerate("=ACMGRSVTWYHKDBN")}
+    out = io.BytesIO()
+    out.write(b"BAM\x01" + struct.pack("<i", 0) + struct.pack("<i", 0))
+    for name, sequence in records:
+        codes = [nibble[c] for c in sequence.upper().replace("U", "T")]
+        codes += [0] * (len(codes) % 2)
+        packed = bytes(a << 4 | b for a, b in zip(codes[::2], codes[1::2], strict=True))
+        body = struct.pack(
+            "<iiBBHHHiiii", -1, -1, len(name) + 1, 0, 4680, 0, 4, len(sequence), -1, -1, 0
+        )
+        body += name.encode() + b"\0" + packed + b"\xff" * len(sequence)
+        out.write(struct.pack("<i", len(body)) + body)
+    return out.getvalue()
+
+
+def compress_zstd(data):
+    try:
+        from compression import zstd
+    except ImportError:
+        from backports import zstd
+    return zstd.compress(data)
+
+
+CONTENTS = {
+    "fasta": FASTA.encode(),
+    "fastq": FASTQ.encode(),
+    "fasta-crlf": FASTA.replace("\n", "\r\n").encode(),
+    "fastq-crlf": FASTQ.replace("\n", "\r\n").encode(),
+    "fasta-no-last-newline": FASTA.rstrip().encode(),
+    "fasta-blank-first": b"\n\n" + FASTA.encode(),
+    "fastq-no-last-newline": FASTQ[:-1].encode(),
+    "bam": bam_of(RECORDS),
+}
+COMPRESSIONS = {
+    "plain": lambda data: data,
+    "gz": gzip.compress,
+    "gz-members": lambda data: gzip.compress(data[:20]) + gzip.compress(data[20:]),
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": compress_zstd,
+}
+
+
+def check(batches):
+    names = [name for batch in batches for name in batch.names]
+    bases = np.concatenate([batch.bases for batch in batches])
+    lengths = [int(length) for batch in batches for length in batch.lengths]
+    assert names == [name for name, _ in RECORDS]
+    assert lengths == [len(sequence) for _, sequence in RECORDS]
+    np.testing.assert_array_equal(bases, encode("".join(s for _, s in RECORDS)))
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("content", CONTENTS)
+# the ending of the name must not matter: content tells
+@pytest.mark.parametrize("ending", ["", ".fa", ".fq.gz"])
+def test_content_tells(content, compression, ending, tmp_path):
+    path = tmp_path / f"reads{ending}"
+    path.write_bytes(COMPRESSIONS[compression](CONTENTS[content]))
+    for batch_bases in (1, 10_000):
+        check(list(read_batches([str(path)], batch_bases=batch_bases)))
+    assert size_of_files([str(path)]) == path.stat().st_size
+
+
+def test_several_files_and_progress(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(FASTA)
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+    seen = []
+    batches = list(read_batches(paths, on_bytes=seen.append))
+    assert [len(batch) for batch in batches] == [3, 3]
+    assert seen == sorted(seen)
+    assert seen[-1] == size_of_files(paths)
+
+
+@pytest.mark.parametrize("content", ["fasta", "fastq", "bam"])
+@pytest.mark.parametrize("compression", ["plain", "gz", "bz2", "xz", "zst"])
+def test_truncated_anywhere(content, compression, tmp_path):
+    """Cut at every byte: the reads before the cut, then an error or a clean end, nothing else."""
+    whole = COMPRESSIONS[compression](CONTENTS[content])
+    wanted = {name: encode(sequence) for name, sequence in RECORDS}
+    path = tmp_path / "cut"
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        batches = []
+        whole_or_error = nullcontext()
+        if compression != "plain" and length:
+            whole_or_error = pytest.raises(DataError, match=path.name)
+        elif compression == "plain":
+            whole_or_error = suppress(DataError)
+        with whole_or_error:
+            batches.extend(iter(read_batches([str(path)])))
+        complete = [
+            (name, batch.bases[batch.offsets[i] : batch.offsets[i + 1]])
+            for batch in batches
+            for i, name in enumerate(batch.names)
+        ]
+        for name, bases in complete[:-1]:
+            np.testing.assert_array_equal(bases, wanted[name])
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_pipe_that_hands_over_a_byte_at_a_time(content, compression, tmp_path):
+    """What tells the format is waited for, however little of it comes first."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    data = COMPRESSIONS[compression](CONTENTS[content])
+
+    def write():
+        with open(path, "wb", buffering=0) as pipe:
+            for i in range(8):
+                pipe.write(data[i : i + 1])
+                until(lambda: not unread(pipe), "the byte is read")
+            pipe.write(data[8:])
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    check(list(read_batches([str(path)])))
+    writer.join(DEADLINE)
+    assert not writer.is_alive()
+
+
+@pytest.mark.parametrize("compression", ["plain", "gz"])
+def test_any_number_of_blank_lines_first(compression, tmp_path):
+    path = tmp_path / "reads"
+    path.write_bytes(COMPRESSIONS[compression](b"\n" * 300_000 + FASTA.encode()))
+    check(list(read_batches([str(path)])))
+
+
+def test_mapped_bam_is_an_error_with_its_record(tmp_path):
+    path = tmp_path / "mapped.bam"
+    whole = bam_of([("r1", "ACGT"), ("r2", "ACGT")])
+    # the flag of the second record: bytes 14-15 after its size
+    at = whole.index(b"r2\0") - 18
+    assert whole[at : at + 2] == b"\x04\x00"
+    path.write_bytes(whole[:at] + b"\x00" + whole[at + 1 :])
+    seen = []
+    with pytest.raises(DataError, match="record 2: is no unaligned BAM"):
+        seen.extend(iter(read_batches([str(path)])))
+    assert [batch.names for batch in seen] == [["r1"]]
+
+
+def test_damaged_bam_is_an_error_never_a_crash(tmp_path):
+    """What a record says of its lengths is not believed: every byte, set to any of a few values."""
+    whole = bam_of([("r1", "ACGT"), ("r2", "ACGTACGTACGT"), ("r3", "AC")])
+    path = tmp_path / "damaged.bam"
+    said = set()
+    for at in range(len(whole)):
+        for value in (0, 1, 0x21, 0x7F, 0x80, 0xFF):
+            path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            try:
+                list(read_batches([str(path)]))
+            except DataError as error:
+                said.add(error.problem)
+    for part in ("ends within", "do not fit", "the least are 32", "is negative", "samtools fastq"):
+        assert any(part in problem for problem in said), part

@@ -1,0 +1,163 @@
+"""Compiled kernels are stored where that is possible, and the work goes on where it is not."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.data_files import ROOT
+from tests.waiting import DEADLINE
+
+BOUND = """
+import ctypes, os, sys
+for capability in (1, 2):  # what lets root write everywhere
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Runs Python as one for whom permissions count, whoever runs the tests."""
+
+EVERY_MODULE = """
+import importlib, pkgutil
+import streamer.batch, trie
+for package in (trie, streamer.batch):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+"""
+
+GIVEN = ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+
+KERNEL = """
+import logging, sys
+from trie.cpu.jit import njit
+
+@njit(cache=True)
+def twice(x):
+    return x + x
+
+print(twice(21), sum(twice.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """The packages where nobody can write, with a home of that kind; and a temporary folder."""
+    folder = tmp_path / "installed"
+    for package in ("streamer", "trie", "gpu"):
+        shutil.copytree(
+            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    (folder / "kernel.py").write_text(KERNEL)
+    (folder / "home").mkdir()
+    (tmp_path / "tmp").mkdir()
+    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for path in folders:
+        path.chmod(0o555)
+    yield folder
+    for path in folders:
+        path.chmod(0o755)
+
+
+def run(installed, *arguments, limit=None, **environment):
+    """Python with the installed packages: (exit code, standard output, standard error)."""
+    known = {key: value for key, value in os.environ.items() if key not in GIVEN}
+    places = {"HOME": f"{installed}/home", "TMPDIR": f"{installed.parent}/tmp"}
+    known |= {"PYTHONPATH": str(installed), **places, **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", BOUND, *map(str, arguments)],
+        env=known, cwd=installed.parent, capture_output=True, text=True, timeout=DEADLINE,
+        check=False, preexec_fn=limit,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_every_kernel_can_be_defined_where_nothing_can_be_written(installed):
+    assert run(installed, "-c", EVERY_MODULE) == (0, "", "")
+
+
+def test_a_read_only_install_stores_under_the_temporary_directory(installed):
+    kernel = installed / "kernel.py"
+    code, out, err = run(installed, kernel)
+    assert (code, out) == (0, "42 0\n")
+    private = installed.parent / "tmp" / f"kmer-streamer-{os.getuid()}"
+    assert err.count("\n") == 1
+    assert f"compiled kernels are stored in {private}; set NUMBA_CACHE_DIR" in err
+    assert private.stat().st_mode & 0o777 == 0o700
+    assert run(installed, kernel) == (0, "42 1\n", "")
+
+
+def test_a_command_says_so_in_one_line(installed, tmp_path):
+    (tmp_path / "r.fa").write_text(">r\nACGTTGCATTAC\n")
+    # the command that compiles least
+    command = ["primer", "r.fa", "r.fa", "-k", "2", "--method", "conventional", "--device", "cpu"]
+    first = run(installed, "-m", "streamer", *command)
+    again = run(installed, "-m", "streamer", *command)
+    assert first[:2] == again[:2]
+    assert first[0] == 0
+    lines = [line.split(maxsplit=3)[:3] for line in first[2].splitlines()]
+    assert lines == [["streamer:", "compiling", "for"], ["streamer:", "no", "other"]]
+    assert again[2] == ""
+
+
+@pytest.mark.parametrize("trap", ["open to all", "a link", "a file"])
+def test_a_folder_of_somebody_else_is_not_trusted(installed, trap):
+    private = installed.parent / "tmp" / f"kmer-streamer-{os.getuid()}"
+    if trap == "open to all":
+        private.mkdir()
+        private.chmod(0o777)
+    elif trap == "a link":
+        (installed.parent / "elsewhere").mkdir()
+        private.symlink_to(installed.parent / "elsewhere")
+    else:
+        private.touch()
+    for _ in range(2):
+        code, out, err = run(installed, installed / "kernel.py")
+        assert (code, out) == (0, "42 0\n")
+        assert err.startswith(f"compiled kernels cannot be stored ({private}: ")
+        assert err.count("\n") == 1
+        assert "set NUMBA_CACHE_DIR to a folder that can be written" in err
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(installed):
+    code, out, err = run(installed, installed / "kernel.py", NUMBA_CACHE_DIR=f"{installed}/home")
+    assert (code, out) == (0, "42 0\n")
+    named, stored = err.splitlines()
+    assert named == (f"NUMBA_CACHE_DIR={installed}/home: cannot be written, another folder is used")
+    assert "compiled kernels are stored in " in stored
+
+
+def test_a_full_disk_stops_nothing_and_is_named(installed, tmp_path):
+    """The size of a file is limited in its place: a write fails in the same way."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
+
+    kernel, folder = tmp_path / "kernel.py", tmp_path / "cache"
+    kernel.write_text(KERNEL)
+    # an older kernel of the same name must not be taken for this one
+    kernel.write_text(KERNEL.replace("x + x", "x + x + 1"))
+    assert run(installed, kernel, NUMBA_CACHE_DIR=folder)[1] == "43 0\n"
+    kernel.write_text(KERNEL)
+    code, out, err = run(installed, kernel, NUMBA_CACHE_DIR=folder, limit=limit)
+    assert (code, out) == (0, "42 0\n")
+    assert err.startswith(f"{folder}/")
+    assert "cannot store compiled kernels: File too large; set NUMBA_CACHE_DIR" in err
+    assert err.count("\n") == 1
+    assert run(installed, kernel, NUMBA_CACHE_DIR=folder)[:2] == (0, "42 0\n")
+    assert run(installed, kernel, NUMBA_CACHE_DIR=folder)[:2] == (0, "42 1\n")
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", pickle.dumps("0.0")[:-1]])
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+def test_damaged_files_are_written_anew(installed, tmp_path, kind, damage):
+    kernel, folder = installed / "kernel.py", tmp_path / "cache"
+    run(installed, kernel, NUMBA_CACHE_DIR=folder)
+    (file,) = folder.rglob(f"*.{kind}")
+    file.write_bytes(damage)
+    assert run(installed, kernel, NUMBA_CACHE_DIR=folder) == (0, "42 0\n", "")
+    assert run(installed, kernel, NUMBA_CACHE_DIR=folder) == (0, "42 1\n", "")

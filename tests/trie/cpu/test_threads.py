@@ -1,0 +1,114 @@
+"""Tasks on several threads: all of them, in order, never more at once than asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.waiting import DEADLINE
+from trie.cpu import threads as parallel
+from trie.cpu.threads import in_background, run_all, split_range
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 20])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
+def test_results_come_in_order(threads: int, count: int) -> None:
+    assert run_all([lambda i=i: i * i for i in range(count)], threads) == [  # type: ignore[misc]
+        i * i for i in range(count)
+    ]
+
+
+def test_no_more_threads_than_asked_for() -> None:
+    lock, running, most = threading.Lock(), 0, 0
+    meet = threading.Barrier(3, timeout=DEADLINE)
+
+    def task() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        meet.wait()  # three must run at once, else this times out
+        with lock:
+            running -= 1
+
+    run_all([task] * 9, 3)
+    assert most == 3
+
+
+def test_the_first_error_is_raised_once_what_has_begun_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began = []
+    ended = []
+    both = threading.Barrier(2)
+    given_up = threading.Event()
+
+    class Waiting(deque[int]):
+        """The tasks that have not begun."""
+
+        def clear(self) -> None:
+            super().clear()
+            given_up.set()
+
+    def task(number: int) -> None:
+        began.append(number)
+        both.wait(DEADLINE)
+        if number == 0:
+            message = f"task {number}"
+            raise ValueError(message)
+        assert given_up.wait(DEADLINE)
+        ended.append(number)
+
+    monkeypatch.setattr(parallel, "deque", Waiting)
+    with pytest.raises(ValueError, match="task 0"):
+        run_all([lambda i=i: task(i) for i in range(100)], 2)  # type: ignore[misc]
+    assert sorted(began) == [0, 1]
+    assert ended == [1]
+
+
+def test_tasks_may_run_tasks() -> None:
+    inner = [lambda i=i: i for i in range(5)]  # type: ignore[misc]
+    assert run_all([lambda: run_all(inner, 8)] * 50, 8) == [[0, 1, 2, 3, 4]] * 50
+
+
+def test_helpers_that_come_when_all_is_done_change_nothing() -> None:
+    inner = [lambda i=i: i for i in range(5)]  # type: ignore[misc]
+
+    def caller() -> list[list[int]]:
+        return [found for _ in range(100) for found in run_all([lambda: run_all(inner, 8)] * 20, 8)]
+
+    with ThreadPoolExecutor(4) as callers:
+        for called in [callers.submit(caller) for _ in range(4)]:
+            assert called.result() == [[0, 1, 2, 3, 4]] * 2000
+
+
+def test_nobody_waits_for_work_in_the_background() -> None:
+    hold, begun = threading.Event(), threading.Semaphore(0)
+
+    def long() -> None:
+        begun.release()
+        assert hold.wait(DEADLINE)
+
+    def background() -> None:
+        in_background()
+        run_all([long] * 64, 8)
+
+    thread = threading.Thread(target=background)
+    thread.start()
+    try:
+        assert begun.acquire(timeout=DEADLINE)
+        names = run_all([lambda: threading.current_thread().name] * 64, 8)
+        assert not any(name.startswith("background") for name in names)
+    finally:
+        hold.set()
+        thread.join(DEADLINE)
+    assert not thread.is_alive()
+
+
+def test_ranges_cover_everything() -> None:
+    assert split_range(0, 10, 3) == [(0, 3), (3, 6), (6, 10)]
+    assert split_range(0, 100, 4, align=32) == [(0, 32), (32, 64), (64, 100)]
+    assert split_range(5, 5, 4) == []

@@ -1,0 +1,124 @@
+"""The Levenshtein Tree Bitmap on the CPU against a plain set of states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.reference import ltb as ltb_oracle
+from tests.reference import ltb_cases
+from trie.ltb import METHODS, DistanceError, approximate, overlap_of
+from trie.snapshots.tree_bitmap import snapshot
+from trie.snapshots.walk import walk
+from trie.windows import BatchShapeError
+
+CASES = ltb_cases.edges() + ltb_cases.edges(1, alphabet="AC", gaps=0.2) + ltb_cases.awkward()
+
+
+def found(case, method, threads=1):
+    tree = snapshot(case.codes, case.k)
+    return approximate(
+        tree, case.bases, case.offsets, case.distance, method=method, threads=threads
+    )
+
+
+def same(got, wanted, what):
+    for side, one, other in zip(("matches", "mismatches"), got, wanted, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=f"{what}: {side}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_method_equals_the_set_of_states(case):
+    wanted = case.expected()
+    for method in METHODS:
+        same(found(case, method), wanted, method)
+
+
+def test_the_cases_are_worth_it():
+    """There are matches at every distance, and mismatches at many depths."""
+    matches, mismatches = np.uint32(0), np.uint32(0)
+    for case in CASES:
+        a, b = case.expected()
+        matches |= np.bitwise_or.reduce(a, initial=np.uint32(0))
+        mismatches |= np.bitwise_or.reduce(b, initial=np.uint32(0))
+    assert matches == 0b11111
+    assert np.bitwise_count(mismatches) > 20
+
+
+@pytest.mark.parametrize(
+    ("k", "distance", "kmers", "total", "reads"),
+    [(6, 2, 3000, 20_000, 300), (12, 1, 20_000, 9_000, 3), (24, 3, 96, 20_011, 1),
+     (31, 4, 50, 5_000, 60), (9, 4, 500, 3_000, 5)],
+)  # fmt: skip
+def test_methods_threads_and_chunks_agree(k, distance, kmers, total, reads):
+    codes, bases, offsets = ltb_cases.stream(k, kmers, total, reads, 11)
+    tree = snapshot(codes, k)
+    wanted = approximate(tree, bases, offsets, distance, method="active")
+    assert np.count_nonzero(wanted[0]) > total // (10 * k)
+    for method in METHODS:
+        same(approximate(tree, bases, offsets, distance, method=method, threads=3), wanted, method)
+    overlap = overlap_of(k, distance)
+    for chunk in (1, 63, 1000):
+        parts = []
+        for start in range(0, min(total, 60 * chunk), chunk):
+            warm, stop = max(start - overlap, 0), min(start + chunk, total)
+            cut = np.unique(np.clip(offsets, warm, stop)) - warm
+            two = approximate(tree, bases[warm:stop], cut, distance)
+            parts.append([one[start - warm :] for one in two])
+        joined = [np.concatenate(side) for side in zip(*parts, strict=True)]
+        same(joined, [side[: joined[0].size] for side in wanted], f"chunk {chunk}")
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 6, 7, 12, 15, 31])
+def test_distance_0_is_exact_matching(k):
+    codes, bases, offsets = ltb_cases.stream(k, 40, 3000, 40, k)
+    tree = snapshot(codes, k)
+    events, depths, _ = walk(tree, bases, offsets, canonical=False)
+    ends = np.flatnonzero(events == 1) + k - 1
+    for method in METHODS:
+        matches, mismatches = approximate(tree, bases, offsets, 0, method=method)
+        np.testing.assert_array_equal(np.flatnonzero(matches), ends)
+        assert set(matches[ends].tolist()) <= {1}
+        wanted = np.zeros(bases.size, dtype=np.uint32)
+        for start in np.flatnonzero(events == 2):
+            wanted[start + depths[start] - 1] |= 1 << depths[start]
+        # beside the windows there are those that a gap code or the end of a read cuts short
+        assert not np.any(wanted & ~mismatches)
+
+
+def test_dense_states_stay_correct():
+    """Poly-A against its neighbours: every node of a long chain is active at every level."""
+    k, distance = 31, 4
+    near = {0} | {x << (2 * i) for x in range(4) for i in range(k)}
+    tree = snapshot(np.array(sorted(near), dtype=np.uint64), k)
+    bases = np.zeros(3000, dtype=np.uint8)
+    bases[1500:1510] = 4
+    offsets = np.array([0, 700, 3000])
+    wanted = approximate(tree, bases, offsets, distance, method="active")
+    same(approximate(tree, bases, offsets, distance), wanted, "sliced")
+    assert wanted[0][2999] == 0b11111
+    assert wanted[0][k - distance - 1] == 0b10000
+
+
+def test_both_strands_are_a_dictionary_of_both():
+    case = ltb_cases.make(5, 2, 3, kmers=20)
+    kmers = ltb_oracle.trie_of(case.kmers, "both")
+    both = tuple(kmer for kmer in kmers if len(kmer) == 5)
+    wanted = ltb_oracle.bitmaps(case.kmers, 5, 2, case.reads, "both")
+    twice = ltb_cases.Case("both", 5, 2, both, case.reads)
+    same(found(twice, "sliced"), [np.array(side, dtype=np.uint32) for side in wanted], "both")
+
+
+@pytest.mark.parametrize(("k", "distance"), [(5, -1), (5, 5), (31, 5), (1, 1), (3, 3)])
+def test_distances_out_of_range_are_refused(k, distance):
+    tree = snapshot(np.zeros(0, dtype=np.uint64), k)
+    with pytest.raises(DistanceError, match=f"0..{min(4, k - 1)} for k = {k}"):
+        approximate(tree, np.zeros(3, np.uint8), np.array([0, 3]), distance)
+
+
+def test_offsets_that_do_not_fit_are_refused():
+    tree = snapshot(np.zeros(1, dtype=np.uint64), 4)
+    with pytest.raises(BatchShapeError):
+        approximate(tree, np.zeros(3, np.uint8), np.array([0, 4]), 1)
+    with pytest.raises(KeyError):
+        approximate(tree, np.zeros(3, np.uint8), np.array([0, 3]), 1, method="fast")

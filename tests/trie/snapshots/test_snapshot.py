@@ -1,0 +1,140 @@
+"""The snapshot from codes against the definition, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from numpy.typing import NDArray
+
+import trie
+from tests.reference import tree_bitmap as oracle
+from tests.trie.strategies import EDGE_K, kmers
+from trie.snapshots.tree_bitmap import TooManyNodesError, allocate, from_sorted, snapshot
+
+
+def random_codes(k: int, size: int, seed: int = 3) -> NDArray[np.uint64]:
+    return np.random.default_rng(seed).integers(0, 4**k, size, dtype=np.uint64)
+
+
+@settings(max_examples=150, deadline=None)
+@given(kmers())
+def test_equals_the_definition(case: tuple[int, list[int]]) -> None:
+    k, codes = case
+    tree = snapshot(np.array(codes, dtype=np.uint64), k)
+    oracle.assert_is(tree, oracle.arrays_of(codes, k))
+    np.testing.assert_array_equal(tree.codes(), np.array(sorted(set(codes)), dtype=np.uint64))
+
+
+def test_by_hand() -> None:
+    # ACG, ACT, TTT at k = 3: one root and three nodes below it
+    tree = snapshot([63, 0b000110, 0b000111, 63], 3)
+    assert tree.inmaps.tolist() == [
+        1 | 1 << 1 | 1 << 4 | 1 << (5 + 1) | 1 << (5 + 15),
+        1,
+        1,
+        1,
+    ]
+    assert tree.exmaps.tolist() == [1 << 6 | 1 << 7 | 1 << 63, 0, 0, 0]
+    assert tree.prefix_sums.tolist() == [1, 4, 4, 4]
+    assert tree.level_offsets.tolist() == [0, 1, 4]
+
+
+@pytest.mark.parametrize("k", range(1, 32))
+def test_empty_dictionary_has_a_root(k: int) -> None:
+    tree = snapshot([], k)
+    oracle.assert_is(tree, oracle.arrays_of([], k))
+    assert tree.node_count == 1
+    assert tree.codes().size == 0
+
+
+@pytest.mark.parametrize("k", range(1, 7))
+def test_all_kmers(k: int) -> None:
+    codes = np.arange(4**k, dtype=np.uint64)
+    tree = snapshot(codes[::-1], k)
+    oracle.assert_is(tree, oracle.arrays_of(range(4**k), k))
+    np.testing.assert_array_equal(tree.codes(), codes)
+
+
+@pytest.mark.parametrize("k", EDGE_K)
+@pytest.mark.parametrize("code", ["first", "last"])
+def test_one_kmer(k: int, code: str) -> None:
+    value = 0 if code == "first" else 4**k - 1
+    oracle.assert_is(snapshot([value], k), oracle.arrays_of([value], k))
+
+
+@pytest.mark.parametrize("k", [3, 4, 8, 9, 21, 31])
+def test_threads_do_not_change_it(k: int) -> None:
+    codes = random_codes(k, 60_000)
+    codes[30_000:] = codes[:30_000] ^ np.uint64(1)
+    one = snapshot(codes, k, threads=1)
+    oracle.assert_same(snapshot(codes, k, threads=3), one)
+    oracle.assert_same(from_sorted(np.unique(codes), k, threads=2), one)
+    np.testing.assert_array_equal(one.codes(threads=3), np.unique(codes))
+
+
+def test_all_in_one_shard() -> None:
+    codes = random_codes(15, 40_000)
+    distinct = np.unique(codes)
+    tree = snapshot(codes, 21, threads=2)
+    np.testing.assert_array_equal(tree.codes(threads=2), distinct)
+    oracle.assert_same(tree, snapshot(distinct, 21, threads=1))
+
+
+@pytest.mark.parametrize("k", [-1, 0, 32])
+def test_refuses_k(k: int) -> None:
+    with pytest.raises(ValueError, match=r"1\.\.31"):
+        snapshot([], k)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 15, 31])
+@pytest.mark.parametrize("size", [1, 20_000])
+def test_refuses_codes_out_of_range(k: int, size: int) -> None:
+    codes = np.zeros(size, dtype=np.uint64)
+    codes[size // 2] = 4**k
+    with pytest.raises(ValueError, match=f"{4**k} is not below"):
+        snapshot(codes, k)
+
+
+@pytest.mark.parametrize(
+    ("codes", "message"),
+    [
+        ([1.0], "float64"),
+        ([True], "bool"),
+        (["ACG"], "must be uint64"),
+        ([[1, 2]], "one-dimensional"),
+        ([3, -7], "-7 is negative"),
+    ],
+)
+def test_refuses_what_is_no_code(codes: list[object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        snapshot(codes, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint16, ">u8"])
+def test_takes_any_integer_type(dtype: str) -> None:
+    oracle.assert_same(snapshot(np.array([9, 3, 9], dtype=dtype), 4), snapshot([3, 9], 4))
+
+
+@pytest.mark.parametrize("k", [2, 3, 21])
+@pytest.mark.parametrize("codes", [[5, 4], [5, 5], [0, 0], [1, 9, 9], [2**63, 5], [4, 2**63, 5]])
+def test_from_sorted_refuses_disorder(k: int, codes: list[int]) -> None:
+    with pytest.raises(ValueError, match="ascend"):
+        from_sorted(np.array(codes, dtype=np.uint64), k)
+
+
+def test_too_many_nodes() -> None:
+    counts = np.array([[0, 2**31], [0, 2**31 - 1]])
+    with pytest.raises(TooManyNodesError, match="4294967296 nodes"):
+        allocate(3, counts, np.zeros(0, dtype=np.uint64))
+
+
+def test_the_package_offers_it_without_loading_numba() -> None:
+    assert trie.snapshot is snapshot
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        trie.nothing  # noqa: B018
+    program = "import sys, trie; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
