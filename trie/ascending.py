@@ -67,7 +67,7 @@ def _parts(size: int, threads: int) -> list[tuple[int, int]]:
 
 
 @njit(cache=True, nogil=True)
-def _places(held, codes, found):  # type: ignore[no-untyped-def]
+def _places(held, codes, found):
     at = np.zeros(_TOGETHER, dtype=np.uint64)
     for begin in range(0, codes.size, _TOGETHER):
         asked = codes[begin : begin + _TOGETHER]
@@ -86,7 +86,7 @@ def _places(held, codes, found):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _merge(first, second, out):  # type: ignore[no-untyped-def]
+def _merge(first, second, out):
     i = 0
     j = 0
     while i < first.size and j < second.size:

@@ -48,7 +48,7 @@ def shown_byte(byte: int) -> str:
 
 
 @njit(cache=True, nogil=True)
-def _translate(letters, table, codes):  # type: ignore[no-untyped-def]
+def _translate(letters, table, codes):
     """Translate every letter; the running OR shows an invalid byte without a branch a letter."""
     seen = np.uint8(0)
     for i in range(letters.size):
@@ -59,7 +59,7 @@ def _translate(letters, table, codes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def eight_codes(word):  # type: ignore[no-untyped-def]
+def eight_codes(word):
     """The codes of eight letters, a byte each, and what shows that not all of them are bases.
 
     In either case A, C, T, G are x00, x01, x10, x11 in bits 2-1, which exclusive-ored with their
@@ -74,7 +74,7 @@ def eight_codes(word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _encode_words(letters, words):  # type: ignore[no-untyped-def]
+def _encode_words(letters, words):
     """The codes of eight letters a word, if all are bases; what is not shows in the result."""
     other = np.uint64(0)
     for i in range(words.size):
@@ -85,7 +85,7 @@ def _encode_words(letters, words):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _encode(letters, table, codes, words):  # type: ignore[no-untyped-def]
+def _encode(letters, table, codes, words):
     """Encode block by block, those with other letters than bases letter by letter.
 
     words: the whole words of ``codes``, a view. The OR of the codes of such blocks.
@@ -137,7 +137,7 @@ _N = np.uint8(ord("N"))
 
 
 @njit(cache=True, nogil=True)
-def _decode(codes, letters):  # type: ignore[no-untyped-def]
+def _decode(codes, letters):
     """Comparisons, which become vectors; a look-up in a table takes six times as long."""
     for i in range(codes.size):
         code = codes[i]
@@ -159,7 +159,7 @@ def decode_kmer(code: int, k: int) -> str:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def reverse_complement_code(code, k):  # type: ignore[no-untyped-def]
+def reverse_complement_code(code, k):
     """The code of the reverse complement of a k-mer code: complement, then reverse 2-bit groups."""
     x = ~np.uint64(code)
     x = ((x >> np.uint64(2)) & np.uint64(0x3333333333333333)) | (
@@ -196,7 +196,7 @@ def with_reverse_complements(codes: NDArray[np.uint64], k: int) -> NDArray[np.ui
 
 
 @njit(cache=True, nogil=True)
-def _reverse_complements(codes, k, out):  # type: ignore[no-untyped-def]
+def _reverse_complements(codes, k, out):
     for i in range(codes.size):
         out[i] = reverse_complement_code(codes[i], k)
 

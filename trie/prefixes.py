@@ -69,7 +69,7 @@ class PrefixDepths:
 
 
 @njit(cache=True, nogil=True)
-def _fill_starts(codes, shift, starts):  # type: ignore[no-untyped-def]
+def _fill_starts(codes, shift, starts):
     """Where the codes of each value of the upper bits begin, then how many codes there are."""
     at = 0
     for upper in range(starts.size - 1):
@@ -80,7 +80,7 @@ def _fill_starts(codes, shift, starts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _measure(codes, starts, shift, bases, offsets, k, canonical, start, stop, events, depths):  # type: ignore[no-untyped-def]
+def _measure(codes, starts, shift, bases, offsets, k, canonical, start, stop, events, depths):
     """Depths of the windows that begin in [start, stop).
 
     The missing windows of a block take each step together, so that the lines that they need are

@@ -50,7 +50,7 @@ def check_batch(
 
 
 @njit(cache=True)  # so short that giving up the interpreter's lock takes longer
-def ascending(offsets):  # type: ignore[no-untyped-def]
+def ascending(offsets):
     """Whether no number is smaller than the one before it."""
     for i in range(1, offsets.size):
         if offsets[i] < offsets[i - 1]:
@@ -59,7 +59,7 @@ def ascending(offsets):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def read_at(offsets, symbol):  # type: ignore[no-untyped-def]
+def read_at(offsets, symbol):
     """The last read that begins at or before a symbol; behind the last read, how many there are."""
     low = 0
     high = offsets.size - 1
@@ -73,7 +73,7 @@ def read_at(offsets, symbol):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def start_state(offsets, start):  # type: ignore[no-untyped-def]
+def start_state(offsets, start):
     """The state of a roll from symbol ``start`` on: windows that begin earlier are left out."""
     state = np.zeros(STATE_WORDS, dtype=np.uint64)
     state[_SYMBOL] = start
@@ -82,7 +82,7 @@ def start_state(offsets, start):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def roll_block(bases, offsets, k, canonical, stop, state, codes, positions):  # type: ignore[no-untyped-def]
+def roll_block(bases, offsets, k, canonical, stop, state, codes, positions):
     """Roll over the next BLOCK symbols, none at or behind ``stop``; the number of windows they end.
 
     ``codes`` and ``positions`` (uint64[BLOCK]) receive the (canonical) code and the first symbol of
@@ -140,7 +140,7 @@ def window_codes(
 
 
 @njit(cache=True, nogil=True)
-def _all_windows(bases, offsets, k, canonical, codes, positions):  # type: ignore[no-untyped-def]
+def _all_windows(bases, offsets, k, canonical, codes, positions):
     state = start_state(offsets, np.uint64(0))
     block_codes = np.empty(BLOCK, dtype=np.uint64)
     block_positions = np.empty(BLOCK, dtype=np.uint64)
@@ -157,7 +157,7 @@ def _all_windows(bases, offsets, k, canonical, codes, positions):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def codes_at(bases, starts, k):  # type: ignore[no-untyped-def]
+def codes_at(bases, starts, k):
     """uint64: the codes of the windows of k symbols, without a gap code, at those starts."""
     codes = np.empty(starts.size, dtype=np.uint64)
     for j in range(starts.size):

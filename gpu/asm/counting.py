@@ -74,7 +74,7 @@ as_bytes = instruction(_bytes_text(), ("u32",) * 8, ("u32",) * 8, _bytes)
 
 
 @device_function
-def segments_before(base, span, limit):  # type: ignore[no-untyped-def]
+def segments_before(base, span, limit):
     """How many of a lane's segments, from ``base`` on, lie wholly in the first ``limit`` symbols.
 
     Also how many columns of the next one do.
@@ -90,7 +90,7 @@ def segments_before(base, span, limit):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def bits_between(low_whole, low_rest, high_whole, high_rest, column):  # type: ignore[no-untyped-def]
+def bits_between(low_whole, low_rest, high_whole, high_rest, column):
     """The bits of the segments whose symbol at ``column`` is from the low limit to the high one."""
     below = np.uint64(1) << np.uint64(low_whole + (column < low_rest))
     above = np.uint64(1) << np.uint64(high_whole + (column < high_rest))
@@ -110,7 +110,7 @@ def count(threads: int, tile: int) -> Callable[..., None]:
     room = warps + 1
     each = 1024 // threads
 
-    def kernel(sliced, flags, groups, span, low_planes, low, high, counts, offsets, totals):  # type: ignore[no-untyped-def]
+    def kernel(sliced, flags, groups, span, low_planes, low, high, counts, offsets, totals):
         sums = cuda.shared.array(room, np.uint32)
         thread = np.int64(cuda.threadIdx.x)
         warp = thread >> 5

@@ -106,7 +106,7 @@ add_digits = instruction(
 
 
 @device_function
-def inside(word, first, low, high):  # type: ignore[no-untyped-def]
+def inside(word, first, low, high):
     """The bits of a word that stand for symbols low <= s < high; bit 0 is symbol ``first``."""
     if first + 32 <= low or first >= high:
         word = np.uint32(0)
@@ -134,7 +134,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
     staged_words = tile * PITCH
     shift = np.uint32(15)
 
-    def kernel(  # type: ignore[no-untyped-def]
+    def kernel(
         sliced, flags, groups, span, low_planes, low, high, k, counts, offsets, places, room, ends,
         distances,
     ):  # fmt: skip

@@ -31,7 +31,7 @@ def signature_count() -> tuple[str, ...]:
 
 
 @device_function
-def word_of_ends(found, search, word, low, high):  # type: ignore[no-untyped-def]
+def word_of_ends(found, search, word, low, high):
     """A word of hits without ends at or before ``low`` or beyond ``high``."""
     bits = np.uint32(0)
     if word < found.shape[2]:
@@ -54,7 +54,7 @@ def count(threads: int) -> Callable[..., None]:
     """
     warps = threads // 32
 
-    def kernel(found, low, high, counts):  # type: ignore[no-untyped-def]
+    def kernel(found, low, high, counts):
         sums = cuda.shared.array(warps, np.uint32)
         search = cuda.blockIdx.y
         first = np.int64(cuda.blockIdx.x) * (threads * STEPS) + cuda.threadIdx.x
@@ -95,7 +95,7 @@ def emit(threads: int) -> Callable[..., None]:
     warps = threads // 32
     room = 32 * threads
 
-    def kernel(found, low, high, k, low_planes, places, ends, distances):  # type: ignore[no-untyped-def]
+    def kernel(found, low, high, k, low_planes, places, ends, distances):
         staged = cuda.shared.array(room, np.uint32)
         sums = cuda.shared.array(warps, np.uint32)
         search = cuda.blockIdx.y
@@ -159,7 +159,7 @@ def places(threads: int) -> Callable[..., None]:
     thread sums a stretch.
     """
 
-    def kernel(counts, blocks, searches, out, begins):  # type: ignore[no-untyped-def]
+    def kernel(counts, blocks, searches, out, begins):
         sums = cuda.shared.array(threads, np.int64)
         thread = cuda.threadIdx.x
         size = blocks * searches

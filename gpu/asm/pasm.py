@@ -30,7 +30,7 @@ def signature_last_in_piece() -> tuple[str, ...]:
     return ("uint8[::1]", "uint8[::1]", "int32[:,::1]")
 
 
-def last_in_piece(codes, letters, carry):  # type: ignore[no-untyped-def]
+def last_in_piece(codes, letters, carry):
     """carry[l, p]: the last position in piece p that holds letter l (a set of bases), or 0.
 
     Positions count from 1. ``[grid over pieces, letters]``.
@@ -57,7 +57,7 @@ def carry_over(threads: int) -> Callable[..., None]:
     Positions ascend, so the last is the largest. A thread takes a stretch of pieces.
     """
 
-    def kernel(carry):  # type: ignore[no-untyped-def]
+    def kernel(carry):
         lasts = cuda.shared.array(threads, np.int32)
         thread = cuda.threadIdx.x
         letter = cuda.blockIdx.x
@@ -90,7 +90,7 @@ def signature_last_positions() -> tuple[str, ...]:
     return ("uint8[::1]", "uint8[::1]", "int32[:,::1]", "int32[:,::1]")
 
 
-def last_positions(codes, letters, carry, last):  # type: ignore[no-untyped-def]
+def last_positions(codes, letters, carry, last):
     """Rows of X from what ``carry_over`` left; as ``last_in_piece``."""
     piece = cuda.grid(1)
     letter = cuda.blockIdx.y
@@ -111,7 +111,7 @@ def signature_first_row() -> tuple[str, ...]:
     return ("int32[::1]",)
 
 
-def first_row(row):  # type: ignore[no-untyped-def]
+def first_row(row):
     """Row 0 of D."""
     j = cuda.grid(1)
     if j < row.size:
@@ -123,7 +123,7 @@ def signature_pasm_row() -> tuple[str, ...]:
     return ("uint8[::1]", "uint8", "int32[::1]", "int32", "int32[::1]", "int32[::1]")
 
 
-def pasm_row(codes, mask, last, i, above, row):  # type: ignore[no-untyped-def]
+def pasm_row(codes, mask, last, i, above, row):
     """Row i of D from row i - 1 (equation 3), for the letter ``mask`` and its row of X."""
     j = cuda.grid(1)
     if j == 0:
@@ -144,7 +144,7 @@ def signature_collect() -> tuple[str, ...]:
     return ("int32[::1]", "int32", "int32", "uint32[:,::1]")
 
 
-def collect(row, k, low_planes, found):  # type: ignore[no-untyped-def]
+def collect(row, k, low_planes, found):
     """The last row of D as bits: found[0] where D <= k, then the low bits of D - k - 1.
 
     Bit i of word w is the end 32 w + i + 1. A thread an end, blocks of whole warps.

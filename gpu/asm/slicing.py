@@ -221,7 +221,7 @@ def slice_text(tile: int, packed: bool) -> Callable[..., None]:
     # a word of bits is 32 columns
     columns_of_gaps = 32 if packed else PIECE
 
-    def kernel(text, units, span, planes, plane_size, gaps):  # type: ignore[no-untyped-def]
+    def kernel(text, units, span, planes, plane_size, gaps):
         shared = cuda.shared.array(1, np.uint32)
         if cuda.threadIdx.x == 0:
             shared[0] = np.uint32(0)

@@ -52,7 +52,7 @@ def wspasm(threads: int, groups: int, shared: bool) -> Callable[..., None]:
     text_room = columns if shared else 1
     pattern_room = LONGEST if shared else 1
 
-    def kernel(codes, pattern, rows, last, k, halo, low_planes, matrix, found):  # type: ignore[no-untyped-def]
+    def kernel(codes, pattern, rows, last, k, halo, low_planes, matrix, found):
         text_here = cuda.shared.array(text_room, np.uint8)
         pattern_here = cuda.shared.array(pattern_room, np.uint8)
         values = cuda.local.array(groups, np.int32)

@@ -163,13 +163,13 @@ def numba_type(name: str) -> Any:
 
 
 @device_function
-def bit_mask_below(position):  # type: ignore[no-untyped-def]
+def bit_mask_below(position):
     """A uint64 whose bits below ``position`` (0..63) are set."""
     return np.uint64((np.uint64(1) << np.uint64(position)) - np.uint64(1))
 
 
 @device_function
-def sum_to_lane(value, lane):  # type: ignore[no-untyped-def]
+def sum_to_lane(value, lane):
     """The sum of a uint32 over the lanes of a warp up to and with this one; all lanes call it."""
     for step in range(5):
         other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(value), 1 << step))

@@ -56,7 +56,7 @@ def pack_letters(
 
 
 @njit(cache=True, nogil=True)
-def _squeeze_letters(letters, first, stop, packed):  # type: ignore[no-untyped-def]
+def _squeeze_letters(letters, first, stop, packed):
     """Pack the letters [first, stop), multiples of 16, if all are bases; else not 0."""
     other = np.uint64(0)
     out = packed[first // 16 :]
@@ -71,7 +71,7 @@ def _squeeze_letters(letters, first, stop, packed):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, nogil=True)
-def _translate_letters(letters, table, first, stop, k, packed, starts):  # type: ignore[no-untyped-def]
+def _translate_letters(letters, table, first, stop, k, packed, starts):
     """As ``_squeeze_letters``, letter by letter, with gaps; the first bad position, or -1."""
     for begin in range(first, stop, 16):
         end = min(begin + 16, stop)
@@ -88,7 +88,7 @@ def _translate_letters(letters, table, first, stop, k, packed, starts):  # type:
 
 
 @njit(cache=True, nogil=True)
-def pack_letters_into(letters, table, offsets, k, packed, starts):  # type: ignore[no-untyped-def]
+def pack_letters_into(letters, table, offsets, k, packed, starts):
     """Pack all letters (uint8) of reads; the first position that holds none, or -1.
 
     table: LETTER_TO_CODE. packed, starts: uint32, of ``packed_sizes``; the spare words stay.

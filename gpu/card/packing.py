@@ -140,7 +140,7 @@ def array_for(given: NDArray[np.uint32] | None, size: int) -> NDArray[np.uint32]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def squeeze(word):  # type: ignore[no-untyped-def]
+def squeeze(word):
     """Eight codes, a byte each and the first lowest, as 16 bits with the first highest."""
     x = word & np.uint64(0x0303030303030303)
     x = ((x << np.uint64(2)) | (x >> np.uint64(8))) & np.uint64(0x000F000F000F000F)
@@ -149,7 +149,7 @@ def squeeze(word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _squeeze_all(bases, first, stop, packed):  # type: ignore[no-untyped-def]
+def _squeeze_all(bases, first, stop, packed):
     """Pack the symbols [first, stop), 16 | first; all of them ORed together, eight a word."""
     seen = np.uint64(0)
     out = packed[first // 16 :]
@@ -169,7 +169,7 @@ def _squeeze_all(bases, first, stop, packed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def set_bits(mask, low, high):  # type: ignore[no-untyped-def]
+def set_bits(mask, low, high):
     """Set the bits [low, high)."""
     if low >= high:
         return
@@ -187,7 +187,7 @@ def set_bits(mask, low, high):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def clear_bits(mask, low, high):  # type: ignore[no-untyped-def]
+def clear_bits(mask, low, high):
     """Clear the bits [low, high), at most 32 of them."""
     for at in range(low >> 5, ((high - 1) >> 5) + 1):
         head = np.uint32(_EVERY << np.uint32(max(low - 32 * at, 0)))
@@ -196,7 +196,7 @@ def clear_bits(mask, low, high):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _close_around_gaps(bases, k, begin, end, first, stop, starts):  # type: ignore[no-untyped-def]
+def _close_around_gaps(bases, k, begin, end, first, stop, starts):
     """No window starts in [first, stop) that holds a gap code of the symbols [begin, end)."""
     at = begin
     while at < end:
@@ -214,7 +214,7 @@ def _close_around_gaps(bases, k, begin, end, first, stop, starts):  # type: igno
 
 
 @njit(cache=True, nogil=True)
-def _pack(bases, offsets, k, first, stop, packed, starts):  # type: ignore[no-untyped-def]
+def _pack(bases, offsets, k, first, stop, packed, starts):
     """Pack the symbols [first, stop), 32 | first; windows that start there may reach beyond."""
     read = read_at(offsets, first)
     for begin in range(first, stop, BLOCK):

@@ -16,7 +16,7 @@ from gpu.card.intrinsics import bit_mask_below, device_function, load_word, popu
 
 
 @device_function
-def window_at(bases, start):  # type: ignore[no-untyped-def]
+def window_at(bases, start):
     """The 32 symbols from ``start`` (uint32) on, left-aligned in a uint64. Three words are read."""
     word = np.uint32(start >> np.uint32(4))
     shift = np.uint64(np.uint32(start & np.uint32(15)) * np.uint32(2))
@@ -28,7 +28,7 @@ def window_at(bases, start):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def reverse_complement_left(window, k):  # type: ignore[no-untyped-def]
+def reverse_complement_left(window, k):
     """The reverse complement of the first k symbols of a left-aligned window, left-aligned.
 
     Reversing all 64 bits reverses the symbols and swaps the two bits of each.
@@ -42,20 +42,20 @@ def reverse_complement_left(window, k):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def first_symbols(window, k):  # type: ignore[no-untyped-def]
+def first_symbols(window, k):
     """The first k symbols of a left-aligned window, zeros behind them."""
     return np.uint64(np.uint64(window >> np.uint64(64 - 2 * k)) << np.uint64(64 - 2 * k))
 
 
 @device_function
-def bit_of(mask, symbol):  # type: ignore[no-untyped-def]
+def bit_of(mask, symbol):
     """The bit of one symbol in a bit-a-symbol mask."""
     word = load_word(mask, np.uint32(symbol >> np.uint32(5)))
     return np.uint32(np.uint32(word >> np.uint32(symbol & np.uint32(31))) & np.uint32(1))
 
 
 @device_function
-def symbol_of(bases, symbol):  # type: ignore[no-untyped-def]
+def symbol_of(bases, symbol):
     """The code 0..3 of one symbol of a packed stream."""
     word = load_word(bases, np.uint32(symbol >> np.uint32(4)))
     shift = np.uint32(np.uint32(30) - np.uint32(2) * np.uint32(symbol & np.uint32(15)))
@@ -63,19 +63,19 @@ def symbol_of(bases, symbol):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def children_before(exmap, group):  # type: ignore[no-untyped-def]
+def children_before(exmap, group):
     """popc((1 << child) - 1 & exmap) of thesis equation 2, uint32."""
     return population(np.uint64(exmap & bit_mask_below(group)))
 
 
 @device_function
-def has_bit(bitmap, position):  # type: ignore[no-untyped-def]
+def has_bit(bitmap, position):
     """Whether a uint64 has bit ``position`` (0..63)."""
     return np.uint64(np.uint64(bitmap >> np.uint64(position)) & np.uint64(1)) != np.uint64(0)
 
 
 @device_function
-def event_word(mismatch, index, node, depth):  # type: ignore[no-untyped-def]
+def event_word(mismatch, index, node, depth):
     """Thesis Fig. 11: 63 type (1 mismatch) | 62-32 index in chunk | 31-5 trie-node | 4-0 depth."""
     return np.uint64(
         np.uint64(np.uint64(mismatch) << np.uint64(63))

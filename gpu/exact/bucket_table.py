@@ -101,7 +101,7 @@ def mixer(k: int) -> Any:
     two = np.uint64(0xB504F333F9DE6485)
 
     @device_function
-    def mix(code):  # type: ignore[no-untyped-def]
+    def mix(code):
         code = np.uint64(code ^ np.uint64(code >> half))
         code = np.uint64(product(code, one) & mask)
         code = np.uint64(code ^ np.uint64(code >> half))
@@ -130,12 +130,12 @@ def lookup(shape: BucketShape, canonical: bool) -> Callable[..., None]:
     long = shape.words == 4
 
     @device_function
-    def holds(word, repeated):  # type: ignore[no-untyped-def]
+    def holds(word, repeated):
         x = np.uint64(np.uint64(word ^ repeated) & used)
         full = np.uint64(np.uint64(np.uint64(x & low) + low) | x)
         return np.uint64(np.uint64(~full) & high)
 
-    def buckets(bases, starts, table, jump, nodes, leaves, matches):  # type: ignore[no-untyped-def]
+    def buckets(bases, starts, table, jump, nodes, leaves, matches):
         start = np.uint32(cuda.grid(1))
         word = np.uint32(start >> np.uint32(5))
         if word >= np.uint32(starts.size):
@@ -184,7 +184,7 @@ def insert(shape: BucketShape) -> Callable[..., None]:
     words = np.uint64(shape.words)
     rest = np.uint64((1 << shape.field) - 1)
 
-    def kernel(first, inmaps, prefixes, table, counts):  # type: ignore[no-untyped-def]
+    def kernel(first, inmaps, prefixes, table, counts):
         node = np.uint64(first) + np.uint64(cuda.grid(1))
         if node >= np.uint64(inmaps.size):
             return
@@ -215,7 +215,7 @@ def finish(shape: BucketShape) -> Callable[..., None]:
     words = np.uint64(shape.words)
     rest = np.uint64((1 << shape.field) - 1)
 
-    def kernel(table, counts):  # type: ignore[no-untyped-def]
+    def kernel(table, counts):
         bucket = np.uint64(cuda.grid(1))
         if bucket >= np.uint64(counts.size):
             return

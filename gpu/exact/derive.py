@@ -18,7 +18,7 @@ THREADS = 256
 """Threads a block; any number."""
 
 
-def interleave(inmaps, exmaps, prefix_sums, nodes):  # type: ignore[no-untyped-def]
+def interleave(inmaps, exmaps, prefix_sums, nodes):
     """Arguments: uint32[N], uint64[N], uint32[N], uint64[2 N]; grid * block >= N."""
     node = np.uint64(cuda.grid(1))
     if node < np.uint64(inmaps.size):
@@ -29,7 +29,7 @@ def interleave(inmaps, exmaps, prefix_sums, nodes):  # type: ignore[no-untyped-d
         )
 
 
-def expand(first, stop, exmaps, prefix_sums, prefixes):  # type: ignore[no-untyped-def]
+def expand(first, stop, exmaps, prefix_sums, prefixes):
     """Write the prefixes of the children of the nodes [first, stop) of one level.
 
     Arguments: uint32, uint32, uint64[N], uint32[N], prefixes uint64[N] (right-aligned codes);
@@ -46,7 +46,7 @@ def expand(first, stop, exmaps, prefix_sums, prefixes):  # type: ignore[no-untyp
                 child = np.uint64(child + np.uint64(1))
 
 
-def clear(words):  # type: ignore[no-untyped-def]
+def clear(words):
     """Argument: uint32[n] or uint64[n] to fill with zeros; grid * block >= n."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(words.size):
@@ -56,7 +56,7 @@ def clear(words):  # type: ignore[no-untyped-def]
 def jump(levels: int) -> Callable[..., None]:
     """The kernel. Arguments: nodes uint64[2 N], table uint64[2 * 64**levels]; a thread a prefix."""
 
-    def kernel(nodes, table):  # type: ignore[no-untyped-def]
+    def kernel(nodes, table):
         prefix = np.uint64(cuda.grid(1))
         if np.uint64(2) * prefix >= np.uint64(table.size):
             return

@@ -37,7 +37,7 @@ def fill_events(
 
 
 @njit(cache=True, nogil=True)
-def _fill(starts, matches, spread, first, stop, events):  # type: ignore[no-untyped-def]
+def _fill(starts, matches, spread, first, stop, events):
     at = first
     while at < stop:
         begins = np.uint64(starts[at >> 5])
@@ -60,7 +60,7 @@ def _fill(starts, matches, spread, first, stop, events):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _new(starts, matches, first, stop, origin, found):  # type: ignore[no-untyped-def]
+def _new(starts, matches, first, stop, origin, found):
     at = 0
     for word in range(first, stop):
         new = starts[word] & ~matches[word]
@@ -71,7 +71,7 @@ def _new(starts, matches, first, stop, origin, found):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True)
-def _count(starts, matches, first, stop):  # type: ignore[no-untyped-def]
+def _count(starts, matches, first, stop):
     total = np.int64(0)
     for word in range(first, stop):
         total += np.int64(popcount(starts[word] & ~matches[word]))
@@ -97,7 +97,7 @@ def mismatched(
 
 
 @njit(cache=True, nogil=True)
-def _scatter(words, first, stop, depths, nodes):  # type: ignore[no-untyped-def]
+def _scatter(words, first, stop, depths, nodes):
     for i in range(first, stop):
         word = words[i]
         depth = word & np.uint64(31)
@@ -118,7 +118,7 @@ def scatter_words(
 
 
 @njit(cache=True, nogil=True)
-def copy_range(source, first, stop, target):  # type: ignore[no-untyped-def]
+def copy_range(source, first, stop, target):
     """target[first:stop] = source[first:stop]; in numba that looks for overlaps, and is slow."""
     for i in range(first, stop):
         target[i] = source[i]

@@ -50,7 +50,7 @@ _OTHER = np.uint64(0xD6E8FEB86659FD93)
 
 
 @device_function
-def slot_of(code, shift):  # type: ignore[no-untyped-def]
+def slot_of(code, shift):
     """The slot where the search for a code begins: the top 64 - shift bits of its mix."""
     mixed = np.uint64(code ^ np.uint64(code >> np.uint64(32)))
     mixed = product(mixed, _ODD)
@@ -59,7 +59,7 @@ def slot_of(code, shift):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def place_of(code, table, shift):  # type: ignore[no-untyped-def]
+def place_of(code, table, shift):
     """The word of a code in the table, or of the empty slot where it would stand."""
     last = np.uint64(np.uint64(table.size) - np.uint64(2))
     place = np.uint64(slot_of(code, shift) * np.uint64(2))
@@ -72,7 +72,7 @@ def place_of(code, table, shift):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def put(code, value, known, table, shift):  # type: ignore[no-untyped-def]
+def put(code, value, known, table, shift):
     """Put a code in and lower its value; whether its value was below ``known`` before."""
     last = np.uint64(np.uint64(table.size) - np.uint64(2))
     place = np.uint64(slot_of(code, shift) * np.uint64(2))
@@ -98,7 +98,7 @@ def coder(k: int, canonical: bool) -> Any:
     """The device function that gives the code of the window at a symbol."""
 
     @device_function
-    def code_at(bases, start):  # type: ignore[no-untyped-def]
+    def code_at(bases, start):
         window = window_at(bases, start)
         if canonical:
             window = min(first_symbols(window, k), reverse_complement_left(window, k))
@@ -116,7 +116,7 @@ def claim(k: int, canonical: bool, filtered: bool) -> Callable[..., None]:
     """
     code_at = coder(k, canonical)
 
-    def kernel(bases, starts, table, shift, base, matches):  # type: ignore[no-untyped-def]
+    def kernel(bases, starts, table, shift, base, matches):
         start = np.uint32(cuda.grid(1))
         word = np.uint32(start >> np.uint32(5))
         if word >= np.uint32(starts.size):
@@ -145,7 +145,7 @@ def decide(k: int, canonical: bool) -> Callable[..., None]:
     """
     code_at = coder(k, canonical)
 
-    def kernel(bases, starts, table, shift, base, matches, counts, total):  # type: ignore[no-untyped-def]
+    def kernel(bases, starts, table, shift, base, matches, counts, total):
         start = np.uint32(cuda.grid(1))
         word = np.uint32(start >> np.uint32(5))
         if word >= np.uint32(starts.size):
@@ -177,7 +177,7 @@ def compact(k: int, canonical: bool) -> Callable[..., None]:
     """
     code_at = coder(k, canonical)
 
-    def kernel(bases, starts, matches, sums, codes):  # type: ignore[no-untyped-def]
+    def kernel(bases, starts, matches, sums, codes):
         start = np.uint32(cuda.grid(1))
         word = np.uint32(start >> np.uint32(5))
         if word >= np.uint32(starts.size):
@@ -201,7 +201,7 @@ def find(k: int, canonical: bool) -> Callable[..., None]:
     """
     code_at = coder(k, canonical)
 
-    def kernel(bases, starts, table, shift, matches):  # type: ignore[no-untyped-def]
+    def kernel(bases, starts, table, shift, matches):
         start = np.uint32(cuda.grid(1))
         word = np.uint32(start >> np.uint32(5))
         if word >= np.uint32(starts.size):
@@ -225,7 +225,7 @@ def values(k: int, canonical: bool) -> Callable[..., None]:
     """
     code_at = coder(k, canonical)
 
-    def kernel(bases, starts, table, shift, sets):  # type: ignore[no-untyped-def]
+    def kernel(bases, starts, table, shift, sets):
         start = np.uint32(cuda.grid(1))
         if np.uint32(start >> np.uint32(5)) >= np.uint32(starts.size):
             return
@@ -240,14 +240,14 @@ def values(k: int, canonical: bool) -> Callable[..., None]:
     return kernel
 
 
-def add(codes, given, table, shift):  # type: ignore[no-untyped-def]
+def add(codes, given, table, shift):
     """The kernel: codes uint64[n] with their values uint64[n]; grid * block >= n."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(codes.size):
         put(np.uint64(codes[at]), np.uint64(given[at]), np.uint64(0), table, shift)
 
 
-def rehash(old, table, shift):  # type: ignore[no-untyped-def]
+def rehash(old, table, shift):
     """The kernel: every slot of ``old`` to the larger, empty ``table``; a thread a slot."""
     slot = np.uint64(cuda.grid(1))
     if slot < np.uint64(old.size >> 1):
@@ -262,7 +262,7 @@ def rehash(old, table, shift):  # type: ignore[no-untyped-def]
             table[np.uint64(place + np.uint64(1))] = value
 
 
-def wipe(table):  # type: ignore[no-untyped-def]
+def wipe(table):
     """The kernel: no key and the highest value in every slot; grid * block >= table.size."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(table.size):

@@ -27,7 +27,7 @@ THREADS = 256
 
 
 @device_function
-def generate_next_depth(states, symbol):  # type: ignore[no-untyped-def]
+def generate_next_depth(states, symbol):
     """Thesis Fig. 13-14: set bit i of a depth leads to bit 4 i + symbol of the next. uint64."""
     following = np.uint64(0)
     for i in range(16):
@@ -38,7 +38,7 @@ def generate_next_depth(states, symbol):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def report(mismatch, symbol, depth, node, k, mirror, matches, words, counter):  # type: ignore[no-untyped-def]
+def report(mismatch, symbol, depth, node, k, mirror, matches, words, counter):
     """Write an event at a depth of a symbol: a match's bit, and the word if there is room."""
     start = np.uint32(symbol + np.uint32(1) - depth)
     if mirror:
@@ -57,7 +57,7 @@ CHILDREN = np.uint32(0x1E)
 GRANDCHILDREN = np.uint32(0x1FFFE0)
 
 
-def naive(  # type: ignore[no-untyped-def]
+def naive(
     bases,
     starts,
     symbols,

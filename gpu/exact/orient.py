@@ -21,7 +21,7 @@ THREADS = 256
 """Threads a block; any multiple of 32."""
 
 
-def split(bases, starts, symbols, k, forward, mirrored_bases, mirrored):  # type: ignore[no-untyped-def]
+def split(bases, starts, symbols, k, forward, mirrored_bases, mirrored):
     """The kernel; ``[grid, block]``, 32 | block, grid * block >= 32 W.
 
     Arguments: bases uint32[], starts uint32[W], symbols uint32, k uint32, forward uint32[W],
@@ -57,7 +57,7 @@ def split(bases, starts, symbols, k, forward, mirrored_bases, mirrored):  # type
         mirrored_bases[np.uint32(thread >> np.uint32(4))] = value
 
 
-def merge(mirrored, symbols, k, matches):  # type: ignore[no-untyped-def]
+def merge(mirrored, symbols, k, matches):
     """The kernel; launch as ``split``.
 
     Arguments: mirrored uint32[W], symbols uint32, k uint32, matches uint32[W].

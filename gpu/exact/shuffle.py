@@ -61,7 +61,7 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
     flush = (k + 30) & 31  # the symbol of a group of 32 that completes a word of window starts
     tail = 0 if k == 1 else 1
 
-    def kernel(bases, starts, symbols, mirror, piece, nodes, matches, words, counter):  # type: ignore[no-untyped-def]
+    def kernel(bases, starts, symbols, mirror, piece, nodes, matches, words, counter):
         thread = np.uint32(cuda.grid(1))
         warp_lane = np.uint32(thread & np.uint32(31))
         lane = np.uint32(thread & np.uint32(width - 1))

@@ -184,7 +184,7 @@ class Slot:
 
 
 @njit(cache=True, nogil=True)
-def _lay(places, whole, first, stop, to_bases, to_starts):  # type: ignore[no-untyped-def]
+def _lay(places, whole, first, stop, to_bases, to_starts):
     """Copy the words [first, stop) of the ``starts`` of every part, and the bases of their windows.
 
     places: of bases and starts in memory. whole: words that the starts of the chunk have.

@@ -74,7 +74,7 @@ def descent(k: int, first: int) -> Any:
     rest = k % 3
 
     @device_function
-    def descend(window, jump, nodes, leaves):  # type: ignore[no-untyped-def]
+    def descend(window, jump, nodes, leaves):
         if first == 0:
             exmap, more = load_pair(nodes, np.uint32(0))
         else:
@@ -120,7 +120,7 @@ def walk_bits(k: int, canonical: bool, begin: int | None = None) -> Callable[...
     """
     descend = descent(k, jump_level(k) if begin is None else begin)
 
-    def walk(bases, starts, jump, nodes, leaves, matches):  # type: ignore[no-untyped-def]
+    def walk(bases, starts, jump, nodes, leaves, matches):
         start = np.uint32(cuda.grid(1))
         word = np.uint32(start >> np.uint32(5))
         if word >= np.uint32(starts.size):
@@ -148,7 +148,7 @@ def walk_words(k: int, canonical: bool) -> Callable[..., None]:
     levels = k // 3
     rest = k % 3
 
-    def walk(bases, starts, nodes, matches, words, counter):  # type: ignore[no-untyped-def]
+    def walk(bases, starts, nodes, matches, words, counter):
         start = np.uint32(cuda.grid(1))
         at = np.uint32(start >> np.uint32(5))
         if at >= np.uint32(starts.size):

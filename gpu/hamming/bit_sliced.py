@@ -69,7 +69,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
     search, keep_rows = search_for(shape), rows_for(shape)
     distance = planes.distance_of_short if shape.length else planes.distance
 
-    def kernel(  # type: ignore[no-untyped-def]
+    def kernel(
         text, gaps, checked, windows, steps, quads, begin, k, patterns, blocks, share, count,
         counters, own, found,
     ):  # fmt: skip

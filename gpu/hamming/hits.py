@@ -143,14 +143,14 @@ def _sort_bins(words: NDArray[np.uint64], edges: list[int]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _tally(words, shift, tally):  # type: ignore[no-untyped-def]
+def _tally(words, shift, tally):
     """Count the words of every bin."""
     for word in words:
         tally[np.int64(word >> np.uint64(36)) >> shift] += 1
 
 
 @njit(cache=True, nogil=True)
-def _scatter(words, ids, shift, places, out):  # type: ignore[no-untyped-def]
+def _scatter(words, ids, shift, places, out):
     """Put every word into its bin, with the pattern's id."""
     index_bits = np.uint64(_ID_MASK) << np.uint64(8)
     for word in words:

@@ -15,9 +15,7 @@ LISTED = 256
 """Hits that a warp lists before it writes them: a multiple of 32, above 32."""
 
 
-def _list_hits(  # type: ignore[no-untyped-def]
-    masks, lists, mask, here, lower, last, some, hits, code, to
-):
+def _list_hits(masks, lists, mask, here, lower, last, some, hits, code, to):
     while True:
         if not hits and some:
             bit = int(some).bit_length() - 1
@@ -81,7 +79,7 @@ there are no more. 22 instructions a round.
 
 
 @device_function
-def window_of(hit):  # type: ignore[no-untyped-def]
+def window_of(hit):
     """The window of a listed hit, counted from the tile's first."""
     word = np.uint32(np.uint32(hit >> np.uint32(5)) & np.uint32(WORDS - 1))
     word = np.uint32(word + np.uint32(np.uint32(hit & np.uint32(31)) * np.uint32(WORDS)))
@@ -93,7 +91,7 @@ def window_of(hit):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def pattern_of(hit, batch):  # type: ignore[no-untyped-def]
+def pattern_of(hit, batch):
     """The pattern of a listed hit, counted from the block's first; batch: patterns of one."""
     first = np.uint32(np.uint32(hit >> np.uint32(15)) * np.uint32(batch))
     return np.uint32(first + np.uint32(np.uint32(hit >> np.uint32(8)) & np.uint32(3)))

@@ -13,7 +13,7 @@ THREADS = 256
 """Threads a block; any number."""
 
 
-def naive(codes, windows, patterns, k, results):  # type: ignore[no-untyped-def]
+def naive(codes, windows, patterns, k, results):
     """The kernel; ``[grid, THREADS]``, grid * THREADS >= windows.
 
     Arguments: codes uint8[windows + m - 1], windows uint32, patterns uint8[r, m] (gap codes as a

@@ -48,7 +48,7 @@ what all of them write to stays in the card's cache.
 
 
 @device_function
-def _peers(found, hit, hits):  # type: ignore[no-untyped-def]
+def _peers(found, hit, hits):
     """(a hit's group or -1, the lanes with the same one, the first of them)."""
     group = np.int32(-1)
     if hit < hits:
@@ -57,7 +57,7 @@ def _peers(found, hit, hits):  # type: ignore[no-untyped-def]
     return group, peers, np.uint32(np.uint32(cuda.ffs(peers)) - np.uint32(1))
 
 
-def tally(found, hits, counts):  # type: ignore[no-untyped-def]
+def tally(found, hits, counts):
     """The kernel; ``[grid, THREADS]``, grid * THREADS >= hits.
 
     Arguments: found uint64[] hit words, hits uint32 of them, counts uint32[groups], zeros.
@@ -77,7 +77,7 @@ def _block_sum(threads: int) -> Callable[..., None]:
     """A device function: a value of each thread to (the sum of those before, the sum of all)."""
     warps = threads // 32
 
-    def block_sum(value, sums):  # type: ignore[no-untyped-def]
+    def block_sum(value, sums):
         own = np.uint32(cuda.threadIdx.x)
         lane = np.uint32(own & np.uint32(31))
         upto = value
@@ -106,7 +106,7 @@ def begins(threads: int) -> Callable[..., None]:
     warps = threads // 32
     block_sum = _block_sum(threads)
 
-    def kernel(counts, ends):  # type: ignore[no-untyped-def]
+    def kernel(counts, ends):
         """Arguments: counts, ends uint32[groups]."""
         sums = cuda.shared.array(warps, np.uint32)
         mine = cuda.local.array(EACH, np.uint32)
@@ -139,7 +139,7 @@ def signature_begins() -> tuple[str, ...]:
     return ("uint32[::1]", "uint32[::1]")
 
 
-def place(found, hits, ends, placed):  # type: ignore[no-untyped-def]
+def place(found, hits, ends, placed):
     """The kernel; launch as ``tally``. Arguments as there, after ``begins``; placed uint64[]."""
     hit = np.uint32(cuda.grid(1))
     group, peers, first = _peers(found, hit, hits)
@@ -160,13 +160,13 @@ def signature_place() -> tuple[str, ...]:
 
 
 @device_function
-def _padded(number):  # type: ignore[no-untyped-def]
+def _padded(number):
     """Where a bin is: a word is left out behind 32, against conflicts."""
     return np.uint32(number + np.uint32(number >> np.uint32(5)))
 
 
 @device_function
-def _bin(word, shift):  # type: ignore[no-untyped-def]
+def _bin(word, shift):
     """The number of a hit word's bin in its group."""
     start = np.uint32(np.uint32(word >> np.uint64(START)) & np.uint32((1 << GROUP) - 1))
     return np.uint32(start >> shift)
@@ -178,7 +178,7 @@ def sort(threads: int, least: int) -> Callable[..., None]:
     room = (1 << (GROUP - least)) + (1 << (GROUP - least) >> 5)
     block_sum = _block_sum(threads)
 
-    def kernel(placed, ends, shift, ids, space):  # type: ignore[no-untyped-def]
+    def kernel(placed, ends, shift, ids, space):
         """Arguments: placed uint64[] as ``place`` left it, in order then, with ids; ends; shift
         uint32, a bin is 2^shift windows; ids uint64[r] for the patterns' indices, in place in a hit
         word; space uint64[], as large as placed.

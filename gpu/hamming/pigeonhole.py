@@ -32,7 +32,7 @@ THREADS = 128
 
 
 @device_function
-def _spread(bits):  # type: ignore[no-untyped-def]
+def _spread(bits):
     """Bit i of 16 moved to 2 i."""
     bits = np.uint32(np.uint32(bits | np.uint32(bits << np.uint32(8))) & np.uint32(0x00FF00FF))
     bits = np.uint32(np.uint32(bits | np.uint32(bits << np.uint32(4))) & np.uint32(0x0F0F0F0F))
@@ -41,7 +41,7 @@ def _spread(bits):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _named_before(text, patterns, blocks, pieces, piece, errors, p, start):  # type: ignore[no-untyped-def]
+def _named_before(text, patterns, blocks, pieces, piece, errors, p, start):
     """Whether a piece before this one names pattern p too."""
     found = False
     for other in range(piece):
@@ -64,7 +64,7 @@ def pigeonhole(length: int) -> Callable[..., None]:
     words = 4**length // 64 or 1
     mask = (1 << length) - 1
 
-    def kernel(  # type: ignore[no-untyped-def]
+    def kernel(
         text, gaps, windows, records, starts, members, pieces, errors, patterns, blocks, k,
         counters, own, found,
     ):  # fmt: skip

@@ -25,7 +25,7 @@ set_bits = instruction(
 
 
 @device_function
-def from_bit(plane, word, shift):  # type: ignore[no-untyped-def]
+def from_bit(plane, word, shift):
     """The 32 bits of a plane's row from bit ``shift`` (0..31) of a word on."""
     both = np.uint64(np.uint64(plane[np.uint32(word + np.uint32(1))]) << np.uint64(32))
     both = np.uint64(both | np.uint64(plane[word]))
@@ -33,7 +33,7 @@ def from_bit(plane, word, shift):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def differing(codes, text, gaps, ahead, patterns, at, word, shift):  # type: ignore[no-untyped-def]
+def differing(codes, text, gaps, ahead, patterns, at, word, shift):
     """Which of 32 symbols of a pattern, its block ``at``, differ: about 15 operations.
 
     word, shift: where they begin in ``codes``, the first two planes, which may be those of
@@ -50,9 +50,7 @@ def differing(codes, text, gaps, ahead, patterns, at, word, shift):  # type: ign
 
 
 @device_function
-def distance_of_short(  # type: ignore[no-untyped-def]
-    codes, text, gaps, ahead, patterns, blocks, p, start
-):
+def distance_of_short(codes, text, gaps, ahead, patterns, blocks, p, start):
     """Mismatches of pattern p at a start, for patterns of one block."""
     word = np.uint32(start >> np.uint32(5))
     shift = np.uint32(start & np.uint32(31))
@@ -60,9 +58,7 @@ def distance_of_short(  # type: ignore[no-untyped-def]
 
 
 @device_function
-def distance(  # type: ignore[no-untyped-def]
-    codes, text, gaps, ahead, patterns, blocks, p, start
-):
+def distance(codes, text, gaps, ahead, patterns, blocks, p, start):
     """Mismatches of pattern p at a start; blocks: of 32 symbols a pattern."""
     word = np.uint32(start >> np.uint32(5))
     shift = np.uint32(start & np.uint32(31))

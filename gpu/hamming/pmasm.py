@@ -25,7 +25,7 @@ _CHUNK = 1024 + MAX_LENGTH
 
 
 @device_function
-def split(bit_vector, group, bits, k, start, results):  # type: ignore[no-untyped-def]
+def split(bit_vector, group, bits, k, start, results):
     """Every counter of a group against the threshold, into the result table."""
     fields = np.uint32(np.uint32(32) // bits)
     field = np.uint32(np.uint32(np.uint32(1) << bits) - np.uint32(1))
@@ -38,7 +38,7 @@ def split(bit_vector, group, bits, k, start, results):  # type: ignore[no-untype
         p = np.uint32(p + np.uint32(1))
 
 
-def thread(codes, windows, memory, bits, k, results):  # type: ignore[no-untyped-def]
+def thread(codes, windows, memory, bits, k, results):
     """The kernel; ``[grid, THREADS]``, grid * THREADS >= windows.
 
     Arguments: codes uint8[windows + m - 1], windows uint32, memory as above, bits, k uint32,
@@ -55,7 +55,7 @@ def thread(codes, windows, memory, bits, k, results):  # type: ignore[no-untyped
         split(bit_vector, np.uint32(group), bits, k, start, results)
 
 
-def block_thread(codes, windows, memory, bits, k, results):  # type: ignore[no-untyped-def]
+def block_thread(codes, windows, memory, bits, k, results):
     """The kernel; ``[windows, m]``. Arguments as ``thread``."""
     fb_vec_rlt = cuda.shared.array(MAX_LENGTH, np.uint32)
     start = np.uint32(cuda.blockIdx.x)
@@ -72,7 +72,7 @@ def block_thread(codes, windows, memory, bits, k, results):  # type: ignore[no-u
         cuda.syncthreads()
 
 
-def shared(codes, windows, memory, bits, k, results):  # type: ignore[no-untyped-def]
+def shared(codes, windows, memory, bits, k, results):
     """The kernel; launch and arguments as ``thread``, THREADS <= 1024."""
     chunk = cuda.shared.array(_CHUNK, np.uint8)
     first = np.uint32(np.uint32(cuda.blockIdx.x) * np.uint32(cuda.blockDim.x))

@@ -152,9 +152,7 @@ def _simulated(shape: SlicedShape) -> Callable[..., Any]:
             known |= dict(zip(counter, [known[result] for result in results], strict=False))
         return known[OVER] ^ 0xFFFFFFFF if counter else known[results[0]]
 
-    def search(  # type: ignore[no-untyped-def]
-        rows, masks, steps, step, quads, begin, own, mine, *kept
-    ):
+    def search(rows, masks, steps, step, quads, begin, own, mine, *kept):
         given = steps.view(np.uint32)[4 * int(step) : 4 * int(step + quads)].tolist()
         some = 0
         for i in range(WORDS):
@@ -189,7 +187,7 @@ def rows_for(shape: SlicedShape) -> Any:
     places = [plane * shape.row + place(first + i) for plane in (0, 1) for i in range(shape.rows)]
     count = len(places)
 
-    def simulated(planes, own):  # type: ignore[no-untyped-def]
+    def simulated(planes, own):
         return tuple(planes[int(own) // 4 + at] for at in places)
 
     if not count:

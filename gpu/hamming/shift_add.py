@@ -26,7 +26,7 @@ PIECE = 64
 def shift_add(words: int) -> Callable[..., None]:
     """The kernel for states of that many words."""
 
-    def kernel(codes, windows, add, ids, m, k, bits, fields, results):  # type: ignore[no-untyped-def]
+    def kernel(codes, windows, add, ids, m, k, bits, fields, results):
         """``[grid, THREADS]``, grid * THREADS * PIECE >= windows.
 
         Arguments: codes uint8[windows + m - 1], windows uint32, add uint64[r, 5, words], ids (the

@@ -27,7 +27,7 @@ PIECE = 1 << 24
 
 
 @njit(cache=True, nogil=True)
-def pack(codes, first, stop, planes):  # type: ignore[no-untyped-def]
+def pack(codes, first, stop, planes):
     """The words of ``planes`` for the symbols [first, stop), 64 | first.
 
     planes: uint64[3, words], word w for the 64 symbols from 64 w on (planes.py). Behind ``stop``

@@ -37,7 +37,7 @@ def _bytes(one: int, other: int, numbers: int) -> int:
     return int.from_bytes(bytes(both[numbers >> 4 * i & 7] for i in range(4)), "little")
 
 
-def _lay(text, linear, planes, at, to, lane, row):  # type: ignore[no-untyped-def]
+def _lay(text, linear, planes, at, to, lane, row):
     rows = [int(text.reshape(-1)[int(at) + APART * r]) for r in range(HALF)]
     for r in range(HALF):
         linear.reshape(-1)[int(to) // 4 + APART * r] = rows[r]
@@ -100,7 +100,7 @@ in ``planes``, of the lane's first row. 8 exchanges, about 140 operations.
 """
 
 
-def _load_two(words, address):  # type: ignore[no-untyped-def]
+def _load_two(words, address):
     return words[int(address) // 4], words[int(address) // 4 + 1]
 
 
@@ -110,7 +110,7 @@ load_two = instruction(
 """``load_two(words, address)``: two words of shared memory, 8 | address."""
 
 
-def _store_two(words, address, one, other):  # type: ignore[no-untyped-def]
+def _store_two(words, address, one, other):
     words[int(address) // 4] = one
     words[int(address) // 4 + 1] = other
 
@@ -123,14 +123,14 @@ store_two = instruction(
 
 
 @device_function
-def differs(low, high, base):  # type: ignore[no-untyped-def]
+def differs(low, high, base):
     """For 32 symbols of the planes, whether they are not this base."""
     low = np.uint32(low ^ np.uint32(0xFFFFFFFF * (base & 1)))
     return np.uint32(low | np.uint32(high ^ np.uint32(0xFFFFFFFF * (base >> 1))))
 
 
 @device_function
-def segment_on(row, last):  # type: ignore[no-untyped-def]
+def segment_on(row, last):
     """A row's word a segment on; last: bit 0 is the first of the next tile's."""
     odd = np.uint32(np.uint32(row & np.uint32(0xFFFE)) << np.uint32(15))
     odd = np.uint32(odd | np.uint32(last << np.uint32(31)))

@@ -118,7 +118,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
     strip_words = np.int64(32 * words)
 
     @device_function
-    def tabulate(table, base, lane, planes, symbols, passes, which, first_word):  # type: ignore[no-untyped-def]
+    def tabulate(table, base, lane, planes, symbols, passes, which, first_word):
         """The match words of a lane's rows for every symbol, and 0 for the symbol that is none."""
         backward = passes[which, BACKWARD] != 0
         for word in range(words):
@@ -136,21 +136,19 @@ def systolic(shape: GridShape) -> Callable[..., None]:
             table[at + of_symbol * symbols] = np.uint32(0)
 
     @device_function
-    def low(pair):  # type: ignore[no-untyped-def]
+    def low(pair):
         return np.uint32(pair & np.uint64(0xFFFFFFFF))
 
     @device_function
-    def high(pair):  # type: ignore[no-untyped-def]
+    def high(pair):
         return np.uint32(pair >> np.uint64(32))
 
     @device_function
-    def shifted(word, by):  # type: ignore[no-untyped-def]
+    def shifted(word, by):
         return np.uint32(word << np.uint32(by))
 
     @device_function
-    def advance(  # type: ignore[no-untyped-def]
-        table, lane, address, new, entering, held, leaving, gathered, v
-    ):
+    def advance(table, lane, address, new, entering, held, leaving, gathered, v):
         """One step of the warp: (symbols, carries out, the last 8 steps' carries out, words)."""
         above = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(shifted(leaving, 28)), 1))
         held = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(held), 1))
@@ -161,7 +159,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
         return held, after[0], np.uint32(shifted(gathered, 4) | after[0]), after[1:]
 
     @device_function
-    def two_steps(table, lane, address, columns, pair, state):  # type: ignore[no-untyped-def]
+    def two_steps(table, lane, address, columns, pair, state):
         """Two steps; the columns of the next but one pair of steps are fetched."""
         now, coming, entering, held, leaving, gathered, _, v = state
         following = load_word(columns, pair + 2)
@@ -173,9 +171,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
         )
         return coming, following, shifted(entering, 8), held, leaving, gathered, kept, v
 
-    def systolic(  # type: ignore[no-untyped-def]
-        planes, symbols, pairs, columns, passes, tickets, taken, cells, pool
-    ):
+    def systolic(planes, symbols, pairs, columns, passes, tickets, taken, cells, pool):
         table = cuda.shared.array(size, types.uint32)
         lane = cuda.threadIdx.x & 31
         base = (cuda.threadIdx.x >> 5) * table_words

@@ -132,7 +132,7 @@ def step(words: int, scale: int) -> Any:
     )
 
     @device_function
-    def step(table, symbols, address, carries, v):  # type: ignore[no-untyped-def]
+    def step(table, symbols, address, carries, v):
         return assembled(symbols, address, carries, *v)
 
     return step
@@ -237,7 +237,7 @@ address_of: Any = _address_of
 
 
 @device_function
-def word_or_zero(words, first, count, index):  # type: ignore[no-untyped-def]
+def word_or_zero(words, first, count, index):
     """words[first + index], 0 outside of [0, count)."""
     if index < 0 or index >= count:
         return np.uint32(0)
@@ -245,7 +245,7 @@ def word_or_zero(words, first, count, index):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def rows_from(words, first, count, row):  # type: ignore[no-untyped-def]
+def rows_from(words, first, count, row):
     """The 32 bits from ``row`` (any int64) on of a bit-vector of ``count`` words at
     words[first]."""
     index = row >> 5
@@ -255,7 +255,7 @@ def rows_from(words, first, count, row):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def rows_of(words, first, count, row, backward):  # type: ignore[no-untyped-def]
+def rows_of(words, first, count, row, backward):
     """The 32 bits from ``row`` on, or with ``backward`` those before it, the nearest first."""
     if backward:
         return brev(rows_from(words, first, count, row - 32))

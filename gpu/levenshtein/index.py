@@ -32,7 +32,7 @@ BUCKETS = 8
 
 
 @device_function
-def every_other(word):  # type: ignore[no-untyped-def]
+def every_other(word):
     """The even bits of a uint64, side by side."""
     x = np.uint64(word & np.uint64(0x5555555555555555))
     x = np.uint64((x | np.uint64(x >> np.uint64(1))) & np.uint64(0x3333333333333333))
@@ -43,7 +43,7 @@ def every_other(word):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def planes_of(codes, pattern, k):  # type: ignore[no-untyped-def]
+def planes_of(codes, pattern, k):
     """The low and the high bits of a pattern's symbols, the first lowest.
 
     Patterns beyond the codes are their reverse complements, in the same order.
@@ -60,7 +60,7 @@ def planes_of(codes, pattern, k):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def key_of(low, high, k, spacing, width, paired, table, anchor):  # type: ignore[no-untyped-def]
+def key_of(low, high, k, spacing, width, paired, table, anchor):
     """The bucket of a piece, or of a pair of pieces, over all tables."""
     mask = np.uint32(np.uint32(np.uint32(1) << width) - np.uint32(1))
     offset = np.uint32(anchor * spacing)
@@ -76,7 +76,7 @@ def key_of(low, high, k, spacing, width, paired, table, anchor):  # type: ignore
     return key
 
 
-def count(codes, patterns, k, distance, spacing, width, tables, paired, counts):  # type: ignore[no-untyped-def]
+def count(codes, patterns, k, distance, spacing, width, tables, paired, counts):
     """counts[b] += the keys that are bucket b; arguments as ``place``, uint32[B]."""
     pattern = np.uint32(cuda.grid(1))
     if pattern >= patterns:
@@ -88,7 +88,7 @@ def count(codes, patterns, k, distance, spacing, width, tables, paired, counts):
             cuda.atomic.add(counts, key, np.uint32(1))
 
 
-def share(counts, total, buckets):  # type: ignore[no-untyped-def]
+def share(counts, total, buckets):
     """buckets uint64[B]: 63-32 end | 31-0 first entry; counts becomes the latter.
 
     total uint32[1], 0 before: the entries shared out. grid * block * BUCKETS >= B.
@@ -108,9 +108,7 @@ def share(counts, total, buckets):  # type: ignore[no-untyped-def]
         begin = end
 
 
-def place(  # type: ignore[no-untyped-def]
-    codes, patterns, k, distance, spacing, width, tables, paired, counts, entries, ranks
-):
+def place(codes, patterns, k, distance, spacing, width, tables, paired, counts, entries, ranks):
     """Fill entries uint64[E] and ranks uint32[E] of the tables.
 
     codes uint64[n]: the stored k-mers. patterns uint32: n, or 2 n with the reverse complements;

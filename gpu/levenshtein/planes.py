@@ -87,12 +87,12 @@ def packing(
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _mark(firsts, symbol):  # type: ignore[no-untyped-def]
+def _mark(firsts, symbol):
     firsts[(symbol + MARGIN) >> 5] |= np.uint32(np.uint32(1) << np.uint32((symbol + MARGIN) & 31))
 
 
 @njit(cache=True, nogil=True)
-def _pack(bases, offsets, origin, first, stop, planes):  # type: ignore[no-untyped-def]
+def _pack(bases, offsets, origin, first, stop, planes):
     """The planes of the symbols [first, stop) of a chunk, 64 | first."""
     low, high, gaps, firsts = planes[0], planes[1], planes[2], planes[3]
     upper = np.uint64(32)

@@ -86,7 +86,7 @@ _before, _behind = SIDES
 
 
 @device_function
-def window(plane, place):  # type: ignore[no-untyped-def]
+def window(plane, place):
     """The 32 bits of a plane from symbol ``place`` (int64, at least -MARGIN) on."""
     bit = np.uint32(place + MARGIN)
     word = np.uint32(bit >> np.uint32(5))
@@ -95,7 +95,7 @@ def window(plane, place):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def symbols_before(firsts, place):  # type: ignore[no-untyped-def]
+def symbols_before(firsts, place):
     """Symbols of the read before a place, or 63 if there are more."""
     near = leading(window(firsts, place - 31))
     if near < np.uint32(32):
@@ -104,7 +104,7 @@ def symbols_before(firsts, place):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def symbols_from(firsts, place):  # type: ignore[no-untyped-def]
+def symbols_from(firsts, place):
     """Symbols of the read from a place on, or 64 if there are more; the place counts."""
     near = leading(backwards(window(firsts, place + 1)))
     if near < np.uint32(32):
@@ -113,7 +113,7 @@ def symbols_from(firsts, place):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def tell_ends(  # type: ignore[no-untyped-def]
+def tell_ends(
     k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, found,
     out,
 ):  # fmt: skip
@@ -175,7 +175,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
     assert threads % 32 == 0
     ring_words = threads // 32 * _QUEUE
 
-    def kernel(  # type: ignore[no-untyped-def]
+    def kernel(
         low, high, gaps, firsts, symbols, lead, groups, k, spacing, width, tables, buckets, entries,
         ranks, hits, out,
     ):  # fmt: skip
@@ -335,7 +335,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
     return kernel
 
 
-def fill(words, found):  # type: ignore[no-untyped-def]
+def fill(words, found):
     """Every word of uint32[] is NOTHING, and no hit listed; any grid."""
     for at in range(cuda.grid(1), words.size, cuda.gridsize(1)):
         words[at] = np.uint32(0xFFFFFFFF)

@@ -20,13 +20,13 @@ THREADS = 256
 
 
 @device_function
-def sweeps(distance):  # type: ignore[no-untyped-def]
+def sweeps(distance):
     """Sweeps a symbol."""
     return max(distance, np.uint32(1))
 
 
 @device_function
-def visit(  # type: ignore[no-untyped-def]
+def visit(
     active, base, nodes, node, d, step, others, depth, k, distance, inmaps, exmaps, prefix_sums
 ):
     """All that leads into level d + 1 at a trie-node, and with d = 0 into level 0."""

@@ -21,13 +21,13 @@ THREADS = 256
 
 
 @device_function
-def sweeps(distance):  # type: ignore[no-untyped-def]
+def sweeps(distance):
     """Sweeps a symbol."""
     return np.uint32(np.uint32(distance + distance) + np.uint32(1))
 
 
 @device_function
-def visit(  # type: ignore[no-untyped-def]
+def visit(
     active, base, nodes, node, sweep, step, others, depth, k, distance, inmaps, exmaps, prefix_sums
 ):
     """One of (a), (b) and (c) at a trie-node."""

@@ -51,7 +51,7 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
     """
 
     @device_function
-    def drain(queued, start, count, lane, active, row, above):  # type: ignore[no-untyped-def]
+    def drain(queued, start, count, lane, active, row, above):
         """Wake all that is queued; entries are distinct, for a child has one parent."""
         cuda.syncwarp(ALL_LANES)
         at = lane
@@ -65,9 +65,7 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
         cuda.syncwarp(ALL_LANES)
 
     @device_function
-    def put(  # type: ignore[no-untyped-def]
-        queued, start, count, lane, tag, chosen, exmap, prefix_sum, active, row, above
-    ):
+    def put(queued, start, count, lane, tag, chosen, exmap, prefix_sum, active, row, above):
         """Queue the children of all lanes (thesis Fig. 35); the number of entries afterwards."""
         pending = np.uint32(cuda.ballot_sync(ALL_LANES, chosen != np.uint64(0)))
         while pending != np.uint32(0):
@@ -93,7 +91,7 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
         return count
 
     @device_function
-    def visit_level(  # type: ignore[no-untyped-def]
+    def visit_level(
         found, missed, queued, thread, threads, active, base, nodes, first, end, d, step, others,
         depth, k, distance, inmaps, exmaps, prefix_sums,
     ):  # fmt: skip

@@ -12,7 +12,7 @@ K_STEP, INMAP, EXMAP, DISTANCES, MISSING = steps(device_function)
 
 
 @device_function
-def forget(active, base, words, thread, threads):  # type: ignore[no-untyped-def]
+def forget(active, base, words, thread, threads):
     """Clear a thread's share of the active bitmaps of its block."""
     at = np.uint64(thread)
     while at < words:
@@ -21,7 +21,7 @@ def forget(active, base, words, thread, threads):  # type: ignore[no-untyped-def
 
 
 @device_function
-def wake(active, row, exmap, chosen, prefix_sum):  # type: ignore[no-untyped-def]
+def wake(active, row, exmap, chosen, prefix_sum):
     """Activate the root bit of every child in ``chosen``, at the dist-level that begins at ``row``.
 
     A child has one parent and its level has been dealt with, so nobody else writes there now.
@@ -35,7 +35,7 @@ def wake(active, row, exmap, chosen, prefix_sum):  # type: ignore[no-untyped-def
 
 
 @device_function
-def transition(states, lower, step, others, depth, k, inmap, exmaps, node):  # type: ignore[no-untyped-def]
+def transition(states, lower, step, others, depth, k, inmap, exmaps, node):
     """K of ``states``, I and S of ``lower`` at a node: (new states, exmap, children chosen)."""
     reached = np.uint32(INMAP(states, step) | INMAP(lower, others))
     reached = np.uint32(np.uint32(reached & inmap) | lower)
@@ -50,7 +50,7 @@ def transition(states, lower, step, others, depth, k, inmap, exmaps, node):  # t
 
 
 @device_function
-def found_bits(reached, chosen, depth, d, k, distance):  # type: ignore[no-untyped-def]
+def found_bits(reached, chosen, depth, d, k, distance):
     """Match bits (equation 4) of the new states of a node and of its children's root bits."""
     found = np.uint32(0)
     if np.uint32(depth + np.uint32(np.uint32(3) + distance)) >= k:
@@ -62,7 +62,7 @@ def found_bits(reached, chosen, depth, d, k, distance):  # type: ignore[no-untyp
 
 
 @device_function
-def missed_bits(states, step, depth, k, inmap, exmaps, node):  # type: ignore[no-untyped-def]
+def missed_bits(states, step, depth, k, inmap, exmaps, node):
     """Mismatch bits of the states of a node at level 0."""
     inner = np.uint32(INMAP(states, step) & np.uint32(~inmap))
     outer = np.uint64(0)

@@ -38,7 +38,7 @@ DEPTHS = 32
 ALL = 0xFFFFFFFFFFFFFFFF
 
 
-def planes(symbols, useful, overlap, segments, out):  # type: ignore[no-untyped-def]
+def planes(symbols, useful, overlap, segments, out):
     """Make the planes, a thread a segment; ``[grid, block]`` with grid * block >= segments.
 
     Arguments: symbols uint8[n], useful uint32, overlap uint32, segments uint32, out
@@ -74,7 +74,7 @@ def planes(symbols, useful, overlap, segments, out):  # type: ignore[no-untyped-
 
 
 @device_function
-def letter_of(x, good, high, low):  # type: ignore[no-untyped-def]
+def letter_of(x, good, high, low):
     """The symbols of a segment that are letter x (0..3)."""
     other_high = np.uint64(0) if x & np.uint32(2) else np.uint64(ALL)
     other_low = np.uint64(0) if x & np.uint32(1) else np.uint64(ALL)
@@ -83,7 +83,7 @@ def letter_of(x, good, high, low):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def children_of(exmap, more, path, inside):  # type: ignore[no-untyped-def]
+def children_of(exmap, more, path, inside):
     """Which of the four children exist of the node ``inside`` symbols below a trie-node."""
     found = exmap
     if inside == np.uint32(0):
@@ -95,7 +95,7 @@ def children_of(exmap, more, path, inside):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def tell(plane, bit, first, symbols, bitmaps):  # type: ignore[no-untyped-def]
+def tell(plane, bit, first, symbols, bitmaps):
     """OR ``bit`` into the bitmaps of the symbols of a plane, the first of which is ``first``."""
     while plane != np.uint64(0):
         below = np.uint64(np.uint64(~plane) & np.uint64(plane - np.uint64(1)))
@@ -118,17 +118,17 @@ def sliced(levels: int) -> Callable[..., None]:
     rows = DEPTHS * levels
 
     @device_function
-    def one_on(states, same_read):  # type: ignore[no-untyped-def]
+    def one_on(states, same_read):
         return np.uint64(np.uint64(states << np.uint64(1)) & same_read)
 
     @device_function
-    def level_of(own, lower, here, letter, same_read):  # type: ignore[no-untyped-def]
+    def level_of(own, lower, here, letter, same_read):
         """E[d] from P[d], P[d - 1] of the parent and E[d - 1] of the child."""
         chosen = np.uint64(lower ^ np.uint64(np.uint64(own ^ lower) & letter))
         return np.uint64(chosen | one_on(here, same_read))
 
     @device_function
-    def advance(p0, p1, p2, p3, p4, letter, same_read):  # type: ignore[no-untyped-def]
+    def advance(p0, p1, p2, p3, p4, letter, same_read):
         """E of a child from P of its parent; levels that there are not are 0."""
         e0 = np.uint64(p0 & letter)
         e1 = np.uint64(0)
@@ -146,11 +146,11 @@ def sliced(levels: int) -> Callable[..., None]:
         return e0, e1, e2, e3, e4
 
     @device_function
-    def add_match(matched, place, states):  # type: ignore[no-untyped-def]
+    def add_match(matched, place, states):
         if place <= np.uint32(distance):
             matched[place] = np.uint64(matched[place] | states)
 
-    def kernel(  # type: ignore[no-untyped-def]
+    def kernel(
         plane_words, segments, k, useful, symbols, level, codes, nodes, first_node, matches,
         mismatches,
     ):  # fmt: skip

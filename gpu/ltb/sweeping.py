@@ -25,7 +25,7 @@ def by_threads(visit: Any) -> Any:
     """
 
     @device_function
-    def visit_level(  # type: ignore[no-untyped-def]
+    def visit_level(
         found, missed, scratch, thread, threads, active, base, nodes, first, end, sweep, step,
         others, depth, k, distance, inmaps, exmaps, prefix_sums,
     ):  # fmt: skip
@@ -54,7 +54,7 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
     d nodes.
     """
 
-    def kernel(  # type: ignore[no-untyped-def]
+    def kernel(
         symbols, k, distance, piece, level_offsets, inmaps, exmaps, prefix_sums, active, matches,
         mismatches,
     ):  # fmt: skip

@@ -50,7 +50,7 @@ def kernel(threads: int, most_k: int, c: int, counted: bool) -> Callable[..., No
     alpha_room = max(ahead, 1)
     columns = most_k + 1
 
-    def alternative(alpha, beta, k, starts, lengths, counts):  # type: ignore[no-untyped-def]
+    def alternative(alpha, beta, k, starts, lengths, counts):
         column = cuda.shared.array((2, threads), np.int32)
         saved = cuda.shared.array((2, columns, 2), np.int32)
         near_alpha = cuda.shared.array(alpha_room, np.uint8)

@@ -39,7 +39,7 @@ def kernel(threads: int) -> Callable[..., None]:
     lengths int32[b] (out: c), comparisons uint64[1] (raised by the symbols compared).
     """
 
-    def conventional(alpha, beta, k, starts, rows, lengths, comparisons):  # type: ignore[no-untyped-def]
+    def conventional(alpha, beta, k, starts, rows, lengths, comparisons):
         cells = cuda.shared.array((3, threads), np.int32)
         letters = cuda.shared.array(threads, np.uint8)
         highest = cuda.shared.array(threads, np.int32)

@@ -64,7 +64,7 @@ def kernel(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
     """
     height = 32 * words
 
-    def extend(  # type: ignore[no-untyped-def]
+    def extend(
         text, size, planes, ends, k, blocks, keys, places, where, kind, steps, reach, left,
         outgrown, counts, launch,
     ):  # fmt: skip

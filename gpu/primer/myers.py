@@ -16,14 +16,14 @@ from gpu.card.intrinsics import device_function
 
 
 @device_function
-def horizontal(p, n, eq, total):  # type: ignore[no-untyped-def]
+def horizontal(p, n, eq, total):
     """ph and mh of a word."""
     xh = np.uint32(np.uint32(total ^ p) | eq)
     return np.uint32(n | np.uint32(~np.uint32(xh | p))), np.uint32(p & xh)
 
 
 @device_function
-def vertical(xv, ph, mh, ph_above, mh_above):  # type: ignore[no-untyped-def]
+def vertical(xv, ph, mh, ph_above, mh_above):
     """p and n of a word in the next column; xv is eq | n, ``above`` is the word above (0: none)."""
     up = np.uint32(np.uint32(ph << np.uint32(1)) | np.uint32(ph_above >> np.uint32(31)))
     down = np.uint32(np.uint32(mh << np.uint32(1)) | np.uint32(mh_above >> np.uint32(31)))

@@ -23,7 +23,7 @@ TILE = 64
 SIGNATURE = ("uint8[::1]", "int64", "uint32[::1]", "uint32[::1]", "uint32[::1]")
 
 
-def pack(codes, strand, words, low, high):  # type: ignore[no-untyped-def]
+def pack(codes, strand, words, low, high):
     """The kernel; ``[grid, THREADS]``, a thread 32 columns.
 
     codes uint8[n], strand int64 (columns of a strand, a multiple of TILE), words uint32[], low and

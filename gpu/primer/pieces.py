@@ -37,7 +37,7 @@ VARIANTS = (
 )  # fmt: skip
 
 
-def windows_of(codes, blocks, rows, planes):  # type: ignore[no-untyped-def]
+def windows_of(codes, blocks, rows, planes):
     """The kernel; ``[grid, THREADS]``, a thread a window of ``rows`` <= 32 symbols.
 
     codes uint8[m], blocks int64[3, w] (a window begins at blocks[1]), planes uint32[w, 4] (out):
@@ -67,7 +67,7 @@ def windows_of(codes, blocks, rows, planes):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _put(low, high, q, entry, places, entries, filling):  # type: ignore[no-untyped-def]
+def _put(low, high, q, entry, places, entries, filling):
     """Count a code, or write its entry."""
     code = np.uint32(np.uint32(low << np.uint32(q)) | high)
     slot = np.uint32(cuda.atomic.add(places, np.int64(code), np.uint32(1)))
@@ -75,7 +75,7 @@ def _put(low, high, q, entry, places, entries, filling):  # type: ignore[no-unty
         entries[slot] = entry
 
 
-def variants(planes, blocks, q, pieces, errors, places, entries, filling):  # type: ignore[no-untyped-def]
+def variants(planes, blocks, q, pieces, errors, places, entries, filling):
     """The kernel; ``[grid, THREADS]``, a thread a piece.
 
     planes uint32[w, 4] (``windows_of``), blocks int64[3, w] (windows of other lengths than pieces *

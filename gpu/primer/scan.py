@@ -55,7 +55,7 @@ def kernel(words: int) -> Callable[..., None]:
     masks_size = WARPS * 5 * words
     last = words - 1
 
-    def scan(text, begin, tiles, alpha, blocks, segment, warm_up, limit, out, counter):  # type: ignore[no-untyped-def]
+    def scan(text, begin, tiles, alpha, blocks, segment, warm_up, limit, out, counter):
         masks = cuda.shared.array(masks_size, np.uint32)
         lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(31))
         warp = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(5))

@@ -39,7 +39,7 @@ SIGNATURE = (
 
 
 @device_function
-def _from(plane, word, shift):  # type: ignore[no-untyped-def]
+def _from(plane, word, shift):
     """32 columns of a plane from the one on that ``shift`` (0..31) columns of a word are before."""
     here = np.uint32(load_word(plane, word))
     following = np.uint32(load_word(plane, word + 1))
@@ -47,7 +47,7 @@ def _from(plane, word, shift):  # type: ignore[no-untyped-def]
     return np.uint32(np.uint32(here << shift) | behind)
 
 
-def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, counter):  # type: ignore[no-untyped-def]
+def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, counter):
     """The kernel; ``[grid, THREADS]``, a thread a column from ``begin`` to ``stop``.
 
     Arguments: low and high uint32[] with two spare words, begin and stop int64 (multiples of 32),

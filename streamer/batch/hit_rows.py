@@ -59,7 +59,7 @@ def fill(
 
 
 @njit(cache=True, nogil=True)
-def _fill(words, text, start, end, distance, strand, pattern):  # type: ignore[no-untyped-def]
+def _fill(words, text, start, end, distance, strand, pattern):
     """Write rows of FIELDS as four words of 64 bits each; a column may have one value for all."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
@@ -78,7 +78,7 @@ def _fill(words, text, start, end, distance, strand, pattern):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True)
-def _mask(column, words):  # type: ignore[no-untyped-def]
+def _mask(column, words):
     return np.uint64(0) - np.uint64(column.size == words.shape[0])
 
 
@@ -132,7 +132,7 @@ def _eight_rows(
 
 
 @njit(cache=True, nogil=True)
-def _fill_alike(words, text, start, end, distance, strand, pattern):  # type: ignore[no-untyped-def]
+def _fill_alike(words, text, start, end, distance, strand, pattern):
     """The same where only end and distance differ: a multiple of eight rows, from a line on."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)

@@ -20,7 +20,7 @@ _ODD: Final = np.uint64(0xD6E8FEB86659FD93)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _slot(table, shift, code):  # type: ignore[no-untyped-def]
+def _slot(table, shift, code):
     last = np.uint64(table.size - 1)
     slot = (code * _ODD) >> shift
     while table[slot] != code and table[slot] != _FREE:
@@ -29,7 +29,7 @@ def _slot(table, shift, code):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _shift(table):  # type: ignore[no-untyped-def]
+def _shift(table):
     shift = 64
     while np.int64(1) << (64 - shift) < table.size:
         shift -= 1
@@ -37,7 +37,7 @@ def _shift(table):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _look_up(table, bases, offsets, k, events):  # type: ignore[no-untyped-def]
+def _look_up(table, bases, offsets, k, events):
     shift = _shift(table)
     codes = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
@@ -50,7 +50,7 @@ def _look_up(table, bases, offsets, k, events):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _grow(table, bases, offsets, k, events):  # type: ignore[no-untyped-def]
+def _grow(table, bases, offsets, k, events):
     shift = _shift(table)
     held = 0
     codes = np.empty(BLOCK, dtype=np.uint64)

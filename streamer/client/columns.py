@@ -126,14 +126,14 @@ def _first_bad(topic: str, columns: Columns, reads: int, k: int, limit: int) -> 
 
 
 @njit(cache=True, inline="always")
-def _is_run(read, start, end, windows, reads, k):  # type: ignore[no-untyped-def]
+def _is_run(read, start, end, windows, reads, k):
     """Whether windows of a read end with the last of them."""
     inside = (read < reads) & (start >= 0) & (windows > 0) & (end >= k)
     return inside & (end - k - windows + 1 == start)
 
 
 @njit(cache=True)
-def _intervals(read, start, end, windows, reads, k):  # type: ignore[no-untyped-def]
+def _intervals(read, start, end, windows, reads, k):
     fine = True
     for i in range(read.size):
         fine &= _is_run(read[i], start[i], end[i], windows[i], reads, k)
@@ -146,7 +146,7 @@ def _intervals(read, start, end, windows, reads, k):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, inline="always")
-def _is_summary(read, length, windows, matches, mismatches, skipped, reads, k):  # type: ignore[no-untyped-def]
+def _is_summary(read, length, windows, matches, mismatches, skipped, reads, k):
     """Whether the windows of a read match, do not, or are skipped."""
     inside = (read < reads) & (length >= 0) & (windows >= 0) & (skipped >= 0)
     inside &= (matches >= 0) & (mismatches >= 0) & (windows - mismatches == matches)
@@ -154,7 +154,7 @@ def _is_summary(read, length, windows, matches, mismatches, skipped, reads, k): 
 
 
 @njit(cache=True)
-def _summaries(read, length, windows, matches, mismatches, skipped, reads, k):  # type: ignore[no-untyped-def]
+def _summaries(read, length, windows, matches, mismatches, skipped, reads, k):
     fine = True
     for i in range(read.size):
         fine &= _is_summary(
@@ -171,7 +171,7 @@ def _summaries(read, length, windows, matches, mismatches, skipped, reads, k):  
 
 
 @njit(cache=True)
-def _near(read, start, end, distance, strand, code, best, reads, k, limit):  # type: ignore[no-untyped-def]
+def _near(read, start, end, distance, strand, code, best, reads, k, limit):
     for i in range(read.size):
         inside = (read[i] < reads) & (start[i] >= 0) & (start[i] <= end[i])
         fine = (distance[i] <= limit) & (strand[i] <= 1) & (best[i] <= 1)
@@ -181,7 +181,7 @@ def _near(read, start, end, distance, strand, code, best, reads, k, limit):  # t
 
 
 @njit(cache=True)
-def _positions(read, position, reads):  # type: ignore[no-untyped-def]
+def _positions(read, position, reads):
     for i in range(read.size):
         if read[i] >= reads or position[i] < 0:
             return i
@@ -189,7 +189,7 @@ def _positions(read, position, reads):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _kmers(code, read, start, reads, k):  # type: ignore[no-untyped-def]
+def _kmers(code, read, start, reads, k):
     for i in range(code.size):
         if read[i] >= reads or start[i] < 0 or code[i] >> np.uint64(2 * k):
             return i
@@ -197,7 +197,7 @@ def _kmers(code, read, start, reads, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _chunks(chunk_words, words):  # type: ignore[no-untyped-def]
+def _chunks(chunk_words, words):
     """All words are those of one chunk."""
     for i in range(chunk_words.size):
         if not 0 <= chunk_words[i] <= words:
@@ -207,7 +207,7 @@ def _chunks(chunk_words, words):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _other(values, only, none):  # type: ignore[no-untyped-def]
+def _other(values, only, none):
     fine = True
     for i in range(values.size):
         fine &= (values[i] == only) | (values[i] == none)
@@ -220,7 +220,7 @@ def _other(values, only, none):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _unknown(values, known, none):  # type: ignore[no-untyped-def]
+def _unknown(values, known, none):
     """``known``: ascending."""
     last = np.int64(none)
     for i in range(values.size):

@@ -83,7 +83,7 @@ def _address(frame: memoryview) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _look(address, places, sizes, ends, offsets, sums, names):  # type: ignore[no-untyped-def]
+def _look(address, places, sizes, ends, offsets, sums, names):
     """Sums of names and offsets of each message, the offsets, and how many names; -1: odd ones.
 
     Odd are names that ``count_names`` does not count, and offsets that do not fit.

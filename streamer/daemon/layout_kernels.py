@@ -59,7 +59,7 @@ _LINE = 64
 
 
 @njit(cache=True)
-def describe(table, batch, starts, matches, offsets, names, k, only_set, target):  # type: ignore[no-untyped-def]
+def describe(table, batch, starts, matches, offsets, names, k, only_set, target):
     """Put a batch into the table; a tenth of what asking NumPy for each address takes.
 
     starts, matches: uint8, eight bytes at least.
@@ -78,12 +78,12 @@ def describe(table, batch, starts, matches, offsets, names, k, only_set, target)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _at(address):  # type: ignore[no-untyped-def]
+def _at(address):
     return pointer(np.uint64(address))
 
 
 @njit(cache=True, nogil=True)
-def _count_runs(starts, matches):  # type: ignore[no-untyped-def]
+def _count_runs(starts, matches):
     """How many runs of windows match and how many do not at most, as if there were one read."""
     hit_runs = np.uint64(0)
     miss_runs = np.uint64(0)
@@ -110,7 +110,7 @@ _FULL = np.uint64((1 << _STEP) - 1)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _run_end(starts, matches, here, found, at, last):  # type: ignore[no-untyped-def]
+def _run_end(starts, matches, here, found, at, last):
     """Behind the windows like the one at ``at``, of which the bits were looked at.
 
     How far it goes on is not reckoned from what was found, but guessed by the processor: it does
@@ -146,7 +146,7 @@ def _run_end(starts, matches, here, found, at, last):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def _write(starts, matches, offsets, k, only_set, target, hit_to, miss_to, rows):  # type: ignore[no-untyped-def]
+def _write(starts, matches, offsets, k, only_set, target, hit_to, miss_to, rows):
     """Write down the runs and the row of every read; the sums, and how many rows of each kind."""
     hit_read, hit_start, hit_end, hit_windows, hit_target = hit_to
     miss_read, miss_start, miss_end, miss_windows = miss_to
@@ -202,13 +202,13 @@ def _write(starts, matches, offsets, k, only_set, target, hit_to, miss_to, rows)
 
 
 @njit(cache=True, nogil=True)
-def _column(memory, base, frame, kind):  # type: ignore[no-untyped-def]
+def _column(memory, base, frame, kind):
     begin = frame[0] - base
     return memory[begin : begin + frame[1]].view(kind)
 
 
 @njit(cache=True, nogil=True)
-def _run_columns(memory, base, frames):  # type: ignore[no-untyped-def]
+def _run_columns(memory, base, frames):
     return (
         _column(memory, base, frames[0], np.uint32),
         _column(memory, base, frames[1], np.int64),
@@ -218,7 +218,7 @@ def _run_columns(memory, base, frames):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _read_columns(memory, base, frames):  # type: ignore[no-untyped-def]
+def _read_columns(memory, base, frames):
     return (
         _column(memory, base, frames[0], np.int64),
         _column(memory, base, frames[1], np.int64),
@@ -230,7 +230,7 @@ def _read_columns(memory, base, frames):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _places(table, frames, intervals):  # type: ignore[no-untyped-def]
+def _places(table, frames, intervals):
     """Put into ``frames`` where each column begins and the bytes it has at most; all bytes."""
     total = np.int64(0)
     for batch in range(table.shape[0]):
@@ -254,7 +254,7 @@ def _places(table, frames, intervals):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _checksums(crc, frames, row, told):  # type: ignore[no-untyped-def]
+def _checksums(crc, frames, row, told):
     """Checksums of the three topics of a batch, each of the names and then of the columns."""
     names = np.uint32(0)
     if crc:
@@ -270,7 +270,7 @@ def _checksums(crc, frames, row, told):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def lay_out_all(table, crc, intervals):  # type: ignore[no-untyped-def]
+def lay_out_all(table, crc, intervals):
     """The memory with all columns, what there is of each batch, and its frames.
 
     table: int64[batches, 10], addresses and sizes of a batch's arrays and what else is known of it.

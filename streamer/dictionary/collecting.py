@@ -175,7 +175,7 @@ def _numbered(
 
 
 @njit(cache=True, nogil=True)
-def _number_records(starts, offsets, first, owners):  # type: ignore[no-untyped-def]
+def _number_records(starts, offsets, first, owners):
     """The record of each window: ``first`` and how many end at or before the window's start."""
     read = 0
     for i in range(starts.size):
@@ -185,7 +185,7 @@ def _number_records(starts, offsets, first, owners):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _sort_digits(codes, owners, spare_codes, spare_owners, low, high):  # type: ignore[no-untyped-def]
+def _sort_digits(codes, owners, spare_codes, spare_owners, low, high):
     """Sort stably by the bits from ``low`` to ``high``, the lowest digit first."""
     mask = np.uint64((1 << _DIGIT) - 1)
     places = np.empty(1 << _DIGIT, dtype=np.int64)
@@ -220,7 +220,7 @@ def _sort_digits(codes, owners, spare_codes, spare_owners, low, high):  # type: 
 
 
 @njit(cache=True, nogil=True)
-def _sort_stably(codes, owners, spare_codes, spare_owners, bits):  # type: ignore[no-untyped-def]
+def _sort_stably(codes, owners, spare_codes, spare_owners, bits):
     """Sort codes below 2**bits stably, and owners with them.
 
     A radix sort by the upper bits, four more than it takes to number the codes, leaves most codes
@@ -257,7 +257,7 @@ def _sort_stably(codes, owners, spare_codes, spare_owners, bits):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _unite_runs(codes, owners, sets, sizes):  # type: ignore[no-untyped-def]
+def _unite_runs(codes, owners, sets, sizes):
     """Move distinct codes to the front, write their sets: (codes, codes of several, members).
 
     codes: ascending, owners ascending within equal codes. A set is the owner, or _SEVERAL; then the
@@ -290,14 +290,14 @@ def _unite_runs(codes, owners, sets, sizes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _mark(sets, used):  # type: ignore[no-untyped-def]
+def _mark(sets, used):
     for i in range(sets.size):
         if sets[i] != _SEVERAL:
             used[sets[i]] = True
 
 
 @njit(cache=True, nogil=True)
-def _renumber(sets, singles, numbers, first):  # type: ignore[no-untyped-def]
+def _renumber(sets, singles, numbers, first):
     """Single records get their numbers in ``singles``, several ``first`` + numbers, in order."""
     at = 0
     for i in range(sets.size):

@@ -115,7 +115,7 @@ def side_by_side(parts: Sequence[TargetSets]) -> TargetSets:
 
 
 @njit(cache=True, nogil=True)
-def _hash_run(owners, start, stop):  # type: ignore[no-untyped-def]
+def _hash_run(owners, start, stop):
     """A hash whose low bits depend on every bit of the members (the steps of splitmix64)."""
     h = np.uint64(stop - start)
     for i in range(start, stop):
@@ -127,7 +127,7 @@ def _hash_run(owners, start, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def intern_runs(owners, bounds):  # type: ignore[no-untyped-def]
+def intern_runs(owners, bounds):
     """Number equal runs of ``owners`` alike: the number of each run, and one run of each number.
 
     owners: int32. bounds: int64[runs + 1]. Returns uint32[runs] and int64[numbers]. An
@@ -153,7 +153,7 @@ def intern_runs(owners, bounds):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _place(owners, bounds, run, representative, table):  # type: ignore[no-untyped-def]
+def _place(owners, bounds, run, representative, table):
     """Where the table holds a run equal to this one, or the free place where it belongs."""
     at = _hash_run(owners, bounds[run], bounds[run + 1]) % table.size
     while table[at] >= 0 and not _equal_runs(owners, bounds, run, representative[table[at]]):
@@ -162,7 +162,7 @@ def _place(owners, bounds, run, representative, table):  # type: ignore[no-untyp
 
 
 @njit(cache=True, nogil=True)
-def _equal_runs(owners, bounds, one, other):  # type: ignore[no-untyped-def]
+def _equal_runs(owners, bounds, one, other):
     length = bounds[one + 1] - bounds[one]
     if bounds[other + 1] - bounds[other] != length:
         return False

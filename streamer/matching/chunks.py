@@ -29,7 +29,7 @@ def chunk_bounds(
 
 
 @njit(cache=True, nogil=True)
-def _cut(offsets, k, chunk, start, stop, bounds):  # type: ignore[no-untyped-def]
+def _cut(offsets, k, chunk, start, stop, bounds):
     count = 0
     read = 0
     while start < stop:

@@ -24,7 +24,7 @@ _BEHIND = np.uint64(1 << _STEP)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def bits_from(starts, matches, at):  # type: ignore[no-untyped-def]
+def bits_from(starts, matches, at):
     """The bits of both from ``at`` on, ``_STEP`` at least, the first lowest."""
     byte = min(at >> 3, starts.size - 8)
     shift = np.uint64(at - 8 * byte)
@@ -32,7 +32,7 @@ def bits_from(starts, matches, at):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def summarize(starts, matches, offsets, k, target, first, stop, columns):  # type: ignore[no-untyped-def]
+def summarize(starts, matches, offsets, k, target, first, stop, columns):
     """What became of each of the reads first..stop - 1, and of all of them.
 
     columns: length, windows, matches, mismatches, skipped (windows that hold a gap code), best: the
@@ -82,7 +82,7 @@ def summarize(starts, matches, offsets, k, target, first, stop, columns):  # typ
 
 
 @njit(cache=True, nogil=True)
-def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_miss, columns):  # type: ignore[no-untyped-def]
+def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_miss, columns):
     """Write down the maximal runs of the reads first..stop - 1.
 
     A run is windows at consecutive starts with one event and, where they match, one target set
@@ -142,7 +142,7 @@ def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_mi
 
 
 @njit(cache=True, nogil=True)
-def _holds(members, start, stop, target):  # type: ignore[no-untyped-def]
+def _holds(members, start, stop, target):
     """Whether ascending members[start:stop] hold a target."""
     low, high = start, stop
     while low < high:
@@ -155,7 +155,7 @@ def _holds(members, start, stop, target):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def best_targets(sets, offsets, set_starts, members, targets, best):  # type: ignore[no-untyped-def]
+def best_targets(sets, offsets, set_starts, members, targets, best):
     """The target with the most windows of every read, the first of equals; -1 if there is none.
 
     Windows are counted by set, then the members of all sets but the largest are looked at: a

@@ -65,7 +65,7 @@ class Events:
 
 
 @njit(cache=True, nogil=True)
-def _to_bits(codes, starts, matches):  # type: ignore[no-untyped-def]
+def _to_bits(codes, starts, matches):
     ones = np.uint64(0x0101010101010101)
     # times it, eight lowest bits of bytes become the highest byte, the first bit lowest
     gather = np.uint64(0x0102040810204080)

@@ -64,7 +64,7 @@ def pack_together(
 
 
 @njit(cache=True, nogil=True)
-def _pack(address, places, sizes, table, k, bases, starts, ends, good, sums, first, stop):  # type: ignore[no-untyped-def]
+def _pack(address, places, sizes, table, k, bases, starts, ends, good, sums, first, stop):
     """Pack the batches first..stop - 1; ``good``: those that are as they must be."""
     for i in range(first, stop):
         symbols = sizes[i, 0]

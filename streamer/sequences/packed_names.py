@@ -59,7 +59,7 @@ class PackedNames(Sequence[str]):
 
 # so short that giving up the interpreter's lock takes longer
 @njit(cache=True)
-def _number(frame, at, size):  # type: ignore[no-untyped-def]
+def _number(frame, at, size):
     """The big-endian number of so many bytes."""
     value = 0
     for i in range(at, at + size):
@@ -68,7 +68,7 @@ def _number(frame, at, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def count_names(frame):  # type: ignore[no-untyped-def]
+def count_names(frame):
     """How many strings the array has; -1 if it is none of printable ASCII strings and no more."""
     total = frame.size
     if total == 0:

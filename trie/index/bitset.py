@@ -32,18 +32,18 @@ _ONE: Final = np.uint64(1)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _in_part(code, part, part_bits):  # type: ignore[no-untyped-def]
+def _in_part(code, part, part_bits):
     region = ((code >> np.uint64(9)) * ODD) >> np.uint64(64 - REGION_BITS)
     return region >> np.uint64(REGION_BITS - part_bits) == np.uint64(part)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _bit(words, code):  # type: ignore[no-untyped-def]
+def _bit(words, code):
     return (words[code >> _WORD] >> (code & _INSIDE)) & _ONE
 
 
 @njit(cache=True, nogil=True)
-def _match_windows(words, bases, offsets, k, canonical, start, stop, events):  # type: ignore[no-untyped-def]
+def _match_windows(words, bases, offsets, k, canonical, start, stop, events):
     """Events of the windows that begin in [start, stop); ``events`` is zero there."""
     codes = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
@@ -67,7 +67,7 @@ def _match_windows(words, bases, offsets, k, canonical, start, stop, events):  #
 
 
 @njit(cache=True, nogil=True)
-def _find_codes(words, codes, found):  # type: ignore[no-untyped-def]
+def _find_codes(words, codes, found):
     limit = np.uint64(words.size)
     for first in range(0, codes.size, BLOCK):
         last = min(first + BLOCK, codes.size)
@@ -78,7 +78,7 @@ def _find_codes(words, codes, found):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _insert_codes(words, codes, part, part_bits, new):  # type: ignore[no-untyped-def]
+def _insert_codes(words, codes, part, part_bits, new):
     """Insert the codes of one part in order; ``new`` tells which were absent; how many were."""
     pending = np.empty(BLOCK, dtype=np.int64)
     added = 0
@@ -99,7 +99,7 @@ def _insert_codes(words, codes, part, part_bits, new):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True)
-def _grow_windows(  # type: ignore[no-untyped-def]
+def _grow_windows(
     words, bases, offsets, k, canonical, seed_end, stop, state, part, part_bits,
     events, new_codes, new_positions, filled,
 ):  # fmt: skip
@@ -142,7 +142,7 @@ def _grow_windows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _list_codes(words, codes):  # type: ignore[no-untyped-def]
+def _list_codes(words, codes):
     """Write the codes of all set bits, ascending."""
     count = 0
     for w in range(words.size):

@@ -96,38 +96,38 @@ def equal_mask(typingctx: Any, keys: Any, index: Any, key: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def key_of(code):  # type: ignore[no-untyped-def]
+def key_of(code):
     """The stored key of a k-mer code: never 0, since code + 1 is neither 0 nor 2**64."""
     return (code + np.uint64(1)) * ODD
 
 
 @njit(cache=True, nogil=True, inline="always")
-def code_of(key):  # type: ignore[no-untyped-def]
+def code_of(key):
     """The k-mer code of a stored key."""
     return key * INVERSE - np.uint64(1)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def home(key, shift):  # type: ignore[no-untyped-def]
+def home(key, shift):
     """The index of the first word of a key's bucket; shift = 64 - bits of a bucket number."""
     return (key >> shift) << np.uint64(3)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def region_of(key):  # type: ignore[no-untyped-def]
+def region_of(key):
     """The region of a key."""
     return key >> np.uint64(64 - REGION_BITS)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def next_bucket(bucket, shift):  # type: ignore[no-untyped-def]
+def next_bucket(bucket, shift):
     """The first word of the bucket that a full bucket spills into: the next of its region."""
     inside = (np.uint64(1) << (np.uint64(64 - REGION_BITS + 3) - shift)) - np.uint64(1)
     return (bucket & ~inside) | ((bucket + np.uint64(SLOTS)) & inside)
 
 
 @njit(cache=True, nogil=True)
-def find_spilled(keys, shift, bucket, key):  # type: ignore[no-untyped-def]
+def find_spilled(keys, shift, bucket, key):
     """The slot of ``key`` behind its full home bucket, or of the free slot where it belongs.
 
     Ends because a region always has a free slot.
@@ -143,7 +143,7 @@ def find_spilled(keys, shift, bucket, key):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def find_slot(keys, shift, key):  # type: ignore[no-untyped-def]
+def find_slot(keys, shift, key):
     """The slot of ``key``, or the free one where it belongs: ``keys[slot] == key`` tells."""
     bucket = home(key, shift)
     mask = equal_mask(keys, bucket, key) | equal_mask(keys, bucket, FREE)

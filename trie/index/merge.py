@@ -23,7 +23,7 @@ _SPAN: Final = 4096
 
 
 @njit(cache=True, nogil=True)
-def _merge_range(  # type: ignore[no-untyped-def]
+def _merge_range(
     bases, offsets, k, last_seed, start, stop, part_codes, part_positions, cursors, ends,
     events, out_codes, out_positions, filled,
 ):  # fmt: skip

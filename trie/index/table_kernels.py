@@ -49,7 +49,7 @@ _LAST: Final = np.uint64(7)
 
 
 @njit(cache=True, nogil=True)
-def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, values):  # type: ignore[no-untyped-def]
+def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, values):
     """Look up the keys whose home bucket is full; ``stored`` is empty for no values."""
     for i in range(count):
         key = late_keys[i]
@@ -63,7 +63,7 @@ def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, 
 
 
 @njit(cache=True, nogil=True)
-def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop, events, values):  # type: ignore[no-untyped-def]
+def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop, events, values):
     """Events (and values) of the windows that begin in [start, stop); ``events`` is zero there."""
     one = np.uint64(1)
     codes = np.empty(BLOCK, dtype=np.uint64)
@@ -121,7 +121,7 @@ def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop
 
 
 @njit(cache=True, nogil=True)
-def find_codes(keys, shift, stored, codes, found, values):  # type: ignore[no-untyped-def]
+def find_codes(keys, shift, stored, codes, found, values):
     """Whether each code is in the table, and its value."""
     for first in range(0, codes.size, BLOCK):
         last = min(first + BLOCK, codes.size)
@@ -136,7 +136,7 @@ def find_codes(keys, shift, stored, codes, found, values):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
-def _tight(counts, limit):  # type: ignore[no-untyped-def]
+def _tight(counts, limit):
     for region in range(REGIONS):
         if counts[region] > limit:
             return True
@@ -144,7 +144,7 @@ def _tight(counts, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _store_counts(local, counts, part, part_bits):  # type: ignore[no-untyped-def]
+def _store_counts(local, counts, part, part_bits):
     """Hand back the counts of the regions of one part: no other thread writes those."""
     each = REGIONS >> part_bits
     for region in range(part * each, (part + 1) * each):
@@ -152,12 +152,12 @@ def _store_counts(local, counts, part, part_bits):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _in_part(key, part, part_bits):  # type: ignore[no-untyped-def]
+def _in_part(key, part, part_bits):
     return region_of(key) >> np.uint64(REGION_BITS - part_bits) == np.uint64(part)
 
 
 @njit(cache=True, nogil=True)
-def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part, part_bits, new):  # type: ignore[no-untyped-def]
+def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part, part_bits, new):
     """Insert codes[first:] of one part in order; ``new`` tells which were absent.
 
     Returns where it stopped: the end, or the code before which the table must double. A region
@@ -190,7 +190,7 @@ def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part,
 
 
 @njit(cache=True, nogil=True)
-def grow_windows(  # type: ignore[no-untyped-def]
+def grow_windows(
     keys, shift, stored, counts, limit, bases, offsets, k, canonical, seed_end, stop,
     state, part, part_bits, events, new_codes, new_positions, filled,
 ):  # fmt: skip
@@ -249,7 +249,7 @@ def grow_windows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _place(keys, shift, stored, key, value):  # type: ignore[no-untyped-def]
+def _place(keys, shift, stored, key, value):
     """Put a key that the table does not hold into the first free slot from its home on."""
     bucket = home(key, shift)
     free = equal_mask(keys, bucket, FREE)
@@ -263,7 +263,7 @@ def _place(keys, shift, stored, key, value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def double_regions(old_keys, old_stored, keys, shift, stored, first, last):  # type: ignore[no-untyped-def]
+def double_regions(old_keys, old_stored, keys, shift, stored, first, last):
     """Move the regions first..last-1 of a table into an empty one of twice the size.
 
     Old bucket i splits into 2i and 2i + 1; how full these are stays in a register, since a compare
@@ -306,7 +306,7 @@ def double_regions(old_keys, old_stored, keys, shift, stored, first, last):  # t
 
 
 @njit(cache=True, nogil=True)
-def list_codes(keys, codes):  # type: ignore[no-untyped-def]
+def list_codes(keys, codes):
     """Write the code of every key, in table order; how many there are."""
     count = np.uint64(0)
     for i in range(keys.size):

@@ -143,7 +143,7 @@ def least(parts: list[Nearest]) -> Nearest:
 
 
 @njit(cache=True, nogil=True)
-def _merged(end, distance, strand, code, length, border):  # type: ignore[no-untyped-def]
+def _merged(end, distance, strand, code, length, border):
     """Where the best of each end stands: int64, ends ascending.
 
     Ends ascend in the rows before ``border`` and in those from it on, each once there.
@@ -188,7 +188,7 @@ def _merged(end, distance, strand, code, length, border):  # type: ignore[no-unt
 
 
 @njit(cache=True, nogil=True)
-def shortest_length(pattern, k, distance, bases, first, end):  # type: ignore[no-untyped-def]
+def shortest_length(pattern, k, distance, bases, first, end):
     """The least number of symbols before ``end`` at that very distance from a pattern.
 
     None of them lies before ``first``. Rows are pattern symbols from the last to the first, and

@@ -24,7 +24,7 @@ _before, _behind = sides(njit(nogil=True), REACH)
 
 
 @njit(cache=True, nogil=True)
-def tell_ends(  # type: ignore[no-untyped-def]
+def tell_ends(
     k, distance, width, low, high, behind, rank, planes, total, at, left, right, ends_at, out,
     places, costs,
 ):  # fmt: skip

@@ -72,7 +72,7 @@ def nearest_words(
 
 
 @njit(cache=True, nogil=True)
-def equal_symbols(words, k):  # type: ignore[no-untyped-def]
+def equal_symbols(words, k):
     """uint32[5, n]: bit i set where symbol i of a pattern is that code; none for the gap code."""
     planes = np.zeros((5, words.size), dtype=np.uint32)
     for j in range(words.size):
@@ -83,7 +83,7 @@ def equal_symbols(words, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _step(equal, vp, vn, score, top):  # type: ignore[no-untyped-def]
+def _step(equal, vp, vn, score, top):
     """Move every column on by one symbol; the least (score << 25 | pattern)."""
     one = np.uint32(1)
     least = np.uint32(0xFFFFFFFF)
@@ -107,7 +107,7 @@ def _step(equal, vp, vn, score, top):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _search(words, k, distance, planes, bases, offsets, first, stop, out):  # type: ignore[no-untyped-def]
+def _search(words, k, distance, planes, bases, offsets, first, stop, out):
     columns = np.empty((3, words.size), dtype=np.uint32)
     read = np.searchsorted(offsets, first, side="right") - 1
     at = first
@@ -120,9 +120,7 @@ def _search(words, k, distance, planes, bases, offsets, first, stop, out):  # ty
 
 
 @njit(cache=True, nogil=True)
-def search_read(  # type: ignore[no-untyped-def]
-    words, k, distance, planes, bases, begin, first, stop, origin, columns, out
-):
+def search_read(words, k, distance, planes, bases, begin, first, stop, origin, columns, out):
     """Lower the words of the ends first + 1 .. stop of the read that begins at ``begin``.
 
     planes: of ``equal_symbols``. columns: uint32[3, patterns], for use here. out[0] is the word of

@@ -184,7 +184,7 @@ def build(patterns: Patterns, scheme: Scheme | None = None, *, threads: int = 1)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _key(word, k, spacing, width, gap, anchor):  # type: ignore[no-untyped-def]
+def _key(word, k, spacing, width, gap, anchor):
     """The first ``width`` symbols of a piece, or of both pieces of a pair, as a base-4 number."""
     mask = (np.uint64(1) << np.uint64(2 * width)) - np.uint64(1)
     last = anchor * spacing + width
@@ -196,7 +196,7 @@ def _key(word, k, spacing, width, gap, anchor):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _every_other(word):  # type: ignore[no-untyped-def]
+def _every_other(word):
     """The even bits of a word, side by side."""
     x = word & np.uint64(0x5555555555555555)
     x = (x | (x >> np.uint64(1))) & np.uint64(0x3333333333333333)
@@ -207,7 +207,7 @@ def _every_other(word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _around(plane, k, width, offset):  # type: ignore[no-untyped-def]
+def _around(plane, k, width, offset):
     """A plane around a piece, as the module draws it; bit k - 1 - s of ``plane`` is symbol s."""
     onward = reversed_bits(plane) >> np.uint64(64 - k)
     behind = onward >> np.uint64(offset + width)
@@ -215,9 +215,7 @@ def _around(plane, k, width, offset):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _fill(  # type: ignore[no-untyped-def]
-    words, k, spacing, width, gap, anchors, first, starts, entries, ranks
-):
+def _fill(words, k, spacing, width, gap, anchors, first, starts, entries, ranks):
     """Fill one table: count in ``starts``, zeros at first, add up, place.
 
     What belongs to key b stands at b + 1: the number of its entries, then the next place, which in

@@ -24,19 +24,19 @@ LOW, HIGH, GAP, LOW_BACK, HIGH_BACK, GAP_BACK = range(6)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def plane_bytes(symbols):  # type: ignore[no-untyped-def]
+def plane_bytes(symbols):
     """Bytes a plane of so many symbols."""
     return (symbols + 7) // 8 + 2 * MARGIN // 8 + 8
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _store(plane, byte, word):  # type: ignore[no-untyped-def]
+def _store(plane, byte, word):
     for j in range(8):
         plane[byte + j] = np.uint8(word >> np.uint64(8 * j))
 
 
 @njit(cache=True, nogil=True)
-def fill_planes(bases, first, stop, planes):  # type: ignore[no-untyped-def]
+def fill_planes(bases, first, stop, planes):
     """Make the planes of the symbols [first, stop); uint8[6, >= plane_bytes(stop - first)]."""
     total = stop - first
     margin = MARGIN // 8
@@ -59,7 +59,7 @@ def fill_planes(bases, first, stop, planes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def window(plane, at):  # type: ignore[no-untyped-def]
+def window(plane, at):
     """The 32 bits of a plane (a row of ``planes``) from symbol ``at`` on; at >= -MARGIN."""
     place = np.uint64(at + MARGIN)
     byte = place >> np.uint64(3)

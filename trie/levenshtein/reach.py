@@ -53,33 +53,33 @@ def reach(wrap: Callable[..., Any]) -> Reach:
     whole = np.uint64(1 << 32)
 
     @wrap
-    def run(x, place):  # type: ignore[no-untyped-def]
+    def run(x, place):
         x = np.uint32(x & np.uint32(whole - np.uint64(place)))
         return np.uint32(x & np.uint32(whole - np.uint64(x)))
 
     @wrap
-    def step(x, below, same, above):  # type: ignore[no-untyped-def]
+    def step(x, below, same, above):
         place = max(np.uint32(same << one), np.uint32(above << one))
         return run(x, max(place, below))
 
     @wrap
-    def above(plo, phi, tlo, thi, ends, d):  # type: ignore[no-untyped-def]
+    def above(plo, phi, tlo, thi, ends, d):
         """x[d] for d >= 0."""
         lo = np.uint32(plo ^ np.uint32(tlo >> np.uint32(d)))
         return np.uint32(np.uint32(lo | np.uint32(phi ^ np.uint32(thi >> np.uint32(d)))) | ends)
 
     @wrap
-    def below(plo, phi, tlo, thi, ends, d):  # type: ignore[no-untyped-def]
+    def below(plo, phi, tlo, thi, ends, d):
         """x[-d]."""
         lo = np.uint32(plo ^ np.uint32(tlo << np.uint32(d)))
         return np.uint32(np.uint32(lo | np.uint32(phi ^ np.uint32(thi << np.uint32(d)))) | ends)
 
     @wrap
-    def cost0(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
+    def cost0(plo, phi, tlo, thi, ends, end):
         return np.uint32(run(above(plo, phi, tlo, thi, ends, 0), one) < end)
 
     @wrap
-    def cost1(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
+    def cost1(plo, phi, tlo, thi, ends, end):
         zero = np.uint32(0)
         x0 = above(plo, phi, tlo, thi, ends, 0)
         x1 = above(plo, phi, tlo, thi, ends, 1)
@@ -91,13 +91,13 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         return np.uint32(np.uint32(f0 < end) + np.uint32(max(g0, max(g1, h1)) < end))
 
     @wrap
-    def three(x1, x0, y1, f0):  # type: ignore[no-untyped-def]
+    def three(x1, x0, y1, f0):
         """Diagonals -1, 0, 1 after one edit."""
         zero = np.uint32(0)
         return step(y1, zero, zero, f0), step(x0, zero, f0, zero), step(x1, f0, zero, zero)
 
     @wrap
-    def five(x2, x1, x0, y1, y2, a, b, c):  # type: ignore[no-untyped-def]
+    def five(x2, x1, x0, y1, y2, a, b, c):
         """Diagonals -2 .. 2 after two edits, from -1, 0, 1 after one."""
         zero = np.uint32(0)
         return (
@@ -109,7 +109,7 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         )
 
     @wrap
-    def seven(x3, x2, x1, x0, y1, y2, y3, a, b, c, d, e):  # type: ignore[no-untyped-def]
+    def seven(x3, x2, x1, x0, y1, y2, y3, a, b, c, d, e):
         """Diagonals -3 .. 3 after three edits, from -2 .. 2 after two."""
         zero = np.uint32(0)
         return (
@@ -123,7 +123,7 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         )
 
     @wrap
-    def cost2(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
+    def cost2(plo, phi, tlo, thi, ends, end):
         x0 = above(plo, phi, tlo, thi, ends, 0)
         x1 = above(plo, phi, tlo, thi, ends, 1)
         x2 = above(plo, phi, tlo, thi, ends, 2)
@@ -136,7 +136,7 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         return np.uint32(cost + np.uint32(max(max(max(p, q), max(r, s)), t) < end))
 
     @wrap
-    def cost3(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
+    def cost3(plo, phi, tlo, thi, ends, end):
         x0 = above(plo, phi, tlo, thi, ends, 0)
         x1 = above(plo, phi, tlo, thi, ends, 1)
         x2 = above(plo, phi, tlo, thi, ends, 2)
@@ -154,7 +154,7 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         return np.uint32(cost + np.uint32(last < end))
 
     @wrap
-    def cost4(plo, phi, tlo, thi, ends, end):  # type: ignore[no-untyped-def]
+    def cost4(plo, phi, tlo, thi, ends, end):
         zero = np.uint32(0)
         x0 = above(plo, phi, tlo, thi, ends, 0)
         x1 = above(plo, phi, tlo, thi, ends, 1)
@@ -216,7 +216,7 @@ def sides(wrap: Callable[..., Any], found: Reach) -> Sides:
     run, above, below = found.run, found.above, found.below
 
     @wrap
-    def level(plo, phi, tlo, thi, gap, ends, edits, places):  # type: ignore[no-untyped-def]
+    def level(plo, phi, tlo, thi, gap, ends, edits, places):
         """Replace the places with edits - 1 edits (row 0) by those with one more."""
         one = np.uint32(1)
         for d in range(-edits, edits + 1):
@@ -235,12 +235,12 @@ def sides(wrap: Callable[..., Any], found: Reach) -> Sides:
             places[0, at] = places[1, at]
 
     @wrap
-    def clear(places):  # type: ignore[no-untyped-def]
+    def clear(places):
         for at in range(DIAGONALS):
             places[0, at] = np.uint32(0)
 
     @wrap
-    def before(plo, phi, tlo, thi, gap, length, room, distance, places):  # type: ignore[no-untyped-def]
+    def before(plo, phi, tlo, thi, gap, length, room, distance, places):
         ends = np.uint32(np.uint64(0xFFFFFFFF) << np.uint64(length))
         end = np.uint32(np.uint32(1) << np.uint32(length))
         clear(places)
@@ -262,7 +262,7 @@ def sides(wrap: Callable[..., Any], found: Reach) -> Sides:
         return cost, diagonal
 
     @wrap
-    def behind(plo, phi, tlo, thi, gap, length, room, distance, places, costs):  # type: ignore[no-untyped-def]
+    def behind(plo, phi, tlo, thi, gap, length, room, distance, places, costs):
         ends = np.uint32(np.uint64(0xFFFFFFFF) << np.uint64(length))
         end = np.uint32(np.uint32(1) << np.uint32(length))
         clear(places)

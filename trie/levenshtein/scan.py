@@ -92,7 +92,7 @@ def nearest_words(
 
 
 @njit(cache=True, nogil=True)
-def _codes(bases, first, stop, width, codes):  # type: ignore[no-untyped-def]
+def _codes(bases, first, stop, width, codes):
     """codes[i]: the code of ``width`` symbols from first + i on; gaps and the outside count as
     A."""
     mask = np.uint32((np.uint64(1) << np.uint64(2 * width)) - np.uint64(1))
@@ -108,7 +108,7 @@ def _codes(bases, first, stop, width, codes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _scan(  # type: ignore[no-untyped-def]
+def _scan(
     starts, entries, ranks, questions, k, distance, spacing, width, paired, patterns, bases,
     offsets, first, stop, dense, out,
 ):  # fmt: skip
@@ -171,7 +171,7 @@ def _scan(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _ranges(  # type: ignore[no-untyped-def]
+def _ranges(
     starts, entries, questions, table, width, paired, codes, piece, count, large, buckets, ranges
 ):
     """The buckets of a block that hold something: their number, and the entries in them."""
@@ -210,7 +210,7 @@ def _ranges(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _candidates(  # type: ignore[no-untyped-def]
+def _candidates(
     entries, ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile,
     ranges, words, found, passed, places, costs, out,
 ):  # fmt: skip
@@ -253,7 +253,7 @@ def _candidates(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _tell(  # type: ignore[no-untyped-def]
+def _tell(
     ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile, held,
     words, found, passed, places, costs, out,
 ):  # fmt: skip

@@ -25,7 +25,7 @@ ROWS = 7
 
 
 @njit(cache=True, nogil=True)
-def passing(distance, around, count, words, passed):  # type: ignore[no-untyped-def]
+def passing(distance, around, count, words, passed):
     """passed[j] = 1 where candidate j can be within the distance, else 0.
 
     around: symbols of a pattern beside the piece, k - w. words: uint32[ROWS, >= count]: the two
@@ -45,7 +45,7 @@ def passing(distance, around, count, words, passed):  # type: ignore[no-untyped-
 
 
 @njit(nogil=True, forceinline=True)
-def _sum(cost, around, words, j):  # type: ignore[no-untyped-def]
+def _sum(cost, around, words, j):
     """The edits before and behind the piece of candidate j, as far as ``cost`` counts."""
     every, one = np.uint32(0xFFFFFFFF), np.uint32(1)
     behind = words[BEHIND, j]
@@ -65,30 +65,30 @@ def _sum(cost, around, words, j):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _passing0(around, count, words, passed):  # type: ignore[no-untyped-def]
+def _passing0(around, count, words, passed):
     for j in range(count):
         passed[j] = _sum(_cost0, around, words, j) <= np.uint32(0)
 
 
 @njit(cache=True, nogil=True)
-def _passing1(around, count, words, passed):  # type: ignore[no-untyped-def]
+def _passing1(around, count, words, passed):
     for j in range(count):
         passed[j] = _sum(_cost1, around, words, j) <= np.uint32(1)
 
 
 @njit(cache=True, nogil=True)
-def _passing2(around, count, words, passed):  # type: ignore[no-untyped-def]
+def _passing2(around, count, words, passed):
     for j in range(count):
         passed[j] = _sum(_cost2, around, words, j) <= np.uint32(2)
 
 
 @njit(cache=True, nogil=True)
-def _passing3(around, count, words, passed):  # type: ignore[no-untyped-def]
+def _passing3(around, count, words, passed):
     for j in range(count):
         passed[j] = _sum(_cost3, around, words, j) <= np.uint32(3)
 
 
 @njit(cache=True, nogil=True)
-def _passing4(around, count, words, passed):  # type: ignore[no-untyped-def]
+def _passing4(around, count, words, passed):
     for j in range(count):
         passed[j] = _sum(_cost4, around, words, j) <= np.uint32(4)

@@ -34,7 +34,7 @@ _K_STEP, _INMAP, _EXMAP, _DISTANCES, _MISSING = steps(_inline)
 
 
 @njit(cache=True, nogil=True)
-def _forget(active, listed, counts, level_offsets):  # type: ignore[no-untyped-def]
+def _forget(active, listed, counts, level_offsets):
     """Leave no state but the start."""
     for level in range(counts.size):
         first = level_offsets[level]
@@ -47,7 +47,7 @@ def _forget(active, listed, counts, level_offsets):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, nogil=True)
-def _wake(active, listed, counts, below, first, prefix_sum, exmap, masks):  # type: ignore[no-untyped-def]
+def _wake(active, listed, counts, below, first, prefix_sum, exmap, masks):
     """Set the root bit of the children in ``masks`` (uint64[D + 1]); list those asleep so far."""
     levels = masks.size
     union = np.uint64(0)
@@ -69,7 +69,7 @@ def _wake(active, listed, counts, below, first, prefix_sum, exmap, masks):  # ty
 
 
 @njit(cache=True, nogil=True)
-def run_active(  # type: ignore[no-untyped-def]
+def run_active(
     inmaps, exmaps, prefix_sums, level_offsets, k, distance, bases, offsets, read, warm, start,
     stop, matches, mismatches,
 ):  # fmt: skip

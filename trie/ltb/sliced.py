@@ -42,7 +42,7 @@ _PLANES: Final = 6
 
 
 @njit(cache=True, nogil=True)
-def _slice(bases, offsets, read, first, stop, planes):  # type: ignore[no-untyped-def]
+def _slice(bases, offsets, read, first, stop, planes):
     """The bit planes from ``first`` on: in the read of the one before; no gap code; A, C, G, T."""
     planes[:] = 0
     for p in range(stop - first):
@@ -59,7 +59,7 @@ def _slice(bases, offsets, read, first, stop, planes):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True)
-def _root(levels, planes, before):  # type: ignore[no-untyped-def]
+def _root(levels, planes, before):
     """P of the root: (root, 0) always, (root, d) once d symbols of the read have been seen."""
     for w in range(W):
         before[w] = ~np.uint64(0)
@@ -72,7 +72,7 @@ def _root(levels, planes, before):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _step(levels, before, above, below, planes, letter, states):  # type: ignore[no-untyped-def]
+def _step(levels, before, above, below, planes, letter, states):
     """The states of a child, and its own row of ``before`` (trie/ltb/automaton_step.py)."""
     if levels == 2:
         return STEP_2(before, above, below, planes, letter, states)
@@ -86,7 +86,7 @@ def _step(levels, before, above, below, planes, letter, states):  # type: ignore
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _children(inmaps, exmaps, node, path, depth):  # type: ignore[no-untyped-def]
+def _children(inmaps, exmaps, node, path, depth):
     """Which of the four children the trie has: of a node ``path`` below the trie-node, bits 0-3."""
     inside = depth % np.uint64(3)
     if inside == np.uint64(0):
@@ -99,7 +99,7 @@ def _children(inmaps, exmaps, node, path, depth):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True)
-def _miss(children, planes, before, row, missed, depth):  # type: ignore[no-untyped-def]
+def _miss(children, planes, before, row, missed, depth):
     """Tell where level 0 stands at a node and no child is on the symbol."""
     for w in range(W):
         covered = ~planes[W + w]
@@ -110,7 +110,7 @@ def _miss(children, planes, before, row, missed, depth):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _descend(  # type: ignore[no-untyped-def]
+def _descend(
     inmaps, exmaps, prefix_sums, k, distance, planes, before, states, nodes, paths, left, matched,
     missed,
 ):  # fmt: skip
@@ -166,7 +166,7 @@ def _descend(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _spread_out(planes, plane, bit, begin, end, first, bitmaps):  # type: ignore[no-untyped-def]
+def _spread_out(planes, plane, bit, begin, end, first, bitmaps):
     """OR ``bit`` into the bitmaps of the symbols set in a plane, of those in [begin, end)."""
     for w in range(begin >> 6, (end + 63) >> 6):
         word = planes[plane * W + w]
@@ -181,7 +181,7 @@ def _spread_out(planes, plane, bit, begin, end, first, bitmaps):  # type: ignore
 
 
 @njit(cache=True, nogil=True)
-def run_sliced(  # type: ignore[no-untyped-def]
+def run_sliced(
     inmaps, exmaps, prefix_sums, level_offsets, k, distance, bases, offsets, read, warm, start,
     stop, matches, mismatches,
 ):  # fmt: skip

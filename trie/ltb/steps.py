@@ -49,7 +49,7 @@ def steps(wrap: Callable[..., Any]) -> Transitions:
     """The functions for one target; ``wrap`` compiles and inlines a plain function."""
 
     @wrap
-    def spread(states):  # type: ignore[no-untyped-def]
+    def spread(states):
         """Bit i (0..15) of a uint64 to bit 4 i: 8 operations."""
         x = np.uint64(states)
         x = np.uint64(x | np.uint64(x << np.uint64(24))) & np.uint64(0x000000FF000000FF)
@@ -58,30 +58,30 @@ def steps(wrap: Callable[..., Any]) -> Transitions:
         return np.uint64(x | np.uint64(x << np.uint64(3))) & np.uint64(0x1111111111111111)
 
     @wrap
-    def spread_four(states):  # type: ignore[no-untyped-def]
+    def spread_four(states):
         """Bit i (0..3) of a uint32 to bit 4 i."""
         x = np.uint32(states)
         x = np.uint32(np.uint32(x | np.uint32(x << np.uint32(6))) & np.uint32(0x0303))
         return np.uint32(np.uint32(x | np.uint32(x << np.uint32(3))) & np.uint32(0x1111))
 
     @wrap
-    def k_step(symbol):  # type: ignore[no-untyped-def]
+    def k_step(symbol):
         return np.uint32(np.uint32(np.uint32(1) << np.uint32(symbol)) & np.uint32(15))
 
     @wrap
-    def transition_inmap(states, step):  # type: ignore[no-untyped-def]
+    def transition_inmap(states, step):
         one = np.uint32(np.uint32(states & np.uint32(1)) * step)
         ones = np.uint32(np.uint32(states >> np.uint32(1)) & np.uint32(15))
         two = np.uint32(spread_four(ones) * step)
         return np.uint32(np.uint32(one << np.uint32(1)) | np.uint32(two << np.uint32(5)))
 
     @wrap
-    def exmap_transitions(states, step):  # type: ignore[no-untyped-def]
+    def exmap_transitions(states, step):
         twos = np.uint64(np.uint32(states >> np.uint32(5)))
         return np.uint64(spread(twos) * np.uint64(step))
 
     @wrap
-    def distances(states, depth, level, k, distance):  # type: ignore[no-untyped-def]
+    def distances(states, depth, level, k, distance):
         found = np.uint32(0)
         least = np.uint32(np.uint32(level + k) - distance)  # equation 4
         if states & np.uint32(1) and depth >= least:
@@ -95,7 +95,7 @@ def steps(wrap: Callable[..., Any]) -> Transitions:
         return np.uint32(found)
 
     @wrap
-    def missing_depths(inner, outer, depth, k):  # type: ignore[no-untyped-def]
+    def missing_depths(inner, outer, depth, k):
         missed = np.uint32(0)
         bit = np.uint32(np.uint32(2) << np.uint32(depth))
         if inner & np.uint32(CHILDREN) and depth < k:

@@ -99,7 +99,7 @@ class TreeBitmap:
 
 
 @njit(cache=True, nogil=True)
-def _append_symbols(prefixes, exmaps, children):  # type: ignore[no-untyped-def]
+def _append_symbols(prefixes, exmaps, children):
     """Write the prefixes of all child nodes, three symbols longer, in order."""
     at = 0
     for i in range(prefixes.size):
@@ -112,7 +112,7 @@ def _append_symbols(prefixes, exmaps, children):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _append_leaves(prefixes, inmaps, symbols):  # type: ignore[no-untyped-def]
+def _append_leaves(prefixes, inmaps, symbols):
     """The k-mers that the inmaps of the last level hold, one or two symbols longer."""
     drop = np.uint32(1 if symbols == 1 else 5)
     kept = np.uint32(15 if symbols == 1 else 65535)
@@ -132,13 +132,13 @@ def _append_leaves(prefixes, inmaps, symbols):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def symbol_at(code, level, k):  # type: ignore[no-untyped-def]
+def symbol_at(code, level, k):
     """The three symbols of a code that lead from a level to the next, as a number 0..63."""
     return (code >> np.uint64(2 * (k - 3 * level - 3))) & np.uint64(63)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def inner_inmap(symbol):  # type: ignore[no-untyped-def]
+def inner_inmap(symbol):
     """The inmap bits on the way to one child node: itself, one child, one grandchild."""
     return np.uint32(
         np.uint64(1)
@@ -148,7 +148,7 @@ def inner_inmap(symbol):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def leaf_inmap(code, symbols):  # type: ignore[no-untyped-def]
+def leaf_inmap(code, symbols):
     """The inmap bits of one k-mer in its node on the last level, of which it uses 0..2 symbols."""
     if symbols == 0:
         return np.uint32(1)
@@ -162,7 +162,7 @@ def leaf_inmap(code, symbols):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def common_level(code, other, k):  # type: ignore[no-untyped-def]
+def common_level(code, other, k):
     """The deepest level on which two codes have the same node; k // 3 if they are equal."""
     return (np.int64(leading_zeros(code ^ other)) - (64 - 2 * k)) // 6
 
@@ -209,7 +209,7 @@ def allocate(
 
 
 @njit(cache=True, nogil=True)
-def _count_nodes(codes, start, stop, k, counts):  # type: ignore[no-untyped-def]
+def _count_nodes(codes, start, stop, k, counts):
     """Count the nodes that the codes start on each level; False if they do not ascend strictly."""
     divergences = np.zeros(k // 3 + 1, dtype=np.int64)
     ascending = True
@@ -227,7 +227,7 @@ def _count_nodes(codes, start, stop, k, counts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _emit(codes, start, stop, k, following, inmaps, exmaps, prefix_sums):  # type: ignore[no-untyped-def]
+def _emit(codes, start, stop, k, following, inmaps, exmaps, prefix_sums):
     """Write the nodes below the root of whole first-level subtries, on all levels in one pass.
 
     ``following[level]`` is the index of the next node of a level. A code shares its path with the

@@ -41,7 +41,7 @@ _NO_NODES = np.empty(0, dtype=np.uint32)
 
 
 @njit(cache=True, nogil=True)
-def _make_jump(exmaps, prefix_sums):  # type: ignore[no-untyped-def]
+def _make_jump(exmaps, prefix_sums):
     """The node of each prefix of 9 symbols, or _NOWHERE."""
     nodes = np.zeros(1, dtype=np.uint32)
     for _ in range(_JUMP_LEVEL):
@@ -59,7 +59,7 @@ def _make_jump(exmaps, prefix_sums):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _levels(exmaps, prefix_sums, first, last, lean_level, codes, nodes, depths, going, active):  # type: ignore[no-untyped-def]
+def _levels(exmaps, prefix_sums, first, last, lean_level, codes, nodes, depths, going, active):
     """Take the windows going[:active] from level ``first`` down to ``last``, as far as each gets.
 
     Whether a window goes on is as good as random, so nothing here branches on it. Without
@@ -98,7 +98,7 @@ def _levels(exmaps, prefix_sums, first, last, lean_level, codes, nodes, depths, 
 
 
 @njit(cache=True, nogil=True)
-def _descend(  # type: ignore[no-untyped-def]
+def _descend(
     inmaps, exmaps, prefix_sums, jump, k, want_nodes, codes, count, nodes, depths, going, others
 ):  # fmt: skip
     """Walk codes[:count] down together: the deepest depth in the trie of each, and its node.
@@ -154,7 +154,7 @@ def _descend(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _walk_windows(  # type: ignore[no-untyped-def]
+def _walk_windows(
     inmaps, exmaps, prefix_sums, jump, bases, offsets, k, canonical, start, stop,
     want_nodes, events, depths, nodes,
 ):  # fmt: skip

@@ -44,7 +44,7 @@ SIZE_OF = CAPACITY.astype(np.uint64)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _inmap_of(exmap):  # type: ignore[no-untyped-def]
+def _inmap_of(exmap):
     """The inmap of an inner node: itself, and the way to each child of its exmap."""
     x = exmap | (exmap >> np.uint64(2))
     x = (x | (x >> np.uint64(1))) & np.uint64(0x1111111111111111)
@@ -60,7 +60,7 @@ def _inmap_of(exmap):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _list(pool, k, depth, left, place, prefix, block):  # type: ignore[no-untyped-def]
+def _list(pool, k, depth, left, place, prefix, block):
     """The next k-mers of a tree, up to BLOCK, ascending: (how many, the depth to go on with).
 
     ``left``, ``place``, ``prefix`` hold for every level above ``depth`` the node being read: the
@@ -117,7 +117,7 @@ def _list(pool, k, depth, left, place, prefix, block):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True)
-def _join(old, i, stop_i, ended, codes, j, stop_j, new, previous, out):  # type: ignore[no-untyped-def]
+def _join(old, i, stop_i, ended, codes, j, stop_j, new, previous, out):
     """Join old[i:stop_i] and codes[j:stop_j] until ``out`` is full or more of the old is needed.
 
     ended: the old ones end with stop_i. new[j] becomes whether a code is neither among the old
@@ -164,7 +164,7 @@ def _join(old, i, stop_i, ended, codes, j, stop_j, new, previous, out):  # type:
 
 
 @njit(cache=True, nogil=True)
-def _levels(codes, k, held, levels):  # type: ignore[no-untyped-def]
+def _levels(codes, k, held, levels):
     """levels[i] = the deepest level on which codes[i] and the code before it have the same node.
 
     held: the code before the first. A loop without a branch, for vectors of codes.
@@ -179,7 +179,7 @@ def _levels(codes, k, held, levels):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state):  # type: ignore[no-untyped-def]
+def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state):
     """Give ``held`` and all codes but the last their places; close the nodes that are complete.
 
     held: the code that waits for the one after it, shared: the level to which it shared its nodes
@@ -249,7 +249,7 @@ def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state
 
 
 @njit(cache=True, nogil=True)
-def rebuild(old, old_state, codes, start, stop, new, pool, k, state):  # type: ignore[no-untyped-def]
+def rebuild(old, old_state, codes, start, stop, new, pool, k, state):
     """Write the nodes of a shard and of codes[start:stop] to ``pool``; False if it is too small.
 
     codes: ascending, of this shard only; new: bool[n], becomes which were not there, or empty.
@@ -307,7 +307,7 @@ def rebuild(old, old_state, codes, start, stop, new, pool, k, state):  # type: i
 
 
 @njit(cache=True, nogil=True)
-def _join_two(one, other, out):  # type: ignore[no-untyped-def]
+def _join_two(one, other, out):
     """Join two ascending arrays; how many codes: of equal ones in both, one stays."""
     nothing = np.empty(0, dtype=np.bool_)
     i, j, found, _ = _join(

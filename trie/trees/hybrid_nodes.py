@@ -49,13 +49,13 @@ MARGIN = 128
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _pool_at(addresses, sizes, shard):  # type: ignore[no-untyped-def]
+def _pool_at(addresses, sizes, shard):
     """The pool of a shard. Its owner keeps it alive and in place while a kernel runs."""
     return carray(pointer(addresses[shard]), sizes[shard], np.uint64)  # type: ignore[call-arg]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _child_word(code, level, k):  # type: ignore[no-untyped-def]
+def _child_word(code, level, k):
     """What a node holds for a child on ``level`` that has one k-mer below."""
     if level == k // 3:
         return np.uint64(leaf_inmap(code, k % 3))
@@ -63,7 +63,7 @@ def _child_word(code, level, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _new_node(pool, state, size_class):  # type: ignore[no-untyped-def]
+def _new_node(pool, state, size_class):
     """The number of an unused node, from the free list if there is one."""
     node = state[FREE + size_class]
     if node:
@@ -78,7 +78,7 @@ def _new_node(pool, state, size_class):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _add_child(pool, state, path, code, level, k):  # type: ignore[no-untyped-def]
+def _add_child(pool, state, path, code, level, k):
     """Give the path's node on ``level`` the child that a code leads to; it may move to grow."""
     node = path[level]
     symbol = symbol_at(code, level, k)
@@ -111,7 +111,7 @@ def _add_child(pool, state, path, code, level, k):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def insert(codes, new, start, stop, k, addresses, sizes, states):  # type: ignore[no-untyped-def]
+def insert(codes, new, start, stop, k, addresses, sizes, states):
     """Insert codes[start:stop], in any order, until one might not fit its pool; where it stopped.
 
     ``path`` keeps the nodes on the way to the code before, so that a code starts on the deepest
@@ -174,7 +174,7 @@ def insert(codes, new, start, stop, k, addresses, sizes, states):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _copy_node(old, node, pool, at):  # type: ignore[no-untyped-def]
+def _copy_node(old, node, pool, at):
     """Copy a node to another pool; the first word after it there."""
     words = 2 + CAPACITY[np.int64(old[node + 1] >> np.uint64(32))]
     for i in range(words):
@@ -183,7 +183,7 @@ def _copy_node(old, node, pool, at):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def move(old, pool, k, state):  # type: ignore[no-untyped-def]
+def move(old, pool, k, state):
     """Copy the nodes in use, breadth-first, to a pool with room for them; free ones stay behind.
 
     A copied node still names its children's old places, until the scan gets to it, copies them to
@@ -210,7 +210,7 @@ def move(old, pool, k, state):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _emit_shard(pool, k, counts, following, words, below, inmaps, exmaps, prefix_sums):  # type: ignore[no-untyped-def]
+def _emit_shard(pool, k, counts, following, words, below, inmaps, exmaps, prefix_sums):
     """Write the nodes of one shard from level 1 down, carrying the child words of one level.
 
     ``counts`` and ``following`` hold the shard's nodes and its first index on every level;
@@ -258,7 +258,7 @@ def _emit_shard(pool, k, counts, following, words, below, inmaps, exmaps, prefix
 
 
 @njit(cache=True, nogil=True)
-def emit(first, stop, k, addresses, sizes, counts, starts, inmaps, exmaps, prefix_sums):  # type: ignore[no-untyped-def]
+def emit(first, stop, k, addresses, sizes, counts, starts, inmaps, exmaps, prefix_sums):
     """Write the nodes of the shards first..stop - 1, as many as ``counts``, from ``starts`` on."""
     widest = counts[first:stop].max()
     words = np.empty(widest, dtype=np.uint64)

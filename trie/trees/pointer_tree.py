@@ -73,7 +73,7 @@ class PointerTree:
 
 
 @njit(cache=True, nogil=True)
-def _insert(codes, start, k, children, depths, new):  # type: ignore[no-untyped-def]
+def _insert(codes, start, k, children, depths, new):
     """Insert codes from ``start`` on until one might not fit; the number of codes done."""
     used = depths.sum()
     for i in range(start, codes.size):
@@ -94,7 +94,7 @@ def _insert(codes, start, k, children, depths, new):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _convert(children, k, inmaps, exmaps, prefix_sums):  # type: ignore[no-untyped-def]
+def _convert(children, k, inmaps, exmaps, prefix_sums):
     """Group every node at a depth 3l and its next three symbols into a trie-node, level by level.
 
     The trie-nodes stand in ``queue`` in the order of the snapshot, which is its own visiting order.

@@ -72,7 +72,7 @@ class Grouped(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _survey(codes, start, stop, shift, counts):  # type: ignore[no-untyped-def]
+def _survey(codes, start, stop, shift, counts):
     """Count the codes of every shard; (are they in order, the OR of all of them)."""
     seen = np.uint64(0)
     in_order = True
@@ -87,7 +87,7 @@ def _survey(codes, start, stop, shift, counts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _scatter(codes, start, stop, shift, following, grouped, order):  # type: ignore[no-untyped-def]
+def _scatter(codes, start, stop, shift, following, grouped, order):
     """Move codes to their shards, stably; note old positions unless ``order`` is empty."""
     noted = order.size > 0
     for i in range(start, stop):
@@ -101,7 +101,7 @@ def _scatter(codes, start, stop, shift, following, grouped, order):  # type: ign
 
 
 @njit(cache=True, nogil=True)
-def drop_repeats(codes):  # type: ignore[no-untyped-def]
+def drop_repeats(codes):
     """Move the distinct values of ascending codes to the front; their number."""
     if codes.size == 0:
         return 0

@@ -42,7 +42,7 @@ def align(
 
 
 @njit(cache=True, nogil=True)
-def _align(codes, begins, ends, distances, patterns, masks, offsets):  # type: ignore[no-untyped-def]
+def _align(codes, begins, ends, distances, patterns, masks, offsets):
     room = 0
     rows = 0
     widest = 0
@@ -68,13 +68,13 @@ def _align(codes, begins, ends, distances, patterns, masks, offsets):  # type: i
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _alike(codes, end, pattern, i, j):  # type: ignore[no-untyped-def]
+def _alike(codes, end, pattern, i, j):
     """Whether the i-th last letter of the pattern matches the j-th last symbol before the end."""
     return (pattern[pattern.size - i] >> codes[end - j]) & 1 == 1
 
 
 @njit(cache=True, nogil=True)
-def _fill(codes, begin, end, pattern, d, cost):  # type: ignore[no-untyped-def]
+def _fill(codes, begin, end, pattern, d, cost):
     """cost[i, j - i + d + 1]: the last i letters against the last j symbols; the best j for all."""
     far = np.int32(1 << 30)
     rows = pattern.size
@@ -102,7 +102,7 @@ def _fill(codes, begin, end, pattern, d, cost):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _trace(codes, end, pattern, d, length, cost, text, at):  # type: ignore[no-untyped-def]
+def _trace(codes, end, pattern, d, length, cost, text, at):
     """Write the CIGAR from the start of the text on; matches come first where there is a choice."""
     i = pattern.size
     j = length
@@ -130,7 +130,7 @@ def _trace(codes, end, pattern, d, length, cost, text, at):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def _put(text, at, run, operation):  # type: ignore[no-untyped-def]
+def _put(text, at, run, operation):
     if run == 0:
         return at
     size = 1

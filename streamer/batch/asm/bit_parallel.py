@@ -284,7 +284,7 @@ def _shares(start: int, stop: int, tile: int, threads: int, searches: int) -> li
 
 
 @njit(cache=True, nogil=True)
-def _search_tiles(  # type: ignore[no-untyped-def]
+def _search_tiles(
     symbols, table, letters, begin, stop, span, plan, low, high, limit, scratch, lists,
     ends, distances, which, size,
 ):  # fmt: skip

@@ -186,7 +186,7 @@ def _of_short(part: Texts, low: int, high: int, k: int) -> Iterator[Block]:
 
 
 @njit(cache=True, nogil=True)
-def _spread(joined, offsets, lengths, starts, symbols):  # type: ignore[no-untyped-def]
+def _spread(joined, offsets, lengths, starts, symbols):
     for read in range(starts.size):
         source = offsets[read]
         target = starts[read]

@@ -81,7 +81,7 @@ def in_order(found: EndsFound, low: int, high: int) -> EndsFound:
 
 
 @njit(cache=True, nogil=True)
-def _counted(ends, distances, searches, low, high):  # type: ignore[no-untyped-def]
+def _counted(ends, distances, searches, low, high):
     """A stable sort by end: count the hits of each end, then put every hit in its place."""
     next_of = np.zeros(high - low + 1, np.int64)
     for i in range(ends.size):
@@ -104,7 +104,7 @@ def _counted(ends, distances, searches, low, high):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, nogil=True)
-def merge_runs(ends, distances, searches, bounds):  # type: ignore[no-untyped-def]
+def merge_runs(ends, distances, searches, bounds):
     """Put hits in order that stand in runs, of one search after another, each by end.
 
     bounds int64[runs + 1], ascending: run i stands from bounds[i] to bounds[i + 1]; written over.
@@ -133,7 +133,7 @@ def merge_runs(ends, distances, searches, bounds):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def _merge_two(source, target, left, right, stop):  # type: ignore[no-untyped-def]
+def _merge_two(source, target, left, right, stop):
     """source[left:right] and source[right:stop] to target[left:stop]; of equals the left first."""
     ends, distances, searches = source
     new_ends, new_distances, new_searches = target

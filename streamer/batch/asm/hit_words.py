@@ -65,13 +65,13 @@ def list_sizes(span: int, low_planes: int) -> dict[str, tuple[np.dtype[Any], int
 
 
 @njit(cache=True, nogil=True)
-def mark_pitch(span):  # type: ignore[no-untyped-def]
+def mark_pitch(span):
     """Bytes of ``marks`` from a group of lanes to the next."""
     return -(-span // 64) * 64
 
 
 @njit(cache=True, nogil=True)
-def clear_beyond(found, first, span, stop):  # type: ignore[no-untyped-def]
+def clear_beyond(found, first, span, stop):
     """Drop hits with ends beyond ``stop``; those of lane 0 end from first + 1 on, and so on."""
     for lane in range(LANES):
         room = stop - (first + BLOCK * span * lane)
@@ -80,7 +80,7 @@ def clear_beyond(found, first, span, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def pack_block(found, lows, low_planes, number, span, lists, text, ahead):  # type: ignore[no-untyped-def]
+def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
     """Append a block's hits, which is the ``number``-th with hits; how many, in how many lanes.
 
     found uint64[512]: a word a lane, a bit an end. lows: the same for each plane, a ROW each.
@@ -115,7 +115,7 @@ def pack_block(found, lows, low_planes, number, span, lists, text, ahead):  # ty
 
 
 @njit(cache=True, nogil=True)
-def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):  # type: ignore[no-untyped-def]
+def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):
     """Write ends and distances of the hits from place ``at`` on, and SLACK more.
 
     blocks int64[]: the blocks that have hits. begin: of the tile.

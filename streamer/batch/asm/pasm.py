@@ -74,7 +74,7 @@ def last_positions(
 
 
 @njit(cache=True, nogil=True)
-def _last_positions(codes, mask):  # type: ignore[no-untyped-def]
+def _last_positions(codes, mask):
     row = np.empty(codes.size + 1, np.int32)
     last = 0
     row[0] = 0
@@ -86,7 +86,7 @@ def _last_positions(codes, mask):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _row(codes, mask, last, i, above, row, low, high):  # type: ignore[no-untyped-def]
+def _row(codes, mask, last, i, above, row, low, high):
     """Columns low..high of row i, by equation 3."""
     for j in range(low, high):
         if mask >> codes[j - 1] & 1:

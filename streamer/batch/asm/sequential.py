@@ -46,7 +46,7 @@ class Sequential:
 
 
 @njit(cache=True, nogil=True)
-def _search(codes, low, high, masks, k):  # type: ignore[no-untyped-def]
+def _search(codes, low, high, masks, k):
     """Ends in (low, high] with D <= k, and D there."""
     rows = masks.size
     column = np.arange(rows + 1).astype(np.int32)

@@ -17,7 +17,7 @@ from trie.cpu.jit import njit
 
 
 @njit(cache=True, nogil=True)
-def _edge(symbols, table, first, planes, place):  # type: ignore[no-untyped-def]
+def _edge(symbols, table, first, planes, place):
     """64 symbols that lie in part outside of the text, as gap codes; codes of all, or-ed."""
     seen = np.uint8(GAP)
     bits = np.zeros(3, np.uint64)
@@ -38,7 +38,7 @@ def _edge(symbols, table, first, planes, place):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes):  # type: ignore[no-untyped-def]
+def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes):
     """Fill ``planes`` of the tile whose first end is begin + 1, ``lead_blocks`` blocks before it.
 
     symbols: letters, or if not ``letters`` base codes; table uint8[256]: the code of each. A word a

@@ -81,7 +81,7 @@ def scratch_sizes(
 
 
 @njit(cache=True, nogil=True)
-def _letters(masks, letters, sets):  # type: ignore[no-untyped-def]
+def _letters(masks, letters, sets):
     """Where each row's letter stands among the words of a column; the sets that need words made.
 
     0: the four bases do, their own words are used. Otherwise ``sets`` holds the distinct letters.
@@ -108,7 +108,7 @@ def _letters(masks, letters, sets):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _unite(equal, first, columns, sets, distinct, united):  # type: ignore[no-untyped-def]
+def _unite(equal, first, columns, sets, distinct, united):
     """For each column from ``first`` on and each set of bases the lanes whose symbol is in it."""
     none = np.uint64(0)
     for j in range(distinct):
@@ -129,7 +129,7 @@ def _unite(equal, first, columns, sets, distinct, united):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
-def _set_counter(counters, at, planes, value):  # type: ignore[no-untyped-def]
+def _set_counter(counters, at, planes, value):
     for plane in range(planes):
         bits = np.uint64(0) - np.uint64((value >> plane) & 1)
         for word in range(WORDS):
@@ -137,7 +137,7 @@ def _set_counter(counters, at, planes, value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _add_to_counter(counters, source, at, planes, value):  # type: ignore[no-untyped-def]
+def _add_to_counter(counters, source, at, planes, value):
     """The counter at ``source`` plus a number, in all lanes."""
     for word in range(WORDS):
         carry = np.uint64(0)
@@ -149,7 +149,7 @@ def _add_to_counter(counters, source, at, planes, value):  # type: ignore[no-unt
 
 
 @njit(cache=True, nogil=True)
-def _reset(state, first, rows):  # type: ignore[no-untyped-def]
+def _reset(state, first, rows):
     """Every row is one more than the row above it."""
     for row in range(first, first + rows):
         for word in range(WORDS):
@@ -158,20 +158,20 @@ def _reset(state, first, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _further(ahead, lines, end):  # type: ignore[no-untyped-def]
+def _further(ahead, lines, end):
     """The place behind those cache lines; from the end on it is the same one again."""
     return min(ahead + LINE * lines, end)
 
 
 @njit(cache=True, nogil=True)
-def _turn(planes, block, kinds, text, ahead):  # type: ignore[no-untyped-def]
+def _turn(planes, block, kinds, text, ahead):
     """A block's words of lanes into words of columns."""
     for kind in range(kinds):
         transpose(planes, (3 * block + kind) * ROW, text, ahead + LINE * TURN_LINES * kind)
 
 
 @njit(cache=True, nogil=True)
-def scan(  # type: ignore[no-untyped-def]
+def scan(
     tile, kinds, fresh, text, ahead, ahead_end, masks, strips, k, planes, low_planes,
     scratch, sets, lists, hit_blocks,
 ):  # fmt: skip

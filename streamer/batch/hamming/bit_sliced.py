@@ -129,7 +129,7 @@ def scan(
 
 
 @njit(cache=True, nogil=True)
-def _slice(codes, at, planes, height):  # type: ignore[no-untyped-def]
+def _slice(codes, at, planes, height):
     """The planes of the block at ``at`` and of the ``height`` - VECTORS vectors behind it."""
     total = codes.size
     for v in range(height):
@@ -149,7 +149,7 @@ def _slice(codes, at, planes, height):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _fill_table(planes, height, used, table):  # type: ignore[no-untyped-def]
+def _fill_table(planes, height, used, table):
     """Every row of the table that a pattern uses."""
     for u in range(used.shape[0]):
         base = used[u, 0]
@@ -163,7 +163,7 @@ def _fill_table(planes, height, used, table):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _mark_valid(count, valid):  # type: ignore[no-untyped-def]
+def _mark_valid(count, valid):
     """The words of a block whose first ``count`` windows are asked for."""
     for v in range(VECTORS):
         for w in range(WORDS):
@@ -175,7 +175,7 @@ def _mark_valid(count, valid):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _add(table, a, b, c, d, ones, twos):  # type: ignore[no-untyped-def]
+def _add(table, a, b, c, d, ones, twos):
     """Add the rows of four symbols: the new ones and twos, and the carry into the fours."""
     first = load(table, a)
     second = load(table, b)
@@ -189,13 +189,13 @@ def _add(table, a, b, c, d, ones, twos):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _plane(begin, plane):  # type: ignore[no-untyped-def]
+def _plane(begin, plane):
     """A plane of the counter before anything is added."""
     return spread(np.uint64(0) - ((begin >> np.uint64(plane)) & np.uint64(1)))
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _count(table, rows, p, at, begin):  # type: ignore[no-untyped-def]
+def _count(table, rows, p, at, begin):
     """Three counter planes of pattern p in two vectors from word ``at`` on, and what ran over."""
     second = np.uint64(WORDS)
     ones = other_ones = _plane(begin, 0)
@@ -221,7 +221,7 @@ def _count(table, rows, p, at, begin):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _count_high(table, rows, p, at, begin, planes, counters, to):  # type: ignore[no-untyped-def]
+def _count_high(table, rows, p, at, begin, planes, counters, to):
     """One vector with more planes, all left in ``counters`` from ``to`` on; what ran over."""
     for plane in range(planes):
         store(counters, to + plane * ROW, _plane(begin, plane))
@@ -249,7 +249,7 @@ def _count_high(table, rows, p, at, begin, planes, counters, to):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _scan(  # type: ignore[no-untyped-def]
+def _scan(
     codes, first, stop, origin, used, rows, ids, planes, begin, slices, table, valid, some,
     counters, found, words,
 ):  # fmt: skip

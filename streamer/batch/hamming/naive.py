@@ -49,7 +49,7 @@ def scan(
 
 
 @njit(cache=True, nogil=True)
-def _scan(codes, first, stop, origin, patterns, ids, k, words):  # type: ignore[no-untyped-def]
+def _scan(codes, first, stop, origin, patterns, ids, k, words):
     written = 0
     for start in range(first, stop):
         if written + ids.size > words.size:

@@ -40,20 +40,20 @@ _WORD_BITS = np.uint64(8)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _word_at(place):  # type: ignore[no-untyped-def]
+def _word_at(place):
     """The word of a row that is number ``place`` by position."""
     return (place % np.uint64(VECTORS)) * np.uint64(WORDS) + place // np.uint64(VECTORS)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _first_of(word):  # type: ignore[no-untyped-def]
+def _first_of(word):
     """The first window of a word of a row, in the block."""
     place = (word % np.uint64(WORDS)) * np.uint64(VECTORS) + word // np.uint64(WORDS)
     return np.uint64(64) * place
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _hit(counters, at, bit, planes, begin, oriented, start):  # type: ignore[no-untyped-def]
+def _hit(counters, at, bit, planes, begin, oriented, start):
     """The hit word of one bit of the hits at ``at`` of ``counters``."""
     distance = np.uint64(0)
     for plane in range(planes):
@@ -63,7 +63,7 @@ def _hit(counters, at, bit, planes, begin, oriented, start):  # type: ignore[no-
 
 
 @njit(cache=True, nogil=True)
-def emit(counters, ids, count, some, planes, begin, start, words, written):  # type: ignore[no-untyped-def]
+def emit(counters, ids, count, some, planes, begin, start, words, written):
     """Append the hits of a block to words[:written]; how many there are then.
 
     counters: uint64[count * (planes + 1) * ROW]. ids: uint64[count], in place in a hit word. some:
@@ -101,7 +101,7 @@ def emit(counters, ids, count, some, planes, begin, start, words, written):  # t
 
 
 @njit(cache=True, nogil=True)
-def _side_by_side(counters, ids, patterns, some, planes, begin, start, words, written):  # type: ignore[no-untyped-def]
+def _side_by_side(counters, ids, patterns, some, planes, begin, start, words, written):
     size = (planes + np.uint64(1)) * np.uint64(ROW)
     listed = np.empty(FEW * ROW + 1, dtype=np.uint64)
     before = np.empty(ROW + 1, dtype=np.uint64)
@@ -140,7 +140,7 @@ def _side_by_side(counters, ids, patterns, some, planes, begin, start, words, wr
 
 
 @njit(cache=True, nogil=True)
-def _one_by_one(  # type: ignore[no-untyped-def]
+def _one_by_one(
     counters, ids, patterns, planes, begin, start, word, some, words, to
 ):  # fmt: skip
     """The hits of one word in which several patterns match at one position."""
@@ -158,7 +158,7 @@ def _one_by_one(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _every_window(  # type: ignore[no-untyped-def]
+def _every_window(
     counters, ids, patterns, planes, begin, start, words, to
 ):  # fmt: skip
     """Every window and pattern is written; what is no hit is written over by the next."""
@@ -175,7 +175,7 @@ def _every_window(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _counting_sort(counters, ids, patterns, planes, begin, start, words, written):  # type: ignore[no-untyped-def]
+def _counting_sort(counters, ids, patterns, planes, begin, start, words, written):
     size = (planes + np.uint64(1)) * np.uint64(ROW)
     bins = np.zeros(BLOCK + 1, dtype=np.uint64)
     for p in range(patterns):

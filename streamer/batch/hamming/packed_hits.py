@@ -74,7 +74,7 @@ def columns(
 
 
 @njit(cache=True, nogil=True)
-def _count(words, origin, offsets, length):  # type: ignore[no-untyped-def]
+def _count(words, origin, offsets, length):
     """How many of the hits lie in one text."""
     if words.size == 0:
         return 0
@@ -89,7 +89,7 @@ def _count(words, origin, offsets, length):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _fill(  # type: ignore[no-untyped-def]
+def _fill(
     words, origin, offsets, length, first_text, at,
     texts, starts, ends, distances, strands, patterns,
 ):  # fmt: skip

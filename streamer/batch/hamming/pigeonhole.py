@@ -196,7 +196,7 @@ def prepare(patterns: Oriented, *, on_card: bool = False) -> Index:
 
 
 @njit(cache=True, nogil=True)
-def _near(pieces, errors):  # type: ignore[no-untyped-def]
+def _near(pieces, errors):
     """Every (q-mer << 32 | pattern) with the q-mer within ``errors`` of the pattern's piece."""
     count, length = pieces.shape
     found = np.empty(0, dtype=np.uint64)
@@ -250,7 +250,7 @@ def scan(
 
 
 @njit(cache=True, nogil=True)
-def _pack(codes, first, count, symbols, gaps):  # type: ignore[no-untyped-def]
+def _pack(codes, first, count, symbols, gaps):
     """The 32 symbols, and the gap codes among them, from each of ``count`` places on."""
     word = np.uint64(0)
     gap = np.uint64(0)
@@ -266,7 +266,7 @@ def _pack(codes, first, count, symbols, gaps):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _ask(bitmap, rank, text, place, mask, count, windows, lists):  # type: ignore[no-untyped-def]
+def _ask(bitmap, rank, text, place, mask, count, windows, lists):
     """The windows of a block whose q-mer at ``place`` has a list, and its number; how many."""
     found = 0
     for s in range(count):
@@ -283,7 +283,7 @@ def _ask(bitmap, rank, text, place, mask, count, windows, lists):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _scan(  # type: ignore[no-untyped-def]
+def _scan(
     codes, first, stop, origin, bitmap, rank, starts, members, places, length, errors,
     symbols, pattern_gaps, inside, of_piece, ids, k, words,
 ):  # fmt: skip
@@ -332,7 +332,7 @@ def _scan(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _earlier(text, s, symbols, pattern_gaps, p, of_piece, piece, errors):  # type: ignore[no-untyped-def]
+def _earlier(text, s, symbols, pattern_gaps, p, of_piece, piece, errors):
     """Whether a piece before this one finds the pattern too."""
     for i in range(piece):
         wrong = np.int64(0)

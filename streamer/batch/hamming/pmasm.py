@@ -62,7 +62,7 @@ def scan(
 
 
 @njit(cache=True, nogil=True)
-def _scan(  # type: ignore[no-untyped-def]
+def _scan(
     codes, first, stop, origin, memory, ids, k, bits, fields, words
 ):  # fmt: skip
     field = (np.uint32(1) << np.uint32(bits)) - np.uint32(1)

@@ -70,7 +70,7 @@ def scan(
 
 
 @njit(cache=True, nogil=True)
-def _scan(  # type: ignore[no-untyped-def]
+def _scan(
     codes, first, stop, origin, add, ids, length, k, bits, fields, words
 ):  # fmt: skip
     count = add.shape[2]

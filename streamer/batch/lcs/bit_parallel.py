@@ -56,14 +56,14 @@ class BitParallelSweep:
 
 
 @njit(cache=True, nogil=True)
-def _match_vectors(a, first, step, rows, matches):  # type: ignore[no-untyped-def]
+def _match_vectors(a, first, step, rows, matches):
     """Bit i of matches[c]: the i-th row's symbol is c (lines 5-9 of Listing 3)."""
     for i in range(rows):
         matches[a[first + step * i], i >> 6] |= np.uint64(1) << np.uint64(i & 63)
 
 
 @njit(cache=True, nogil=True)
-def _columns(v, matches, low, high, b, first, step, carries):  # type: ignore[no-untyped-def]
+def _columns(v, matches, low, high, b, first, step, carries):
     """The words [low, high) over columns; ``carries`` holds what enters below and then what leaves
     above."""
     at = first

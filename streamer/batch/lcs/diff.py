@@ -54,7 +54,7 @@ _eight: Any = _load_eight
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _forward(a, b, x, y):  # type: ignore[no-untyped-def]
+def _forward(a, b, x, y):
     """How many symbols from a[x] and b[y] on are equal."""
     limit = min(a.size - x, b.size - y)
     run = 0
@@ -69,7 +69,7 @@ def _forward(a, b, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _backward(a, b, x, y):  # type: ignore[no-untyped-def]
+def _backward(a, b, x, y):
     """How many symbols before a[x] and b[y] are equal."""
     limit = min(x, y)
     run = 0
@@ -84,7 +84,7 @@ def _backward(a, b, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def meet(a, b, limit, stop):  # type: ignore[no-untyped-def]
+def meet(a, b, limit, stop):
     """(D, x, y): the difference, and where a cheapest path may be cut; GIVEN_UP for D above about 2
     limit, STOPPED when stop[0] (uint8) is set meanwhile.
 
@@ -144,7 +144,7 @@ def meet(a, b, limit, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def solve(a, b, in_a, in_b, stop, row, row_end, column, column_end):  # type: ignore[no-untyped-def]
+def solve(a, b, in_a, in_b, stop, row, row_end, column, column_end):
     """Set the flags of one longest common subsequence of each table (int64[tables] bounds)."""
     cut = np.empty(6, dtype=np.int64)
     stack = np.empty((64, 4), dtype=np.int64)
@@ -165,7 +165,7 @@ def solve(a, b, in_a, in_b, stop, row, row_end, column, column_end):  # type: ig
 
 
 @njit(cache=True, nogil=True)
-def _cut(a, b, in_a, in_b, stop, row, row_end, column, column_end, limit, cut):  # type: ignore[no-untyped-def]
+def _cut(a, b, in_a, in_b, stop, row, row_end, column, column_end, limit, cut):
     """The difference of a table, with the ends in common taken; or GIVEN_UP if it is above about 2
     ``limit``, or STOPPED.
 
@@ -200,7 +200,7 @@ def _cut(a, b, in_a, in_b, stop, row, row_end, column, column_end, limit, cut): 
 
 
 @njit(cache=True, nogil=True)
-def _cut_each(a, b, in_a, in_b, stop, bounds, limits, which, difference, cuts):  # type: ignore[no-untyped-def]
+def _cut_each(a, b, in_a, in_b, stop, bounds, limits, which, difference, cuts):
     for t in which:
         difference[t] = _cut(a, b, in_a, in_b, stop, bounds[0, t], bounds[1, t],
                              bounds[2, t], bounds[3, t], limits[t], cuts[t])  # fmt: skip

@@ -17,7 +17,7 @@ from trie.cpu.jit import njit
 
 
 @njit(cache=True, nogil=True)
-def solve(a, b, symbols, in_a, in_b, row, row_end, column, column_end):  # type: ignore[no-untyped-def]
+def solve(a, b, symbols, in_a, in_b, row, row_end, column, column_end):
     """Solve tables: set the flags of the rows and columns that one longest common subsequence
     takes.
 
@@ -38,7 +38,7 @@ def solve(a, b, symbols, in_a, in_b, row, row_end, column, column_end):  # type:
 
 
 @njit(cache=True, nogil=True)
-def _table(a, b, matches, kept, in_a, in_b):  # type: ignore[no-untyped-def]
+def _table(a, b, matches, kept, in_a, in_b):
     words = (a.size + 63) >> 6
     for i in range(a.size):
         matches[a[i], i >> 6] |= np.uint64(1) << np.uint64(i & 63)

@@ -25,7 +25,7 @@ OnCells = Callable[[int], None]
 
 
 @njit(cache=True, nogil=True)
-def lengths(a, row, rows, b, column, columns, backward, out):  # type: ignore[no-untyped-def]
+def lengths(a, row, rows, b, column, columns, backward, out):
     """Listing 1: out[j], the length for all the rows and the first j columns, int32[columns + 1].
 
     ``backward`` is llcs' of section 3.1: rows and columns are taken from their ends, nothing is
@@ -36,7 +36,7 @@ def lengths(a, row, rows, b, column, columns, backward, out):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True)
-def _more_rows(a, row, rows, b, column, columns, backward, out):  # type: ignore[no-untyped-def]
+def _more_rows(a, row, rows, b, column, columns, backward, out):
     """``lengths`` goes on from the row before, which ``out`` holds."""
     step = -1 if backward else 1
     first_row = row + rows - 1 if backward else row
@@ -97,7 +97,7 @@ def divided(a: Codes, b: Codes, in_a: Flags, in_b: Flags, on_cells: OnCells) -> 
 
 
 @njit(cache=True, nogil=True)
-def table(a, b, in_a, in_b):  # type: ignore[no-untyped-def]
+def table(a, b, in_a, in_b):
     """Rules R1-R3 over the whole table, int32[(m + 1) (n + 1)], and the way back through it."""
     m = a.size
     n = b.size
@@ -123,7 +123,7 @@ def table(a, b, in_a, in_b):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def hirschberg(a, b, in_a, in_b, row, row_end, column, column_end):  # type: ignore[no-untyped-def]
+def hirschberg(a, b, in_a, in_b, row, row_end, column, column_end):
     """Listing 2 on each of some tables (int64[tables] bounds); a stack stands for the recursion."""
     for t in range(row.size):
         _hirschberg(a[row[t] : row_end[t]], b[column[t] : column_end[t]],
@@ -131,7 +131,7 @@ def hirschberg(a, b, in_a, in_b, row, row_end, column, column_end):  # type: ign
 
 
 @njit(cache=True, nogil=True)
-def _hirschberg(a, b, in_a, in_b):  # type: ignore[no-untyped-def]
+def _hirschberg(a, b, in_a, in_b):
     first = np.empty(b.size + 1, dtype=np.int32)
     last = np.empty(b.size + 1, dtype=np.int32)
     # one half is taken up at once, so that the stack holds a table a level
@@ -160,7 +160,7 @@ def _hirschberg(a, b, in_a, in_b):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _middle(a, row, rows, b, column, columns, first, last):  # type: ignore[no-untyped-def]
+def _middle(a, row, rows, b, column, columns, first, last):
     """Lines 14-18 of Listing 2: (the least column at which to cut, the length of the
     subsequence)."""
     half = rows // 2
@@ -170,7 +170,7 @@ def _middle(a, row, rows, b, column, columns, first, last):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def _best_cut(first, last, columns):  # type: ignore[no-untyped-def]
+def _best_cut(first, last, columns):
     cut = 0
     most = np.int32(-1)
     for j in range(columns + 1):

@@ -53,7 +53,7 @@ class Matching:
 
 
 @njit(cache=True, nogil=True)
-def _blocks(in_a, in_b, found):  # type: ignore[no-untyped-def]
+def _blocks(in_a, in_b, found):
     """How many runs there are; they are written if there is room."""
     count = 0
     i = 0
@@ -77,7 +77,7 @@ def _blocks(in_a, in_b, found):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _columns(in_a, in_b):  # type: ignore[no-untyped-def]
+def _columns(in_a, in_b):
     columns = 0
     i = 0
     j = 0

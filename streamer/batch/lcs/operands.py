@@ -22,7 +22,7 @@ TABLE_ROWS = 4**LANES
 
 
 @njit(cache=True, nogil=True)
-def pack(a, first, step, rows, words, bits, planes):  # type: ignore[no-untyped-def]
+def pack(a, first, step, rows, words, bits, planes):
     """The planes of the rows ``a[first], a[first + step], ...``; rows beyond the last are symbol 0.
 
     planes: uint64[blocks, bits * words * LANES]. What the rows beyond the last match does not
@@ -44,7 +44,7 @@ def pack(a, first, step, rows, words, bits, planes):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def unpack(state, words, row, rows, pool, at):  # type: ignore[no-untyped-def]
+def unpack(state, words, row, rows, pool, at):
     """The rows' bits from ``row`` on into the pool, 32 to a word; what stands below ``row`` is
     kept."""
     out = at + (row >> 5)
@@ -84,7 +84,7 @@ def unpack(state, words, row, rows, pool, at):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def masks(b, bits, symbols):  # type: ignore[no-untyped-def]
+def masks(b, bits, symbols):
     """The masks C_p of the columns ``b``, last column first; see ``lanes.sweep``."""
     columns = b.size
     flip = ~np.uint64(0) if INVERTED else np.uint64(0)
@@ -103,7 +103,7 @@ def masks(b, bits, symbols):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def beside(b, together):  # type: ignore[no-untyped-def]
+def beside(b, together):
     """The symbols of all lanes (below 4) at each step, two bits a lane, lane 0's lowest.
 
     b: uint8[columns], together: uint8[columns + BEHIND]. Lanes outside of the columns have symbol
@@ -119,7 +119,7 @@ def beside(b, together):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def tabulate(planes, bits, words, matches, table):  # type: ignore[no-untyped-def]
+def tabulate(planes, bits, words, matches, table):
     """The match words of a block's rows for four lanes' symbols together.
 
     planes: uint64[bits * words * LANES], at most two bits. matches: uint64[4 * words * LANES] is

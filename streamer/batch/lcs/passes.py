@@ -112,7 +112,7 @@ def whole(pair: Pair, *, both: bool) -> tuple[Passes, Splits]:
 
 
 @njit(cache=True, nogil=True)
-def count_bits(pool, at, rows):  # type: ignore[no-untyped-def]
+def count_bits(pool, at, rows):
     """Bits set among the first ``rows`` of a result."""
     total = 0
     for word in range(rows >> 5):
@@ -124,7 +124,7 @@ def count_bits(pool, at, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def best_cut(pool, first, last, rows):  # type: ignore[no-untyped-def]
+def best_cut(pool, first, last, rows):
     """(row, length): the least row at which first + last lengths are largest (Listing 2, 17-18).
 
     The length from the last corner for the rows from r on is the number of its bits set below

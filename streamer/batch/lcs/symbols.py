@@ -95,7 +95,7 @@ def _kept(
 
 
 @njit(cache=True, nogil=True)
-def _numbered(a, b, symbols):  # type: ignore[no-untyped-def]
+def _numbered(a, b, symbols):
     """int16[257]: a number for each symbol below ``symbols`` that both have, -1 for others; their
     count."""
     seen = np.zeros((2, 256), dtype=np.bool_)
@@ -112,7 +112,7 @@ def _numbered(a, b, symbols):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _see(codes, symbols, seen):  # type: ignore[no-untyped-def]
+def _see(codes, symbols, seen):
     """Set ``seen`` for those symbols below ``symbols`` that there are; it mostly ends early."""
     missing = symbols
     for code in codes:
@@ -125,7 +125,7 @@ def _see(codes, symbols, seen):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _renumber(codes, dense, out):  # type: ignore[no-untyped-def]
+def _renumber(codes, dense, out):
     """Write the numbers of the symbols that have one, without a branch; how many they are."""
     count = 0
     for i in range(codes.size):
@@ -136,7 +136,7 @@ def _renumber(codes, dense, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def common_ends(a, b):  # type: ignore[no-untyped-def]
+def common_ends(a, b):
     """How many symbols at the start, then at the end of the rest, are equal."""
     shorter = min(a.size, b.size)
     prefix = 0

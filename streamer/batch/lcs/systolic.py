@@ -136,7 +136,7 @@ def _groups(rows: int, bits: int, lag: int) -> list[Group]:
 
 
 @njit(cache=True, nogil=True)
-def _blocks_by_planes(state, planes, symbols, carries, words, bits):  # type: ignore[no-untyped-def]
+def _blocks_by_planes(state, planes, symbols, carries, words, bits):
     """Blocks one above the other over one stretch of columns; LANES - 1 steps at each edge."""
     columns = carries.size
     edge = LANES - 1
@@ -152,7 +152,7 @@ def _blocks_by_planes(state, planes, symbols, carries, words, bits):  # type: ig
 
 
 @njit(cache=True, nogil=True)
-def _blocks_by_table(state, planes, bits, symbols, carries, words, scratch):  # type: ignore[no-untyped-def]
+def _blocks_by_table(state, planes, bits, symbols, carries, words, scratch):
     """The same with a table of each block's match words, BEHIND steps at each edge."""
     columns = carries.size
     ended = columns + BEHIND

@@ -19,7 +19,7 @@ from trie.cpu.jit import njit
 
 
 @njit(cache=True, nogil=True)
-def longest_prefix(alpha, beta, k, diagonals, column, comparisons, stop):  # type: ignore[no-untyped-def]
+def longest_prefix(alpha, beta, k, diagonals, column, comparisons, stop):
     """The length of alpha's longest prefix within k - 1 differences of a substring of beta.
 
     Diagonals from ``diagonals`` (at most |beta|) on are left out: a prefix whose alignment needs
@@ -61,7 +61,7 @@ def longest_prefix(alpha, beta, k, diagonals, column, comparisons, stop):  # typ
 
 
 @njit(cache=True, nogil=True)
-def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):  # type: ignore[no-untyped-def]
+def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):
     """As ``conventional.solve``."""
     column = np.empty(beta.size + k + 3, dtype=np.int32)
     m = alpha.size
@@ -75,7 +75,7 @@ def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):  
 
 
 @njit(cache=True, nogil=True)
-def fill_column(alpha, beta, e, k, first, last, earlier, column, best, part):  # type: ignore[no-untyped-def]
+def fill_column(alpha, beta, e, k, first, last, earlier, column, best, part):
     """Column e of L on the diagonals first..last - 1, from column e - 1 (Fig. 4b).
 
     earlier, column: int32[|beta| + k + 3]. The highest row goes to best[part]: a place for each

@@ -17,7 +17,7 @@ from trie.cpu.jit import njit
 
 
 @njit(cache=True, nogil=True)
-def longest_prefix(alpha, beta, k, row, comparisons, stop):  # type: ignore[no-untyped-def]
+def longest_prefix(alpha, beta, k, row, comparisons, stop):
     """The length of alpha's longest prefix within k - 1 differences of a substring of beta.
 
     alpha and beta uint8[] of one record each; ``row`` is room for int32[|beta| + 1];
@@ -49,7 +49,7 @@ def longest_prefix(alpha, beta, k, row, comparisons, stop):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):  # type: ignore[no-untyped-def]
+def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):
     """Fig. 1 for the starts first, first + step, ... below last of one record against one text.
 
     ``reach`` int64[m] of the record is raised, all positions counted from ``begin``. ``stop``

@@ -48,14 +48,14 @@ def match_bits(codes: Codes) -> NDArray[np.uint64]:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _bit(words, row):  # type: ignore[no-untyped-def]
+def _bit(words, row):
     """The bit of a row (from 1 on)."""
     at = row - 1
     return np.int64((words[at >> 6] >> np.uint64(at & 63)) & np.uint64(1))
 
 
 @njit(cache=True, nogil=True)
-def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):  # type: ignore[no-untyped-def]
+def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):
     """The reach of matches that begin in text[from_:until], record by record of the text."""
     best = floor
     at = from_
@@ -82,7 +82,7 @@ def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):  # t
 
 
 @njit(cache=True, nogil=True)
-def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, k, scratch):  # type: ignore[no-untyped-def]
+def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, k, scratch):
     """The reach of start r by matches whose part alpha[r:core_end] ends in text[from_:until].
 
     That part has at least k - 1 - slack differences: so many more symbols of the text than of
@@ -165,7 +165,7 @@ def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, 
 
 
 @njit(cache=True, nogil=True)
-def _reach_all(codes, bits, ends, text, k, starts, floors, core_ends, froms, untils, slacks, out):  # type: ignore[no-untyped-def]
+def _reach_all(codes, bits, ends, text, k, starts, floors, core_ends, froms, untils, slacks, out):
     scratch = np.empty(0, dtype=np.int32)
     for i in range(starts.size):
         r = starts[i]

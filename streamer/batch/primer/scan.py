@@ -39,7 +39,7 @@ _ALL = np.uint32(0xFFFFFFFF)
 
 
 @njit(cache=True, nogil=True)
-def _masks(codes, firsts, ends, words):  # type: ignore[no-untyped-def]
+def _masks(codes, firsts, ends, words):
     """uint32[5, words, LANES]: the rows that match a symbol; those of a gap are the free ones."""
     masks = np.zeros((5, words, LANES), dtype=np.uint32)
     for lane in range(LANES):
@@ -58,7 +58,7 @@ def _masks(codes, firsts, ends, words):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _begin(masks, firsts, ends, vp, vn, score):  # type: ignore[no-untyped-def]
+def _begin(masks, firsts, ends, vp, vn, score):
     words = masks.shape[1]
     for w in range(words):
         for lane in range(LANES):
@@ -69,7 +69,7 @@ def _begin(masks, firsts, ends, vp, vn, score):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _scan(text, begin, first, stop, masks, firsts, ends, lowest):  # type: ignore[no-untyped-def]
+def _scan(text, begin, first, stop, masks, firsts, ends, lowest):
     """The least D of each lane's last row in every tile of text[first:stop], from ``begin`` on."""
     words = masks.shape[1]
     vp = np.empty((words, LANES), dtype=np.uint32)
@@ -137,7 +137,7 @@ def _scan(text, begin, first, stop, masks, firsts, ends, lowest):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _runs(lowest, limit, used, first, stop, lanes, froms, untils, slacks):  # type: ignore[no-untyped-def]
+def _runs(lowest, limit, used, first, stop, lanes, froms, untils, slacks):
     """Maximal runs of tiles at or below ``limit``, lane by lane; returns their number."""
     count = 0
     open_ = np.full(LANES, -1, dtype=np.int64)

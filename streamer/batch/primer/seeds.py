@@ -74,7 +74,7 @@ def table_of(codes: Codes, firsts: Columns, shape: CutShape) -> SeedTable:
 
 
 @njit(cache=True, nogil=True)
-def _masks(codes, firsts, rows):  # type: ignore[no-untyped-def]
+def _masks(codes, firsts, rows):
     """uint64[windows, 6]: the rows that match a symbol; none match a gap or a separator."""
     masks = np.zeros((firsts.size, 6), dtype=np.uint64)
     for window in range(firsts.size):
@@ -86,7 +86,7 @@ def _masks(codes, firsts, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _variants(codes, firsts, pieces, q, errors):  # type: ignore[no-untyped-def]
+def _variants(codes, firsts, pieces, q, errors):
     """Keys code << 32 | window << 4 | piece of all that a text may hold, with repeats."""
     room = 1 + (11 * q if errors else 0)
     keys = np.empty(firsts.size * pieces * room, dtype=np.uint64)
@@ -136,7 +136,7 @@ def _variants(codes, firsts, pieces, q, errors):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _verify(masks, rows, text, begin, stop, k, window, keys, count):  # type: ignore[no-untyped-def]
+def _verify(masks, rows, text, begin, stop, k, window, keys, count):
     """Write a key for each tile where the window matches within k - 1 in text[begin:stop]."""
     one = np.uint64(1)
     top = np.uint64(rows - 1)
@@ -180,7 +180,7 @@ def _verify(masks, rows, text, begin, stop, k, window, keys, count):  # type: ig
 
 
 @njit(cache=True, nogil=True)
-def _pass(text, first, stop, masks, rows, q, k, begins, entries, keys):  # type: ignore[no-untyped-def]
+def _pass(text, first, stop, masks, rows, q, k, begins, entries, keys):
     """Look up text[first:stop], verify candidates; how many keys, written while there is room."""
     mask = (np.int64(1) << (2 * q)) - 1
     code = np.int64(0)

@@ -70,7 +70,7 @@ def turned(codes: Codes) -> Codes:
 
 
 @njit(cache=True, nogil=True)
-def _turn(codes, out):  # type: ignore[no-untyped-def]
+def _turn(codes, out):
     last = codes.size - 1
     for i in range(codes.size):
         code = codes[last - i]

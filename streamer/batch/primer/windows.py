@@ -153,7 +153,7 @@ def blocks(
 
 
 @njit(cache=True, nogil=True)
-def _blocks(at, stop, reach, ends, window, out):  # type: ignore[no-untyped-def]
+def _blocks(at, stop, reach, ends, window, out):
     count = 0
     for i in range(at.size):
         r = at[i]
@@ -253,7 +253,7 @@ def settle(
 
 
 @njit(cache=True, nogil=True)
-def _raise(reach, ends, firsts, lasts):  # type: ignore[no-untyped-def]
+def _raise(reach, ends, firsts, lasts):
     """Let reaches not fall from first to last, nor behind it, in each block."""
     for i in range(firsts.size):
         r = firsts[i]

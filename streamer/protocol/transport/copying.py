@@ -90,7 +90,7 @@ class Copier:
 
 
 @njit(cache=True, nogil=True)
-def _take(api, socket, storage, sizes, told, unchecked):  # type: ignore[no-untyped-def]
+def _take(api, socket, storage, sizes, told, unchecked):
     """The message in a block of memory; ``told``: how many frames, -1 if there is none, its CRC-32.
 
     Were it one tuple of all, an interruption would come out as a SystemError: numba calls Python to

@@ -93,12 +93,12 @@ class _Frame:
 
 
 @njit(cache=True)
-def _give_back(close, storage, at):  # type: ignore[no-untyped-def]
+def _give_back(close, storage, at):
     msg_close(close, np.uint64(storage.ctypes.data) + np.uint64(at * MESSAGE_BYTES))
 
 
 @njit(cache=True, nogil=True)
-def _receive(api, socket, storage, where, sizes, counts, most, limit):  # type: ignore[no-untyped-def]
+def _receive(api, socket, storage, where, sizes, counts, most, limit):
     """Receive whole messages; how many. ``counts``: frames that are kept of each."""
     init, recv, close, data, size, more = api[0], api[1], api[2], api[3], api[4], api[5]
     base = np.uint64(storage.ctypes.data)

@@ -93,7 +93,7 @@ def _each(messages: Sequence[Message]) -> Iterator[tuple[Buffer, bool]]:
 
 
 @njit(cache=True, nogil=True)
-def _send(address, socket, joined, table):  # type: ignore[no-untyped-def]
+def _send(address, socket, joined, table):
     """Send the frames of ``table``: -1, or which of them could not be sent."""
     at = np.uint64(joined.ctypes.data)
     number = 0

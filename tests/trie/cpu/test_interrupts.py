@@ -60,7 +60,7 @@ def test_what_an_error_comes_from(kinds: list[type[BaseException]], interrupted:
 
 
 @njit
-def two_arrays() -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def two_arrays() -> tuple[np.ndarray, np.ndarray]:
     return np.empty(3), np.empty(4)
 
 

@@ -16,7 +16,7 @@ from trie.cpu.threads import in_background, run_all, split_range
 @pytest.mark.parametrize("threads", [1, 2, 3, 20])
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
 def test_results_come_in_order(threads: int, count: int) -> None:
-    assert run_all([lambda i=i: i * i for i in range(count)], threads) == [  # type: ignore[misc]
+    assert run_all([lambda i=i: i * i for i in range(count)], threads) == [
         i * i for i in range(count)
     ]
 
@@ -64,18 +64,18 @@ def test_the_first_error_is_raised_once_what_has_begun_has_ended(
 
     monkeypatch.setattr(parallel, "deque", Waiting)
     with pytest.raises(ValueError, match="task 0"):
-        run_all([lambda i=i: task(i) for i in range(100)], 2)  # type: ignore[misc]
+        run_all([lambda i=i: task(i) for i in range(100)], 2)
     assert sorted(began) == [0, 1]
     assert ended == [1]
 
 
 def test_tasks_may_run_tasks() -> None:
-    inner = [lambda i=i: i for i in range(5)]  # type: ignore[misc]
+    inner = [lambda i=i: i for i in range(5)]
     assert run_all([lambda: run_all(inner, 8)] * 50, 8) == [[0, 1, 2, 3, 4]] * 50
 
 
 def test_helpers_that_come_when_all_is_done_change_nothing() -> None:
-    inner = [lambda i=i: i for i in range(5)]  # type: ignore[misc]
+    inner = [lambda i=i: i for i in range(5)]
 
     def caller() -> list[list[int]]:
         return [found for _ in range(100) for found in run_all([lambda: run_all(inner, 8)] * 20, 8)]

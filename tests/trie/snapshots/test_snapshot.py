@@ -111,7 +111,7 @@ def test_refuses_codes_out_of_range(k: int, size: int) -> None:
 )
 def test_refuses_what_is_no_code(codes: list[object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        snapshot(codes, 5)  # type: ignore[arg-type]
+        snapshot(codes, 5)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint16, ">u8"])

@@ -87,7 +87,7 @@ def test_the_message_says_what_to_do(path: Path) -> None:
 def sealed(path: Path, **arrays: object) -> Path:
     """An archive with a right digest but other content."""
     with path.open("w+b") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+        np.savez(file, **arrays)
         with zipfile.ZipFile(file, "a") as archive:
             archive.comment = b"0" * 64
         end = file.seek(-64, 2)
