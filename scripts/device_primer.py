@@ -21,6 +21,7 @@ from streamer.batch import primer
 from streamer.batch.choice import Choice
 from streamer.batch.primer import on_card
 from streamer.batch.primer.problem import Alpha
+from trie.strands import PRIMER_STRANDS
 
 
 def log(*words):
@@ -219,7 +220,7 @@ def main():
         check(SMALL, ("both",))
         return
     if not options.no_check:
-        check(CASES, primer.STRANDS)
+        check(CASES, PRIMER_STRANDS)
     reach = time_default(43_606, 241_494, 100, 5)
     if options.seed_methods:
         some, lengths = seed_methods(43_606, 241_494, 100, 1056)

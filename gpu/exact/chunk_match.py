@@ -7,7 +7,7 @@ two-stream engine builds on it. ``match_chunk`` is the plain form: upload, launc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ from gpu.exact import bucket_table as buckets
 from gpu.exact import naive, orient, shuffle, walk
 from gpu.exact.device_tree import WORD_NODES, DeviceTree, clear
 from gpu.exact.kernels import KERNELS, bucket_kernel, default_method, kernel
-
-Strands = Literal["forward", "canonical", "both"]
+from trie.strands import Strands
 
 NAIVE_ACTIVE_BYTES = 1 << 30
 """Memory for the active inmaps of the naive kernel: it limits how many blocks run."""

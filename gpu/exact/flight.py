@@ -14,12 +14,13 @@ from gpu.card.intrinsics import context_asked_once
 from gpu.card.packing import PackedChunk, PackedParts
 from gpu.card.timeline import Timeline
 from gpu.exact.card import ExactCard
-from gpu.exact.chunk_match import Strands, launch
+from gpu.exact.chunk_match import launch
 from gpu.exact.device_tree import clear
 from gpu.exact.kmer_set import KmerSet
 from gpu.exact.kmer_set_kernels import STREAM
 from gpu.exact.slot import Slot
 from trie.snapshots.tree_bitmap import TreeBitmap
+from trie.strands import Strands
 
 Snapshot = Callable[[], tuple[TreeBitmap, int]]
 

@@ -26,11 +26,11 @@ from gpu.card.errors import driver_errors_told
 from gpu.card.process_exit import several_used
 from gpu.card.timeline import Timeline
 from gpu.exact.card import ExactCard
-from gpu.exact.chunk_match import Strands
 from gpu.exact.exchange import tell_all
 from gpu.exact.flight import ChunkFound, ChunkPiece, Flight
 from gpu.exact.kmer_set import KmerSet
 from trie.snapshots.tree_bitmap import TreeBitmap
+from trie.strands import Strands
 
 __all__ = ["MAX_CHUNK", "ChunkFound", "ChunkPiece", "Pipeline"]
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from streamer.batch.hit_rows import fill
 from trie.cpu import array_pool as kept
 from trie.cpu.threads import run_all
+from trie.strands import SIGNS
 
 if TYPE_CHECKING:
     import polars as pl
 
-STRANDS = ("+", "-")
 NO_START = -1
 
 COLUMNS = ("text", "start", "end", "distance", "strand", "pattern")
@@ -87,7 +87,7 @@ class Hits:
             "start": start.set(start == NO_START, None),
             "end": column(self.end),
             "distance": column(self.distance),
-            "strand": pl.Series(STRANDS).gather(np.ascontiguousarray(self.strand)),
+            "strand": pl.Series(SIGNS).gather(np.ascontiguousarray(self.strand)),
             "pattern": pl.Series(patterns, dtype=pl.String).gather(
                 np.ascontiguousarray(self.pattern)
             ),
@@ -109,7 +109,7 @@ def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
         whole = concatenate(parts)
         for name in ("text", "start", "end", "distance", "pattern"):
             rows[name] = getattr(whole, name)
-        rows["strand"] = np.array(STRANDS, dtype="U1")[whole.strand]
+        rows["strand"] = np.array(SIGNS, dtype="U1")[whole.strand]
         rows["cigar"] = whole.cigar
         return rows
     # not np.empty, which clears what has a field of letters

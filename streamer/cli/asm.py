@@ -14,13 +14,13 @@ from streamer.cli.choices import (
     FormatChoice,
     FormatOption,
     OutputOption,
-    PatternStrands,
     QuietOption,
     ThreadsOption,
     say,
 )
 from streamer.cli.files import check_files, check_outputs
 from streamer.errors import DataError, UsageError
+from trie.strands import PatternStrands
 
 if TYPE_CHECKING:
     from streamer.batch.asm.patterns import Masks
@@ -65,7 +65,7 @@ def asm(
     ] = None,
     strands: Annotated[
         PatternStrands, typer.Option("--strands", help="Orientations of the patterns.")
-    ] = PatternStrands.BOTH,
+    ] = "both",
     report: Annotated[
         AsmReport,
         typer.Option(
@@ -122,7 +122,7 @@ def asm(
     if device is DeviceChoice.AUTO and not quiet:
         say(choice.line())
     columns = [*COLUMNS, "cigar"] if report is AsmReport.BEST else COLUMNS
-    wanted = searches(masks, k, strands.value)
+    wanted = searches(masks, k, strands)
     pattern_names = pl.Series(names, dtype=pl.String)
     text_names: list[str] = []
 

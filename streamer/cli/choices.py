@@ -8,14 +8,6 @@ from typing import Annotated
 import typer
 
 
-class StrandsChoice(StrEnum):
-    """Which orientations of a k-mer are one."""
-
-    FORWARD = "forward"
-    CANONICAL = "canonical"
-    BOTH = "both"
-
-
 class KernelChoice(StrEnum):
     """How windows are looked up, and with a distance how k-mers near by are found."""
 
@@ -47,14 +39,6 @@ class FormatChoice(StrEnum):
 
     TSV = "tsv"
     JSONL = "jsonl"
-
-
-class PatternStrands(StrEnum):
-    """Which orientations of a pattern are searched for."""
-
-    FORWARD = "forward"
-    REVERSE = "reverse"
-    BOTH = "both"
 
 
 DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to run.")]

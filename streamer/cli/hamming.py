@@ -13,13 +13,13 @@ from streamer.cli.choices import (
     FormatChoice,
     FormatOption,
     OutputOption,
-    PatternStrands,
     QuietOption,
     ThreadsOption,
     say,
 )
 from streamer.cli.files import check_files, check_outputs
 from streamer.errors import DataError, UsageError
+from trie.strands import PatternStrands
 
 if TYPE_CHECKING:
     from streamer.batch.records import Record
@@ -64,7 +64,7 @@ def hamming(
     ] = None,
     strands: Annotated[
         PatternStrands, typer.Option("--strands", help="Orientations of the patterns.")
-    ] = PatternStrands.BOTH,
+    ] = "both",
     method: Annotated[
         HammingMethod | None,
         typer.Option(
@@ -109,7 +109,7 @@ def hamming(
     choice = choose_method(method and method.value, device.value, say)
     with compile_notice(quiet=quiet):
         search = HammingSearch(
-            searched, k, strands=strands.value, choice=choice, free=method is None,
+            searched, k, strands=strands, choice=choice, free=method is None,
             threads=threads, source=source,
         )  # fmt: skip
         if device is DeviceChoice.AUTO and not quiet:

@@ -15,18 +15,18 @@ from streamer.cli.choices import (
     KernelChoice,
     OutputOption,
     QuietOption,
-    StrandsChoice,
     ThreadsOption,
     say,
 )
 from streamer.cli.files import check_files, check_outputs
 from streamer.devices import CUDA_KERNELS, KERNELS
 from streamer.errors import UsageError
+from trie.strands import Strands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streamer.dictionary.targets import Dictionary, Strands
+    from streamer.dictionary.targets import Dictionary
     from streamer.matching import BatchResult
     from streamer.matching.reports import Columns
 
@@ -100,7 +100,7 @@ def match(
         ),
     ] = None,
     strands: Annotated[
-        StrandsChoice | None,
+        Strands | None,
         typer.Option(
             "--strands",
             help="Which orientations are one k-mer. Default: canonical; with a distance both, "
@@ -196,18 +196,18 @@ def match(
     chosen_device = choose_device(device.value, quiet=quiet, kernel=kernel.value)
     if strands is None:
         forward = semantics is Semantics.LTB
-        near_strands = StrandsChoice.FORWARD if forward else StrandsChoice.BOTH
-        strands = near_strands if near else StrandsChoice.CANONICAL
+        near_strands: Strands = "forward" if forward else "both"
+        strands = near_strands if near else "canonical"
     with compile_notice(quiet=quiet):
         if dictionary is None:
-            known = Dictionary.empty(k, "forward" if near else strands.value)
+            known = Dictionary.empty(k, "forward" if near else strands)
         else:
             # with both strands a saved file keeps how the k-mers stood in the records
-            as_stored = near or (save is not None and strands is StrandsChoice.BOTH)
+            as_stored = near or (save is not None and strands == "both")
             known = Dictionary.from_files(
                 dictionary,
                 k,
-                strands.value,
+                strands,
                 as_stored=as_stored,
                 on_notice=None if quiet else say,
             )
@@ -218,7 +218,7 @@ def match(
                 NearJob(
                     reads=reads,
                     stored=known,
-                    strands=strands.value,
+                    strands=strands,
                     semantics=(semantics or Semantics.LEVENSHTEIN).value,
                     distance=distance or 0,
                     best=report is MatchReport.BEST,
@@ -240,7 +240,7 @@ def match(
         _match_files(
             reads,
             known,
-            strands=strands.value,
+            strands=strands,
             mode=chosen_mode,
             seed=seed or 0,
             report=report or MatchReport.INTERVALS,
@@ -260,7 +260,7 @@ def match(
 def _within(
     k: int,
     report: MatchReport | None,
-    strands: StrandsChoice | None,
+    strands: Strands | None,
     distance: int | None,
     semantics: Semantics | None,
 ) -> bool:
@@ -281,7 +281,7 @@ def _within(
     if report is MatchReport.BEST and semantics is Semantics.LTB:
         message = "--report best is not for --semantics ltb, whose ends have several distances"
         raise UsageError(message)
-    if asked and strands is StrandsChoice.CANONICAL:
+    if asked and strands == "canonical":
         message = "--strands canonical has no meaning with a distance: forward or both"
         raise UsageError(message)
     return asked

@@ -12,7 +12,7 @@ import typer
 
 from streamer.cli.progress import progress
 from streamer.dictionary.saved_dictionary import StoredKmers, save_dictionary
-from streamer.dictionary.targets import Dictionary, Strands
+from streamer.dictionary.targets import Dictionary
 from streamer.errors import DataError
 from streamer.matching import Matcher, reports
 from streamer.matching.near import Approximate, ApproximateResult, Options, Semantics
@@ -22,6 +22,7 @@ from streamer.sequences.files import BATCH_BASES, read_batches, size_of_files
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.cpu.threads import usable_cores
+from trie.strands import Strands
 
 
 @dataclass(frozen=True, slots=True)

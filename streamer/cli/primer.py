@@ -19,6 +19,7 @@ from streamer.cli.choices import (
 )
 from streamer.cli.files import check_files, check_outputs
 from streamer.errors import UsageError
+from trie.strands import PrimerStrands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamer.batch.primer.design import Range
-
-
-class PrimerStrands(StrEnum):
-    """Which strands of beta count."""
-
-    FORWARD = "forward"
-    BOTH = "both"
 
 
 class PrimerMethod(StrEnum):
@@ -69,7 +63,7 @@ def primer(
     ],
     strands: Annotated[
         PrimerStrands, typer.Option("--strands", help="Strands of BETA that count.")
-    ] = PrimerStrands.FORWARD,
+    ] = "forward",
     method: Annotated[
         PrimerMethod | None,
         typer.Option("--method", help="Default: seeds. Equal rows.", show_default=False),
@@ -214,7 +208,7 @@ def primer(
         "pairs": pairs,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    if pairs is not None and strands is PrimerStrands.FORWARD:
+    if pairs is not None and strands == "forward":
         message = "--pairs needs --strands both: a pair has a primer on either strand"
         raise UsageError(message)
     if product is not None and pairs is None:
@@ -225,7 +219,7 @@ def primer(
     choice = choose(METHODS, DEFAULTS, method and method.value, device.value, say)
     if device is DeviceChoice.AUTO and not quiet:
         say(choice.line())
-    both = strands is PrimerStrands.BOTH
+    both = strands == "both"
     with compile_notice(quiet=quiet):
         named = list(records(alpha))
         if plot is not None:
@@ -237,7 +231,7 @@ def primer(
             size = piece_symbols(overlap, both=both)
             host = _Host(pieces(beta, overlap, size, show))
             source = prefetched(host, depth=1)
-            reach = reaches(joined, source, k, choice, strands=strands.value, threads=threads)
+            reach = reaches(joined, source, k, choice, strands=strands, threads=threads)
         if joined.longest() and not host.has_bases and not quiet:
             line = f"{shown_name(beta)} holds no bases: nothing rules a candidate out"
             typer.echo(f"streamer: warning: {line}", err=True)

@@ -23,6 +23,7 @@ from streamer.devices import CUDA_KERNELS, KERNELS
 from streamer.errors import ConfigError
 from streamer.protocol.endpoints import check_endpoint, default_endpoint
 from trie.codes import MAX_K
+from trie.strands import Strands
 
 MIB = 1 << 20
 
@@ -42,7 +43,7 @@ class DictionaryTable(ConfigTable):
 
     k: int = Field(default=21, ge=1, le=MAX_K)
     mode: Literal["frozen", "grow"] | None = None
-    strands: Literal["forward", "canonical", "both"] | None = None
+    strands: Strands | None = None
     sources: list[str] = []
     seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
 
@@ -174,7 +175,7 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
     return Config.model_construct(**checked)  # type: ignore[arg-type]
 
 
-def default_strands(matching: MatchingTable) -> Literal["forward", "canonical", "both"]:
+def default_strands(matching: MatchingTable) -> Strands:
     """The strands where none are named: canonical, with a distance both, for ltb forward."""
     if not matching.distance:
         return "canonical"

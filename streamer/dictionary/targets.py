@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +16,10 @@ from streamer.sequences.files import read_pieces, shown_name
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import check_k, with_reverse_complements
 from trie.cpu.threads import usable_cores
+from trie.strands import Strands
 from trie.trees.shards import sort_unique
 
-__all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "Strands", "TargetSets"]
-
-Strands = Literal["forward", "canonical", "both"]
+__all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "TargetSets"]
 
 _PIECE = 1 << 21
 """Symbols that are read at once: their windows and the room to group them take 33 bytes each."""

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from streamer.dictionary.targets import TargetSets
 from streamer.matching.reports import Columns
 from trie.codes import decode_kmers
+from trie.strands import SIGNS
 
-STRAND_NAMES = pl.Series(["+", "-"])
+STRAND_NAMES = pl.Series(SIGNS)
 EVENT_NAMES = pl.Series(["none", "match", "mismatch"])
 
 

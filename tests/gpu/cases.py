@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu.reference import reverse_complements, windows
-
-STRANDS = ("forward", "canonical", "both")
+from trie.strands import STRANDS
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from trie.codes import MAX_K
 from trie.new_file import NewFile, check_new_file, in_place, naming
 from trie.snapshots.tree_bitmap import TreeBitmap
+from trie.strands import STRANDS
 
 FORMATS = (1, 2)
 DIGEST_LENGTH = 64
-STRANDS = ("forward", "canonical", "both")
 ARRAYS = {
     "inmaps": np.uint32,
     "exmaps": np.uint64,

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import DataError, UsageError
 from trie.codes import GAP, as_letters, encode
+from trie.strands import PATTERN_STRANDS
 
-Strands = Literal["forward", "reverse", "both"]
-STRANDS: tuple[Strands, ...] = ("forward", "reverse", "both")
 Masks = NDArray[np.uint8]
 
 _AMBIGUITY = {
@@ -104,8 +102,8 @@ class Searches:
 
 def searches(patterns: Sequence[Masks], k: int, strands: str = "both") -> Searches:
     """Every pattern in the orientations asked for; UsageError for an unknown ``strands``."""
-    if strands not in STRANDS:
-        message = f"unknown strands '{strands}'; there are {', '.join(STRANDS)}"
+    if strands not in PATTERN_STRANDS:
+        message = f"unknown strands '{strands}'; there are {', '.join(PATTERN_STRANDS)}"
         raise UsageError(message)
     masks: list[Masks] = []
     signs = [sign for sign, other in ((0, "reverse"), (1, "forward")) if strands != other]

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from streamer.batch.records import Codes, Record, reverse_complement
 from streamer.errors import DataError, UsageError
+from trie.strands import PATTERN_STRANDS
 
 MAX_LENGTH = 256
 MAX_PATTERNS = 1 << 21
 """Hits of the smallest chunk can be counted in 32 bits, whatever matches."""
-
-STRANDS = ("forward", "reverse", "both")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,8 @@ def check_options(k: int, strands: str) -> None:
     if k < 0:
         message = f"-k {k}: mismatches are counted from 0"
         raise UsageError(message)
-    if strands not in STRANDS:
-        message = f"unknown strands '{strands}'; there are {', '.join(STRANDS)}"
+    if strands not in PATTERN_STRANDS:
+        message = f"unknown strands '{strands}'; there are {', '.join(PATTERN_STRANDS)}"
         raise UsageError(message)
 
 

@@ -32,6 +32,7 @@ from streamer.batch.records import Letters, as_records
 from streamer.errors import UsageError
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores
+from trie.strands import PRIMER_STRANDS
 
 METHODS: dict[str, tuple[Device, ...]] = {
     "conventional": ("cpu", "cuda"),
@@ -47,8 +48,6 @@ METHODS: dict[str, tuple[Device, ...]] = {
 """The devices that have each method."""
 
 DEFAULTS: dict[Device, str] = {"cpu": "seeds", "cuda": "seeds"}
-
-STRANDS = ("forward", "both")
 
 Improve = Callable[[list[Codes], NDArray[np.int64]], None]
 
@@ -87,8 +86,8 @@ def check(k: int, strands: str) -> None:
     if not 1 <= k <= MAX_K:
         message = f"k is {k}, it must lie in 1..{MAX_K}"
         raise UsageError(message)
-    if strands not in STRANDS:
-        message = f"unknown strands '{strands}'; there are {', '.join(STRANDS)}"
+    if strands not in PRIMER_STRANDS:
+        message = f"unknown strands '{strands}'; there are {', '.join(PRIMER_STRANDS)}"
         raise UsageError(message)
 
 

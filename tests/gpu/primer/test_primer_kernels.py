@@ -73,12 +73,13 @@ SEEDS = [("alternative", case) for case in (cases()[0], GAPS, cases()[4])]
 @pytest.mark.usefixtures("pieces_pay")
 def test_every_method_gives_what_brute_force_gives(method, case):
     from streamer.batch.choice import Choice
-    from streamer.batch.primer import STRANDS, reaches
+    from streamer.batch.primer import reaches
     from streamer.batch.primer.problem import Alpha
     from trie.codes import encode
+    from trie.strands import PRIMER_STRANDS
 
     alphas, betas, k = case
-    strands = STRANDS[len(betas) % 2]
+    strands = PRIMER_STRANDS[len(betas) % 2]
     alpha = Alpha.of([encode(record) for record in alphas])
     choice = Choice(method, "cuda")
     reach = reaches(alpha, [encode(beta) for beta in betas], k, choice, strands=strands)

@@ -17,6 +17,7 @@ from streamer.batch.primer.shapes import CutCosts
 from streamer.errors import UsageError
 from tests.reference import primer as oracle
 from trie.codes import InvalidBaseError, encode
+from trie.strands import PRIMER_STRANDS
 
 ON_CPU = [name for name, devices in primer.METHODS.items() if "cpu" in devices]
 
@@ -41,7 +42,7 @@ def random_case(rng):
         betas = list(alphas)
     longest = max(map(len, alphas), default=5)
     k = rng.choice([1, 1, 2, 2, 3, 4, 5, 8, 13, max(1, longest - 1), longest + 1])
-    return alphas, betas, k, rng.choice(primer.STRANDS)
+    return alphas, betas, k, rng.choice(PRIMER_STRANDS)
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +122,7 @@ def test_chunks_do_not_change_results(chunk, method):
     betas[0][1200:1290] = alphas[2]
     alpha = Alpha.of(alphas)
     for k in (2, 6):
-        for strands in primer.STRANDS:
+        for strands in PRIMER_STRANDS:
             choice = Choice(method, "cpu")
             whole = primer.reaches(alpha, betas, k, Choice("hook-row", "cpu"), strands=strands)
             cut = primer.reaches(alpha, iter(betas), k, choice, strands=strands, chunk=chunk)
