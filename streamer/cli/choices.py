@@ -1,15 +1,20 @@
-"""Options that several commands share."""
+"""Options, arguments and messages that several commands share."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trie.strands import PatternStrands
+
+if TYPE_CHECKING:
+    from streamer.batch.choice import Choice
+
 
 class KernelChoice(StrEnum):
-    """How windows are looked up, and with a distance how k-mers near by are found."""
+    """How windows are looked up, and with a distance how similar k-mers are found."""
 
     AUTO = "auto"
     INDEX = "index"
@@ -35,12 +40,22 @@ class DeviceChoice(StrEnum):
 
 
 class FormatChoice(StrEnum):
-    """The form of rows."""
+    """The format of rows."""
 
     TSV = "tsv"
     JSONL = "jsonl"
 
 
+READS = "FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input."
+
+TextArgument = Annotated[str, typer.Argument(metavar="TEXT", help=READS)]
+PatternOption = Annotated[
+    list[str] | None,
+    typer.Option("--pattern", metavar="SEQ", help="A pattern itself; may be given again."),
+]
+PatternStrandsOption = Annotated[
+    PatternStrands, typer.Option("--strands", help="Orientations of the patterns.")
+]
 DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to run.")]
 ThreadsOption = Annotated[
     int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
@@ -61,3 +76,9 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on
 def say(line: str) -> None:
     """Write one line of the program's own to standard error."""
     typer.echo(f"streamer: {line}", err=True)
+
+
+def say_where(choice: Choice, device: DeviceChoice, quiet: bool) -> None:
+    """Say what ``--device auto`` has chosen."""
+    if device is DeviceChoice.AUTO and not quiet:
+        say(choice.line())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,8 +18,9 @@ from streamer.cli.choices import (
     QuietOption,
     ThreadsOption,
     say,
+    say_where,
 )
-from streamer.cli.files import check_files, check_outputs
+from streamer.cli.files import check_files
 from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -37,19 +37,11 @@ LINE = 80
 """Letters in a line of FASTA."""
 
 NO_QUALITY = 255
-"""Mapping quality of PAF that says none."""
+"""The mapping quality in PAF that stands for none."""
 
-
-class LcsMethod(StrEnum):
-    """How it is found."""
-
-    ADAPTIVE = "adaptive"
-    SYSTOLIC = "systolic"
-    DIFF = "diff"
-    BIT_PARALLEL = "bit-parallel"
-    BLOCK_STEP = "block-step"
-    HIRSCHBERG = "hirschberg"
-    DP = "dp"
+LcsMethod = Literal[
+    "adaptive", "systolic", "diff", "bit-parallel", "block-step", "hirschberg", "dp"
+]
 
 
 def lcs(
@@ -114,11 +106,7 @@ def lcs(
     if length_only and asked:
         message = f"--length-only finds no subsequence, which {asked[0]} needs"
         raise UsageError(message)
-    if a == b == "-":
-        message = "standard input (-) can be read only once"
-        raise UsageError(message)
-    check_files([a, b], [output, sequence, blocks, plot])
-    check_outputs(output, files)
+    check_files([a, b], output, files)
     if plot is not None:
         from streamer.batch.lcs.picture import check_plot
 
@@ -129,11 +117,10 @@ def lcs(
     from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
-    choice = choose_method(method and method.value, device.value, say)
+    choice = choose_method(method, device.value, say)
     one, other = (_text(path) if text else _record(path) for path in (a, b))
     with compile_notice(quiet=quiet):
-        if device is DeviceChoice.AUTO and not quiet:
-            say(choice.line())
+        say_where(choice, device, quiet)
         from streamer.batch.lcs.solve import cells_of, length_of, matching_of
         from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
 
@@ -143,22 +130,19 @@ def lcs(
             found: Matching | None = None
             cells = cells_of(one.codes.size, other.codes.size, choice, matching=bool(asked))
             with _progress(cells, quiet) as on_cells:
+                job = one.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells
                 if asked:
-                    found = matching_of(
-                        one.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells
-                    )
+                    found = matching_of(*job)
                     length = len(found)
                 else:
-                    length = length_of(
-                        one.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells
-                    )
+                    length = length_of(*job)
             _write_row(writer, columns, one, other, length, found)
         if found is not None:
-            _write_files(one, other, found, sequence, blocks, plot, min_block, text=text)
+            _write_files(one, other, found, files, min_block, text=text)
 
 
 def _record(path: str) -> Record:
-    """The only record of a file; DataError if there is none, or another one."""
+    """The only record of a file; DataError if it has none or several."""
     from streamer.batch.records import records
     from streamer.sequences.files import shown_name
 
@@ -175,7 +159,7 @@ def _record(path: str) -> Record:
 
 
 def _text(path: str) -> Record:
-    """A whole file as it is, named by its path."""
+    """All bytes of a file, named by its path."""
     import sys
 
     import numpy as np
@@ -190,20 +174,20 @@ def _text(path: str) -> Record:
 
 @contextmanager
 def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Cells of tables done, told from any thread, on a progress bar."""
+    """A progress bar, and a function that adds cells to it from any thread."""
     from streamer.cli.progress import progress
 
     lock = threading.Lock()
     done = 0
     with progress("comparing", total, quiet=quiet, unit="share") as show:
 
-        def told(cells: int) -> None:
+        def add(cells: int) -> None:
             nonlocal done
             with lock:
                 done += cells
                 show(done)
 
-        yield told
+        yield add
 
 
 def _write_row(
@@ -226,9 +210,7 @@ def _write_files(
     one: Record,
     other: Record,
     found: Matching,
-    sequence: str | None,
-    blocks: str | None,
-    plot: str | None,
+    files: Mapping[str, str | None],
     min_block: int,
     *,
     text: bool,
@@ -236,6 +218,7 @@ def _write_files(
     from streamer.batch.lcs import subsequence
     from streamer.output.output_file import write_file
 
+    sequence, blocks, plot = files.values()
     if sequence is not None:
         letters = subsequence(one.codes, found, text=text)
         header = f">lcs {one.name} {other.name} length={len(letters)}\n".encode()
@@ -259,7 +242,7 @@ def _lines(letters: bytes) -> Iterator[bytes]:
 
 
 def _paf(one: Record, other: Record, runs: NDArray[np.void]) -> bytes:
-    """A row of PAF for each run, A as the query; the CIGAR tag says that all of it is equal."""
+    """A row of PAF for each run, with A as the query; its CIGAR is one match."""
     import io
 
     import polars as pl

@@ -18,7 +18,7 @@ from streamer.cli.choices import (
     ThreadsOption,
     say,
 )
-from streamer.cli.files import check_files, check_outputs
+from streamer.cli.files import check_files
 from streamer.devices import CUDA_KERNELS, KERNELS
 from streamer.errors import UsageError
 from trie.strands import Strands
@@ -174,12 +174,8 @@ def match(
     if device is DeviceChoice.CPU and kernel.value in CUDA_KERNELS:
         message = f"--kernel {kernel.value} runs on CUDA, not with --device cpu"
         raise UsageError(message)
-    if [*reads, *(dictionary or [])].count("-") > 1:
-        message = "standard input (-) can be read only once"
-        raise UsageError(message)
     chosen_mode = mode or (Mode.GROW if dictionary is None else Mode.FROZEN)
-    check_files([*reads, *(dictionary or [])], [output, save])
-    check_outputs(output, {"--save": save})
+    check_files([*reads, *(dictionary or [])], output, {"--save": save})
     if save is not None:
         from streamer.output.output_file import compression_of
         from trie.snapshots.snapshot_file import check_place

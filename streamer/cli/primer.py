@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,8 +16,9 @@ from streamer.cli.choices import (
     QuietOption,
     ThreadsOption,
     say,
+    say_where,
 )
-from streamer.cli.files import check_files, check_outputs
+from streamer.cli.files import check_files
 from streamer.errors import UsageError
 from trie.strands import PrimerStrands
 
@@ -30,21 +31,14 @@ if TYPE_CHECKING:
     from streamer.batch.primer.design import Range
 
 
-class PrimerMethod(StrEnum):
-    """How it is solved; all give the same rows."""
+PrimerMethod = Literal[
+    "windows", "seeds", "hook-row", "conventional", "alternative", "conventional-coarse",
+    "alternative-coarse", "alternative-fine", "alternative-coarse-fine",
+]  # fmt: skip
 
-    WINDOWS = "windows"
-    SEEDS = "seeds"
-    HOOK_ROW = "hook-row"
-    CONVENTIONAL = "conventional"
-    ALTERNATIVE = "alternative"
-    CONVENTIONAL_COARSE = "conventional-coarse"
-    ALTERNATIVE_COARSE = "alternative-coarse"
-    ALTERNATIVE_FINE = "alternative-fine"
-    ALTERNATIVE_COARSE_FINE = "alternative-coarse-fine"
-
-
-DESIGN = "Primers"
+_design = partial(typer.Option, rich_help_panel="Primers")
+_range_option = partial(_design, metavar="LOW-HIGH")
+_file_option = partial(_design, metavar="FILE")
 
 
 def primer(
@@ -73,90 +67,38 @@ def primer(
     format_: FormatOption = FormatChoice.TSV,
     output: OutputOption = None,
     min_length: Annotated[
-        int | None,
-        typer.Option(
-            "--min-length", min=8, max=60, help="Of a primer; 18.", rich_help_panel=DESIGN
-        ),
+        int | None, _design("--min-length", min=8, max=60, help="Of a primer; 18.")
     ] = None,
     max_length: Annotated[
-        int | None,
-        typer.Option(
-            "--max-length", min=8, max=60, help="Of a primer; 27.", rich_help_panel=DESIGN
-        ),
+        int | None, _design("--max-length", min=8, max=60, help="Of a primer; 27.")
     ] = None,
-    gc: Annotated[
-        str | None,
-        typer.Option("--gc", metavar="LOW-HIGH", help="Percent; 30-70.", rich_help_panel=DESIGN),
-    ] = None,
-    tm: Annotated[
-        str | None,
-        typer.Option(
-            "--tm",
-            metavar="LOW-HIGH",
-            help="Melting temperature, C; 55-65.",
-            rich_help_panel=DESIGN,
-        ),
-    ] = None,
-    hairpin_tm: Annotated[
-        float | None,
-        typer.Option("--hairpin-tm", help="At most, C; 47.", rich_help_panel=DESIGN),
-    ] = None,
+    gc: Annotated[str | None, _range_option("--gc", help="Percent; 30-70.")] = None,
+    tm: Annotated[str | None, _range_option("--tm", help="Melting temperature, C; 55-65.")] = None,
+    hairpin_tm: Annotated[float | None, _design("--hairpin-tm", help="At most, C; 47.")] = None,
     dimer_tm: Annotated[
         float | None,
-        typer.Option(
-            "--dimer-tm",
-            help="Of a primer with itself or its partner, at most, C; 47.",
-            rich_help_panel=DESIGN,
-        ),
+        _design("--dimer-tm", help="Of a primer with itself or its partner, at most, C; 47."),
     ] = None,
     pairs: Annotated[
-        int | None,
-        typer.Option(
-            "--pairs", min=1, help="Choose so many pairs a record.", rich_help_panel=DESIGN
-        ),
+        int | None, _design("--pairs", min=1, help="Choose so many pairs a record.")
     ] = None,
     product: Annotated[
         str | None,
-        typer.Option(
-            "--product",
-            metavar="LOW-HIGH",
-            help="Bases between a pair's outer ends; 100-1000.",
-            rich_help_panel=DESIGN,
-        ),
+        _range_option("--product", help="Bases between a pair's outer ends; 100-1000."),
     ] = None,
-    bed: Annotated[
-        str | None,
-        typer.Option("--bed", metavar="FILE", help="The rows as BED too.", rich_help_panel=DESIGN),
-    ] = None,
+    bed: Annotated[str | None, _file_option("--bed", help="The rows as BED too.")] = None,
     fasta: Annotated[
-        str | None,
-        typer.Option(
-            "--fasta", metavar="FILE", help="The rows' sequences as FASTA.", rich_help_panel=DESIGN
-        ),
+        str | None, _file_option("--fasta", help="The rows' sequences as FASTA.")
     ] = None,
     plot: Annotated[
-        str | None,
-        typer.Option(
-            "--plot",
-            metavar="FILE",
-            help="A picture of each record: .png, .svg or .pdf.",
-            rich_help_panel=DESIGN,
-        ),
+        str | None, _file_option("--plot", help="A picture of each record: .png, .svg or .pdf.")
     ] = None,
     known: Annotated[
         str | None,
-        typer.Option(
-            "--known",
-            metavar="FASTA",
-            help="Primers to place and count differences of.",
-            rich_help_panel=DESIGN,
-        ),
+        _design("--known", metavar="FASTA", help="Primers to place and count differences of."),
     ] = None,
     known_table: Annotated[
-        str | None,
-        typer.Option(
-            "--known-table", metavar="FILE", help="A row for each of them.", rich_help_panel=DESIGN
-        ),
+        str | None, _file_option("--known-table", help="A row for each of them.")
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -167,10 +109,6 @@ def primer(
     With any wish for primers (length, GC, Tm, hairpins, pairs) the rows are primers that meet it,
     and the numbers below where nothing else is said.
     """
-    inputs = [path for path in (alpha, beta, known) if path is not None]
-    if inputs.count("-") > 1:
-        message = "standard input (-) can be read only once"
-        raise UsageError(message)
     if known is not None and known_table is None and plot is None:
         message = "--known FASTA goes with --known-table FILE or --plot FILE"
         raise UsageError(message)
@@ -181,8 +119,7 @@ def primer(
         message = "with --known BETA is read twice: it cannot be standard input"
         raise UsageError(message)
     files = {"--bed": bed, "--fasta": fasta, "--plot": plot, "--known-table": known_table}
-    check_files(inputs, [output, *files.values()])
-    check_outputs(output, files)
+    check_files([alpha, beta, *([known] if known is not None else [])], output, files)
 
     from streamer.batch.choice import choose
     from streamer.batch.primer import DEFAULTS, METHODS, reaches
@@ -216,9 +153,8 @@ def primer(
         raise UsageError(message)
     if plot is not None:
         check_plot(plot)
-    choice = choose(METHODS, DEFAULTS, method and method.value, device.value, say)
-    if device is DeviceChoice.AUTO and not quiet:
-        say(choice.line())
+    choice = choose(METHODS, DEFAULTS, method, device.value, say)
+    say_where(choice, device, quiet)
     both = strands == "both"
     with compile_notice(quiet=quiet):
         named = list(records(alpha))
@@ -233,8 +169,7 @@ def primer(
             source = prefetched(host, depth=1)
             reach = reaches(joined, source, k, choice, strands=strands, threads=threads)
         if joined.longest() and not host.has_bases and not quiet:
-            line = f"{shown_name(beta)} holds no bases: nothing rules a candidate out"
-            typer.echo(f"streamer: warning: {line}", err=True)
+            say(f"warning: {shown_name(beta)} holds no bases: nothing rules a candidate out")
         report = PrimerReport(named, joined, reach, k, Wishes(**given) if given else None)
         if known is not None:
             overlap = 2 * MOST_LETTERS + 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamer.cli.choices import FormatChoice, say
-from streamer.cli.files import check_files, check_outputs
+from streamer.cli.files import check_files
 from streamer.cli.streams import signals_noted
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def watch(
     from streamer.client.tables import columns_of
     from streamer.output.rows import RowWriter
 
-    check_files([], [output])
-    check_outputs(output)
+    check_files([], output)
     chosen = topics or list(_DEFAULT_TOPICS)
     endpoint = endpoint_of("feed", from_, config)
     with Subscriber(endpoint, chosen, answer_seconds=_ANSWER_SECONDS) as feed:

@@ -1,0 +1,86 @@
+"""What ``asm`` and ``hamming`` share: patterns and a text in, rows of hits out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from streamer.cli.files import check_files
+from streamer.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from streamer.batch.hits import Hits
+    from streamer.output.rows import Format, RowWriter
+    from streamer.sequences.record_buffer import TextPiece
+
+T = TypeVar("T")
+
+ROWS_A_TABLE = 500_000
+"""Rows that become text at once."""
+
+
+def check_search(
+    text: str, pattern: list[str] | None, patterns: str | None, output: str | None
+) -> None:
+    """Fail before the work begins if the options contradict each other or a file is missing."""
+    if (not pattern) == (patterns is None):
+        message = "give either --pattern SEQ or --patterns FASTA"
+        raise UsageError(message)
+    check_files([text] if patterns is None else [text, patterns], output)
+
+
+def read_patterns(
+    given: list[str] | None, path: str | None, convert: Callable[[str], T]
+) -> tuple[str, list[str], list[T]]:
+    """Source, names and converted letters of the patterns; DataError for a letter that is no base.
+
+    Patterns of the command line are their own names.
+    """
+    from streamer.sequences.files import read_letters, shown_name
+    from trie.codes import InvalidBaseError, shown_byte
+
+    source = "--pattern" if path is None else shown_name(path)
+    records = ((one, one) for one in given or ()) if path is None else read_letters(path)
+    names: list[str] = []
+    converted: list[T] = []
+    for number, (name, letters) in enumerate(records, 1):
+        try:
+            converted.append(convert(letters))
+        except InvalidBaseError as error:
+            problem = f"{shown_byte(error.byte)} is not a base"
+            raise DataError(
+                problem, file=source, record=number, name=name, position=error.position + 1
+            ) from None
+        names.append(name)
+    return source, names, converted
+
+
+@contextmanager
+def searching(
+    text: str,
+    overlap: int,
+    output: str | None,
+    format_: Format,
+    columns: Sequence[str],
+    quiet: bool,
+) -> Iterator[tuple[RowWriter, Iterator[TextPiece]]]:
+    """A writer of rows, and the pieces of the text, which overlap by so many symbols."""
+    from streamer.cli.progress import progress
+    from streamer.output.rows import RowWriter
+    from streamer.sequences.files import read_pieces, size_of_files
+    from streamer.sequences.prefetch import prefetched
+
+    with (
+        RowWriter(output, format_, columns) as writer,
+        progress("searching", size_of_files([text]), quiet=quiet) as show,
+    ):
+        yield writer, prefetched(read_pieces(text, overlap, on_bytes=show))
+
+
+def write_hits(writer: RowWriter, hits: Hits, texts: Sequence[str], patterns: pl.Series) -> None:
+    """Write the rows of hits, with names for indices."""
+    for first in range(0, len(hits), ROWS_A_TABLE):
+        writer.write(hits.rows(first, first + ROWS_A_TABLE).table(texts, patterns))
