@@ -25,7 +25,8 @@ from streamer.cli import (
     match,
     primer,
     selftest,
-    top,
+    send,
+    status,
     watch,
 )
 from streamer.cli.interrupts import Interrupts
@@ -69,7 +70,9 @@ def _options(
         lose_messages()
 
 
-for module in (match, asm, hamming, primer, lcs, daemon, top, watch, devices, selftest, bench):
+for module in (
+    match, asm, hamming, primer, lcs, daemon, send, status, watch, devices, selftest, bench
+):  # fmt: skip
     module.register(app)
 
 

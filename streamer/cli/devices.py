@@ -6,7 +6,7 @@ import json
 
 import typer
 
-from streamer.cli.choices import FormatChoice, FormatOption
+from streamer.cli.choices import FormatChoice, FormatOption, say
 
 COLUMNS = ("device", "name", "cores", "memory_bytes")
 
@@ -39,7 +39,7 @@ def devices(format_: FormatOption = FormatChoice.TSV) -> None:
         for row in rows:
             typer.echo("\t".join("." if value is None else str(value) for value in row))
     if problem is not None:
-        typer.echo(f"streamer: no CUDA: {problem}", err=True)
+        say(f"no CUDA: {problem}")
 
 
 def register(app: typer.Typer) -> None:

@@ -20,7 +20,7 @@ from streamer.cli.choices import (
     say,
     say_where,
 )
-from streamer.cli.files import check_files
+from streamer.cli.file_checks import check_files
 from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:

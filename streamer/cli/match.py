@@ -18,7 +18,7 @@ from streamer.cli.choices import (
     ThreadsOption,
     say,
 )
-from streamer.cli.files import check_files
+from streamer.cli.file_checks import check_files
 from streamer.devices import CUDA_KERNELS, KERNELS
 from streamer.errors import UsageError
 from trie.strands import Strands

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from streamer.cli.files import check_files
+from streamer.cli.file_checks import check_files
 from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from streamer.cli.choices import (
     say,
     say_where,
 )
-from streamer.cli.files import check_files
+from streamer.cli.file_checks import check_files
 from streamer.errors import UsageError
 from trie.strands import PrimerStrands
 

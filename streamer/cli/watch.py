@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamer.cli import daemon_options
 from streamer.cli.choices import FormatChoice, say
-from streamer.cli.files import check_files
+from streamer.cli.file_checks import check_files
 from streamer.cli.streams import signals_noted
 
 if TYPE_CHECKING:
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from streamer.output.rows import RowWriter
 
 _DEFAULT_TOPICS = ("match", "mismatch", "read")
-_ANSWER_SECONDS = 5.0
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("watch")(watch)
 
 
 def watch(
@@ -57,7 +52,6 @@ def watch(
 
     Exit code 1 if it falls silent without saying that it ends.
     """
-    from streamer.cli.daemon import endpoint_of
     from streamer.client.errors import DaemonFailedError, DaemonLostError, DaemonSilentError
     from streamer.client.subscriber import Subscriber
     from streamer.client.tables import columns_of
@@ -65,10 +59,11 @@ def watch(
 
     check_files([], output)
     chosen = topics or list(_DEFAULT_TOPICS)
-    endpoint = endpoint_of("feed", from_, config)
-    with Subscriber(endpoint, chosen, answer_seconds=_ANSWER_SECONDS) as feed:
-        if not feed.wait_for_daemon(_ANSWER_SECONDS):
-            raise DaemonSilentError(endpoint, _ANSWER_SECONDS)
+    answer_seconds = daemon_options.ANSWER_SECONDS
+    endpoint = daemon_options.endpoint_of("feed", from_, config)
+    with Subscriber(endpoint, chosen, answer_seconds=answer_seconds) as feed:
+        if not feed.wait_for_daemon(answer_seconds):
+            raise DaemonSilentError(endpoint, answer_seconds)
         columns = columns_of(feed.topics)
         # nobody can ask for the rows in a file again: a signal ends it in order
         noting: AbstractContextManager[list[int]] = nullcontext([])
@@ -86,7 +81,7 @@ def watch(
         if feed.failed:
             raise DaemonFailedError(endpoint)
         if not feed.ended:
-            raise DaemonLostError(endpoint, _ANSWER_SECONDS)
+            raise DaemonLostError(endpoint, answer_seconds)
         if not quiet:
             say("the daemon has ended")
 
@@ -158,3 +153,8 @@ def _say_what_never_comes(feed: Subscriber) -> None:
         if topic not in feed.published:
             needed = _NEEDED.get(topic, "another configuration")
             say(f"topic {topic}: this daemon has no such rows, which need {needed}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("watch")(watch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamer.cli import daemon, watch
+from streamer.cli import daemon_options
 from streamer.client import Control, Producer, Subscriber
 from streamer.daemon import service
 from tests.daemon_kit import (
@@ -21,8 +21,7 @@ def patient(monkeypatch):
     """Clients, and a daemon that ends, give up as late as the tests do where none says when."""
     for client in (Control, Producer, Subscriber):
         monkeypatch.setitem(client.__init__.__kwdefaults__, "answer_seconds", DEADLINE)
-    for module in (daemon, watch):
-        monkeypatch.setattr(module, "_ANSWER_SECONDS", DEADLINE)
+    monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", DEADLINE)
     for name in ("_BIND_SECONDS", "_JOIN_SECONDS"):
         monkeypatch.setattr(service, name, DEADLINE)
 

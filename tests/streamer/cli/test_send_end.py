@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from streamer.cli import daemon as commands
+from streamer.cli import daemon_options
 from streamer.client import Control, Producer, RefusedError, account, producer
 from streamer.daemon import ingest
 from tests.daemon_kit import process, running, wait_for_line, write_fasta
@@ -145,7 +145,7 @@ def test_an_interrupt(path, tmp_path, interruptible):
 
 
 def test_a_daemon_that_does_not_answer_at_all_gets_no_reads(tmp_path, streamer, monkeypatch):
-    monkeypatch.setattr(commands, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", 0.3)
     reads = write_fasta(tmp_path / "reads.fa", named("a", 2))
     code, _, err = streamer("send", reads, "--to", f"ipc://{tmp_path}/nobody")
     assert (code, len(err.splitlines())) == (1, 1)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from streamer.cli import watch
+from streamer.cli import daemon_options
 from streamer.client import Control, DaemonLostError, Subscriber
 from tests.daemon_kit import process, running, wait_for_line
 from tests.waiting import DEADLINE, until
@@ -54,7 +54,7 @@ def written(rows):
 def test_watch_tells_a_lost_daemon_from_one_that_ends(
     path, ending, tmp_path, streamer, monkeypatch
 ):
-    monkeypatch.setattr(watch, "_ANSWER_SECONDS", SILENT_SECONDS)
+    monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", SILENT_SECONDS)
     rows = tmp_path / "rows.tsv"
     ending(signal.SIGKILL, lambda: written(rows).count("\n") > 2)
     asked = ("--topic", "beat", "--count", "1000", "-o", rows, "--quiet")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-import typer
-
+from streamer.cli.choices import say
 from streamer.client.errors import (
     DaemonError,
     DaemonSilentError,
@@ -90,7 +89,7 @@ def send_all(producer: Producer, files: Files, timeout: float) -> None:
             answered = _await_answers(producer, error, timeout)
         finally:
             with suppress(OSError):
-                typer.echo(f"streamer: {_how_far(producer, files, answered)}", err=True)
+                say(_how_far(producer, files, answered))
         raise
 
 

@@ -1,0 +1,39 @@
+"""How commands find a daemon: its configuration, its endpoints, and how long they wait for it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+ConfigOption = Annotated[
+    str | None, typer.Option("--config", "-c", help="Configuration (TOML); without it, defaults.")
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override a setting; may be repeated."),
+]
+ControlOption = Annotated[str | None, typer.Option("--at", help="Control endpoint of the daemon.")]
+
+ANSWER_SECONDS = 5.0
+"""How long a daemon may be silent."""
+
+
+def endpoint_of(name: str, given: str | None, config: str | None) -> str:
+    """The endpoint that a client connects to: as given, or that of the configuration."""
+    from streamer.errors import UsageError
+    from streamer.protocol.endpoints import check_endpoint
+
+    if given is not None:
+        try:
+            endpoint = check_endpoint(given)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    else:
+        from streamer.daemon.config import load
+
+        endpoint = getattr(load(config, check_files=False), name).endpoint
+    if endpoint.endswith((":*", ":0")):
+        problem = f"{endpoint} leaves the port open: name the one that the daemon logs"
+        raise UsageError(problem)
+    return endpoint
