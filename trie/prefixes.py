@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import check_k
-from trie.cpu.intrinsics import leading_zeros
+from trie.cpu.intrinsics import leading_zeros, prefetch_far
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
-from trie.index.buckets import prefetch_far
 from trie.index.table_kernels import MATCH, MISMATCH
 from trie.windows import BLOCK, check_batch, roll_block, start_state
 

@@ -15,19 +15,27 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from trie.cpu.jit import njit
+from trie.cpu.llvm import (
+    I32,
+    I64,
+    INDEX,
+    WORDS8,
+    constant,
+    element,
+    instruction,
+    load,
+    shuffle,
+    spread,
+)
 
 EIGHT = 8
 """Rows that ``_eight_rows`` writes."""
 
 _LINE = 64
 _CODE_POINTS = np.array([ord("+"), ord("-")], dtype=np.uint64)
-
-_INT32, _INT64 = ir.IntType(32), ir.IntType(64)
-_WORDS = ir.VectorType(_INT64, EIGHT)
 
 
 def fill(
@@ -82,53 +90,36 @@ def _mask(column, words):
     return np.uint64(0) - np.uint64(column.size == words.shape[0])
 
 
-@intrinsic
+@instruction(types.void, None, INDEX, types.uint64, types.uint64, types.uint64, None, None)
 def _eight_rows(
-    typingctx: Any, words: Any, row: Any, first: Any, high: Any, last: Any, end: Any, distance: Any
-) -> Any:
+    builder: Any, words: Any, row: Any, first: Any, high: Any, last: Any, end: Any, distance: Any
+) -> None:
     """Write eight rows from ``row`` on, words uint64[4 * rows].
 
     first, last: their first and last word. high: the low half of the second.
     """
-    word = types.uint64
-    signature = types.void(words, types.int64, word, word, word, end, distance)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def address(place: int, at: Any, pointed: Any) -> Any:
-            array = context.make_array(signature.args[place])(context, builder, args[place])
-            return builder.bitcast(builder.gep(array.data, [at]), pointed.as_pointer())
-
-        def spread(values: list[Any]) -> Any:
-            vector = ir.Constant(_WORDS, ir.Undefined)
-            for lane, value in enumerate(values):
-                vector = builder.insert_element(vector, value, _INT32(lane))
-            return vector
-
-        half = ir.Constant(_WORDS, [32] * EIGHT)
-        distances = ir.VectorType(_INT32, EIGHT)
-        ends = builder.load(address(5, args[1], _WORDS), align=8)
-        found = builder.zext(builder.load(address(6, args[1], distances), align=4), _WORDS)
-        second = builder.or_(builder.shl(ends, half), spread([args[3]] * EIGHT))
-        third = builder.or_(builder.lshr(ends, half), builder.shl(found, half))
-        frame = spread([args[2], args[2], args[4], args[4]] * 2)
-        whole = builder.module.add_metadata([_INT32(1)])
-        for pair in range(EIGHT // 2):
-            one, two = 2 * pair, 2 * pair + 1
-            # lanes of (second, third), then in a second step those of the frame
-            places = [one, one, EIGHT + one, one, two, two, EIGHT + two, two]
-            inner = builder.shuffle_vector(
-                second, third, ir.Constant(ir.VectorType(_INT32, 8), places)
-            )
-            lanes = [0, 9, 10, 3, 4, 13, 14, 7]
-            rows = builder.shuffle_vector(
-                frame, inner, ir.Constant(ir.VectorType(_INT32, 8), lanes)
-            )
-            to = builder.add(builder.mul(args[1], _INT64(4)), _INT64(EIGHT * pair))
-            stored = builder.store(rows, address(0, to, _WORDS), align=_LINE)
-            stored.set_metadata("nontemporal", whole)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    half = constant(WORDS8, 32)
+    ends = load(builder, end, row)
+    found = builder.zext(load(builder, distance, row, ir.VectorType(I32, EIGHT)), WORDS8)
+    second = builder.or_(builder.shl(ends, half), spread(builder, high, WORDS8))
+    third = builder.or_(builder.lshr(ends, half), builder.shl(found, half))
+    # lanes of (first, last)
+    frame = shuffle(
+        builder,
+        spread(builder, first, WORDS8),
+        spread(builder, last, WORDS8),
+        [0, 0, EIGHT, EIGHT] * 2,
+    )
+    whole = builder.module.add_metadata([I32(1)])
+    for pair in range(EIGHT // 2):
+        one, two = 2 * pair, 2 * pair + 1
+        # lanes of (second, third), then in a second step those of the frame
+        places = [one, one, EIGHT + one, one, two, two, EIGHT + two, two]
+        inner = shuffle(builder, second, third, places)
+        rows = shuffle(builder, frame, inner, [0, 9, 10, 3, 4, 13, 14, 7])
+        to = builder.add(builder.mul(row, I64(4)), I64(EIGHT * pair))
+        stored = builder.store(rows, element(builder, words, to, WORDS8), align=_LINE)
+        stored.set_metadata("nontemporal", whole)
 
 
 @njit(cache=True, nogil=True)
@@ -141,4 +132,4 @@ def _fill_alike(words, text, start, end, distance, strand, pattern):
     last = _CODE_POINTS[strand[0]] | np.uint64(pattern[0]) << half
     flat = words.reshape(words.size)
     for row in range(0, end.size, EIGHT):
-        _eight_rows(flat, row, first, begin >> half, last, end, distance)  # type: ignore[call-arg]
+        _eight_rows(flat, row, first, begin >> half, last, end, distance)

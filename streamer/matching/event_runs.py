@@ -28,7 +28,7 @@ def bits_from(starts, matches, at):
     """The bits of both from ``at`` on, ``_STEP`` at least, the first lowest."""
     byte = min(at >> 3, starts.size - 8)
     shift = np.uint64(at - 8 * byte)
-    return word_at(starts, byte) >> shift, word_at(matches, byte) >> shift  # type: ignore[call-arg]
+    return word_at(starts, byte) >> shift, word_at(matches, byte) >> shift
 
 
 @njit(cache=True, nogil=True)
@@ -56,7 +56,7 @@ def summarize(starts, matches, offsets, k, target, first, stop, columns):
             # as bits_from, which takes half as long again in this loop
             byte = min(at >> 3, starts.size - 8)
             shift = np.uint64(at - 8 * byte)
-            here: np.uint64 = word_at(starts, byte) >> shift  # type: ignore[call-arg]
+            here: np.uint64 = word_at(starts, byte) >> shift
             found: np.uint64 = word_at(matches, byte) >> shift
             here &= (np.uint64(1) << np.uint64(min(end - at, _STEP))) - np.uint64(1)
             found &= here

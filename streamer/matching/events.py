@@ -73,7 +73,7 @@ def _to_bits(codes, starts, matches):
         begins = np.uint64(0)
         hits = np.uint64(0)
         for part in range(4):
-            eight: np.uint64 = word_at(codes, 32 * word + 8 * part)  # type: ignore[call-arg]
+            eight: np.uint64 = word_at(codes, 32 * word + 8 * part)
             match = eight & ones
             start = match | ((eight >> np.uint64(1)) & ones)
             shift = np.uint64(8 * part)

@@ -1,8 +1,8 @@
-"""Functions of C libraries, called from kernels, which hold no lock of the interpreter.
+"""C functions called from kernels, without the GIL.
 
-An extension module brings a C library along and wraps its functions one call at a time, each with
-the interpreter's lock given back and asked for again. Several threads want the lock; one wait for
-it takes longer than many of the calls. A kernel makes them all in one step.
+An extension module wraps the functions of its C library one call at a time, and releases and takes
+the GIL for each. Several threads want it, and one wait takes longer than many of the calls. A
+kernel makes all calls in one step.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from trie.cpu.llvm import I8, I32, I64, instruction
 
 _KINDS: dict[str, tuple[Any, Any]] = {
-    "int": (types.int32, ir.IntType(32)),
-    "unsigned": (types.uint32, ir.IntType(32)),
-    "size": (types.int64, ir.IntType(64)),
-    "pointer": (types.uint64, ir.IntType(8).as_pointer()),
+    "int": (types.int32, I32),
+    "unsigned": (types.uint32, I32),
+    "size": (types.int64, I64),
+    "pointer": (types.uint64, I8.as_pointer()),
 }
 
 
@@ -39,22 +40,16 @@ def foreign(result: str, *arguments: str) -> Any:
 
     Kinds are ``int`` (int32), ``unsigned`` (uint32), ``size`` (int64) and ``pointer`` (uint64).
     """
+    kinds = [_KINDS[kind][1] for kind in arguments]
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds = [_KINDS[kind][1] for kind in arguments]
-        returned = _KINDS[result][1]
-        function = builder.inttoptr(args[0], ir.FunctionType(returned, kinds).as_pointer())
+    @instruction(_KINDS[result][0], types.uint64, *(_KINDS[kind][0] for kind in arguments))
+    def called(builder: Any, address: Any, *values: Any) -> Any:
+        function = builder.inttoptr(address, ir.FunctionType(_KINDS[result][1], kinds).as_pointer())
         given = [
-            builder.inttoptr(value, kind) if isinstance(kind, ir.PointerType) else value
-            for value, kind in zip(args[1:], kinds, strict=True)
+            builder.inttoptr(value, kind) if kind == _KINDS["pointer"][1] else value
+            for value, kind in zip(values, kinds, strict=True)
         ]
         answer = builder.call(function, given)
-        return builder.ptrtoint(answer, ir.IntType(64)) if result == "pointer" else answer
+        return builder.ptrtoint(answer, I64) if result == "pointer" else answer
 
-    signature = _KINDS[result][0](types.uint64, *(_KINDS[kind][0] for kind in arguments))
-    # an intrinsic must name its arguments
-    names = ", ".join(f"x{i}" for i in range(len(arguments)))
-    scope: dict[str, Any] = {"signature": signature, "codegen": codegen}
-    text = f"def typed(typingctx, address, {names}):\n    return signature, codegen\n"
-    exec(text, scope)
-    return intrinsic(scope["typed"])
+    return called

@@ -1,117 +1,77 @@
-"""Machine instructions that numba does not name: prefetch, unaligned words, counts of bits."""
+"""Machine instructions on single words: prefetch, unaligned words, counts of bits, addresses.
+
+Arrays are one-dimensional and C-contiguous, and nothing checks an index.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-
-def _prefetch(name: str, use: int, doc: str) -> Any:
-    """An intrinsic that asks for a cache line in every level; ``use`` 0: to read, 1: to write."""
-
-    def typed(typingctx: Any, array: Any, index: Any) -> Any:
-        signature = types.void(array, index)
-
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            array_type, index_type = signature.args
-            data = context.make_array(array_type)(context, builder, args[0]).data
-            offset = context.cast(builder, args[1], index_type, types.intp)
-            pointer = builder.bitcast(builder.gep(data, [offset]), ir.IntType(8).as_pointer())
-            int32 = ir.IntType(32)
-            function = builder.module.declare_intrinsic(
-                "llvm.prefetch",
-                [ir.IntType(8).as_pointer()],
-                ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), int32, int32, int32]),
-            )
-            # keep in every cache level, data cache
-            builder.call(function, [pointer, int32(use), int32(3), int32(1)])
-            return context.get_dummy_value()
-
-        return signature, codegen
-
-    typed.__name__ = name
-    typed.__doc__ = doc
-    return intrinsic(typed)
+from trie.cpu.llvm import I1, I8, I64, INDEX, call, element, instruction
+from trie.cpu.llvm import prefetch as ask
 
 
-prefetch = _prefetch(
-    "prefetch",
-    0,
-    "Ask for the cache line of ``array[index]`` (C-contiguous, one-dimensional) for reading.",
-)
-prefetch_to_write = _prefetch(
-    "prefetch_to_write",
-    1,
-    "Ask for the cache line of ``array[index]`` (C-contiguous, one-dimensional) for writing.",
-)
+@instruction(types.void, None, INDEX)
+def prefetch(builder: Any, array: Any, index: Any) -> None:
+    """Ask for the cache line of ``array[index]``."""
+    ask(builder, element(builder, array, index), level=1)
 
 
-@intrinsic
-def word_at(typingctx: Any, array: Any, index: Any) -> Any:
-    """The eight bytes of a uint8 array (C-contiguous, one-dimensional) from ``index``, a uint64.
+@instruction(types.void, None, INDEX)
+def prefetch_far(builder: Any, array: Any, index: Any) -> None:
+    """Ask for the cache line of ``array[index]``, in the second-level cache only.
 
-    They need not be aligned; the first is lowest on little-endian machines. Nothing is checked.
+    A prefetch into the first level occupies one of its few miss buffers until the line arrives; one
+    into the second level does not, and twice as many lines arrive a second.
     """
-    signature = types.uint64(array, index)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array_type, index_type = signature.args
-        data = context.make_array(array_type)(context, builder, args[0]).data
-        offset = context.cast(builder, args[1], index_type, types.intp)
-        pointer = builder.bitcast(builder.gep(data, [offset]), ir.IntType(64).as_pointer())
-        word = builder.load(pointer)
-        word.align = 1
-        return word
-
-    return signature, codegen
+    ask(builder, element(builder, array, index), level=2)
 
 
-def _unary(name: str, *, with_flag: bool) -> Any:
-    """An intrinsic for an LLVM bit-counting operation on an unsigned integer of any width."""
-
-    def typed(typingctx: Any, value: Any) -> Any:
-        signature = value(value)
-
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            word = args[0].type
-            arguments = [args[0]]
-            parameters = [word]
-            if with_flag:
-                arguments.append(ir.IntType(1)(0))
-                parameters.append(ir.IntType(1))
-            function = builder.module.declare_intrinsic(
-                f"llvm.{name}", [word], ir.FunctionType(word, parameters)
-            )
-            return builder.call(function, arguments)
-
-        return signature, codegen
-
-    typed.__name__ = name
-    typed.__doc__ = f"LLVM's {name} of an unsigned integer; the result has the argument's type."
-    return intrinsic(typed)
+@instruction(types.void, None, INDEX)
+def prefetch_to_write(builder: Any, array: Any, index: Any) -> None:
+    """Ask for the cache line of ``array[index]``, which will be written."""
+    ask(builder, element(builder, array, index), level=1, write=True)
 
 
-popcount = _unary("ctpop", with_flag=False)
-leading_zeros = _unary("ctlz", with_flag=True)
-trailing_zeros = _unary("cttz", with_flag=True)
-reversed_bits = _unary("bitreverse", with_flag=False)
+@instruction(types.uint64, None, INDEX)
+def word_at(builder: Any, array: Any, index: Any) -> Any:
+    """The eight bytes of a uint8 array from ``index`` on, the first lowest; unaligned."""
+    return builder.load(element(builder, array, index, I64), align=1)
+
+
+@instruction(types.uint8, None)
+def load_now(builder: Any, flag: Any) -> Any:
+    """flag[0] of a uint8 array as it is in memory now, where another thread writes it."""
+    return builder.load_atomic(flag, "monotonic", 1)
+
+
+def _counting(name: str, *, zero_defined: bool = False) -> Any:
+    """An instruction on the bits of an unsigned integer of any width, by LLVM's name."""
+
+    @instruction(None, None, name=name)
+    def counted(builder: Any, value: Any) -> Any:
+        flag = [I1(0)] if zero_defined else []
+        return call(builder, f"llvm.{name}.i{value.type.width}", value.type, value, *flag)
+
+    return counted
+
+
+popcount = _counting("ctpop")
+leading_zeros = _counting("ctlz", zero_defined=True)
+trailing_zeros = _counting("cttz", zero_defined=True)
+reversed_bits = _counting("bitreverse")
 
 
 def array_address(array: NDArray[Any]) -> int:
-    """Where an array's first element lies, for ``pointer`` in a kernel; whoever asks keeps it."""
+    """Where an array's first element lies, for ``pointer`` in a kernel; keep the array alive."""
     where: int = array.__array_interface__["data"][0]
     return where
 
 
-@intrinsic
-def pointer(typingctx: Any, address: Any) -> Any:
-    """An address in memory (uint64) as a pointer, for ``numba.carray`` with a type."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.uint64), codegen
+@instruction(types.voidptr, types.uint64)
+def pointer(builder: Any, address: Any) -> Any:
+    """An address in memory as a pointer, for ``numba.carray`` with a type."""
+    return builder.inttoptr(address, I8.as_pointer())

@@ -19,9 +19,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.cpu.intrinsics import trailing_zeros
+from trie.cpu.intrinsics import prefetch_far, trailing_zeros
 from trie.cpu.jit import njit
-from trie.index.buckets import ODD, REGION_BITS, REGIONS, aligned_zeros, prefetch_far
+from trie.cpu.vectors import aligned_words
+from trie.index.buckets import ODD, REGION_BITS, REGIONS
 from trie.index.table_kernels import MATCH, MISMATCH
 from trie.windows import BLOCK, roll_block, start_state
 
@@ -168,7 +169,7 @@ class KmerBitset:
             message = f"a bitset holds k-mers of 1 to {MAX_BITSET_K} symbols, not {k}"
             raise ValueError(message)
         self.k = k
-        self._words = aligned_zeros(bitset_bytes(k) // 8)
+        self._words = aligned_words(bitset_bytes(k) // 8)
         self._added = np.zeros(REGIONS, dtype=np.int64)
 
     def __len__(self) -> int:

@@ -20,16 +20,13 @@ or two 256-bit compares and a mask), and touches the next line only where the bu
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
+from trie.cpu.vectors import equal_mask
 
 ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 INVERSE: Final = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
@@ -38,61 +35,6 @@ REGION_BITS: Final = 4
 REGIONS: Final = 1 << REGION_BITS
 MIN_BUCKET_BITS: Final = 10
 FREE: Final = np.uint64(0)
-
-
-def aligned_zeros(count: int) -> NDArray[np.uint64]:
-    """uint64[count] of zeros that begins at a multiple of 64 bytes: no bucket crosses a line."""
-    raw = np.zeros(count + SLOTS - 1, dtype=np.uint64)
-    first = -raw.ctypes.data % 64 // 8
-    return raw[first : first + count]
-
-
-@intrinsic
-def prefetch_far(typingctx: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of ``array[index]``, into the second-level cache only.
-
-    A prefetch into the first level holds one of its few miss buffers until the line is there; one
-    into the second level does not, and twice as many lines a second arrive.
-    """
-    signature = types.void(array, index)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array_type, index_type = signature.args
-        data = context.make_array(array_type)(context, builder, args[0]).data
-        byte = ir.IntType(8).as_pointer()
-        int32 = ir.IntType(32)
-        pointer = builder.gep(data, [context.cast(builder, args[1], index_type, types.intp)])
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, int32, int32, int32])
-        )
-        # read, second cache level, data cache
-        builder.call(function, [builder.bitcast(pointer, byte), int32(0), int32(2), int32(1)])
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@intrinsic
-def equal_mask(typingctx: Any, keys: Any, index: Any, key: Any) -> Any:
-    """A bit for each of the words ``keys[index:index + 8]`` (64-byte aligned) equal to ``key``."""
-    signature = types.uint8(keys, index, types.uint64)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array_type, index_type = signature.args[:2]
-        data = context.make_array(array_type)(context, builder, args[0]).data
-        pointer = builder.gep(data, [context.cast(builder, args[1], index_type, types.intp)])
-        vector = ir.VectorType(ir.IntType(64), SLOTS)
-        line = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=64)
-        zero = ir.IntType(32)(0)
-        undefined = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(undefined, args[2], zero)
-        splat = builder.shuffle_vector(
-            first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), SLOTS), [0] * SLOTS)
-        )
-        equal = builder.icmp_unsigned("==", line, splat)
-        return builder.bitcast(equal, ir.IntType(8))
-
-    return signature, codegen
 
 
 @njit(cache=True, nogil=True, inline="always")

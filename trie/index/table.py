@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu.threads import run_all, split_range
+from trie.cpu.vectors import aligned_words
 from trie.index import table_kernels as kernels
-from trie.index.buckets import MIN_BUCKET_BITS, REGION_BITS, REGIONS, SLOTS, aligned_zeros
+from trie.index.buckets import MIN_BUCKET_BITS, REGION_BITS, REGIONS, SLOTS
 
 _NO_STORED = np.empty(0, dtype=np.uint32)
 _LOAD_NUMERATOR, _LOAD_DENOMINATOR = 5, 8
@@ -39,7 +40,7 @@ class KmerTable:
     def _allocate(self, bucket_bits: int) -> None:
         self._bucket_bits = bucket_bits
         self._shift = np.uint64(64 - bucket_bits)
-        self._keys = aligned_zeros(SLOTS << bucket_bits)
+        self._keys = aligned_words(SLOTS << bucket_bits)
         self._stored = (
             np.empty(SLOTS << bucket_bits, dtype=np.uint32) if self.with_values else _NO_STORED
         )

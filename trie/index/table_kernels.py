@@ -21,20 +21,19 @@ from typing import Final
 
 import numpy as np
 
-from trie.cpu.intrinsics import popcount, trailing_zeros
+from trie.cpu.intrinsics import popcount, prefetch_far, trailing_zeros
 from trie.cpu.jit import njit
+from trie.cpu.vectors import equal_mask
 from trie.index.buckets import (
     FREE,
     REGION_BITS,
     REGIONS,
     SLOTS,
     code_of,
-    equal_mask,
     find_slot,
     find_spilled,
     home,
     key_of,
-    prefetch_far,
     region_of,
 )
 from trie.windows import BLOCK, roll_block, start_state

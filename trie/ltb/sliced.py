@@ -33,12 +33,26 @@ import numpy as np
 
 from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
-from trie.ltb.automaton_step import EXACT, STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, W
+from trie.cpu.vectors import (
+    WORDS as W,
+)
+from trie.cpu.vectors import (
+    common,
+    difference,
+    either,
+    load,
+    occupied,
+    shifted_up,
+    store,
+)
 
 SYMBOLS: Final = 64 * W
 """Symbols a block."""
 
 _PLANES: Final = 6
+
+_EXACT: Final = 2
+"""Bit 1 of what ``_step`` returns; bit 0: some state of the child is active."""
 
 
 @njit(cache=True, nogil=True)
@@ -71,18 +85,34 @@ def _root(levels, planes, before):
             carry = word >> np.uint64(63)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def _step(levels, before, above, below, planes, letter, states):
-    """The states of a child, and its own row of ``before`` (trie/ltb/automaton_step.py)."""
-    if levels == 2:
-        return STEP_2(before, above, below, planes, letter, states)
-    if levels == 3:
-        return STEP_3(before, above, below, planes, letter, states)
-    if levels == 4:
-        return STEP_4(before, above, below, planes, letter, states)
-    if levels == 5:
-        return STEP_5(before, above, below, planes, letter, states)
-    return STEP_1(before, above, below, planes, letter, states)
+    """The states of a child, and its own row of ``before``.
+
+    Returns whether some state is active (bit 0), and one of level 0 that goes on (_EXACT).
+
+    P of the node is read at ``above``, that of the child written at ``below``, E at the start of
+    ``states``. Operations a level and vector: 4 for E (3 with three-input logic), 6 for P.
+    """
+    chosen = load(planes, letter)
+    same_read = load(planes, 0)
+    own = load(before, above)
+    here = every = common(own, chosen)
+    store(states, 0, here)
+    following = common(shifted_up(here), same_read)
+    store(before, below, following)
+    exact = occupied(following)
+    for level in range(1, levels):
+        offset = np.uint64(level * W)
+        shallower, own = own, load(before, above + offset)
+        differing = common(difference(own, shallower), chosen)
+        here = either(difference(shallower, differing), following)
+        every = either(every, here)
+        store(states, offset, here)
+        following = common(shifted_up(here), same_read)
+        store(before, below + offset, following)
+    found = np.uint64(occupied(every) != 0)
+    return found | np.uint64(_EXACT) if exact else found
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -161,7 +191,7 @@ def _descend(
         nodes[depth] = node
         paths[depth] = path
         children = _children(inmaps, exmaps, node, path, depth)
-        if found & np.uint64(EXACT) and children != np.uint64(15):
+        if found & np.uint64(_EXACT) and children != np.uint64(15):
             _miss(children, planes, before, below, missed, depth + one)
 
 

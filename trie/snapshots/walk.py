@@ -24,10 +24,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.cpu.intrinsics import popcount
+from trie.cpu.intrinsics import popcount, prefetch_far
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
-from trie.index.buckets import prefetch_far
 from trie.index.table_kernels import MATCH
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import BLOCK, check_batch, roll_block, start_state

@@ -51,7 +51,7 @@ MARGIN = 128
 @njit(cache=True, nogil=True, inline="always")
 def _pool_at(addresses, sizes, shard):
     """The pool of a shard. Its owner keeps it alive and in place while a kernel runs."""
-    return carray(pointer(addresses[shard]), sizes[shard], np.uint64)  # type: ignore[call-arg]
+    return carray(pointer(addresses[shard]), sizes[shard], np.uint64)
 
 
 @njit(cache=True, nogil=True, inline="always")

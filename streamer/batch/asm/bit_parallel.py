@@ -18,8 +18,7 @@ from streamer.batch.asm.found import (
     repeated,
 )
 from streamer.batch.asm.hit_words import BLOCK, SLACK, HitLists, list_sizes, take_found
-from streamer.batch.asm.lane_words import LANES
-from streamer.batch.asm.lanes import COLUMNS
+from streamer.batch.asm.lanes import COLUMNS, LANES
 from streamer.batch.asm.patterns import Searches
 from streamer.batch.asm.slicing import slice_text
 from streamer.batch.asm.tiles import Scratch, scan, scratch_sizes

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.asm.compressing import AT_ONCE, LISTED, list_bits, pack_word, widen
-from streamer.batch.asm.lane_words import LANES, LINE, ROW, fetch_line
+from streamer.batch.asm.lanes import LANES, LINE, ROW
+from trie.cpu.intrinsics import prefetch_far
 from trie.cpu.jit import njit
 from trie.cpu.vectors import load, marked, occupied
 
@@ -90,7 +91,7 @@ def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
     pitch = mark_pitch(span)
     full = 0
     for group in range(0, _GROUPS, 2):
-        low: np.uint64 = occupied(load(found, 8 * group))  # type: ignore[call-arg]
+        low = occupied(load(found, 8 * group))
         high: np.uint64 = occupied(load(found, 8 * group + 8))
         marks[group * pitch + number] = low
         marks[group * pitch + pitch + number] = high
@@ -104,7 +105,7 @@ def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
         size = 0
         for i in range(full):
             lane = np.int64(words[i])
-            fetch_line(text, ahead + LINE * i)
+            prefetch_far(text, ahead + LINE * i)
             count = pack_word(
                 found[lane], lows, 8 * byte * ROW + lane, ROW, planes,
                 places, own_digits, begin + size,
@@ -130,7 +131,7 @@ def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):
             there = ~np.uint64(0) >> np.uint64(64 - some)
             for one in range(8):
                 at_mark = group * pitch + first
-                bits: np.uint64 = marked(marks, at_mark, 1 << one)  # type: ignore[call-arg]
+                bits = marked(marks, at_mark, 1 << one)
                 bits &= there
                 place = (8 * group + one) << _LANE | first
                 for part in range(0, some, LISTED):

@@ -1,4 +1,7 @@
-"""The instructions of the bit-sliced edit distance that numba has no name for (``words``).
+"""The bit-sliced edit distance on words of 512 text segments, as vectors (``trie/cpu/vectors.py``).
+
+Lane x of a word is bit x // 8 of its uint64 x % 8. All arrays are one-dimensional and C-contiguous;
+places in them are counted in uint64 and are multiples of 8.
 
 One cell of the matrix D (WsPASM paper, equation 1) in differences, for 512 segments at once:
 
@@ -11,120 +14,96 @@ Five operations with three-input logic (AVX-512), eleven without.
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
-from llvmlite import ir
-from numba import types
-
-from streamer.batch.asm.lane_words import (
-    INDEX,
-    INT64,
-    LINE,
-    MAJORITY,
-    ONES,
-    OR,
-    OR_NEITHER,
-    ROW,
-    WORD,
+from trie.cpu.intrinsics import prefetch_far
+from trie.cpu.jit import njit
+from trie.cpu.vectors import (
     WORDS,
-    XOR,
-    Memory,
-    cgutils,
-    fetch,
-    intrinsic,
-    logic,
-    plus,
+    any_of,
+    common,
+    complement,
+    either,
+    exclusive_or,
+    load,
+    majority,
+    occupied,
+    or_neither,
+    spread,
+    store,
+    without,
 )
+
+LANES = 512
+
+ROW = LANES + WORDS
+"""uint64 from one plane, a word a lane, to the next: they share no set of the cache."""
+
+LINE = 64
+"""Bytes of a cache line."""
 
 COLUMNS = 4
 """Text positions that ``cells`` and ``count`` take at once: a row is loaded once for four."""
 
 
-@intrinsic
-def cells(
-    typingctx: Any,
-    state: Any,
-    rows: Any,
-    letters: Any,
-    first: Any,
-    equal: Any,
-    equal_at: Any,
-    stride: Any,
-    deltas: Any,
-    deltas_at: Any,
-    top: Any,
-    text: Any,
-    ahead: Any,
-) -> Any:
+@njit(cache=True, nogil=True, forceinline=True)
+def _cell(vp, vm, hp, hm, equal):  # type: ignore[no-untyped-def]
+    z = any_of(equal, vm, hm)
+    return or_neither(hm, z, hp), common(z, hp), or_neither(vm, z, vp), common(z, vp)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def cells(  # type: ignore[no-untyped-def]
+    state, rows, letters, first, equal, equal_at, stride, deltas, deltas_at, top, text, ahead
+):
     """``rows`` rows of COLUMNS columns of D.
 
     state: (vp, vm) a row, from row ``first`` on. letters int64[]: where row i's letter stands among
     the words of a column in ``equal``, whose columns lie ``stride`` apart from ``equal_at`` on.
     deltas: (hp, hm) a column from ``deltas_at`` on; those above the first row come in, 0 if that is
-    the ``top`` row; those of the last row go out. text uint8[]: from ``ahead`` on a cache line is
-    asked for in each row, as memory answers meanwhile if it is asked no more often.
+    the ``top`` row; those of the last row go out. text uint8[]: each row prefetches a cache line
+    from ``ahead`` on; memory keeps up with requests at that pace.
     """
-    signature = types.void(
-        state, INDEX, letters, INDEX, equal, INDEX, INDEX, deltas, INDEX, types.boolean,
-        text, INDEX,
-    )  # fmt: skip
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds = signature.args
-        states = Memory(context, builder, kinds[0], args[0])
-        places = context.make_array(kinds[2])(context, builder, args[2]).data
-        equals = Memory(context, builder, kinds[4], args[4])
-        horizontal = Memory(context, builder, kinds[7], args[7])
-        # LLVM keeps these in registers
-        carried = [cgutils.alloca_once_value(builder, WORD(None)) for _ in range(2 * COLUMNS)]
-        with builder.if_then(builder.not_(args[9])):
-            for i, slot in enumerate(carried):
-                builder.store(horizontal.load(plus(builder, args[8], i * WORDS)), slot)
-        columns = [
-            builder.add(args[5], builder.mul(args[6], INT64(column))) for column in range(COLUMNS)
-        ]
-        next_text = builder.gep(
-            context.make_array(kinds[10])(context, builder, args[10]).data, [args[11]]
-        )
-        with cgutils.for_range(builder, args[1]) as loop:
-            fetch(builder, builder.gep(next_text, [builder.mul(loop.index, INT64(LINE))]))
-            row = builder.add(loop.index, args[3])
-            letter = builder.load(builder.gep(places, [row]))
-            at = builder.mul(row, INT64(2 * WORDS))
-            vp = states.load(at)
-            vm = states.load(plus(builder, at, WORDS))
-            for column in range(COLUMNS):
-                hp = builder.load(carried[2 * column])
-                hm = builder.load(carried[2 * column + 1])
-                z = equals.load(builder.add(columns[column], letter))
-                z = logic(context, builder, OR, z, vm, hm)
-                builder.store(logic(context, builder, OR_NEITHER, vm, z, vp), carried[2 * column])
-                builder.store(builder.and_(z, vp), carried[2 * column + 1])
-                vp = logic(context, builder, OR_NEITHER, hm, z, hp)
-                vm = builder.and_(z, hp)
-            states.store(vp, at)
-            states.store(vm, plus(builder, at, WORDS))
-        for i, slot in enumerate(carried):
-            horizontal.store(builder.load(slot), plus(builder, args[8], i * WORDS))
-        return context.get_dummy_value()
-
-    return signature, codegen
+    hp0 = hm0 = hp1 = hm1 = hp2 = hm2 = hp3 = hm3 = spread(np.uint64(0))
+    if not top:
+        hp0, hm0 = load(deltas, deltas_at), load(deltas, deltas_at + WORDS)
+        hp1, hm1 = load(deltas, deltas_at + 2 * WORDS), load(deltas, deltas_at + 3 * WORDS)
+        hp2, hm2 = load(deltas, deltas_at + 4 * WORDS), load(deltas, deltas_at + 5 * WORDS)
+        hp3, hm3 = load(deltas, deltas_at + 6 * WORDS), load(deltas, deltas_at + 7 * WORDS)
+    for i in range(rows):
+        prefetch_far(text, ahead + i * LINE)
+        row = first + i
+        at = row * (2 * WORDS)
+        vp, vm = load(state, at), load(state, at + WORDS)
+        own = equal_at + letters[np.uint64(row)]
+        vp, vm, hp0, hm0 = _cell(vp, vm, hp0, hm0, load(equal, own))
+        vp, vm, hp1, hm1 = _cell(vp, vm, hp1, hm1, load(equal, own + stride))
+        vp, vm, hp2, hm2 = _cell(vp, vm, hp2, hm2, load(equal, own + 2 * stride))
+        vp, vm, hp3, hm3 = _cell(vp, vm, hp3, hm3, load(equal, own + 3 * stride))
+        store(state, at, vp)
+        store(state, at + WORDS, vm)
+    _store_pairs(deltas, deltas_at, hp0, hm0, hp1, hm1)
+    _store_pairs(deltas, deltas_at + 4 * WORDS, hp2, hm2, hp3, hm3)
 
 
-@intrinsic
-def count(
-    typingctx: Any,
-    counters: Any,
-    at: Any,
-    planes: Any,
-    deltas: Any,
-    deltas_at: Any,
-    low: Any,
-    low_at: Any,
-    low_planes: Any,
-    hits: Any,
-    hits_at: Any,
-) -> Any:
+@njit(cache=True, nogil=True, forceinline=True)
+def _store_pairs(words, at, a, b, c, d):  # type: ignore[no-untyped-def]
+    store(words, at, a)
+    store(words, at + WORDS, b)
+    store(words, at + 2 * WORDS, c)
+    store(words, at + 3 * WORDS, d)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _add(plane, adding, carry):  # type: ignore[no-untyped-def]
+    """The sum of a full adder and its carry."""
+    return exclusive_or(plane, adding, carry), majority(adding, carry, plane)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def count(  # type: ignore[no-untyped-def]
+    counters, at, planes, deltas, deltas_at, low, low_at, low_planes, hits, hits_at
+):
     """Follow the score of the last row over COLUMNS columns; a uint64, zero if none of them hits.
 
     counters: ``planes`` words from ``at`` on, the two's complement of D - k - 1 in 512 lanes, least
@@ -133,55 +112,44 @@ def count(
 
     Adding hp - hm is a full adder a plane whose second operand is hp | hm, then hm, hm, ...
     """
-    signature = types.uint64(
-        counters, INDEX, INDEX, deltas, INDEX, low, INDEX, INDEX, hits, INDEX
-    )  # fmt: skip
+    m0, m1 = load(deltas, deltas_at + WORDS), load(deltas, deltas_at + 3 * WORDS)
+    m2, m3 = load(deltas, deltas_at + 5 * WORDS), load(deltas, deltas_at + 7 * WORDS)
+    a0 = either(load(deltas, deltas_at), m0)
+    a1 = either(load(deltas, deltas_at + 2 * WORDS), m1)
+    a2 = either(load(deltas, deltas_at + 4 * WORDS), m2)
+    a3 = either(load(deltas, deltas_at + 6 * WORDS), m3)
+    c0 = c1 = c2 = c3 = s0 = s1 = s2 = s3 = spread(np.uint64(0))
+    for plane in range(planes):
+        place = at + plane * WORDS
+        s0, c0 = _add(load(counters, place), a0, c0)
+        s1, c1 = _add(s0, a1, c1)
+        s2, c2 = _add(s1, a2, c2)
+        s3, c3 = _add(s2, a3, c3)
+        a0, a1, a2, a3 = m0, m1, m2, m3
+        store(counters, place, s3)
+        if plane < low_planes:
+            _store_pairs(low, low_at + plane * ROW, s0, s1, s2, s3)
+    _store_pairs(hits, hits_at, s0, s1, s2, s3)
+    return occupied(either(any_of(s0, s1, s2), s3))
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds = signature.args
-        counter = Memory(context, builder, kinds[0], args[0])
-        horizontal = Memory(context, builder, kinds[3], args[3])
-        lows = Memory(context, builder, kinds[5], args[5])
-        hit = Memory(context, builder, kinds[8], args[8])
-        negative: list[Any] = []
-        adding: list[Any] = []
-        carrying: list[Any] = []
-        for column in range(COLUMNS):
-            base = plus(builder, args[4], 2 * column * WORDS)
-            hp, hm = horizontal.load(base), horizontal.load(plus(builder, base, WORDS))
-            for slots, value in (
-                (negative, hm),
-                (adding, builder.or_(hp, hm)),
-                (carrying, ONES.type(None)),
-            ):
-                slots.append(cgutils.alloca_once_value(builder, value))
-        any_hit = cgutils.alloca_once(builder, WORD)
-        with cgutils.for_range(builder, args[2]) as loop:
-            place = builder.add(args[1], builder.mul(loop.index, INT64(WORDS)))
-            plane = counter.load(place)
-            sums = []
-            for column in range(COLUMNS):
-                a = builder.load(adding[column])
-                carry = builder.load(carrying[column])
-                builder.store(logic(context, builder, MAJORITY, a, carry, plane), carrying[column])
-                builder.store(builder.load(negative[column]), adding[column])
-                plane = logic(context, builder, XOR, plane, a, carry)
-                sums.append(plane)
-            counter.store(plane, place)
-            with builder.if_then(builder.icmp_signed("<", loop.index, args[7])):
-                base = builder.add(args[6], builder.mul(loop.index, INT64(ROW)))
-                for column, value in enumerate(sums):
-                    lows.store(value, plus(builder, base, column * WORDS))
-            last = builder.icmp_signed("==", loop.index, builder.sub(args[2], INT64(1)))
-            with builder.if_then(last):
-                joined = sums[0]
-                for column, value in enumerate(sums):
-                    hit.store(value, plus(builder, args[9], column * WORDS))
-                    joined = builder.or_(joined, value)
-                builder.store(joined, any_hit)
-        reduce = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(INT64, [WORD]), f"llvm.vector.reduce.or.v{WORDS}i64"
-        )
-        return builder.call(reduce, [builder.load(any_hit)])
 
-    return signature, codegen
+@njit(cache=True, nogil=True, forceinline=True)
+def bases(planes, at, columns, gaps, equal, equal_at):  # type: ignore[no-untyped-def]
+    """For each of ``columns`` columns the lanes that hold A, C, G, T, four words in ``equal``.
+
+    planes: the columns' words from ``at`` on of the codes' bit 0; of bit 1, and if ``gaps`` is not
+    0 of where there is none, a ROW further each.
+    """
+    gap = spread(np.uint64(0))
+    for column in range(columns):
+        place = at + column * WORDS
+        low, high = load(planes, place), load(planes, place + ROW)
+        if gaps != 0:
+            gap = load(planes, place + 2 * ROW)
+        known_low, known_high = without(low, gap), complement(either(high, gap))
+        out = equal_at + column * (4 * WORDS)
+        _store_pairs(
+            equal, out,
+            without(known_high, low), common(known_low, known_high),
+            without(without(high, gap), low), common(known_low, high),
+        )  # fmt: skip

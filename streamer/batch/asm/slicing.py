@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamer.batch.asm.hit_words import BLOCK
-from streamer.batch.asm.lane_words import LANES, ROW
+from streamer.batch.asm.lanes import LANES, ROW
 from streamer.batch.asm.turning import code_gaps, code_planes, letter_gaps, letter_planes
 from trie.codes import GAP
 from trie.cpu.jit import njit

@@ -31,11 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.asm.hit_words import BLOCK, clear_beyond, pack_block
-from streamer.batch.asm.lane_words import LANES, LINE, ROW, WORDS
-from streamer.batch.asm.lanes import COLUMNS, cells, count
-from streamer.batch.asm.turning import TURN_LINES, bases, transpose
+from streamer.batch.asm.lanes import COLUMNS, LANES, LINE, ROW, bases, cells, count
+from streamer.batch.asm.turning import TURN_LINES, transpose
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
+from trie.cpu.vectors import WORDS
 
 Words = NDArray[np.uint64]
 

@@ -15,17 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.interrupts import Stop, asked_to_stop, interruptible
 from streamer.batch.lcs.symbols import Codes, Flags, common_ends
-from trie.cpu.intrinsics import leading_zeros, trailing_zeros
+from trie.cpu.intrinsics import leading_zeros, trailing_zeros, word_at
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all
 
@@ -36,30 +32,13 @@ FIRST_LOOK = 64
 doubling."""
 
 
-@intrinsic
-def _load_eight(typingctx: Any, symbols: Any, at: Any) -> Any:
-    """symbols[at : at + 8], uint8, as one word, the first lowest."""
-    signature = types.uint64(symbols, types.int64)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        word = ir.IntType(64)
-        pointer = builder.bitcast(builder.gep(data, [args[1]]), word.as_pointer())
-        return builder.load(pointer, align=1)
-
-    return signature, generate
-
-
-_eight: Any = _load_eight
-
-
 @njit(cache=True, nogil=True, inline="always")
 def _forward(a, b, x, y):
     """How many symbols from a[x] and b[y] on are equal."""
     limit = min(a.size - x, b.size - y)
     run = 0
     while run + 8 <= limit:
-        unlike = _eight(a, x + run) ^ _eight(b, y + run)
+        unlike = word_at(a, x + run) ^ word_at(b, y + run)
         if unlike:
             return run + (np.int64(trailing_zeros(unlike)) >> 3)
         run += 8
@@ -74,7 +53,7 @@ def _backward(a, b, x, y):
     limit = min(x, y)
     run = 0
     while run + 8 <= limit:
-        unlike = _eight(a, x - run - 8) ^ _eight(b, y - run - 8)
+        unlike = word_at(a, x - run - 8) ^ word_at(b, y - run - 8)
         if unlike:
             return run + (np.int64(leading_zeros(unlike)) >> 3)
         run += 8

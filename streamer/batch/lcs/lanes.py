@@ -40,29 +40,15 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import codegen, config
 from numba.extending import intrinsic
+
+from trie.cpu import llvm
+from trie.cpu.llvm import I8, I32, I64, bitwise, constant, has_feature, shuffle, spread
 
 ROWS = 63
 """Rows in a word."""
 
-_I8 = ir.IntType(8)
-_I32 = ir.IntType(32)
-_I64 = ir.IntType(64)
-
-
-def _has_three_input_logic() -> bool:
-    """Whether numba compiles for AVX-512 (``NUMBA_CPU_FEATURES`` and ``NUMBA_CPU_NAME`` count)."""
-    settings: Any = config
-    features = settings.CPU_FEATURES
-    if features is None:
-        if settings.CPU_NAME == "generic":
-            return False
-        features = codegen.get_host_cpu_features()  # type: ignore[no-untyped-call]
-    return "+avx512f" in features.split(",")
-
-
-TERNARY = _has_three_input_logic()
+TERNARY = has_feature("avx512f")
 LANES = 8 if TERNARY else 4
 INVERTED = not TERNARY
 """Whether ``sweep`` takes the complements of the masks C_p."""
@@ -73,30 +59,7 @@ TABLE_SYMBOLS = 0 if TERNARY else 4
 LAG = 2
 """Columns by which a lane is behind the one before it where there is a table, else 1."""
 
-_VECTOR = ir.VectorType(_I64, LANES)
-
-
-def _splat(number: int) -> ir.Constant:
-    return ir.Constant(_VECTOR, [ir.Constant(_I64, number)] * LANES)
-
-
-def _spread(builder: Any, scalar: Any) -> Any:
-    undefined = ir.Constant(_VECTOR, ir.Undefined)
-    one = builder.insert_element(undefined, scalar, _I32(0))
-    return builder.shuffle_vector(
-        one, undefined, ir.Constant(ir.VectorType(_I32, LANES), [_I32(0)] * LANES)
-    )
-
-
-def _logic(builder: Any, a: Any, b: Any, c: Any, function: Callable[[int, int, int], int]) -> Any:
-    """A function of three bits, one ``vpternlogq``: LLVM would trade the NOT for more additions."""
-    truth = sum((function(i >> 2 & 1, i >> 1 & 1, i & 1) & 1) << i for i in range(8))
-    called = builder.module.declare_intrinsic(
-        "llvm.x86.avx512.pternlog.q.512",
-        (),
-        ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _VECTOR, _I32]),
-    )
-    return builder.call(called, [a, b, c, _I32(truth)])
+_VECTOR = ir.VectorType(I64, LANES)
 
 
 def _matching(builder: Any, h: Any, planes: list[Any], symbol: list[Any]) -> Any:
@@ -104,9 +67,10 @@ def _matching(builder: Any, h: Any, planes: list[Any], symbol: list[Any]) -> Any
     if TERNARY:
         unlike = h
         for plane, mask in zip(planes[:-1], symbol[:-1], strict=True):
-            unlike = _logic(builder, unlike, plane, mask, lambda x, p, c: x | (p ^ c))
-        return _logic(builder, unlike, planes[-1], symbol[-1], lambda x, p, c: 1 ^ (x | (p ^ c)))
-    like = builder.xor(h, _splat(-1))
+            unlike = bitwise(builder, lambda x, p, c: x | (p ^ c), unlike, plane, mask)
+        # one instruction: LLVM would trade the NOT for more additions
+        return bitwise(builder, lambda x, p, c: ~(x | (p ^ c)), unlike, planes[-1], symbol[-1])
+    like = builder.not_(h)
     for plane, mask in zip(planes, symbol, strict=True):
         like = builder.and_(like, builder.xor(plane, mask))
     return like
@@ -123,11 +87,8 @@ def _column(
     for word, h in enumerate(heights):
         u = growing(word, h)
         s = builder.sub(builder.sub(h, u), carry)
-        carry = builder.lshr(s, _splat(ROWS))
-        if TERNARY:
-            after.append(_logic(builder, s, h, u, lambda s, h, u: s & (h | u)))
-        else:
-            after.append(builder.and_(s, builder.or_(h, u)))
+        carry = builder.lshr(s, constant(_VECTOR, ROWS))
+        after.append(bitwise(builder, lambda s, h, u: s & (h | u), s, h, u))
     return after, carry
 
 
@@ -174,35 +135,28 @@ def _sweep(
         total, begin, end = args[4:7]
 
         def load(base: Any, offset: Any) -> Any:
-            pointer = builder.bitcast(builder.gep(base, [offset]), _VECTOR.as_pointer())
-            return builder.load(pointer, align=8)
-
-        def store(value: Any, base: Any, offset: Any) -> None:
-            pointer = builder.bitcast(builder.gep(base, [offset]), _VECTOR.as_pointer())
-            builder.store(value, pointer, align=8)
+            return llvm.load(builder, base, offset, _VECTOR)
 
         state_at, rows_at, symbols_at, carries_at = pointers
-        loaded = [load(state_at, _I64(i * LANES)) for i in range(count + lag)]
+        loaded = [load(state_at, I64(i * LANES)) for i in range(count + lag)]
         plane_words = [
-            [load(rows_at, _I64((p * count + i) * LANES)) for i in range(count)]
+            [load(rows_at, I64((p * count + i) * LANES)) for i in range(count)]
             for p in range(depth)
         ]
 
         def by_planes(step: Any) -> Callable[[int, Any], Any]:
-            stride = builder.add(total, _I64(2 * LANES - 2))
-            back = builder.sub(builder.add(total, _I64(LANES - 2)), step)
+            stride = builder.add(total, I64(2 * LANES - 2))
+            back = builder.sub(builder.add(total, I64(LANES - 2)), step)
             masks = [
-                load(symbols_at, builder.add(back, builder.mul(stride, _I64(p))))
+                load(symbols_at, builder.add(back, builder.mul(stride, I64(p))))
                 for p in range(depth)
             ]
             return lambda word, h: _matching(builder, h, [p[word] for p in plane_words], masks)
 
         def by_table(step: Any) -> Callable[[int, Any], Any]:
-            together = builder.zext(builder.load(builder.gep(symbols_at, [step])), _I64)
-            entry = builder.gep(rows_at, [builder.mul(together, _I64(count * LANES))])
-            return lambda word, h: builder.and_(
-                load(entry, _I64(word * LANES)), builder.xor(h, _splat(-1))
-            )
+            together = builder.zext(builder.load(builder.gep(symbols_at, [step])), I64)
+            entry = builder.gep(rows_at, [builder.mul(together, I64(count * LANES))])
+            return lambda word, h: builder.and_(load(entry, I64(word * LANES)), builder.not_(h))
 
         before = builder.block
         head = builder.append_basic_block("lanes.head")
@@ -211,7 +165,7 @@ def _sweep(
         builder.branch(head)
 
         builder.position_at_end(head)
-        step = builder.phi(_I64)
+        step = builder.phi(I64)
         step.add_incoming(begin, before)
         held = []
         for value in loaded:
@@ -223,44 +177,38 @@ def _sweep(
         builder.position_at_end(body)
         # lanes beyond the last column see no carry: any column's will do
         at = (
-            builder.select(builder.icmp_signed("<", step, total), step, _I64(0))
-            if outside
-            else step
+            builder.select(builder.icmp_signed("<", step, total), step, I64(0)) if outside else step
         )
-        enters = builder.zext(builder.load(builder.gep(carries_at, [at])), _I64)
-        first_lane = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), enters, _I32(0))
+        enters = builder.zext(builder.load(builder.gep(carries_at, [at])), I64)
+        first_lane = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), enters, I32(0))
         shifted = [0, *range(LANES, 2 * LANES - 1)]
-        carry = builder.shuffle_vector(
-            first_lane,
-            held[count],
-            ir.Constant(ir.VectorType(_I32, LANES), [_I32(i) for i in shifted]),
-        )
+        carry = shuffle(builder, first_lane, held[count], shifted)
         growing = by_planes(step) if depth else by_table(step)
         after, carry = _column(builder, held[:count], growing, carry)
-        leaves = builder.trunc(builder.extract_element(carry, _I32(LANES - 1)), _I8)
-        column_out = builder.sub(step, _I64(lag * (LANES - 1)))
+        leaves = builder.trunc(builder.extract_element(carry, I32(LANES - 1)), I8)
+        column_out = builder.sub(step, I64(lag * (LANES - 1)))
         where = builder.gep(carries_at, [column_out])
         if outside:
-            numbers = ir.Constant(_VECTOR, [_I64(lag * i) for i in range(LANES)])
-            column = builder.sub(_spread(builder, step), numbers)
-            inside = builder.icmp_unsigned("<", column, _spread(builder, total))
+            numbers = constant(_VECTOR, *(lag * i for i in range(LANES)))
+            column = builder.sub(spread(builder, step, _VECTOR), numbers)
+            inside = builder.icmp_unsigned("<", column, spread(builder, total, _VECTOR))
             after = [
                 builder.select(inside, new, old)
                 for new, old in zip(after, held[:count], strict=True)
             ]
-            with builder.if_then(builder.icmp_signed(">=", column_out, _I64(0))):
+            with builder.if_then(builder.icmp_signed(">=", column_out, I64(0))):
                 builder.store(leaves, where)
         else:
             builder.store(leaves, where)
         last = builder.block
-        step.add_incoming(builder.add(step, _I64(1)), last)
+        step.add_incoming(builder.add(step, I64(1)), last)
         for phi, value in zip(held, [*after, *held[count + 1 :], carry], strict=True):
             phi.add_incoming(value, last)
         builder.branch(head)
 
         builder.position_at_end(done)
         for i, value in enumerate(held):
-            store(value, state_at, _I64(i * LANES))
+            llvm.store(builder, value, state_at, I64(i * LANES))
         return context.get_dummy_value()
 
     return signature, generate

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from trie.index.buckets import INVERSE, ODD, REGIONS, aligned_zeros, code_of, key_of
+from trie.cpu.vectors import aligned_words
+from trie.index.buckets import INVERSE, ODD, REGIONS, code_of, key_of
 from trie.index.table import KmerTable, bucket_bits_for
 
 
@@ -45,7 +46,7 @@ def test_keys_are_a_bijection_and_never_free() -> None:
 
 def test_buckets_are_cache_lines() -> None:
     for count in (8, 64, 8192):
-        array = aligned_zeros(count)
+        array = aligned_words(count)
         assert array.ctypes.data % 64 == 0
         assert array.size == count
 

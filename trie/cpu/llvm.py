@@ -1,0 +1,170 @@
+"""Parts of LLVM code, for instructions that numba has no name for, and the maker of those.
+
+An array argument of an instruction is the address of its first element. Arrays are
+one-dimensional and C-contiguous; places in them are counted in elements, and nothing checks them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils as _cgutils
+from numba.core import codegen, config
+from numba.extending import intrinsic
+
+INDEX = types.int64
+
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+BYTES = ir.VectorType(I8, 64)
+WORDS8 = ir.VectorType(I64, 8)
+
+# without types, as some do not fit what the functions take
+cgutils: Any = _cgutils
+
+
+def instruction(result: Any, *parameters: Any, name: str = "") -> Callable[[Any], Any]:
+    """A decorator that makes an instruction for kernels of a function that builds its code.
+
+    result, parameters: numba types. A parameter None takes any type, a result None is the type of
+    the first argument. The function is called with the builder and a value for each argument.
+    """
+
+    def decorate(body: Callable[..., Any]) -> Any:
+        def typed(typingctx: Any, *given: Any) -> Any:
+            kinds = [
+                own if kind is None else kind for own, kind in zip(given, parameters, strict=True)
+            ]
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                values = [
+                    context.make_array(kind)(context, builder, value).data
+                    if isinstance(kind, types.Array)
+                    else value
+                    for kind, value in zip(signature.args, args, strict=True)
+                ]
+                made = body(builder, *values)
+                return context.get_dummy_value() if result is types.void else made
+
+            return (given[0] if result is None else result)(*kinds), generate
+
+        functools.update_wrapper(typed, body)
+        typed.__name__ = name or body.__name__
+        own_names = list(inspect.signature(body).parameters)[1:]
+        if len(own_names) != len(parameters):
+            own_names = [f"x{i}" for i in range(len(parameters))]
+        # numba asks for the names of the arguments
+        typed.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(own, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                for own in ("typingctx", *own_names)
+            ]
+        )
+        return intrinsic(typed)
+
+    return decorate
+
+
+@functools.cache
+def has_feature(name: str) -> bool:
+    """Whether numba compiles for a CPU with a feature, by LLVM's name.
+
+    NUMBA_CPU_FEATURES and NUMBA_CPU_NAME count.
+    """
+    settings: Any = config
+    features = settings.CPU_FEATURES
+    if features is None:
+        if settings.CPU_NAME == "generic":
+            return False
+        features = codegen.get_host_cpu_features()  # type: ignore[no-untyped-call, unused-ignore]
+    return f"+{name}" in features.split(",")
+
+
+def call(builder: Any, name: str, result: Any, *values: Any) -> Any:
+    """Call an intrinsic function of LLVM by its full name."""
+    kind = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(builder.module.declare_intrinsic(name, [], kind), values)
+
+
+def plus(builder: Any, at: Any, count: int) -> Any:
+    """A place ``count`` further."""
+    return builder.add(at, I64(count)) if count else at
+
+
+def element(builder: Any, data: Any, at: Any, pointed: Any = None) -> Any:
+    """The address of an element, as one of ``pointed`` if that is given."""
+    address = builder.gep(data, [at])
+    return address if pointed is None else builder.bitcast(address, pointed.as_pointer())
+
+
+def load(builder: Any, data: Any, at: Any, vector: Any = WORDS8) -> Any:
+    """The vector whose first element is at a place."""
+    return builder.load(element(builder, data, at, vector), align=vector.element.width // 8)
+
+
+def store(builder: Any, value: Any, data: Any, at: Any) -> None:
+    """Write a vector to a place."""
+    vector = value.type
+    builder.store(value, element(builder, data, at, vector), align=vector.element.width // 8)
+
+
+def constant(vector: Any, *numbers: int) -> Any:
+    """A vector of these numbers; a single one stands in every lane."""
+    values = list(numbers) * (vector.count if len(numbers) == 1 else 1)
+    return ir.Constant(vector, [vector.element(value) for value in values])
+
+
+def shuffle(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
+    """The lanes with these numbers, those of ``other`` counted on from those of ``one``."""
+    return builder.shuffle_vector(one, other, constant(ir.VectorType(I32, len(lanes)), *lanes))
+
+
+def spread(builder: Any, value: Any, vector: Any) -> Any:
+    """A vector with that value in every lane."""
+    nothing = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(nothing, value, I32(0))
+    return shuffle(builder, first, nothing, [0] * vector.count)
+
+
+class _Bits:
+    """A value on which Python's bitwise operators build code."""
+
+    def __init__(self, builder: Any, value: Any) -> None:
+        self.builder = builder
+        self.value = value
+
+    def __and__(self, other: _Bits) -> _Bits:
+        return _Bits(self.builder, self.builder.and_(self.value, other.value))
+
+    def __or__(self, other: _Bits) -> _Bits:
+        return _Bits(self.builder, self.builder.or_(self.value, other.value))
+
+    def __xor__(self, other: _Bits) -> _Bits:
+        return _Bits(self.builder, self.builder.xor(self.value, other.value))
+
+    def __invert__(self) -> _Bits:
+        return _Bits(self.builder, self.builder.not_(self.value))
+
+
+def bitwise(builder: Any, function: Callable[..., Any], *values: Any) -> Any:
+    """A bitwise function of vectors; of three it is one instruction where there is one (AVX-512).
+
+    LLVM finds that instruction for some shapes of an expression only.
+    """
+    if len(values) == 3 and values[0].type == WORDS8 and has_feature("avx512f"):
+        table = function(0b11110000, 0b11001100, 0b10101010) & 0xFF
+        return call(builder, "llvm.x86.avx512.pternlog.q.512", WORDS8, *values, I32(table))
+    return function(*(_Bits(builder, value) for value in values)).value
+
+
+def prefetch(builder: Any, address: Any, *, level: int, write: bool = False) -> None:
+    """Ask for the cache line of an address, in that level of the cache and all below it."""
+    byte = builder.bitcast(address, I8.as_pointer())
+    # LLVM counts locality: 3 is the first level; the last argument says data
+    arguments = [byte, I32(int(write)), I32(4 - level), I32(1)]
+    kind = ir.FunctionType(ir.VoidType(), [value.type for value in arguments])
+    builder.call(builder.module.declare_intrinsic("llvm.prefetch", [byte.type], kind), arguments)
