@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    # an interrupt during the first imports: no traceback
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
 import os
 import sys
 
-from streamer.cli.interrupts import ignore_interrupts, leave_on_interrupt
+from trie.cpu.interrupts import ignore_interrupts, leave_on_interrupt
 
 
 def run() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
 
 __all__ = ["TreeBitmap", "snapshot"]

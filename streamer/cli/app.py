@@ -29,11 +29,10 @@ from streamer.cli import (
     status,
     watch,
 )
-from streamer.cli.interrupts import Interrupts
 from streamer.cli.streams import lose_messages
 from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError
 from trie.cpu import memory_limit
-from trie.cpu.interrupts import interrupts_as_such
+from trie.cpu.interrupts import Interrupts, interrupts_as_such
 
 app = typer.Typer(
     name="streamer",

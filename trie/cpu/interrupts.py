@@ -1,16 +1,155 @@
-"""An interrupt that comes while a kernel runs, as the KeyboardInterrupt that it is.
+"""Ctrl-C: raised as KeyboardInterrupt in kernels, exit code 130 and one line on the command line.
 
-Python sees to an interrupt (Ctrl-C) between two of its own steps, and numba takes such steps at
-the end of a kernel: for a tuple of arrays it asks Python for the type of each, and does not look
-whether that has failed. The interrupt is then the cause of a SystemError, which may be the cause of
-another one. So what is called from outside, where an interrupt is to be told from a fault, is run
-within ``interrupts_as_such``.
+Python raises KeyboardInterrupt between any two of its steps. Where C code calls Python, as while a
+module is imported, a kernel is compiled or an object is finalized, the exception may become
+another one or get lost:
+
+- numba asks Python for the type of each array in a tuple that a kernel returns, and ignores that
+  this has failed. The interrupt is then the cause of a SystemError, which may be the cause of
+  another one (``interrupts_as_such``).
+- On the command line an interrupt during an import ends the process, one that got lost is raised
+  again, and whatever ends the program after an interrupt counts as interrupted (``Interrupts``).
+- Python sees no interrupt while a kernel runs in the main thread (``interruptible``).
+
+This module is imported before all else and imports nothing that takes time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import _signal  # type: ignore[import-not-found]
+import _thread
+import atexit
+import os
+import sys
+import time
 from contextlib import contextmanager
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+    from typing import Any, TypeVar
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    T = TypeVar("T")
+
+_AGAIN_SECONDS = 0.01
+"""How soon an interrupt that got lost is raised again."""
+
+_SAME_SECONDS = 0.5
+"""Signals within this time are one interrupt: ``timeout`` and terminals may send two."""
+
+_BRIEF_CELLS = 3e7
+"""Cells that take about a tenth of a second."""
+
+_WAIT_SECONDS = 0.1
+"""How long an interrupt may be unseen."""
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    """A handler for when nothing needs to be cleaned up: end the process at once."""
+    try:
+        os.write(2, b"streamer: error: interrupted\n")
+    finally:
+        os._exit(128 + number)
+
+
+def ignore_interrupts() -> None:
+    """From now on the exit code is certain."""
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+
+
+def leave_on_interrupt() -> None:
+    """Have SIGINT end the process at once, unless it was ignored when the process started."""
+    if _signal.getsignal(_signal.SIGINT) in (_signal.default_int_handler, _signal.SIG_DFL):
+        _signal.signal(_signal.SIGINT, leave)
+
+
+class Interrupts:
+    """SIGINT while ``run`` runs."""
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._raises = False
+        self._raised = -_SAME_SECONDS
+        self._thread = _thread.get_ident()
+
+    def run(self, work: Callable[[], T], interrupted: T) -> T:
+        """What ``work`` returns, or ``interrupted`` after an interrupt.
+
+        An interrupt is raised in ``work`` as KeyboardInterrupt; whatever ends ``work`` after it,
+        any exception or even a result, counts as the interrupt.
+        """
+        import threading
+
+        before = _signal.getsignal(_signal.SIGINT)
+        ours = before is _signal.default_int_handler or before is leave
+        if not ours or threading.current_thread() is not threading.main_thread():
+            return work()
+        hooks = sys.unraisablehook, threading.excepthook
+        try:
+            _signal.signal(_signal.SIGINT, self._interrupt)
+            sys.unraisablehook = self._quiet(hooks[0])
+            threading.excepthook = self._quiet(hooks[1])
+            try:
+                self._raises = True
+                result = work()
+            finally:
+                self._raises = False
+        except BaseException:
+            if not self._seen:
+                raise
+        finally:
+            sys.unraisablehook, threading.excepthook = hooks
+            _signal.signal(_signal.SIGINT, before)
+        return interrupted if self._seen else result
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not self._raises:
+            leave(number, frame)
+        self._seen = True
+        if time.monotonic() - self._raised < _SAME_SECONDS:
+            return
+        if _imports(frame):
+            # its C code may drop the exception, or make another one of it
+            self._raises = False
+            atexit._run_exitfuncs()
+            leave(number, frame)
+        self._raised = time.monotonic()
+        raise KeyboardInterrupt
+
+    def _repeat(self) -> None:
+        """Have the interrupt raised a little later."""
+        self._raised = -_SAME_SECONDS
+
+        def signal() -> None:
+            time.sleep(_AGAIN_SECONDS)
+            if self._raises:
+                _signal.pthread_kill(self._thread, _signal.SIGINT)
+
+        _thread.start_new_thread(signal, ())
+
+    def _quiet(self, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A hook for exceptions that nothing can catch: no noise after an interrupt."""
+
+        def report(args: Any) -> None:
+            if not self._seen:
+                hook(args)
+            elif issubclass(args.exc_type, KeyboardInterrupt):
+                self._repeat()
+
+        return report
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a module is being imported."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def interrupt_in(error: BaseException | None) -> KeyboardInterrupt | None:
@@ -30,3 +169,31 @@ def interrupts_as_such() -> Iterator[None]:
         if interrupt is None:
             raise
         raise interrupt.with_traceback(error.__traceback__) from None
+
+
+def interruptible(run: Callable[[NDArray[np.uint8]], T], cells: float) -> T:
+    """run(stop), which computes up to ``cells`` cells, beside the main thread if that takes long.
+
+    stop: uint8[1]; kernels end once ``load_now(stop)`` (trie/cpu/intrinsics.py) is not 0. An
+    interrupt sets it and is raised when ``run`` has ended.
+    """
+    import threading
+
+    import numpy as np
+
+    stop = np.zeros(1, dtype=np.uint8)
+    if cells <= _BRIEF_CELLS or threading.current_thread() is not threading.main_thread():
+        return run(stop)
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(run, stop)
+        try:
+            # in short waits: where a library has a handler of its own for interrupts, as polars
+            # does, they do not end a wait
+            while not wait([running], timeout=_WAIT_SECONDS).done:
+                pass
+            return running.result()
+        except BaseException:
+            stop[0] = 1
+            raise

@@ -19,9 +19,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.interrupts import Stop, asked_to_stop, interruptible
 from streamer.batch.lcs.symbols import Codes, Flags, common_ends
-from trie.cpu.intrinsics import leading_zeros, trailing_zeros, word_at
+from trie.cpu.interrupts import interruptible
+from trie.cpu.intrinsics import leading_zeros, load_now, trailing_zeros, word_at
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all
 
@@ -82,7 +82,7 @@ def meet(a, b, limit, stop):
     low = high = back_low = back_high = 0
     look = FIRST_LOOK
     for step in range(limit + 1):
-        if asked_to_stop(stop):
+        if load_now(stop):
             return STOPPED, 0, 0
         far = 0
         for k in range(-step + 2 * low, step - 2 * high + 1, 2):
@@ -218,7 +218,7 @@ def _solve_all(
     in_a: Flags,
     in_b: Flags,
     threads: int,
-    stop: Stop,
+    stop: NDArray[np.uint8],
     tables: NDArray[np.int64],
     limits: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
@@ -247,7 +247,7 @@ def _cut_all(
     in_a: Flags,
     in_b: Flags,
     threads: int,
-    stop: Stop,
+    stop: NDArray[np.uint8],
     tables: NDArray[np.int64],
     limits: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

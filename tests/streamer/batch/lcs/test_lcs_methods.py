@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import os
 import signal
@@ -205,18 +206,16 @@ def test_a_tile_that_fails_ends_the_others():
 @pytest.mark.parametrize("function", [lcs.length, lcs.sequence])
 def test_an_interrupt_ends_the_differences(function, monkeypatch):
     """What would take minutes ends, and the interrupt is raised."""
-    from streamer.batch.lcs import interrupts
-
     rng = np.random.default_rng(37)
     a, b = (oracle.random_bases(rng, 400_000) for _ in range(2))
-    wait, waits = interrupts.wait, itertools.count(1)
+    wait, waits = concurrent.futures.wait, itertools.count(1)
 
     def interrupted(*given, **named):
         if next(waits) == 2:
             signal.raise_signal(signal.SIGINT)
         return wait(*given, **named)
 
-    monkeypatch.setattr(interrupts, "wait", interrupted)
+    monkeypatch.setattr(concurrent.futures, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         function(a, b, method="diff", device="cpu", threads=2)
     assert next(waits) == 3
