@@ -47,13 +47,13 @@ COLUMNS = 4
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _cell(vp, vm, hp, hm, equal):  # type: ignore[no-untyped-def]
+def _cell(vp, vm, hp, hm, equal):
     z = any_of(equal, vm, hm)
     return or_neither(hm, z, hp), common(z, hp), or_neither(vm, z, vp), common(z, vp)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def cells(  # type: ignore[no-untyped-def]
+def cells(
     state, rows, letters, first, equal, equal_at, stride, deltas, deltas_at, top, text, ahead
 ):
     """``rows`` rows of COLUMNS columns of D.
@@ -87,7 +87,7 @@ def cells(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _store_pairs(words, at, a, b, c, d):  # type: ignore[no-untyped-def]
+def _store_pairs(words, at, a, b, c, d):
     store(words, at, a)
     store(words, at + WORDS, b)
     store(words, at + 2 * WORDS, c)
@@ -95,15 +95,13 @@ def _store_pairs(words, at, a, b, c, d):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _add(plane, adding, carry):  # type: ignore[no-untyped-def]
+def _add(plane, adding, carry):
     """The sum of a full adder and its carry."""
     return exclusive_or(plane, adding, carry), majority(adding, carry, plane)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def count(  # type: ignore[no-untyped-def]
-    counters, at, planes, deltas, deltas_at, low, low_at, low_planes, hits, hits_at
-):
+def count(counters, at, planes, deltas, deltas_at, low, low_at, low_planes, hits, hits_at):
     """Follow the score of the last row over COLUMNS columns; a uint64, zero if none of them hits.
 
     counters: ``planes`` words from ``at`` on, the two's complement of D - k - 1 in 512 lanes, least
@@ -134,7 +132,7 @@ def count(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def bases(planes, at, columns, gaps, equal, equal_at):  # type: ignore[no-untyped-def]
+def bases(planes, at, columns, gaps, equal, equal_at):
     """For each of ``columns`` columns the lanes that hold A, C, G, T, four words in ``equal``.
 
     planes: the columns' words from ``at`` on of the codes' bit 0; of bit 1, and if ``gaps`` is not

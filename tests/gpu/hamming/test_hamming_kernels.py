@@ -1,7 +1,7 @@
 """The kernels of the search with k mismatches: on a card, or in the simulator.
 
 Without a card these tests are skipped here and run by test_simulated.py. The CPU methods
-are held against the definition in tests/batch.
+are held against the definition in tests/reference.
 """
 
 from __future__ import annotations
