@@ -36,6 +36,10 @@ from trie.cpu.jit import private_folder, warn_unstored
 
 _log = logging.getLogger(__name__)
 
+_ROOT = Path(__file__).parents[2]
+PACKAGES = ("gpu", "trie")
+"""Where the source of kernels and of the functions that they call lies."""
+
 
 def jit(function: Callable[..., None], **options: Any) -> Any:
     """The kernel of a plain function, compiled or loaded at its first launch on each device.
@@ -99,7 +103,7 @@ def _described_function(function: FunctionType, seen: set[int]) -> Any:
     known = function.__globals__
     found = {key: known[key] for key in read if key in known}
     for module in [m for m in found.values() if isinstance(m, ModuleType)]:
-        if module.__name__.split(".")[0] in ("gpu", "trie"):
+        if module.__name__.split(".")[0] in PACKAGES:
             held = {key: getattr(module, key) for key in read if hasattr(module, key)}
             found |= {f"{module.__name__}.{key}": item for key, item in held.items()}
     return (
@@ -127,10 +131,9 @@ def _names(code: CodeType) -> list[str]:
 def _sources() -> str:
     """A digest of all source files that kernels can come from."""
     digest = hashlib.sha256()
-    here = Path(__file__).parent
-    for package in (here, here.parent / "trie"):
-        for path in sorted(package.rglob("*.py")):
-            digest.update(str(path.relative_to(here.parent)).encode())
+    for package in PACKAGES:
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            digest.update(str(path.relative_to(_ROOT)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
 

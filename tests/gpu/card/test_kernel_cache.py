@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from gpu.card.kernel_cache import UnknownError, identity
+from gpu.card import kernel_cache
+from gpu.card.kernel_cache import PACKAGES, UnknownError, identity
 from tests.data_files import ROOT
 from tests.gpu import placement
 from tests.waiting import DEADLINE
@@ -44,6 +45,11 @@ def test_what_a_function_is_made_of_is_in_its_name(monkeypatch):
 def test_what_has_no_name_is_not_kept():
     with pytest.raises(UnknownError):
         identity(lambda: UNKNOWN)
+
+
+def test_the_packages_whose_source_is_in_the_name_are_there():
+    assert all((ROOT / package / "__init__.py").is_file() for package in PACKAGES)
+    assert kernel_cache._ROOT == ROOT
 
 
 PRINTED = """
