@@ -27,12 +27,13 @@ from numba import cuda  # noqa: E402
 
 from gpu.card.packing import pack_chunk  # noqa: E402
 from gpu.exact import bucket_table as buckets  # noqa: E402
-from gpu.exact.chunk_match import ChunkBuffers, launch, match_chunk  # noqa: E402
+from gpu.exact.chunk_match import ChunkBuffers, launch  # noqa: E402
 from gpu.exact.device_tree import DeviceTree  # noqa: E402
 from gpu.exact.kernels import KERNELS  # noqa: E402
-from gpu.reference import expected  # noqa: E402
 from streamer.bench.timing import median_on_card  # noqa: E402
 from tests.gpu import cases  # noqa: E402
+from tests.gpu.plain import match_chunk  # noqa: E402
+from tests.reference.exact_events import expected  # noqa: E402
 from trie.snapshots.tree_bitmap import from_sorted, snapshot  # noqa: E402
 
 # small inputs leave most of a card idle, which is no news here

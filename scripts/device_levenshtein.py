@@ -18,9 +18,12 @@ import numpy as np
 from numba import cuda
 
 from gpu import levenshtein as near
+from gpu.card.launch import compiled
+from gpu.levenshtein import search
 from gpu.levenshtein.device_index import DeviceIndex, gpu_scheme
 from gpu.levenshtein.planes import pack_planes
 from streamer.bench.timing import median_on_card
+from tests.gpu.plain import nearest_words as on_the_gpu
 from trie.levenshtein import NOTHING, Patterns
 from trie.levenshtein.pieces import Scheme, build
 from trie.levenshtein.scan import nearest_words
@@ -51,7 +54,7 @@ def timed(index, buffers):
     name = f"scan{index.scheme.distance}" + ("_paired" if index.scheme.paired else "")
     words = median_on_card(lambda: near.launch(index, buffers, SIZE, 0, all_words=True))
     hits = median_on_card(lambda: near.launch(index, buffers, SIZE, 0))
-    return hits, words, list(near.kernel(name).get_regs_per_thread().values())
+    return hits, words, list(compiled(search.sources, name).get_regs_per_thread().values())
 
 
 def dictionary(rng, number, k, distance):
@@ -265,9 +268,7 @@ def small(rng, bases, offsets):
             text[at + 3] ^= 1
         patterns = Patterns.of(codes, k, distance, both=True)
         cpu = nearest_words(patterns, build(patterns), text, reads)
-        got = near.nearest_words(
-            patterns, text, reads, scheme=scheme(k, distance, distance == 2, 5)
-        )
+        got = on_the_gpu(patterns, text, reads, scheme=scheme(k, distance, distance == 2, 5))
         print(f"small: k {k} D {distance}: equal {np.array_equal(got, cpu)}", flush=True)
     found = np.full(text.size, NOTHING)
     matching = NearEngine(21, 2, chunk=1_000, threads=2)

@@ -14,9 +14,11 @@ import time
 import numpy as np
 
 import gpu.ltb
+import gpu.ltb.kernels
 from gpu.ltb import sliced
 from streamer.bench import ltb
 from streamer.bench.table import machine_line, print_table
+from tests.gpu.plain import ltb_bitmaps
 
 
 def tests():
@@ -84,10 +86,8 @@ def small():
     offsets = np.array([0, 5, 300, 300, 700], dtype=np.int64)
     for distance in (0, 2):
         want = approximate(tree, bases, offsets, distance)
-        for method in gpu.ltb.KERNELS:
-            got = gpu.ltb.match_chunk(
-                gpu.ltb.DeviceLtb(tree), bases, offsets, distance, method=method
-            )
+        for method in gpu.ltb.kernels.KERNELS:
+            got = ltb_bitmaps(gpu.ltb.DeviceLtb(tree), bases, offsets, distance, method=method)
             equal = all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
             print(f"small: {method} D {distance}: equal {equal}", flush=True)
 

@@ -228,12 +228,3 @@ def _pack(bases, offsets, k, first, stop, packed, starts):
         if _squeeze_all(bases, begin, end, packed) & _GAPS:
             _close_around_gaps(bases, k, begin, end, first, stop, starts)
     _close_around_gaps(bases, k, stop, min(stop + k - 1, bases.size), first, stop, starts)
-
-
-def unpack_events(
-    starts: NDArray[np.uint32], matches: NDArray[np.uint32], symbols: int
-) -> NDArray[np.uint8]:
-    """uint8[symbols]: 1 where a window that starts there matches, 2 where it does not, 0: none."""
-    begins = np.unpackbits(starts.view(np.uint8), bitorder="little")[:symbols]
-    found = np.unpackbits(matches.view(np.uint8), bitorder="little")[:symbols]
-    return np.asarray(begins * np.uint8(2) - (found & begins), dtype=np.uint8)

@@ -1,23 +1,33 @@
-"""Bit helpers of the exact-match kernels: windows of a packed stream, event words, trie steps.
+"""Device functions of exact matching: windows of a packed stream, event words, trie steps.
 
 The packed stream holds 16 bases a uint32, the first base most significant:
 
     bit   31 30 29 28         1  0
           [ s0 ][ s1 ] ... [ s15 ]
 
-A bit a symbol (start masks, match masks): symbol s is bit s % 32 of word s / 32.
+Start and match masks hold a bit a symbol: symbol s is bit s % 32 of word s / 32.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from gpu.card.intrinsics import bit_mask_below, device_function, load_word, population, reverse_bits
+from gpu.card.intrinsics import (
+    ALL_LANES,
+    bit_mask_below,
+    cuda,
+    device_function,
+    load_word,
+    population,
+    reverse_bits,
+)
 
 
 @device_function
 def window_at(bases, start):
-    """The 32 symbols from ``start`` (uint32) on, left-aligned in a uint64. Three words are read."""
+    """The 32 symbols from ``start`` (uint32), left-aligned in a uint64; reads three words."""
     word = np.uint32(start >> np.uint32(4))
     shift = np.uint64(np.uint32(start & np.uint32(15)) * np.uint32(2))
     first = np.uint64(load_word(bases, word))
@@ -43,13 +53,37 @@ def reverse_complement_left(window, k):
 
 @device_function
 def first_symbols(window, k):
-    """The first k symbols of a left-aligned window, zeros behind them."""
+    """The first k symbols of a left-aligned window, then zeros."""
     return np.uint64(np.uint64(window >> np.uint64(64 - 2 * k)) << np.uint64(64 - 2 * k))
+
+
+def window_reader(k: int, canonical: bool) -> Any:
+    """The device function that reads the window at a symbol, left-aligned.
+
+    canonical: the smaller of the window and its reverse complement.
+    """
+
+    @device_function
+    def read(bases, start):
+        window = window_at(bases, start)
+        if canonical:
+            window = min(first_symbols(window, k), reverse_complement_left(window, k))
+        return window
+
+    return read
+
+
+@device_function
+def write_votes(mask, word, start, vote):
+    """mask[word] = the votes of a warp, a bit a lane; ``start`` is 32 word + lane."""
+    votes = np.uint32(cuda.ballot_sync(ALL_LANES, vote))
+    if np.uint32(start & np.uint32(31)) == np.uint32(0):
+        mask[word] = votes
 
 
 @device_function
 def bit_of(mask, symbol):
-    """The bit of one symbol in a bit-a-symbol mask."""
+    """The bit of one symbol in a mask."""
     word = load_word(mask, np.uint32(symbol >> np.uint32(5)))
     return np.uint32(np.uint32(word >> np.uint32(symbol & np.uint32(31))) & np.uint32(1))
 

@@ -1,29 +1,27 @@
 """The default kernel for k > 12: one look-up a window in a table of buckets made from the snapshot.
 
-An H200's second-level cache answers about 120 G requests a second; a walk over 10 M k-mers of
-15 symbols makes 1.7 of them a window, half of the second ones go on to memory, and so it ends at
-64 G windows/s. Here a window makes one: 119 G windows/s, with the cache's tag look-ups at 93 % of
-their peak, while the table fits into the cache (32 MB); 72 G for a table of 64 MB, 41 G for 256 MB.
-
-The 2k bits of a k-mer's code are mixed by a bijection, so that any dictionary fills the table
-evenly:
+A bijection mixes the 2k bits of a k-mer's code, so that any dictionary fills the table evenly:
 
     mixed   [ bucket: B bits ][ remainder: F = 2k - B bits ]
 
-and the remainder is stored whole, so that the answer is exact. A bucket is 2 or 4 words of 64 bits:
+The remainder is stored whole, so that the answer is exact. A bucket is 2 or 4 words of 64 bits:
 
     word 0   63 not empty | fields of F bits, as many as 63 bits hold
     word 1   63 overflow  | fields
     words 2, 3              fields
 
-Fields without a k-mer repeat the first one. A window whose bucket overflowed, and which is not
-among those that fit, walks down the trie instead (gpu/exact/walk.py); B is chosen so that
-fewer than 2 % of the buckets do, in as little memory as possible: 32 MB for 10 M k-mers of 15
-symbols.
+Empty fields repeat the first one. A window that is not found in a bucket that overflowed walks down
+the trie instead (gpu/exact/walk.py). B is chosen so that fewer than 2 % of the buckets overflow, in
+as little memory as possible: 32 MB for 10 M k-mers of 15 symbols.
 
-Operations a window: about 75 integer operations (15 of them for the bijection), no branch but
-the overflow; 16 or 32 bytes of one sector. A field equal to the remainder is a zero field of
+Operations a window: about 75 integer operations (15 for the bijection) and no branch but the
+overflow; 16 or 32 bytes of one sector. A field equal to the remainder is a zero field of
 x = word ^ repeated remainder, found with ~(((x & low) + low) | x) & high, exact in every field.
+
+The L2 cache of an H200 answers about 120 G requests a second. A walk over 10 M k-mers of 15 symbols
+makes 1.7 a window, half of the second ones miss, and it reaches 64 G windows/s. A look-up here
+makes one: 119 G windows/s (tag look-ups at 93 % of their peak) while the table fits into the cache
+(32 MB); 72 G for a table of 64 MB, 41 G for 256 MB.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
-from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_pair, product
-from gpu.exact.bits import bit_of, first_symbols, reverse_complement_left, window_at
+from gpu.card.intrinsics import cuda, device_function, load_pair, product
+from gpu.exact.bits import bit_of, window_reader, write_votes
 from gpu.exact.walk import descent, jump_level
 
 THREADS = 256
@@ -50,7 +48,7 @@ _FLAG = np.uint64(1 << 63)
 
 @dataclass(frozen=True)
 class BucketShape:
-    """How a table for windows of k symbols is laid out: 2**bits buckets of ``words`` words."""
+    """The layout of a table for windows of k symbols: 2**bits buckets of ``words`` words."""
 
     k: int
     bits: int
@@ -73,7 +71,7 @@ class BucketShape:
 
 
 def overflowing(shape: BucketShape, kmers: int) -> float:
-    """The share of buckets with more k-mers than fields, these being spread evenly (Poisson)."""
+    """The share of buckets with more k-mers than fields, by Poisson's distribution."""
     mean = kmers / 2.0**shape.bits
     fit = sum(
         math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) if mean else float(n == 0)
@@ -83,9 +81,9 @@ def overflowing(shape: BucketShape, kmers: int) -> float:
 
 
 def choose_shape(k: int, kmers: int) -> BucketShape:
-    """The smallest table for so many k-mers.
+    """The smallest table for that number of k-mers.
 
-    Of two as small the one with the shorter buckets, unless more than 0.5 % of these overflow.
+    Of two equal sizes the one with shorter buckets, unless more than 0.5 % of them overflow.
     """
     shapes = [BucketShape(k, bits, words) for bits in range(1, min(2 * k, 32)) for words in (2, 4)]
     good = [shape for shape in shapes if overflowing(shape, kmers) < OVERFLOWING] or shapes[-1:]
@@ -96,7 +94,7 @@ def mixer(k: int) -> Any:
     """The device function that permutes the codes of k-mers."""
     mask = np.uint64(4**k - 1)
     half = np.uint64(k)
-    # odd numbers from the golden ratio and the square root of two
+    # odd numbers made of the golden ratio and of the square root of two
     one = np.uint64(0x9E3779B97F4A7C15)
     two = np.uint64(0xB504F333F9DE6485)
 
@@ -112,13 +110,14 @@ def mixer(k: int) -> Any:
 
 
 def lookup(shape: BucketShape, canonical: bool) -> Callable[..., None]:
-    """The kernel that writes a bit a window; ``[grid, block]`` with 32 | block.
+    """The kernel that writes a bit a window; at least 32 W threads, 32 | block.
 
     Arguments: bases uint32[], starts uint32[W], table uint64[shape.size], then jump, nodes, leaves
-    and matches as in ``walk_bits``. grid * block >= 32 W.
+    and matches as those of ``walk_bits``.
     """
     k = shape.k
     mix = mixer(k)
+    read = window_reader(k, canonical)
     descend = descent(k, jump_level(k))
     field = np.uint64(shape.field)
     rest = np.uint64((1 << shape.field) - 1)
@@ -142,9 +141,7 @@ def lookup(shape: BucketShape, canonical: bool) -> Callable[..., None]:
             return  # the whole warp
         matched = False
         if bit_of(starts, start):
-            window = window_at(bases, start)
-            if canonical:
-                window = min(first_symbols(window, k), reverse_complement_left(window, k))
+            window = read(bases, start)
             mixed = mix(np.uint64(window >> np.uint64(64 - 2 * k)))
             bucket = np.uint64(mixed >> field)
             repeated = product(np.uint64(mixed & rest), ones)
@@ -159,19 +156,17 @@ def lookup(shape: BucketShape, canonical: bool) -> Callable[..., None]:
             matched = found != np.uint64(0) and np.uint64(a & _FLAG) != np.uint64(0)
             if not matched and np.uint64(b & _FLAG) != np.uint64(0):
                 matched = descend(window, jump, nodes, leaves)
-        bits = np.uint32(cuda.ballot_sync(ALL_LANES, matched))
-        if np.uint32(start & np.uint32(31)) == np.uint32(0):
-            matches[word] = bits
+        write_votes(matches, word, start, matched)
 
     return buckets
 
 
 def insert(shape: BucketShape) -> Callable[..., None]:
-    """The kernel that puts the k-mers of the last level into an empty table; any grid.
+    """The kernel that puts the k-mers of the last level into an empty table; a thread a node.
 
     Arguments: first uint32 (node of the last level), inmaps uint32[N], prefixes uint64[N] (of
     every node, right-aligned), table uint64[shape.size] (zeros before), counts
-    uint32[2**shape.bits] (zeros before; afterwards the k-mers of each bucket). A thread a node.
+    uint32[2**shape.bits] (zeros before; then the k-mers of each bucket).
     """
     k = shape.k
     mix = mixer(k)
@@ -205,9 +200,9 @@ def insert(shape: BucketShape) -> Callable[..., None]:
 
 
 def finish(shape: BucketShape) -> Callable[..., None]:
-    """The kernel that repeats fields and sets flags; a thread a bucket, grid * block >= 2**bits.
+    """The kernel that repeats fields and sets flags in what ``insert`` left; a thread a bucket.
 
-    Arguments: table and counts as ``insert`` left them.
+    Arguments: table and counts of ``insert``.
     """
     slots = shape.words * shape.fields
     fields = shape.fields
@@ -235,22 +230,3 @@ def finish(shape: BucketShape) -> Callable[..., None]:
             table[after] = np.uint64(table[after] | _FLAG)
 
     return kernel
-
-
-def signature(k: int) -> tuple[str, ...]:
-    """The argument types of ``lookup``."""
-    leaves = "uint64[::1]" if k % 3 == 0 else "uint32[::1]"
-    return (
-        "uint32[::1]", "uint32[::1]", "uint64[::1]", "uint64[::1]", "uint64[::1]", leaves,
-        "uint32[::1]",
-    )  # fmt: skip
-
-
-def signature_insert() -> tuple[str, ...]:
-    """The argument types of ``insert``."""
-    return ("uint32", "uint32[::1]", "uint64[::1]", "uint64[::1]", "uint32[::1]")
-
-
-def signature_finish() -> tuple[str, ...]:
-    """The argument types of ``finish``."""
-    return ("uint64[::1]", "uint32[::1]")

@@ -1,8 +1,9 @@
-"""What the card makes of an uploaded snapshot: interleaved records and the table of first levels.
+"""Kernels that derive other layouts of a snapshot on the GPU.
 
-interleave   nodes[2v] = exmap, nodes[2v + 1] = inmap << 32 | prefix sum       a thread a node
+interleave   nodes[2v] = exmap, nodes[2v + 1] = inmap << 32 | prefix sum
+expand       the prefix of every node, level by level
 jump         the record of the node of every prefix of 3 J symbols, 0 if there is none
-clear        zeros, in the order of a stream
+clear        zeros
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from gpu.card.intrinsics import cuda, load_pair
 from gpu.exact.bits import children_before, has_bit
 
 THREADS = 256
-"""Threads a block; any number."""
+"""Threads a block; any multiple of 32."""
 
 
 def interleave(inmaps, exmaps, prefix_sums, nodes):
-    """Arguments: uint32[N], uint64[N], uint32[N], uint64[2 N]; grid * block >= N."""
+    """Arguments: uint32[N], uint64[N], uint32[N], uint64[2 N]; a thread a node."""
     node = np.uint64(cuda.grid(1))
     if node < np.uint64(inmaps.size):
         inmap = np.uint64(inmaps[node])
@@ -30,10 +31,9 @@ def interleave(inmaps, exmaps, prefix_sums, nodes):
 
 
 def expand(first, stop, exmaps, prefix_sums, prefixes):
-    """Write the prefixes of the children of the nodes [first, stop) of one level.
+    """Write the prefixes of the children of the nodes [first, stop) of a level; a thread a node.
 
-    Arguments: uint32, uint32, uint64[N], uint32[N], prefixes uint64[N] (right-aligned codes);
-    grid * block >= stop - first.
+    Arguments: uint32, uint32, uint64[N], uint32[N], prefixes uint64[N] (right-aligned codes).
     """
     node = np.uint64(first) + np.uint64(cuda.grid(1))
     if node < np.uint64(stop):
@@ -47,7 +47,7 @@ def expand(first, stop, exmaps, prefix_sums, prefixes):
 
 
 def clear(words):
-    """Argument: uint32[n] or uint64[n] to fill with zeros; grid * block >= n."""
+    """Argument: uint32[n] or uint64[n] to fill with zeros; a thread a word."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(words.size):
         words[at] = 0
@@ -73,23 +73,3 @@ def jump(levels: int) -> Callable[..., None]:
         table[np.uint64(2) * prefix + np.uint64(1)] = more
 
     return kernel
-
-
-def signature_interleave() -> tuple[str, ...]:
-    """The argument types of ``interleave``."""
-    return ("uint32[::1]", "uint64[::1]", "uint32[::1]", "uint64[::1]")
-
-
-def signature_jump() -> tuple[str, ...]:
-    """The argument types of ``jump``."""
-    return ("uint64[::1]", "uint64[::1]")
-
-
-def signature_expand() -> tuple[str, ...]:
-    """The argument types of ``expand``."""
-    return ("uint32", "uint32", "uint64[::1]", "uint32[::1]", "uint64[::1]")
-
-
-def signature_clear() -> tuple[str, ...]:
-    """The argument types of ``clear``."""
-    return ("uint32[::1]",)

@@ -1,12 +1,12 @@
-"""A Tree Bitmap snapshot on the card.
+"""A Tree Bitmap snapshot on the GPU.
 
-The structure of arrays travels (16 bytes a trie-node); the card itself makes the interleaved
+The structure of arrays is uploaded (16 bytes a trie-node); the GPU itself makes the interleaved
 records and the tables from it (gpu/exact/derive.py, gpu/exact/bucket_table.py).
 
     SoA: inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N]      naive; last step of walk
     nodes uint64[2 N], 16 bytes a node                                   walk, shuffle
     jump uint64[2 * 64**J], at most 4 MB                                 walk, buckets
-    table uint64[], as gpu/exact/bucket_table.py draws it                   buckets
+    table uint64[], as gpu/exact/bucket_table.py draws it                buckets
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import cuda
+from gpu.card.launch import with_threads
 from gpu.exact import bucket_table as buckets
 from gpu.exact import derive, walk
 from gpu.exact.kernels import BUCKETS_FROM, bucket_kernel, kernel
@@ -29,8 +30,8 @@ WORD_NODES = 2**27
 class DeviceNodes:
     """The trie-nodes of a snapshot in the memory of the current CUDA device, in both layouts.
 
-    level_offsets is uint32[k // 3 + 2]. Everything is queued on ``stream``; the host arrays must
-    stay until it has been synchronized.
+    level_offsets is uint32[k // 3 + 2]. All work is queued on ``stream``; the host arrays must live
+    until it has been synchronized.
     """
 
     def __init__(self, tree: TreeBitmap, stream: Any = 0) -> None:
@@ -41,18 +42,15 @@ class DeviceNodes:
         self.exmaps = cuda.to_device(tree.exmaps, stream=stream)
         self.prefix_sums = cuda.to_device(tree.prefix_sums, stream=stream)
         self.nodes = cuda.device_array(2 * self.node_count, np.uint64, stream=stream)
-        grid = -(-self.node_count // derive.THREADS)
-        kernel("interleave")[grid, derive.THREADS, stream](
+        with_threads(kernel("interleave"), self.node_count, derive.THREADS, stream)(
             self.inmaps, self.exmaps, self.prefix_sums, self.nodes
         )
 
 
 class DeviceTree(DeviceNodes):
-    """The snapshot ``tree`` in the memory of the current CUDA device.
+    """The snapshot ``tree`` in the memory of the current CUDA device, for all kernels.
 
-    with_buckets: make the bucket table too, by default where it is what the default kernel reads.
-    Attributes are device arrays, laid out as the module says; level_offsets uint32[k // 3 + 2].
-    Everything is queued on ``stream``; the host arrays must stay until it has been synchronized.
+    with_buckets: make the bucket table too, by default where the default kernel reads it.
     """
 
     def __init__(
@@ -61,9 +59,7 @@ class DeviceTree(DeviceNodes):
         super().__init__(tree, stream)
         entries = 64 ** walk.jump_level(self.k)
         self.jump = cuda.device_array(2 * entries, np.uint64, stream=stream)
-        kernel("jump", self.k)[-(-entries // derive.THREADS), derive.THREADS, stream](
-            self.nodes, self.jump
-        )
+        with_threads(kernel("jump", self.k), entries, derive.THREADS, stream)(self.nodes, self.jump)
         self.leaves = self.exmaps if self.k % 3 == 0 else self.inmaps
         self.shape: buckets.BucketShape | None = None
         self.table: Any = None
@@ -72,33 +68,24 @@ class DeviceTree(DeviceNodes):
             self._fill_buckets(tree, self.shape, stream)
 
     def _fill_buckets(self, tree: TreeBitmap, shape: buckets.BucketShape, stream: Any) -> None:
-        """Expand the codes of the last level on the card and insert them."""
+        """Expand the codes of the last level on the GPU and insert them."""
         prefixes = cuda.device_array(self.node_count, np.uint64, stream=stream)
         clear(prefixes[:1], stream)
         offsets = [int(offset) for offset in tree.level_offsets]
         for first, stop in pairwise(offsets[:-1]):
-            kernel("expand")[-(-(stop - first) // derive.THREADS) or 1, derive.THREADS, stream](
+            with_threads(kernel("expand"), stop - first, derive.THREADS, stream)(
                 np.uint32(first), np.uint32(stop), self.exmaps, self.prefix_sums, prefixes
             )
         self.table = cuda.device_array(shape.size, np.uint64, stream=stream)
         counts = cuda.device_array(1 << shape.bits, np.uint32, stream=stream)
         clear(self.table, stream)
         clear(counts, stream)
-        grid = -(-(offsets[-1] - offsets[-2]) // buckets.THREADS) or 1
-        bucket_kernel("insert", shape)[grid, buckets.THREADS, stream](
+        nodes = offsets[-1] - offsets[-2]
+        with_threads(bucket_kernel("insert", shape), nodes, buckets.THREADS, stream)(
             np.uint32(offsets[-2]), self.inmaps, prefixes, self.table, counts
         )
-        grid = -(-counts.size // buckets.THREADS)
-        bucket_kernel("finish", shape)[grid, buckets.THREADS, stream](self.table, counts)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the card."""
-        return (
-            32 * self.node_count
-            + 8 * self.jump.size
-            + 4 * self.level_offsets.size
-            + (8 * self.table.size if self.table is not None else 0)
+        with_threads(bucket_kernel("finish", shape), counts.size, buckets.THREADS, stream)(
+            self.table, counts
         )
 
 
@@ -110,7 +97,7 @@ def kmer_count(tree: TreeBitmap) -> int:
 
 
 def device_bytes(k: int, node_count: int, kmers: int, *, with_buckets: bool) -> int:
-    """The bytes that a snapshot takes on the card at most, while its tables are made."""
+    """The bytes that a snapshot takes on the GPU at most, while its tables are made."""
     if not with_buckets:
         return 32 * node_count + 16 * 64 ** walk.jump_level(k) + 64
     shape = buckets.choose_shape(k, kmers)
@@ -119,4 +106,4 @@ def device_bytes(k: int, node_count: int, kmers: int, *, with_buckets: bool) -> 
 
 def clear(words: Any, stream: Any) -> None:
     """Queue the filling of a device array (uint32[n] or uint64[n]) with zeros."""
-    kernel("clear")[-(-words.size // derive.THREADS) or 1, derive.THREADS, stream](words)
+    with_threads(kernel("clear"), words.size, derive.THREADS, stream)(words)

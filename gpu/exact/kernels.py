@@ -1,22 +1,18 @@
-"""Kernels of exact matching: one module a method, ``sources`` names them all for one k."""
+"""The kernels of exact matching by name; each method has a module of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-from gpu.card.kernel_cache import jit
+from gpu.card.launch import Source, compiled
 from gpu.exact import bucket_table as buckets
 from gpu.exact import derive, naive, orient, shuffle, walk
 
 KERNELS = ("buckets", "walk", "shuffle", "naive")
-"""Names of the exact-match kernels."""
+"""Names of the methods."""
 
 BUCKETS_FROM = 13
-"""The k from which ``buckets`` is the default: below, a walk makes no more than one look-up too."""
-
-Source = tuple[Callable[..., None], tuple[str, ...]]
+"""The k from which ``buckets`` is the default: below, a walk too makes no more than one look-up."""
 
 
 def default_method(k: int) -> str:
@@ -24,49 +20,54 @@ def default_method(k: int) -> str:
     return "buckets" if k >= BUCKETS_FROM else "walk"
 
 
+def _leaves(k: int) -> str:
+    return "uint64[::1]" if k % 3 == 0 else "uint32[::1]"
+
+
 def sources(k: int) -> dict[str, Source]:
-    """Every kernel for windows of k symbols by name: the plain function and its argument types."""
+    """Every kernel for windows of k symbols."""
+    bits, words, number = "uint32[::1]", "uint64[::1]", "uint32"
+    chunk = (bits, bits)
+    found = (bits, words, bits)  # matches, event words, their counter
+    stepwise = (*chunk, number, number, number, words, *found)
     table: dict[str, Source] = {
-        "naive": (naive.naive, naive.signature()),
-        "split": (orient.split, orient.signature_split()),
-        "merge": (orient.merge, orient.signature_merge()),
-        "interleave": (derive.interleave, derive.signature_interleave()),
-        "expand": (derive.expand, derive.signature_expand()),
-        "clear": (derive.clear, derive.signature_clear()),
-        "jump": (derive.jump(walk.jump_level(k)), derive.signature_jump()),
+        "naive": (
+            naive.naive,
+            (*chunk, *(number,) * 4, bits, bits, words, bits, "uint32[:, ::1]", *found),
+        ),
+        "split": (orient.split, (*chunk, number, number, bits, bits, bits)),
+        "merge": (orient.merge, (bits, number, number, bits)),
+        "interleave": (derive.interleave, (bits, words, bits, words)),
+        "expand": (derive.expand, (number, number, words, bits, words)),
+        "clear": (derive.clear, (bits,)),
+        "jump": (derive.jump(walk.jump_level(k)), (words, words)),
+        "shuffle": (shuffle.shuffle(k, False), stepwise),
+        "shuffle_words": (shuffle.shuffle(k, True), stepwise),
     }
     for canonical in (False, True):
-        name = "_canonical" if canonical else ""
-        table[f"walk{name}"] = (walk.walk_bits(k, canonical), walk.signature_bits(k))
-        table[f"walk{name}_words"] = (walk.walk_words(k, canonical), walk.signature_words())
-    for with_words in (False, True):
-        table["shuffle_words" if with_words else "shuffle"] = (
-            shuffle.shuffle(k, with_words),
-            shuffle.signature(),
-        )
+        name = "walk_canonical" if canonical else "walk"
+        table[name] = (walk.walk_bits(k, canonical), (*chunk, words, words, _leaves(k), bits))
+        table[f"{name}_words"] = (walk.walk_words(k, canonical), (*chunk, words, *found))
     return table
 
 
 def bucket_sources(shape: buckets.BucketShape) -> dict[str, Source]:
-    """The kernels that are made for one shape of bucket table, as ``sources``."""
+    """The kernels for one shape of bucket table."""
+    bits, words = "uint32[::1]", "uint64[::1]"
+    looked_up = (bits, bits, words, words, words, _leaves(shape.k), bits)
     return {
-        "buckets": (buckets.lookup(shape, False), buckets.signature(shape.k)),
-        "buckets_canonical": (buckets.lookup(shape, True), buckets.signature(shape.k)),
-        "insert": (buckets.insert(shape), buckets.signature_insert()),
-        "finish": (buckets.finish(shape), buckets.signature_finish()),
+        "buckets": (buckets.lookup(shape, False), looked_up),
+        "buckets_canonical": (buckets.lookup(shape, True), looked_up),
+        "insert": (buckets.insert(shape), ("uint32", bits, words, words, bits)),
+        "finish": (buckets.finish(shape), (words, bits)),
     }
 
 
-@cache
-def kernel(name: str, k: int = 0) -> Any:
-    """The compiled kernel of that name; compiled or loaded at its first launch.
-
-    k is only asked for by the kernels that are made for one k.
-    """
-    return jit(sources(k or 1)[name][0])
+def kernel(name: str, k: int = 1) -> Any:
+    """The compiled kernel of that name; k matters only to those that are made for one k."""
+    return compiled(sources, name, k)
 
 
-@cache
 def bucket_kernel(name: str, shape: buckets.BucketShape) -> Any:
     """The compiled kernel of that name for one shape of bucket table."""
-    return jit(bucket_sources(shape)[name][0])
+    return compiled(bucket_sources, name, shape)

@@ -1,26 +1,27 @@
-"""A growing set of k-mers on the card: an open-addressing table that threads fill without locks.
+"""A growing set of k-mers on the GPU: an open-addressing table that threads fill without locks.
 
 A slot is 16 bytes, half a sector, so that a key and its value come with one request:
 
-    word 2i      the code of a k-mer, EMPTY where there is none; written once, by compare-and-swap
+    word 2i      the code of a k-mer, or EMPTY; written once, by compare-and-swap
     word 2i + 1  where its first window is; only ever lowered, by an atomic minimum
 
-The value is 2**32 + the position in the stream of the first window that held the k-mer, or the
-number of its target set, below 2**32, for a k-mer that the dictionary began with. So the window at
-p is a mismatch exactly if the value is 2**32 + p once every earlier window has been put in, in
-whatever order threads, chunks, streams and cards did that: a minimum does not ask (thesis 3.3.9 and
-3.3.10, one window at a time, without its CPU loop over mismatches).
+The value is 2**32 + the position in the stream of the first window of the k-mer, or for a k-mer of
+the initial dictionary its target set, below 2**32. So the window at p is a mismatch exactly if the
+value is 2**32 + p once every earlier window is in the table. A minimum does not depend on the order
+of threads, chunks, streams and cards (thesis 3.3.9 and 3.3.10, one window at a time, without the
+CPU loop over mismatches).
 
-    claim     put every window in; those whose k-mer came before this chunk match at once
+    claim     insert every window; those whose k-mer came before this chunk match at once
     decide    the others match unless they are the first of their k-mer      (after every claim)
     compact   the codes of the new k-mers, in stream order
-    find      look up only: a bit a window
-    values    look up only: the target set of each window
-    add       codes with their values: the first dictionary, and what another card has found
+    find      look up: a bit a window
+    values    look up: the target set of each window
+    add       insert codes with their values: the first dictionary, finds of another card
     rehash    move to a larger table
+    wipe      empty a table
 
-The slot is given by the top bits of the mixed code, and collisions go to the next slot. So both
-tables are in nearly the same order, and ``rehash`` reads and writes them from front to back.
+The top bits of the mixed code give the slot, and collisions go to the next slot. So both tables of
+``rehash`` are in nearly the same order, and it reads and writes them from front to back.
 
 Operations a window: the code (about 20 operations, 35 canonical), the mix (6), then 1.5 slots on
 average at a load of one half.
@@ -34,16 +35,18 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, bit_mask_below, cuda, device_function, product
-from gpu.exact.bits import bit_of, first_symbols, reverse_complement_left, window_at
+from gpu.card.launch import Source
+from gpu.exact.bits import bit_of, window_reader, write_votes
 
 THREADS = 256
 """Threads a block; any multiple of 32."""
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 STREAM = np.uint64(1 << 32)
-"""The value of a k-mer first seen at the very beginning of the stream."""
+"""The value of a k-mer whose first window begins the stream."""
 
 NO_SET = np.uint32(0xFFFFFFFF)
+"""The target set of a window that has none."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _OTHER = np.uint64(0xD6E8FEB86659FD93)
@@ -73,7 +76,7 @@ def place_of(code, table, shift):
 
 @device_function
 def put(code, value, known, table, shift):
-    """Put a code in and lower its value; whether its value was below ``known`` before."""
+    """Insert a code and lower its value; whether the value was below ``known`` before."""
     last = np.uint64(np.uint64(table.size) - np.uint64(2))
     place = np.uint64(slot_of(code, shift) * np.uint64(2))
     before = False
@@ -95,24 +98,22 @@ def put(code, value, known, table, shift):
 
 
 def coder(k: int, canonical: bool) -> Any:
-    """The device function that gives the code of the window at a symbol."""
+    """The device function that returns the code of the window at a symbol."""
+    read = window_reader(k, canonical)
 
     @device_function
     def code_at(bases, start):
-        window = window_at(bases, start)
-        if canonical:
-            window = min(first_symbols(window, k), reverse_complement_left(window, k))
-        return np.uint64(window >> np.uint64(64 - 2 * k))
+        return np.uint64(read(bases, start) >> np.uint64(64 - 2 * k))
 
     return code_at
 
 
 def claim(k: int, canonical: bool, filtered: bool) -> Callable[..., None]:
-    """The kernel; ``[grid, block]`` with 32 | block, grid * block >= 32 W.
+    """The kernel; at least 32 W threads, 32 | block.
 
     Arguments: bases uint32[], starts uint32[W], table uint64[2 slots], shift uint64, base uint64
-    (the value of the chunk's first symbol), matches uint32[W]. With ``filtered`` windows whose bit
-    is set in ``matches`` already (by a snapshot) are left alone; otherwise every word is written.
+    (the value of the chunk's first symbol), matches uint32[W]. ``filtered``: skip windows whose bit
+    in ``matches`` is set (by a snapshot); otherwise every word is written.
     """
     code_at = coder(k, canonical)
 
@@ -138,10 +139,10 @@ def claim(k: int, canonical: bool, filtered: bool) -> Callable[..., None]:
 
 
 def decide(k: int, canonical: bool) -> Callable[..., None]:
-    """The kernel, after ``claim`` of this chunk and of all before it; launch as ``claim``.
+    """The kernel, after ``claim`` of this chunk and all before it; launch as ``claim``.
 
-    Arguments: as ``claim``, then counts uint32[W] (new k-mers a word), total uint32[1] (0 before
-    the launch). Afterwards ``matches`` lacks the first windows of new k-mers only.
+    Arguments: those of ``claim``, then counts uint32[W] (new k-mers a word), total uint32[1] (0
+    before). Afterwards ``matches`` lacks only the first windows of new k-mers.
     """
     code_at = coder(k, canonical)
 
@@ -172,8 +173,8 @@ def decide(k: int, canonical: bool) -> Callable[..., None]:
 def compact(k: int, canonical: bool) -> Callable[..., None]:
     """The kernel that lists the new k-mers of a decided chunk in stream order; launch as ``claim``.
 
-    Arguments: bases uint32[], starts uint32[W], matches uint32[W], sums uint32[W] (the new k-mers
-    up to and with each word), codes uint64[at least the last sum].
+    Arguments: bases uint32[], starts uint32[W], matches uint32[W], sums uint32[W] (inclusive, of
+    new k-mers a word), codes uint64[at least the last sum].
     """
     code_at = coder(k, canonical)
 
@@ -210,18 +211,16 @@ def find(k: int, canonical: bool) -> Callable[..., None]:
         if bit_of(starts, start) != np.uint32(0):
             place = place_of(code_at(bases, start), table, shift)
             there = np.uint64(table[place]) != EMPTY
-        bits = np.uint32(cuda.ballot_sync(ALL_LANES, there))
-        if np.uint32(start & np.uint32(31)) == np.uint32(0):
-            matches[word] = bits
+        write_votes(matches, word, start, there)
 
     return kernel
 
 
 def values(k: int, canonical: bool) -> Callable[..., None]:
-    """The kernel that writes the target set of each window, NO_SET where there is none.
+    """The kernel that writes the target set of each window, or NO_SET; launch as ``claim``.
 
     Arguments: bases uint32[], starts uint32[W], table uint64[2 slots], shift uint64,
-    sets uint32[32 W]; grid * block >= 32 W.
+    sets uint32[32 W].
     """
     code_at = coder(k, canonical)
 
@@ -241,14 +240,14 @@ def values(k: int, canonical: bool) -> Callable[..., None]:
 
 
 def add(codes, given, table, shift):
-    """The kernel: codes uint64[n] with their values uint64[n]; grid * block >= n."""
+    """The kernel: codes uint64[n] with their values uint64[n]; a thread a code."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(codes.size):
         put(np.uint64(codes[at]), np.uint64(given[at]), np.uint64(0), table, shift)
 
 
 def rehash(old, table, shift):
-    """The kernel: every slot of ``old`` to the larger, empty ``table``; a thread a slot."""
+    """The kernel: move every slot of ``old`` to the larger, empty ``table``; a thread a slot."""
     slot = np.uint64(cuda.grid(1))
     if slot < np.uint64(old.size >> 1):
         code = np.uint64(old[np.uint64(slot * np.uint64(2))])
@@ -256,24 +255,21 @@ def rehash(old, table, shift):
             value = np.uint64(old[np.uint64(np.uint64(slot * np.uint64(2)) + np.uint64(1))])
             last = np.uint64(np.uint64(table.size) - np.uint64(2))
             place = np.uint64(slot_of(code, shift) * np.uint64(2))
-            # each code is here once, so that who gets the slot may simply write the value
+            # each code occurs once: the thread that gets the slot may simply write the value
             while np.uint64(cuda.atomic.cas(table, place, EMPTY, code)) != EMPTY:
                 place = np.uint64(np.uint64(place + np.uint64(2)) & last)
             table[np.uint64(place + np.uint64(1))] = value
 
 
 def wipe(table):
-    """The kernel: no key and the highest value in every slot; grid * block >= table.size."""
+    """The kernel: no key and the highest value in every slot; a thread a word."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(table.size):
         table[at] = EMPTY
 
 
-Source = tuple[Callable[..., None], tuple[str, ...]]
-
-
 def sources(k: int, canonical: bool) -> dict[str, Source]:
-    """Every kernel by name: the plain function and its argument types."""
+    """Every kernel by name."""
     chunk = ("uint32[::1]", "uint32[::1]")
     held = ("uint64[::1]", "uint64")
     bits = "uint32[::1]"

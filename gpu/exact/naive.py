@@ -23,7 +23,7 @@ from gpu.card.intrinsics import cuda, device_function
 from gpu.exact.bits import bit_of, children_before, event_word, symbol_of
 
 THREADS = 256
-"""Threads a block; any number."""
+"""Threads a block; any multiple of 32."""
 
 
 @device_function
@@ -39,7 +39,7 @@ def generate_next_depth(states, symbol):
 
 @device_function
 def report(mismatch, symbol, depth, node, k, mirror, matches, words, counter):
-    """Write an event at a depth of a symbol: a match's bit, and the word if there is room."""
+    """Write an event at a depth of a symbol: the bit of a match, and the word if it fits."""
     start = np.uint32(symbol + np.uint32(1) - depth)
     if mirror:
         start = np.uint32(np.uint32(mirror - k) - start)
@@ -73,13 +73,13 @@ def naive(
     words,
     counter,
 ):
-    """The kernel; ``[grid, block]``, any sizes.
+    """The kernel, for any grid.
 
-    Arguments: bases uint32[], starts uint32[W], symbols uint32, k uint32, mirror uint32 (as the
-    shuffle kernel's, but ``matches`` too names positions of the chunk), piece uint32 >= 1,
+    Arguments: bases uint32[], starts uint32[W], symbols uint32, k uint32, mirror uint32 (as for the
+    shuffle kernel, but ``matches`` too names positions of the chunk), piece uint32 >= 1,
     level_offsets uint32[k // 3 + 2], inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N],
     active uint32[grid, N] (zeros before and after), matches uint32[W] (zeros before), words
-    uint64[capacity] (size 0: no words wanted), counter uint32[1].
+    uint64[capacity] (size 0: no words), counter uint32[1].
     """
     levels = k // np.uint32(3)
     block = cuda.blockIdx.x
@@ -155,12 +155,3 @@ def naive(
                     node = np.uint32(node + np.uint32(cuda.blockDim.x))
                 cuda.syncthreads()
         first = np.uint32(first + np.uint32(np.uint32(cuda.gridDim.x) * piece))
-
-
-def signature() -> tuple[str, ...]:
-    """The argument types of the kernel."""
-    return (
-        "uint32[::1]", "uint32[::1]", "uint32", "uint32", "uint32", "uint32", "uint32[::1]",
-        "uint32[::1]", "uint64[::1]", "uint32[::1]", "uint32[:, ::1]", "uint32[::1]", "uint64[::1]",
-        "uint32[::1]",
-    )  # fmt: skip

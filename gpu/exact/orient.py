@@ -1,10 +1,10 @@
 """Canonical matching for the kernels that read the stream symbol by symbol (naive, shuffle).
 
-A window stands for the smaller of its code and that of its reverse complement, and a state machine
-can only follow a window in the direction it reads. So the stream is read twice: forward, where
-windows may start whose own code is the smaller (ties too), and as its reverse complement, where
-the other windows start. Symbol r of the mirrored stream is the complement of symbol n - 1 - r, and
-the window at s becomes the one at n - k - s. Each window starts in exactly one of the two.
+A canonical window is the smaller of its code and that of its reverse complement, but a state
+machine can only follow the direction in which it reads. So the stream is read twice: forward for
+the windows whose own code is the smaller (or equal), and as its reverse complement for the others.
+Symbol r of the mirrored stream is the complement of symbol n - 1 - r, and the window at s becomes
+the one at n - k - s. Each window starts in exactly one of the two.
 
     split   a thread a symbol: two start masks, and the mirrored stream      (two ballots)
     merge   a thread a symbol: the mirrored matches back in place            (one ballot)
@@ -22,7 +22,7 @@ THREADS = 256
 
 
 def split(bases, starts, symbols, k, forward, mirrored_bases, mirrored):
-    """The kernel; ``[grid, block]``, 32 | block, grid * block >= 32 W.
+    """The kernel; at least 32 W threads, 32 | block.
 
     Arguments: bases uint32[], starts uint32[W], symbols uint32, k uint32, forward uint32[W],
     mirrored_bases uint32[] (as many as bases), mirrored uint32[W].
@@ -73,16 +73,3 @@ def merge(mirrored, symbols, k, matches):
     bits = np.uint32(cuda.ballot_sync(ALL_LANES, matched))
     if np.uint32(thread & np.uint32(31)) == np.uint32(0):
         matches[word] = np.uint32(matches[word] | bits)
-
-
-def signature_split() -> tuple[str, ...]:
-    """The argument types of ``split``."""
-    return (
-        "uint32[::1]", "uint32[::1]", "uint32", "uint32", "uint32[::1]", "uint32[::1]",
-        "uint32[::1]",
-    )  # fmt: skip
-
-
-def signature_merge() -> tuple[str, ...]:
-    """The argument types of ``merge``."""
-    return ("uint32[::1]", "uint32", "uint32", "uint32[::1]")

@@ -9,13 +9,13 @@ Lane d holds the state at depth d, which belongs to the window that began d symb
 
 Lane 0 holds the root wherever a window may begin. Every third lane makes the external transition:
 a bit of the exmap, equation 2, and one 16-byte load of the child's record (the interleaved
-``nodes`` of gpu/exact/walk.py). The others ask a bit of the inmap. Then all move one up:
+``nodes`` of gpu/exact/walk.py). The others test a bit of the inmap. Then all move one lane up:
 
     state   uint32   25 active | 24-21 symbols since the node's own depth (b0, b0 b1) | 20-0 inmap
     exmap   uint64,  prefix sum uint32,  and, with event words, the node's index uint32
 
 Words are written by ballot: a warp takes its share of the match buffer with one atomic addition
-(as many words as its windows), and on each symbol the lanes that report write side by side.
+(a word a window), and on each symbol the lanes that report write side by side.
 
 Operations a symbol and warp: about 50, among them 4 shuffles (5 with event words), for 4, 2 or 1
 windows; 16 bytes loaded in every third lane whose state goes on. Bound by instruction issue: 3.25
@@ -44,12 +44,12 @@ THREADS = 128
 
 
 def sub_warp(k: int) -> int:
-    """Lanes for the depths 0..k-1 and, as in the thesis, one for depth k."""
+    """Lanes for the depths 0..k - 1 and, as in the thesis, for depth k."""
     return 8 if k <= 7 else 16 if k <= 15 else 32
 
 
 def shuffle(k: int, with_words: bool) -> Callable[..., None]:
-    """The kernel; ``[grid, block]`` with 32 | block, a piece of the stream for each sub-warp.
+    """The kernel; 32 | block, a sub-warp a piece of the stream.
 
     Arguments: bases uint32[], starts uint32[W], symbols uint32, mirror uint32, piece uint32, nodes
     uint64[2 N], matches uint32[W], words uint64[capacity], counter uint32[1].
@@ -176,11 +176,3 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
                     node = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(node), 1))
 
     return kernel
-
-
-def signature() -> tuple[str, ...]:
-    """The argument types of the kernel."""
-    return (
-        "uint32[::1]", "uint32[::1]", "uint32", "uint32", "uint32", "uint64[::1]", "uint32[::1]",
-        "uint64[::1]", "uint32[::1]",
-    )  # fmt: skip

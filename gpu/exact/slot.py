@@ -193,7 +193,7 @@ def _lay(places, whole, first, stop, to_bases, to_starts):
     for part in range(first.size):
         begin, words = first[part], stop[part] - first[part]
         size = whole[part]
-        starts = carray(pointer(places[part, 1]), size, np.uint32)  # type: ignore[call-arg]
+        starts = carray(pointer(places[part, 1]), size, np.uint32)
         copy_range(starts[begin:], 0, words, to_starts[at:])
         # of a cut part there are the ends of its windows, where none starts
         there = words + (stop[part] < size)

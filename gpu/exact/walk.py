@@ -1,11 +1,11 @@
 """The walk kernel, the default for k <= 12: a thread a window, a trie-node a level (thesis 3.3.2).
 
-What it reads, beside the packed stream (gpu/exact/bits.py):
+Beside the packed stream (gpu/exact/bits.py) it reads:
 
     nodes   uint64[2 N]     word 2v      exmap of node v
                             word 2v + 1  63-32 inmap | 31-0 prefix sum        16 bytes, one sector
     jump    uint64[2 * 64**J]  the record of the node of every prefix of 3 J symbols, 0 if absent
-    leaves  exmaps (k % 3 == 0) or inmaps (else), one word a node: what the last step asks
+    leaves  exmaps (k % 3 == 0) or inmaps (else), one word a node: for the last step
 
 A window begins at level J with one look-up in ``jump``, goes down by
 
@@ -15,12 +15,12 @@ and ends with one bit of ``leaves``: for k % 3 == 0 the exmap bit on level k/3 -
 level is never read; else the inmap bit on level k // 3.
 
 Loads a window at k = 15 with J = 3: three words of the stream (a line for the whole warp), 16 bytes
-of ``jump`` (4 MB, stays in L2), and 8 bytes of ``leaves`` if the first nine symbols and the next
-three lead on. About 45 integer operations. A ballot makes one result word a warp. The
-second-level cache bounds it (98 % busy on an H200), not instructions (16 % of the issue slots).
+of ``jump`` (4 MB, stays in L2), and 8 bytes of ``leaves`` if the first twelve symbols are in the
+trie. About 45 integer operations. A ballot makes one result word a warp. The L2 cache is the bound
+(98 % busy on an H200), not instructions (16 % of the issue slots).
 
-With event words the walk begins at the root and reads the whole records, because a mismatch names
-the depth and the trie-node at which it fell out.
+With event words the walk begins at the root and reads whole records, because a mismatch names the
+depth and the trie-node that it reached.
 """
 
 from __future__ import annotations
@@ -42,14 +42,13 @@ from gpu.exact.bits import (
     bit_of,
     children_before,
     event_word,
-    first_symbols,
     has_bit,
-    reverse_complement_left,
-    window_at,
+    window_reader,
+    write_votes,
 )
 
 THREADS = 256
-"""Threads a block; any multiple of 32, since warps do not talk to each other."""
+"""Threads a block; any multiple of 32."""
 
 JUMP_LEVEL = 3
 """The deepest level that ``jump`` may stand for: 64**3 records are 4 MB."""
@@ -66,9 +65,9 @@ def jump_level(k: int) -> int:
 
 
 def descent(k: int, first: int) -> Any:
-    """The device function that says whether a left-aligned window is in the dictionary.
+    """The device function that looks a left-aligned window up in the trie.
 
-    It begins at level ``first``, for which ``jump`` stands (0: at the root).
+    It begins at level ``first``, that of ``jump`` (0: at the root).
     """
     last = last_step_level(k)
     rest = k % 3
@@ -110,15 +109,14 @@ def descent(k: int, first: int) -> Any:
     return descend
 
 
-def walk_bits(k: int, canonical: bool, begin: int | None = None) -> Callable[..., None]:
-    """The kernel that writes a bit a window; ``[grid, block]`` with 32 | block.
+def walk_bits(k: int, canonical: bool) -> Callable[..., None]:
+    """The kernel that writes a bit a window; at least 32 W threads, 32 | block.
 
     Arguments: bases uint32[], starts uint32[W], jump uint64[], nodes uint64[], leaves (uint64[] or
     uint32[] as above), matches uint32[W] (every word is written, one a warp).
-    grid * block >= 32 W threads; a warp is 32 consecutive windows. ``begin``: the level that
-    ``jump`` stands for, at most ``last_step_level(k)``, if not ``jump_level(k)``.
     """
-    descend = descent(k, jump_level(k) if begin is None else begin)
+    descend = descent(k, jump_level(k))
+    read = window_reader(k, canonical)
 
     def walk(bases, starts, jump, nodes, leaves, matches):
         start = np.uint32(cuda.grid(1))
@@ -127,24 +125,21 @@ def walk_bits(k: int, canonical: bool, begin: int | None = None) -> Callable[...
             return  # the whole warp
         matched = False
         if bit_of(starts, start):
-            window = window_at(bases, start)
-            if canonical:
-                window = min(first_symbols(window, k), reverse_complement_left(window, k))
+            window = read(bases, start)
             matched = descend(window, jump, nodes, leaves)
-        bits = np.uint32(cuda.ballot_sync(ALL_LANES, matched))
-        if np.uint32(start & np.uint32(31)) == np.uint32(0):
-            matches[word] = bits
+        write_votes(matches, word, start, matched)
 
     return walk
 
 
 def walk_words(k: int, canonical: bool) -> Callable[..., None]:
-    """The kernel that writes a bit a window and an event word (Fig. 11) a window.
+    """The kernel that writes a bit and an event word (Fig. 11) a window; launch as ``walk_bits``.
 
     Arguments: bases uint32[], starts uint32[W], nodes uint64[2 N], matches uint32[W], words
-    uint64[capacity], counter uint32[1] (0 before the launch; afterwards the words that there are,
-    of which those beyond the capacity were not written). Launch as ``walk_bits``.
+    uint64[capacity], counter uint32[1] (0 before; then the number of words, of which those beyond
+    the capacity are not written).
     """
+    read = window_reader(k, canonical)
     levels = k // 3
     rest = k % 3
 
@@ -159,9 +154,7 @@ def walk_words(k: int, canonical: bool) -> Callable[..., None]:
         depth = np.uint32(k)
         begins = bit_of(starts, start) != np.uint32(0)
         if begins:
-            window = window_at(bases, start)
-            if canonical:
-                window = min(first_symbols(window, k), reverse_complement_left(window, k))
+            window = read(bases, start)
             matched = True
             exmap, more = load_pair(nodes, node)
             for level in range(levels):
@@ -199,16 +192,3 @@ def walk_words(k: int, canonical: bool) -> Callable[..., None]:
             words[slot] = event_word(not matched, index, node, depth)
 
     return walk
-
-
-def signature_bits(k: int) -> tuple[str, ...]:
-    """The argument types of ``walk_bits``."""
-    leaves = "uint64[::1]" if k % 3 == 0 else "uint32[::1]"
-    return ("uint32[::1]", "uint32[::1]", "uint64[::1]", "uint64[::1]", leaves, "uint32[::1]")
-
-
-def signature_words() -> tuple[str, ...]:
-    """The argument types of ``walk_words``."""
-    return (
-        "uint32[::1]", "uint32[::1]", "uint64[::1]", "uint32[::1]", "uint64[::1]", "uint32[::1]",
-    )  # fmt: skip

@@ -16,11 +16,10 @@ with atomics, 12 written; 16 a bucket.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from gpu.card.intrinsics import cuda, device_function, reverse_bits
+from gpu.card.launch import Source
 from gpu.levenshtein.search import backwards
 from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT
 
@@ -145,8 +144,8 @@ def place(codes, patterns, k, distance, spacing, width, tables, paired, counts, 
             ranks[at] = pattern
 
 
-def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
-    """Every kernel by name: the plain function and its argument types."""
+def sources() -> dict[str, Source]:
+    """Every kernel by name."""
     scheme = ("uint64[::1]", *("uint32",) * 7, "uint32[::1]")
     return {
         "count": (count, scheme),

@@ -37,7 +37,8 @@ import numpy as np
 
 from gpu.card.assembly import instruction
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_word
-from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, PATTERN_SHIFT
+from gpu.card.launch import Source
+from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, NOTHING, PATTERN_SHIFT
 from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
 from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
 
@@ -338,24 +339,27 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
 def fill(words, found):
     """Every word of uint32[] is NOTHING, and no hit listed; any grid."""
     for at in range(cuda.grid(1), words.size, cuda.gridsize(1)):
-        words[at] = np.uint32(0xFFFFFFFF)
+        words[at] = NOTHING
     if cuda.grid(1) == 0:
         found[0] = np.uint64(0)
 
 
-def signature() -> tuple[str, ...]:
-    """The argument types of the scans."""
-    planes = ("uint32[::1]",) * 4
-    tables = ("uint64[::1]", "uint64[::1]", "uint32[::1]")
-    return (*planes, *("uint32",) * 7, *tables, "uint64[::1]", "uint32[::1]")
+ARGUMENTS = (
+    *("uint32[::1]",) * 4, *("uint32",) * 7, "uint64[::1]", "uint64[::1]", "uint32[::1]",
+    "uint64[::1]", "uint32[::1]",
+)  # fmt: skip
+"""The argument types of the scans."""
 
 
-def sources() -> dict[str, tuple[Callable[..., None], tuple[str, ...]]]:
-    """Every kernel by name: the plain function and its argument types."""
-    table: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
-        "fill": (fill, ("uint32[::1]", "uint64[::1]")),
-    }
+def sources() -> dict[str, Source]:
+    """Every kernel by name."""
+    table: dict[str, Source] = {"fill": (fill, ("uint32[::1]", "uint64[::1]"))}
     for distance in range(MAX_DISTANCE + 1):
-        table[f"scan{distance}"] = (scan(distance, False), signature())
-        table[f"scan{distance}_paired"] = (scan(distance, True), signature())
+        for paired in (False, True):
+            table[scan_name(distance, paired)] = (scan(distance, paired), ARGUMENTS)
     return table
+
+
+def scan_name(distance: int, paired: bool) -> str:
+    """The name of the scan for a distance and a kind of scheme."""
+    return f"scan{distance}_paired" if paired else f"scan{distance}"

@@ -1,7 +1,7 @@
 """The transition-efficient kernel (thesis Fig. 32): max(D, 1) sweeps of the trie a symbol.
 
     d = D - 1 ... 0   all I, S and K that lead into d + 1, from the bitmaps of both, read once;
-                      the sweep of d = 0 makes the K of level 0 as well, which it has in hand
+                      the sweep of d = 0 also makes the K of level 0, whose bitmap it has read
 
 Global memory a symbol and active trie-node: 2 D reads and D + 1 writes of 4 bytes, beside the
 inmap, for the naive kernel's 3 D + 1 reads and 2 D + 1 writes.
@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.card.intrinsics import device_function, load_word
-from gpu.ltb.shared import found_bits, missed_bits, transition, wake
+from gpu.ltb.shared import missed_bits, move, wake
 from gpu.ltb.sweeping import by_threads, sweeping
 
 THREADS = 256
-"""Threads a block; any number."""
+"""Threads a block; any multiple of 32."""
 
 
 @device_function
@@ -26,10 +26,9 @@ def sweeps(distance):
 
 
 @device_function
-def visit(
-    active, base, nodes, node, d, step, others, depth, k, distance, inmaps, exmaps, prefix_sums
-):
-    """All that leads into level d + 1 at a trie-node, and with d = 0 into level 0."""
+def visit(active, base, nodes, node, d, moves, depth, limits, trie):
+    """All that leads into dist-level d + 1 at a trie-node, and with d = 0 into level 0."""
+    k, distance = limits
     found = np.uint32(0)
     missed = np.uint32(0)
     row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
@@ -41,24 +40,20 @@ def visit(
     if distance != np.uint32(0):
         states = np.uint32(active[above + np.uint64(node)])
     if np.uint32(lower | states) != np.uint32(0):
-        inmap = np.uint32(load_word(inmaps, node))
+        inmap = np.uint32(load_word(trie[0], node))
         if distance != np.uint32(0):
-            reached, exmap, chosen = transition(
-                states, lower, step, others, depth, k, inmap, exmaps, node
+            level = np.uint32(d + np.uint32(1))
+            found, exmap, chosen = move(
+                active, above, node, level, states, lower, moves, depth, limits, inmap, trie
             )
-            active[above + np.uint64(node)] = reached
-            found = found_bits(reached, chosen, depth, np.uint32(d + np.uint32(1)), k, distance)
-            if chosen != np.uint64(0):
-                wake(active, above, exmap, chosen, load_word(prefix_sums, node))
+            wake(active, above, exmap, chosen, node, trie)
         if d == np.uint32(0) and lower != np.uint32(0):
-            reached, exmap, chosen = transition(
-                lower, np.uint32(0), step, others, depth, k, inmap, exmaps, node
+            exact, exmap, chosen = move(
+                active, row, node, d, lower, np.uint32(0), moves, depth, limits, inmap, trie
             )
-            active[row + np.uint64(node)] = reached
-            found = np.uint32(found | found_bits(reached, chosen, depth, d, k, distance))
-            if chosen != np.uint64(0):
-                wake(active, row, exmap, chosen, load_word(prefix_sums, node))
-            missed = missed_bits(lower, step, depth, k, inmap, exmaps, node)
+            found = np.uint32(found | exact)
+            wake(active, row, exmap, chosen, node, trie)
+            missed = missed_bits(lower, moves[0], depth, k, inmap, trie[1], node)
     return found, missed
 
 

@@ -1,39 +1,72 @@
-"""Kernels of the Levenshtein Tree Bitmap (thesis 3.3.17): what they share, and what there is.
-
-A block takes a piece of the stream, and its threads the trie-nodes of a level in turns. A block has
-its own active bitmaps in global memory, D + 1 for each trie-node, one array a dist-level:
-
-    active   uint32[grid, D + 1, N]   laid out as inmaps (trie/ltb/steps.py)
-    symbols  uint8                    bits 0-2 code (4: gap) | bit 3 first of a read
-
-A sweep visits all levels of the trie, the deepest first, with ``syncthreads`` behind each, so that
-a child is dealt with before its parent wakes it. Thesis Fig. 30-35 differ in what a sweep does:
-
-    naive      for d = D ... 0: I and S of d into d + 1, then K of d           2 D + 1 sweeps
-    efficient  for d = D - 1 ... 0: all that leads into d + 1, and last K of 0   max(D, 1) sweeps
-    queue      as efficient, but children are woken by way of a queue a warp in shared memory
-
-Every thread gathers the bitmaps of a symbol in registers and puts them into global memory with
-``atomicOr`` where they hold something. A piece begins k + D - 1 symbols early, without telling.
-"""
+"""The kernels of the Levenshtein Tree Bitmap by name, and how many blocks of them a GPU runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+from typing import Any
 
-FIRST_OF_READ = 8
+from gpu.card.intrinsics import SIMULATED, cuda, numba_type
+from gpu.card.launch import Source, compiled
+from gpu.ltb import efficient, naive, queue, sliced
+from gpu.ltb.sweeping import ARGUMENTS
+from trie.ltb import MAX_DISTANCE
 
-Source = tuple[Callable[..., None], tuple[str, ...]]
+KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
+"""Names of the methods: the default, then those of the thesis."""
+
+BLOCKS = 4
+"""Blocks at most in numba's simulator."""
+
+_SWEEPING: dict[str, ModuleType] = {
+    "ltb-naive": naive,
+    "ltb-efficient": efficient,
+    "ltb-queue": queue,
+}
 
 
-def signature() -> tuple[str, ...]:
-    """The argument types of each kernel.
+def sources(threads: int = queue.THREADS, entries: int = queue.QUEUE) -> dict[str, Source]:
+    """Every kernel; threads a block and entries of a queue are those of ``ltb-queue``."""
+    table: dict[str, Source] = {
+        "planes": (sliced.planes, ("uint8[::1]", "uint32", "uint32", "uint32", "uint64[::1]")),
+        "ltb-naive": (naive.naive, ARGUMENTS),
+        "ltb-efficient": (efficient.efficient, ARGUMENTS),
+        "ltb-queue": (queue.queue(threads, entries), ARGUMENTS),
+    }
+    for distance in range(MAX_DISTANCE + 1):
+        table[f"ltb-sliced-{distance}"] = (sliced.sliced(distance + 1), sliced.ARGUMENTS)
+    return table
 
-    symbols uint8[n], k uint32, distance uint32, piece uint32 >= 1, level_offsets
-    uint32[k // 3 + 2], inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N], active
-    uint32[grid (D + 1) N], matches uint32[n] and mismatches uint32[n] (zeros before).
+
+def kernel(name: str) -> Any:
+    """The compiled kernel of that name."""
+    if name == "ltb-queue":
+        return compiled(sources, name, queue.THREADS, queue.QUEUE)
+    return compiled(sources, name)
+
+
+def threads_of(method: str) -> int:
+    """Threads a block of a kernel of the thesis."""
+    return int(_SWEEPING[method].THREADS)
+
+
+@cache
+def occupancy(method: str) -> tuple[int, int]:
+    """Registers a thread of a kernel of the thesis, and its blocks that a multiprocessor holds.
+
+    The bounds are registers (65,536, allocated 256 a warp) and threads (2,048): the queues' shared
+    memory, 512 bytes a warp, would bind later.
     """
-    return (
-        "uint8[::1]", "uint32", "uint32", "uint32", "uint32[::1]", "uint32[::1]", "uint64[::1]",
-        "uint32[::1]", "uint32[::1]", "uint32[::1]", "uint32[::1]",
-    )  # fmt: skip
+    run = kernel(method)
+    run.compile(tuple(numba_type(name) for name in ARGUMENTS))
+    registers = int(next(iter(run.get_regs_per_thread().values())))
+    a_warp = -(-32 * registers // 256) * 256
+    threads = threads_of(method)
+    return registers, min(2048 // threads, 65536 // (a_warp * (threads // 32)))
+
+
+def resident_blocks(method: str) -> int:
+    """Blocks of a kernel of the thesis that the current GPU runs at once: no more are started."""
+    if SIMULATED:
+        return BLOCKS
+    return occupancy(method)[1] * int(cuda.get_current_device().MULTIPROCESSOR_COUNT)

@@ -1,11 +1,11 @@
 """The naive kernel (thesis Fig. 30): 2 D + 1 sweeps of the trie a symbol.
 
     d = D      (a)  K of D                                              sweep 2 D
-    d < D      (b)  I and S of d into d + 1, which has made its K already     2 d + 1
+    d < D      (b)  I and S of d into d + 1, whose K is done                  2 d + 1
                (c)  K of d                                                    2 d
 
 Global memory a symbol and active trie-node: (D + 1) (1 read + 1 write) for K, D (2 reads + 1 write)
-for I and S, of 4 bytes each, beside the inmap; 2 D + 1 reads where no state is.
+for I and S, of 4 bytes each, beside the inmap; 2 D + 1 reads for a trie-node without a state.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.card.intrinsics import device_function, load_word
-from gpu.ltb.shared import found_bits, missed_bits, transition, wake
+from gpu.ltb.shared import found_bits, missed_bits, move, transition, wake
 from gpu.ltb.sweeping import by_threads, sweeping
 
 THREADS = 256
-"""Threads a block; any number."""
+"""Threads a block; any multiple of 32."""
 
 
 @device_function
@@ -27,10 +27,9 @@ def sweeps(distance):
 
 
 @device_function
-def visit(
-    active, base, nodes, node, sweep, step, others, depth, k, distance, inmaps, exmaps, prefix_sums
-):
+def visit(active, base, nodes, node, sweep, moves, depth, limits, trie):
     """One of (a), (b) and (c) at a trie-node."""
+    k, distance = limits
     found = np.uint32(0)
     missed = np.uint32(0)
     d = np.uint32(sweep >> np.uint32(1))
@@ -39,27 +38,23 @@ def visit(
     if node == np.uint32(0) and d == np.uint32(0):
         states = np.uint32(states | np.uint32(1))
     if states != np.uint32(0):
-        inmap = np.uint32(load_word(inmaps, node))
+        inmap = np.uint32(load_word(trie[0], node))
         if sweep & np.uint32(1):
             above = np.uint64(row + nodes)
             reached, exmap, chosen = transition(
-                np.uint32(0), states, step, others, depth, k, inmap, exmaps, node
+                np.uint32(0), states, moves, depth, k, inmap, trie[1], node
             )
             there = np.uint32(active[above + np.uint64(node)])
             active[above + np.uint64(node)] = np.uint32(there | reached)
             found = found_bits(reached, chosen, depth, np.uint32(d + np.uint32(1)), k, distance)
-            if chosen != np.uint64(0):
-                wake(active, above, exmap, chosen, load_word(prefix_sums, node))
+            wake(active, above, exmap, chosen, node, trie)
         else:
-            reached, exmap, chosen = transition(
-                states, np.uint32(0), step, others, depth, k, inmap, exmaps, node
+            found, exmap, chosen = move(
+                active, row, node, d, states, np.uint32(0), moves, depth, limits, inmap, trie
             )
-            active[row + np.uint64(node)] = reached
-            found = found_bits(reached, chosen, depth, d, k, distance)
-            if chosen != np.uint64(0):
-                wake(active, row, exmap, chosen, load_word(prefix_sums, node))
+            wake(active, row, exmap, chosen, node, trie)
             if d == np.uint32(0):
-                missed = missed_bits(states, step, depth, k, inmap, exmaps, node)
+                missed = missed_bits(states, moves[0], depth, k, inmap, trie[1], node)
     return found, missed
 
 

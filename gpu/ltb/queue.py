@@ -1,17 +1,17 @@
 """The queue kernel (thesis Fig. 33-35): the efficient kernel with a queue a warp in shared memory.
 
-Sweeps and transitions are those of the efficient kernel. Children are not woken by the thread of
-their parent, one after the other, but queued by the whole warp and woken side by side:
+Sweeps and transitions are those of the efficient kernel. There the thread of a parent wakes its
+children one after another; here the whole warp queues them and wakes them side by side:
 
-    for each lane that has chosen children, its exmap mask, exmap and prefix sum go to all lanes
-    (shfl); lane i looks at bits i and i + 32; a ballot tells each lane that writes how many write
-    before it; the entry is the child's index by equation 2
-        entry   uint32   bit 31: to be woken at dist-level 0, else at d + 1 | 30-0 trie-node
-    an entry a lane is woken when fewer than 32 places are left, and behind each level
+    for each lane with chosen children, its exmap mask, exmap and prefix sum go to all lanes (shfl);
+    lane i tests bits i and i + 32; a ballot tells each lane that writes how many write before it;
+    the entry is the child's index by equation 2
+        entry   uint32   bit 31: wake at dist-level 0, else at d + 1 | 30-0 trie-node
+    the queue is drained, an entry a lane, when fewer than 32 places are left and after each level
 
-So a queue cannot overflow: before 32 entries are added at most QUEUE - 32 are there. 4 QUEUE bytes
-of shared memory a warp; each child costs a write and a read of shared memory more than in
-``efficient``, each parent 2 ballots and 5 shuffles of 32 bits.
+So a queue cannot overflow: before 32 entries are added it has at most QUEUE - 32. It takes 4 QUEUE
+bytes of shared memory a warp. A child costs a write and a read of shared memory more than in
+``efficient``, a parent 2 ballots and 5 shuffles of 32 bits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gpu.card.intrinsics import (
 )
 from gpu.exact.bits import children_before, has_bit
 from gpu.ltb.efficient import sweeps
-from gpu.ltb.shared import found_bits, missed_bits, transition
+from gpu.ltb.shared import missed_bits, move
 from gpu.ltb.sweeping import sweeping
 
 THREADS = 256
@@ -45,14 +45,14 @@ NODES = 2**31
 
 
 def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
-    """The kernel; ``[grid, threads]`` with 32 | threads, arguments ``gpu.ltb.kernels.signature``.
+    """The kernel for blocks of ``threads``, 32 | threads; arguments as ``sweeping``, N <= NODES.
 
-    ``entries``: the size of a queue, at least 32. N is at most NODES.
+    entries: the size of a queue, at least 32.
     """
 
     @device_function
     def drain(queued, start, count, lane, active, row, above):
-        """Wake all that is queued; entries are distinct, for a child has one parent."""
+        """Wake the queued children; entries are distinct, for a child has one parent."""
         cuda.syncwarp(ALL_LANES)
         at = lane
         while at < count:
@@ -66,7 +66,7 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
 
     @device_function
     def put(queued, start, count, lane, tag, chosen, exmap, prefix_sum, active, row, above):
-        """Queue the children of all lanes (thesis Fig. 35); the number of entries afterwards."""
+        """Queue the children of all lanes (thesis Fig. 35); returns the entries afterwards."""
         pending = np.uint32(cuda.ballot_sync(ALL_LANES, chosen != np.uint64(0)))
         while pending != np.uint32(0):
             lower = np.uint32(np.uint32(~pending) & np.uint32(pending - np.uint32(1)))
@@ -92,16 +92,17 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
 
     @device_function
     def visit_level(
-        found, missed, queued, thread, threads, active, base, nodes, first, end, d, step, others,
-        depth, k, distance, inmaps, exmaps, prefix_sums,
+        found, missed, queued, thread, threads, active, base, nodes, first, end, d, moves, depth,
+        limits, trie,
     ):  # fmt: skip
+        k, distance = limits
         lane = np.uint32(thread & np.uint32(31))
         warp = np.uint32(thread >> np.uint32(5))
         start = np.uint32(warp * np.uint32(entries))
         row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
         above = np.uint64(row + nodes)
         count = np.uint32(0)
-        # the first node of this warp, so that its lanes stay together
+        # the loop goes over warps, so that their lanes stay together
         leader = np.uint32(first + np.uint32(warp << np.uint32(5)))
         while leader < end:
             node = np.uint32(leader + lane)
@@ -118,26 +119,23 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
             chosen = np.uint64(0)
             exact = np.uint64(0)
             if np.uint32(lower | states) != np.uint32(0):
-                inmap = np.uint32(load_word(inmaps, node))
+                inmap = np.uint32(load_word(trie[0], node))
                 if distance != np.uint32(0):
-                    reached, exmap, chosen = transition(
-                        states, lower, step, others, depth, k, inmap, exmaps, node
-                    )
-                    active[above + np.uint64(node)] = reached
                     level = np.uint32(d + np.uint32(1))
-                    of_match = found_bits(reached, chosen, depth, level, k, distance)
+                    of_match, exmap, chosen = move(
+                        active, above, node, level, states, lower, moves, depth, limits, inmap, trie
+                    )
                     found = np.uint32(found | of_match)
                 if d == np.uint32(0) and lower != np.uint32(0):
-                    reached, outer, exact = transition(
-                        lower, np.uint32(0), step, others, depth, k, inmap, exmaps, node
+                    of_match, outer, exact = move(
+                        active, row, node, d, lower, np.uint32(0), moves, depth, limits, inmap, trie
                     )
                     exmap = np.uint64(exmap | outer)
-                    active[row + np.uint64(node)] = reached
-                    found = np.uint32(found | found_bits(reached, exact, depth, d, k, distance))
-                    of_mismatch = missed_bits(lower, step, depth, k, inmap, exmaps, node)
+                    found = np.uint32(found | of_match)
+                    of_mismatch = missed_bits(lower, moves[0], depth, k, inmap, trie[1], node)
                     missed = np.uint32(missed | of_mismatch)
                 if np.uint64(chosen | exact) != np.uint64(0):
-                    prefix_sum = np.uint32(load_word(prefix_sums, node))
+                    prefix_sum = np.uint32(load_word(trie[2], node))
             count = put(
                 queued, start, count, lane, np.uint32(0), chosen, exmap, prefix_sum, active, row,
                 above,

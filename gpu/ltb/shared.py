@@ -1,4 +1,11 @@
-"""Device functions of the Levenshtein Tree Bitmap kernels; none asks for its thread or waits."""
+"""Device functions of the kernels of the thesis; none depends on its thread or waits.
+
+Tuples keep the arguments few:
+
+    moves    (step, others)                     bits of the symbol, and of the three others
+    limits   (k, distance)
+    trie     (inmaps, exmaps, prefix_sums)
+"""
 
 from __future__ import annotations
 
@@ -21,22 +28,25 @@ def forget(active, base, words, thread, threads):
 
 
 @device_function
-def wake(active, row, exmap, chosen, prefix_sum):
+def wake(active, row, exmap, chosen, node, trie):
     """Activate the root bit of every child in ``chosen``, at the dist-level that begins at ``row``.
 
-    A child has one parent and its level has been dealt with, so nobody else writes there now.
+    A child has one parent, and its level is done: no other thread writes there now.
     """
-    while chosen != np.uint64(0):
-        below = np.uint64(np.uint64(~chosen) & np.uint64(chosen - np.uint64(1)))
-        group = population(below)
-        child = np.uint64(np.uint32(prefix_sum + children_before(exmap, group)))
-        active[row + child] = np.uint32(active[row + child] | np.uint32(1))
-        chosen = np.uint64(chosen & np.uint64(chosen - np.uint64(1)))
+    if chosen != np.uint64(0):
+        prefix_sum = load_word(trie[2], node)
+        while chosen != np.uint64(0):
+            below = np.uint64(np.uint64(~chosen) & np.uint64(chosen - np.uint64(1)))
+            group = population(below)
+            child = np.uint64(np.uint32(prefix_sum + children_before(exmap, group)))
+            active[row + child] = np.uint32(active[row + child] | np.uint32(1))
+            chosen = np.uint64(chosen & np.uint64(chosen - np.uint64(1)))
 
 
 @device_function
-def transition(states, lower, step, others, depth, k, inmap, exmaps, node):
+def transition(states, lower, moves, depth, k, inmap, exmaps, node):
     """K of ``states``, I and S of ``lower`` at a node: (new states, exmap, children chosen)."""
+    step, others = moves
     reached = np.uint32(INMAP(states, step) | INMAP(lower, others))
     reached = np.uint32(np.uint32(reached & inmap) | lower)
     exmap = np.uint64(0)
@@ -47,6 +57,18 @@ def transition(states, lower, step, others, depth, k, inmap, exmaps, node):
             exmap = np.uint64(load_word(exmaps, node))
             chosen = np.uint64(chosen & exmap)
     return reached, exmap, chosen
+
+
+@device_function
+def move(active, row, node, d, states, lower, moves, depth, limits, inmap, trie):
+    """Store the transition into dist-level d, whose bitmaps begin at ``row``.
+
+    Returns match bits, exmap and the children chosen.
+    """
+    k, distance = limits
+    reached, exmap, chosen = transition(states, lower, moves, depth, k, inmap, trie[1], node)
+    active[row + np.uint64(node)] = reached
+    return found_bits(reached, chosen, depth, d, k, distance), exmap, chosen
 
 
 @device_function
@@ -63,7 +85,7 @@ def found_bits(reached, chosen, depth, d, k, distance):
 
 @device_function
 def missed_bits(states, step, depth, k, inmap, exmaps, node):
-    """Mismatch bits of the states of a node at level 0."""
+    """Mismatch bits of the states of a node at dist-level 0."""
     inner = np.uint32(INMAP(states, step) & np.uint32(~inmap))
     outer = np.uint64(0)
     if np.uint32(depth + np.uint32(3)) <= k:

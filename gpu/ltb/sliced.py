@@ -26,7 +26,7 @@ import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_pair, load_word, population
 from gpu.exact.bits import children_before
-from gpu.ltb.kernels import FIRST_OF_READ
+from gpu.ltb.sweeping import FIRST_OF_READ
 
 THREADS = 128
 """Threads a block; any multiple of 32."""
@@ -326,14 +326,8 @@ def sliced(levels: int) -> Callable[..., None]:
     return kernel
 
 
-def signature_planes() -> tuple[str, ...]:
-    """The argument types of ``planes``."""
-    return ("uint8[::1]", "uint32", "uint32", "uint32", "uint64[::1]")
-
-
-def signature_sliced() -> tuple[str, ...]:
-    """The argument types of ``sliced``."""
-    return (
-        "uint64[::1]", "uint32", "uint32", "uint32", "uint32", "uint32", "uint32[::1]",
-        "uint64[::1]", "uint32", "uint32[::1]", "uint32[::1]",
-    )  # fmt: skip
+ARGUMENTS = (
+    "uint64[::1]", "uint32", "uint32", "uint32", "uint32", "uint32", "uint32[::1]",
+    "uint64[::1]", "uint32", "uint32[::1]", "uint32[::1]",
+)  # fmt: skip
+"""The argument types of the kernel."""

@@ -20,7 +20,7 @@ from gpu.card.process_exit import several_used
 from gpu.card.streams import Ahead, BatchChunk, Flights, bar, overlapping
 from gpu.card.timeline import Timeline
 from gpu.exact.expand import copy_into
-from gpu.ltb import ACTIVE_BYTES, KERNELS, DeviceLtb, LtbBuffers, launch, packing
+from gpu.ltb import ACTIVE_BYTES, DeviceLtb, LtbBuffers, launch, packing
 from trie.ltb import check_distance, overlap_of
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
@@ -123,9 +123,6 @@ class LtbEngine:
         timeline: Timeline | None = None,
     ) -> None:
         check_distance(distance, k)
-        if method not in KERNELS:
-            message = f"no kernel is called {method!r}: {', '.join(KERNELS)}"
-            raise ValueError(message)
         self._distance = distance
         self._method = method
         self._overlap = overlap_of(k, distance)

@@ -1,8 +1,20 @@
-"""What the kernels of the thesis share: pieces, symbols, sweeps of the trie by level.
+"""The frame of the kernels of the thesis (3.3.17, Fig. 30-35): pieces, symbols, sweeps by level.
 
-They differ in how many sweeps a symbol takes and in what a block does with the trie-nodes of a
-level in one. Behind each level all threads of the block wait, so that a node is dealt with before
-its parent wakes it.
+A block takes a piece of the stream, and its threads the trie-nodes of a level in turns. A block has
+active bitmaps of its own in global memory, D + 1 for each trie-node, one array a dist-level:
+
+    active   uint32[grid, D + 1, N]   laid out as inmaps (trie/ltb/steps.py)
+    symbols  uint8                    bits 0-2 code (4: gap) | bit 3 first of a read
+
+A sweep visits all levels of the trie, the deepest first, with ``syncthreads`` after each, so that a
+child is done before its parent wakes it. The kernels differ in what a sweep does:
+
+    naive      for d = D ... 0: I and S of d into d + 1, then K of d             2 D + 1 sweeps
+    efficient  for d = D - 1 ... 0: all that leads into d + 1; at last K of 0   max(D, 1) sweeps
+    queue      as efficient, but woken children pass through a queue a warp in shared memory
+
+Every thread collects the bits of a symbol in registers and adds them to the bitmaps in global
+memory with ``atomicOr`` if there are any. A piece begins k + D - 1 symbols early, without output.
 """
 
 from __future__ import annotations
@@ -13,28 +25,33 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import cuda, device_function
-from gpu.ltb.kernels import FIRST_OF_READ
 from gpu.ltb.shared import K_STEP, forget
+
+FIRST_OF_READ = 8
+
+ARGUMENTS = (
+    "uint8[::1]", "uint32", "uint32", "uint32", "uint32[::1]", "uint32[::1]", "uint64[::1]",
+    "uint32[::1]", "uint32[::1]", "uint32[::1]", "uint32[::1]",
+)  # fmt: skip
+"""The argument types of the kernels."""
 
 
 def by_threads(visit: Any) -> Any:
-    """A level's nodes to the threads of a block in turns, for ``sweeping``.
+    """The ``visit_level`` of ``sweeping`` whose threads take the nodes of a level in turns.
 
-    visit(active, base, nodes, node, sweep, step, ...), as ``visit_level``: the match and the
-    mismatch bits of a trie-node.
+    visit(active, base, nodes, node, sweep, ...): match and mismatch bits of a trie-node.
     """
 
     @device_function
     def visit_level(
-        found, missed, scratch, thread, threads, active, base, nodes, first, end, sweep, step,
-        others, depth, k, distance, inmaps, exmaps, prefix_sums,
+        found, missed, scratch, thread, threads, active, base, nodes, first, end, sweep, moves,
+        depth, limits, trie,
     ):  # fmt: skip
         node = np.uint32(first + thread)
         while node < end:
             of_match, of_mismatch = visit(
-                active, base, nodes, node, sweep, step, others, depth, k, distance, inmaps, exmaps,
-                prefix_sums,
-            )  # fmt: skip
+                active, base, nodes, node, sweep, moves, depth, limits, trie
+            )
             found = np.uint32(found | of_match)
             missed = np.uint32(missed | of_mismatch)
             node = np.uint32(node + threads)
@@ -44,21 +61,24 @@ def by_threads(visit: Any) -> Any:
 
 
 def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., None]:
-    """The kernel; ``[grid, block]``, any sizes; arguments as ``gpu.ltb.kernels.signature``.
+    """The kernel, for any grid; 32 | block.
 
-    sweeps(distance): how many a symbol takes, numbered from the last, 0. visit_level(found, missed,
-    scratch, thread, threads, active, base, nodes, first, end, sweep, step, others, depth, k,
-    distance, inmaps, exmaps, prefix_sums): a sweep of the trie-nodes first..end - 1 of a level by
-    the block; gives found and missed with the match and the mismatch bits of this thread's.
-    scratch: uint32[``words``] in shared memory. The active bitmaps of dist-level d begin at base +
-    d nodes.
+    Arguments: symbols uint8[n], k uint32, distance uint32, piece uint32 >= 1, level_offsets
+    uint32[k // 3 + 2], inmaps uint32[N], exmaps uint64[N], prefix_sums uint32[N], active
+    uint32[grid (D + 1) N], matches uint32[n] and mismatches uint32[n] (zeros before).
+
+    sweeps(distance): the sweeps a symbol takes, numbered from the last, 0. visit_level(found,
+    missed, scratch, thread, threads, active, base, nodes, first, end, sweep, moves, depth, limits,
+    trie): the block's sweep of the trie-nodes first..end - 1 of a level, which returns found and
+    missed with this thread's bits added. scratch: uint32[``words``] in shared memory. The active
+    bitmaps of dist-level d begin at base + d nodes. moves, limits, trie: as gpu/ltb/shared.py.
     """
 
     def kernel(
         symbols, k, distance, piece, level_offsets, inmaps, exmaps, prefix_sums, active, matches,
         mismatches,
     ):  # fmt: skip
-        # made here: in the simulator a device function cannot; where unused it takes nothing
+        # made here, as the simulator has no shared memory in device functions; free if unused
         scratch = cuda.shared.array(words, np.uint32)
         count = np.uint32(symbols.size)
         nodes = np.uint64(inmaps.size)
@@ -91,7 +111,8 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
                             found, missed, scratch, np.uint32(cuda.threadIdx.x),
                             np.uint32(cuda.blockDim.x), active, base, nodes,
                             np.uint32(level_offsets[level]), np.uint32(level_offsets[level + 1]),
-                            sweep, step, others, depth, k, distance, inmaps, exmaps, prefix_sums,
+                            sweep, (step, others), depth, (k, distance),
+                            (inmaps, exmaps, prefix_sums),
                         )  # fmt: skip
                         cuda.syncthreads()
                 if at >= first:

@@ -99,8 +99,7 @@ def figure_37(distance: int = DISTANCE, total: int = STREAM_37, *, cuda: bool) -
 
 def figure_38(distance: int = DISTANCE, total: int = STREAM_38) -> list[Row]:
     """The efficient and the queue kernel by k, and the warps of each on a multiprocessor."""
-    from gpu.ltb import occupancy, threads_of
-    from gpu.ltb.queue import QUEUE
+    from gpu.ltb.kernels import occupancy, threads_of
 
     rows = []
     for k in KS:
@@ -110,10 +109,9 @@ def figure_38(distance: int = DISTANCE, total: int = STREAM_38) -> list[Row]:
         row |= {f"{method} s": seconds for method, seconds in taken.items()}
         row["queue/efficient"] = taken["ltb-queue"] / taken["ltb-efficient"]
         for method in taken:
-            threads = threads_of(method)
-            registers, blocks = occupancy(method, threads, QUEUE)
+            registers, blocks = occupancy(method)
             row[f"{method} registers"] = registers
-            row[f"{method} warps"] = blocks * threads // 32
+            row[f"{method} warps"] = blocks * threads_of(method) // 32
         rows.append(row)
     return rows
 

@@ -1,7 +1,4 @@
-"""Inputs around the edges that matter to the kernels, from fixed seeds.
-
-Used by the tests (simulator and card) and by scripts/device_kernels.py.
-"""
+"""Inputs around the edges that matter to the kernels, from fixed seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu.reference import reverse_complements, windows
+from tests.reference.exact_events import reverse_complements, windows
 from trie.strands import STRANDS
 
 

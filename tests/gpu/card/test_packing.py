@@ -12,7 +12,6 @@ from gpu.card.packing import (
     ChunkTooLargeError,
     pack_chunk,
     packed_sizes,
-    unpack_events,
 )
 from trie.codes import InvalidBaseError, encode
 
@@ -121,9 +120,3 @@ def test_a_chunk_beyond_31_bits_is_refused(monkeypatch):
     assert pack_chunk(np.zeros(5, np.uint8), np.array([0, 5]), 3).symbols == 5
     with pytest.raises(ChunkTooLargeError, match="a chunk of 6 symbols, at most 5 fit"):
         pack_chunk(np.zeros(6, np.uint8), np.array([0, 6]), 3)
-
-
-def test_events_of_the_masks():
-    starts = np.array([0b1011], dtype=np.uint32)
-    matches = np.array([0b0010], dtype=np.uint32)
-    assert unpack_events(starts, matches, 5).tolist() == [2, 1, 0, 2, 0]

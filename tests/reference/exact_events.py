@@ -1,4 +1,4 @@
-"""What matching a chunk must give, by brute force in NumPy: the kernels are held against this.
+"""Events and event words of a chunk by brute force in NumPy, for tests of the kernels.
 
 No trie is walked: a window's depth is the first length at which its prefix is not among the sorted
 distinct prefixes of the dictionary, and a trie-node is the rank of a prefix on its level.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.codes import reverse_complement_code
+from trie.codes import with_reverse_complements
 
 
 def reverse_complements(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
     """The codes of the reverse complements."""
-    return np.array([reverse_complement_code(code, k) for code in codes], dtype=np.uint64)
+    return with_reverse_complements(codes, k)[codes.size :]
 
 
 def windows(
