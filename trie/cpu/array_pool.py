@@ -1,12 +1,12 @@
-"""Memory for arrays that stays with the process when they are dropped.
+"""Memory of large arrays that the process reuses.
 
-A large array that is made anew comes in fresh pages, whose faults cost more than to fill it: half
-of the time where 1.9 M rows were found in 64 M letters. So what a search has written to waits here
-for the next, and what a producer has sent for its next batch. Sizes are rounded up, as pages that
-nothing is written to take no memory.
+A new large array comes in fresh pages, and their faults cost more than filling it: half of the time
+of a search that found 1.9 M rows in 64 M letters. So the memory of one search serves the next, and
+that of a batch that was sent the producer's next batch. Sizes are rounded up to a power of two;
+pages that nothing writes to take no memory.
 
-Nothing is called when an array ends: Python would report an interrupt that comes meanwhile, and
-forget it. Who needs memory looks which arrays have ended.
+Allocation scans for freed blocks; there are no finalizers. Python would report and forget an
+interrupt that comes during one.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-KEPT = 1 << 27
-"""Bytes of all blocks that are known here, and so of those that wait, at most."""
+POOL_BYTES = 1 << 27
+"""Bytes of all blocks in the pool, in use or free."""
 
 LEAST = 1 << 16
-"""Arrays of fewer bytes come from the allocator: a result of few rows must not hold more."""
+"""Smaller arrays come from the allocator: a result of few rows must not occupy more."""
 
 _LINE = 64
 
 
-class _Lent:
-    """What the arrays in a block have as their base; it ends with the last view."""
+class _Owner:
+    """The base of all arrays in a block; it ends with the last view."""
 
     __slots__ = ("__array_interface__", "__weakref__", "block")
 
@@ -43,50 +43,46 @@ class _Lent:
         }
 
 
-class _Known(NamedTuple):
-    """The logarithm of a size, a block of it and a line, and for whom it is or was."""
+class _Block(NamedTuple):
+    """The logarithm of a size, memory of it and a line, and who uses or used it last."""
 
     kind: int
     block: NDArray[np.uint8]
-    lent: weakref.ref[_Lent]
+    owner: weakref.ref[_Owner]
 
 
-_known: list[_Known] = []
-"""Blocks that are lent or wait; what was lent last stands last."""
+_blocks: list[_Block] = []
+"""Least recently allocated first."""
 
 _lock = threading.Lock()
-"""Nobody waits for it: a finalizer or a handler of signals may come while its thread has it."""
+"""Never waited for: a finalizer or a signal handler may run while its own thread has it."""
 
 
-def _fresh(kind: int) -> NDArray[np.uint8]:
-    return np.empty((1 << kind) + _LINE, dtype=np.uint8)
-
-
-def _waiting(kind: int) -> NDArray[np.uint8] | None:
-    """A block that nobody has any more, which is no longer known."""
-    for place, known in enumerate(_known):
-        if known.kind == kind and known.lent() is None:
-            return _known.pop(place).block
+def _free(kind: int) -> NDArray[np.uint8] | None:
+    """Take a block out of the pool that nobody uses."""
+    for place, one in enumerate(_blocks):
+        if one.kind == kind and one.owner() is None:
+            return _blocks.pop(place).block
     return None
 
 
-def _lend(kind: int) -> _Lent:
-    """A block; what has been known longest is forgotten for it where there is too much."""
-    if 1 << kind > KEPT or not _lock.acquire(blocking=False):
-        return _Lent(kind, _fresh(kind))
+def _allocate(kind: int) -> _Owner:
+    size = (1 << kind) + _LINE
+    if 1 << kind > POOL_BYTES or not _lock.acquire(blocking=False):
+        return _Owner(kind, np.empty(size, dtype=np.uint8))
     try:
-        block = _waiting(kind)
-        lent = _Lent(kind, _fresh(kind) if block is None else block)
-        _known.append(_Known(kind, lent.block, weakref.ref(lent)))
-        while sum(1 << known.kind for known in _known) > KEPT:
-            _known.pop(0)
-        return lent
+        block = _free(kind)
+        owner = _Owner(kind, np.empty(size, dtype=np.uint8) if block is None else block)
+        _blocks.append(_Block(kind, owner.block, weakref.ref(owner)))
+        while sum(1 << one.kind for one in _blocks) > POOL_BYTES:
+            _blocks.pop(0)
+        return owner
     finally:
         _lock.release()
 
 
 def empty(size: int, dtype: Any) -> NDArray[Any]:
-    """An array of that size and dtype (no objects), not set.
+    """An uninitialized array of that size and dtype (no objects).
 
     It begins on a cache line if it has LEAST bytes.
     """
@@ -94,4 +90,4 @@ def empty(size: int, dtype: Any) -> NDArray[Any]:
     nbytes = size * dtype.itemsize
     if nbytes < LEAST:
         return np.empty(nbytes, dtype=np.uint8).view(dtype)
-    return np.asarray(_lend((nbytes - 1).bit_length()))[:nbytes].view(dtype)
+    return np.asarray(_allocate((nbytes - 1).bit_length()))[:nbytes].view(dtype)

@@ -1,4 +1,4 @@
-"""Say so when a first run has to compile kernels: it takes seconds, later runs start at once."""
+"""A notice when a first run has to compile kernels: it takes seconds, later runs start at once."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
     from trie.cpu import jit
 
     class Listener(event.Listener):
-        said = quiet
+        reported = quiet
 
         def on_start(self, event: Any) -> None:
-            if not self.said:
-                self.said = True
+            if not self.reported:
+                self.reported = True
                 report(NOTICE)
 
         def on_end(self, event: Any) -> None:

@@ -1,10 +1,10 @@
 """numba's ``njit`` with a cache of compiled kernels that never stops the work.
 
 With ``cache=True`` numba stores a kernel in ``NUMBA_CACHE_DIR``, beside its source, or in the
-user's cache folder. Where it can write to none of them, as in a read-only container, it refuses to
-define the kernel; where a write fails later, on a full disk, the call fails. Here a private folder
-under the temporary directory comes last, and a kernel that cannot be stored is compiled again by
-the next process. A warning of this module's logger says so, once.
+user's cache folder. If it can write to none of them, as in a read-only container, it refuses to
+define the kernel; if a write fails later, on a full disk, the call fails. Here a private folder
+under the temporary directory is the last resort, and the next process compiles a kernel again that
+could not be stored. This module's logger warns once.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ FunctionCache: Any = numba.core.caching.FunctionCache
 NullCache: Any = numba.core.caching.NullCache
 
 COMPILE_BYTES = 64 << 20
-"""What LLVM may need to load or compile one kernel; it aborts the process where it gets less."""
+"""What LLVM may need to load or compile one kernel; with less it aborts the process."""
 
 ADVICE = "set NUMBA_CACHE_DIR to a folder that can be written"
-"""What a user can do about a warning."""
 
 
 def njit(function: Callable[..., Any] | None = None, *, cache: bool = False, **options: Any) -> Any:
@@ -54,7 +53,7 @@ def njit(function: Callable[..., Any] | None = None, *, cache: bool = False, **o
 def private_folder() -> str:
     """This user's folder under the temporary directory, made if need be.
 
-    OSError if there can be none, or if another user can write to it: what is loaded from it runs.
+    Raises OSError if it cannot be made, or another user can write to it: its content is executed.
     """
     path = os.path.join(tempfile.gettempdir(), f"kmer-streamer-{os.getuid()}")
     with suppress(FileExistsError):
@@ -84,13 +83,13 @@ def warn_unstored(folder: str, error: OSError) -> None:
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
-    """numba's cache of one kernel; what cannot be loaded or stored is compiled."""
+    """numba's cache of one kernel, which is compiled if it cannot be loaded or stored."""
 
     _warning = ""
-    """What the user should know once the kernel is stored."""
+    """Logged once the kernel is stored."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled kernel for these argument types; None if there is none that can be read."""
+        """The compiled kernel for these argument types; None if none can be read."""
         memory_limit.require(COMPILE_BYTES, "a kernel")
         if config.CACHE_DIR and not self.cache_path.startswith(config.CACHE_DIR):
             warn(
@@ -101,17 +100,16 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             return super().load_overload(sig, target_context)
         except MemoryError:
             raise
-        except Exception as error:  # damaged files raise whatever unpickling comes upon
+        except Exception as error:  # unpickling a damaged file can raise anything
             log.debug("%s: cannot be read: %r", self.cache_path, error)
             self._forget()
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Store a compiled kernel, if that can be."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
-            # the index may name a file whose content is that of an older source
+            # the index may name a file with the code of an older source
             self._forget()
             warn_unstored(self.cache_path, error)
         else:
@@ -124,7 +122,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
 
 class _NoCache(NullCache):  # type: ignore[misc]
-    """Stores nothing, and says why."""
+    """Stores nothing, and warns why."""
 
     def __init__(self, why: str) -> None:
         self._why = why

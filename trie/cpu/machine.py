@@ -1,4 +1,4 @@
-"""What machine this is."""
+"""The CPU and memory of this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 
 
 def processor_name() -> str:
-    """The processor's name as the system has it."""
+    """The CPU's name as the system reports it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             for line in file:
@@ -19,5 +19,5 @@ def processor_name() -> str:
 
 
 def memory_bytes() -> int:
-    """The machine's memory."""
+    """The machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,8 +1,8 @@
-"""The limit on this process's address space (``ulimit -v``, batch systems), kept without a crash.
+"""Working under a limit on the process's address space (``ulimit -v``, batch systems).
 
-Python raises MemoryError where an allocation fails; LLVM, polars and their threads end the process,
-some after thousands of lines. So under a limit they get few threads and pools, and what calls them
-checks first that enough is left. Without a limit nothing changes.
+Where an allocation fails Python raises MemoryError; LLVM, polars and their threads end the process,
+some after thousands of lines. So under a limit they get few threads and pools, and their callers
+check first that enough memory is left. Without a limit nothing changes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _M_ARENA_MAX = -8  # of mallopt in glibc's malloc.h
 
 
 def limit() -> int | None:
-    """Bytes that the process may map; None if there is no limit."""
+    """Bytes of address space; None if there is no limit."""
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def prepare() -> None:
-    """Under a limit have libraries that are loaded later reserve little; MemoryError if too low.
+    """Under a limit make libraries that are loaded later reserve little.
 
-    Variables of the environment that are set already stay.
+    Environment variables that are set already stay. Raises MemoryError if the limit is too low.
     """
     most = limit()
     if most is None:
@@ -43,7 +43,7 @@ def prepare() -> None:
 
 
 def require(size: int, what: str) -> None:
-    """MemoryError unless ``size`` bytes more can be mapped."""
+    """Raise MemoryError unless ``size`` more bytes fit under the limit."""
     most = limit()
     if most is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections import deque
@@ -11,7 +12,6 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from trie.cpu.interrupts import interrupt_in
-from trie.cpu.pool import Helpers
 
 T = TypeVar("T")
 
@@ -21,29 +21,75 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+class _Pool:
+    """Up to ``most`` threads, started on demand, which run jobs that raise nothing in order.
+
+    No step takes a lock of Python code, as concurrent.futures does: an interrupt between taking and
+    releasing it would block every later caller. Queues and lists of CPython do each step in one.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._unfinished: list[None] = []
+        self._threads: list[threading.Thread] = []
+        atexit.register(self._end)
+
+    def give(self, job: Callable[[], None]) -> None:
+        """Have a job run by the next idle thread, or by none if no thread can be started."""
+        self._unfinished.append(None)
+        count = len(self._threads)
+        if count < min(self._most, len(self._unfinished)):
+            # a program that ends on an error waits for what runs, not for what may come
+            thread = threading.Thread(target=self._run, name=f"{self._name}_{count}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no memory, or a limit on threads
+                if not self._threads:
+                    self._unfinished.pop()
+                    return
+            else:
+                self._threads.append(thread)
+        self._jobs.put(job)
+
+    def _run(self) -> None:
+        for job in iter(self._jobs.get, None):
+            job()
+            del job  # releases its arrays before the wait for the next
+            self._unfinished.pop()
+        self._jobs.put(None)
+
+    def _end(self) -> None:
+        """Kernels must not run on while the interpreter shuts down."""
+        # each thread passes it on: an interrupt may have kept one from being listed
+        self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
 _caller = threading.local()
 
 
 def in_background() -> None:
-    """From now on this thread's work is run by threads that the others do not wait for.
+    """From now on this thread's tasks run in a pool of their own.
 
-    Helpers are taken in the order in which they are asked for: short work would wait for long.
+    A pool runs jobs in order, so that short work of other threads would wait for long.
     """
-    _caller.helpers = "background"
+    _caller.pool = "background"
 
 
 @cache
-def _helpers(name: str) -> Helpers:
-    return Helpers(name, max(usable_cores(), 8))
+def _pool(name: str) -> _Pool:
+    return _Pool(name, max(usable_cores(), 8))
 
 
 def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """The results of all tasks, in order, run on at most ``threads`` threads, of which this is one.
+    """The results of all tasks, in order, run on up to ``threads`` threads, this one included.
 
-    The first exception of a task is raised after every task that has begun has ended, so that no
-    kernel still writes into an array that the caller gives up; the others do not begin. So it is
-    with an interrupt, which the caller's thread sees at the end of a task, and which goes first:
-    who deals with the exception of a task would go on.
+    After an exception no further task begins, and the first one is raised once all have ended: no
+    kernel writes into an array that the caller gives up. An interrupt, which this thread sees at
+    the end of a task, is raised rather than another exception, which the caller might handle.
     """
     if threads <= 1 or len(tasks) <= 1:
         return [task() for task in tasks]
@@ -71,14 +117,14 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         work()
         ended.put(None)
 
-    helpers = _helpers(getattr(_caller, "helpers", "kernel"))
+    pool = _pool(getattr(_caller, "pool", "kernel"))
     try:
         for _ in range(min(threads, len(tasks)) - 1):
-            helpers.give(help_)
+            pool.give(help_)
         work()
     finally:
         waiting.clear()
-        # who begins meanwhile finds nothing to do, and tells that it has ended all the same
+        # a helper that begins meanwhile finds nothing to do, and reports its end all the same
         count = 0
         while count < len(begun):
             ended.get()
@@ -89,7 +135,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
 
 def split_range(start: int, stop: int, parts: int, *, align: int = 1) -> list[tuple[int, int]]:
-    """Cut [start, stop) into at most ``parts`` ranges of nearly equal length.
+    """Cut [start, stop) into up to ``parts`` ranges of nearly equal length.
 
     Cuts lie at multiples of ``align`` from ``start``.
     """

@@ -1,4 +1,4 @@
-"""Memory that waits for the next search is nobody else's."""
+"""The pool never gives out memory that is in use."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from streamer.batch.hits import FIELDS
-from trie.cpu import array_pool as kept
+from trie.cpu import array_pool
 
 
 @pytest.fixture(autouse=True)
-def nothing_waits(monkeypatch):
-    """Nothing yet, and no garbage of other tests comes later."""
+def empty_pool(monkeypatch):
+    """And no garbage of other tests comes later."""
     gc.collect()
-    monkeypatch.setattr(kept, "_known", [])
+    monkeypatch.setattr(array_pool, "_blocks", [])
 
 
 def address(array):
@@ -27,12 +27,12 @@ def address(array):
 
 
 def test_memory_comes_back_with_the_last_view():
-    first = kept.empty(100_000, np.int64)
+    first = array_pool.empty(100_000, np.int64)
     first[:] = 7
     part = first[10:20]
     place = address(first)
     del first
-    other = kept.empty(100_000, np.int64)
+    other = array_pool.empty(100_000, np.int64)
     assert address(other) != place
     other[:] = 9
     assert (part == 7).all()
@@ -40,66 +40,66 @@ def test_memory_comes_back_with_the_last_view():
     del part
     again = np.frombuffer(frame, np.uint8)
     del frame
-    assert address(kept.empty(100_000, np.int64)) != place
+    assert address(array_pool.empty(100_000, np.int64)) != place
     del again
     gc.collect()
     # of the same size class
-    assert address(kept.empty(120_000, np.int64)) == place
+    assert address(array_pool.empty(120_000, np.int64)) == place
 
 
 def test_shapes_and_places():
     for size, dtype in ((0, np.int32), (1, np.uint8), (5, FIELDS), (70_001, np.int64)):
-        array = kept.empty(size, dtype)
+        array = array_pool.empty(size, dtype)
         assert (array.shape, array.dtype) == ((size,), np.dtype(dtype))
         assert array.flags.writeable
-        assert array.nbytes < kept.LEAST or address(array) % 64 == 0
+        assert array.nbytes < array_pool.LEAST or address(array) % 64 == 0
 
 
 def known():
-    return [one.kind for one in kept._known]
+    return [one.kind for one in array_pool._blocks]
 
 
-def test_no_more_waits_than_is_to_be_kept(monkeypatch):
-    monkeypatch.setattr(kept, "KEPT", 3 << 20)
-    several = [kept.empty(1 << 20, np.uint8) for _ in range(5)]
+def test_the_pool_has_a_limit(monkeypatch):
+    monkeypatch.setattr(array_pool, "POOL_BYTES", 3 << 20)
+    several = [array_pool.empty(1 << 20, np.uint8) for _ in range(5)]
     places = {address(array) for array in several[2:]}
     for number, array in enumerate(several):
         array[:] = number
     assert known() == [20] * 3
-    # what is forgotten is in use all the same
+    # what the pool has dropped is in use all the same
     assert [int(array.max()) for array in several] == [0, 1, 2, 3, 4]
     del several, array
-    again = [kept.empty(1 << 20, np.uint8) for _ in range(3)]
+    again = [array_pool.empty(1 << 20, np.uint8) for _ in range(3)]
     assert {address(array) for array in again} == places
 
 
-def test_what_was_lent_longest_ago_goes_first(monkeypatch):
-    monkeypatch.setattr(kept, "KEPT", 3 << 20)
-    first, second = kept.empty(2 << 20, np.uint8), kept.empty(1 << 20, np.uint8)
+def test_the_least_recently_allocated_goes_first(monkeypatch):
+    monkeypatch.setattr(array_pool, "POOL_BYTES", 3 << 20)
+    first, second = array_pool.empty(2 << 20, np.uint8), array_pool.empty(1 << 20, np.uint8)
     del first, second
-    kept.empty(1 << 19, np.uint8)
+    array_pool.empty(1 << 19, np.uint8)
     assert known() == [20, 19]
     # used once more it stands last
-    kept.empty(1 << 20, np.uint8)
+    array_pool.empty(1 << 20, np.uint8)
     assert known() == [19, 20]
     # what is too large by itself takes the place of nothing
-    kept.empty(1 << 22, np.uint8)
+    array_pool.empty(1 << 22, np.uint8)
     assert known() == [19, 20]
 
 
-def test_who_comes_while_others_look_has_memory_too():
-    array = kept.empty(1 << 20, np.uint8)
+def test_while_the_pool_is_locked_memory_is_fresh():
+    array = array_pool.empty(1 << 20, np.uint8)
     place = address(array)
     del array
-    with kept._lock:  # as if by a collection of garbage in the midst of it
-        other = kept.empty(1 << 20, np.uint8)
+    with array_pool._lock:  # as if by a collection of garbage in the midst of it
+        other = array_pool.empty(1 << 20, np.uint8)
         assert address(other) != place
-    assert address(kept.empty(1 << 20, np.uint8)) == place
+    assert address(array_pool.empty(1 << 20, np.uint8)) == place
 
 
 def test_an_interrupt_that_comes_when_an_array_ends_is_raised():
     """Were Python to run then, it would report the interrupt and go on."""
-    arrays = [kept.empty(1 << 20, np.uint8)]
+    arrays = [array_pool.empty(1 << 20, np.uint8)]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -113,7 +113,7 @@ def test_an_interrupt_that_comes_when_an_array_ends_is_raised():
 def test_many_threads_have_memory_of_their_own():
     def work(number):
         for turn in range(200):
-            array = kept.empty(20_000 + 7 * turn, np.int32)
+            array = array_pool.empty(20_000 + 7 * turn, np.int32)
             array[:] = number
             if not (array == number).all():
                 return False
