@@ -17,9 +17,10 @@ import numpy as np
 from numba import cuda
 
 from gpu import primer as card
+from gpu.primer.paper import longest_prefixes
 from streamer.batch import primer
 from streamer.batch.choice import Choice
-from streamer.batch.primer import on_card
+from streamer.batch.primer import on_gpu
 from streamer.batch.primer.problem import Alpha
 from trie.strands import PRIMER_STRANDS
 
@@ -50,7 +51,7 @@ def check(cases, all_strands):
     rng = np.random.default_rng(2)
     compared = 0
     # so that little is left to every start at every column
-    first_columns, on_card.FIRST = on_card.FIRST, (256, 256)
+    first_columns, on_gpu.FIRST = on_gpu.FIRST, (256, 256)
     for m, n, k in cases:
         a, b = randoms(m, n, k)
         b[1000:1200] = a[100:300] if m >= 300 else a
@@ -70,7 +71,7 @@ def check(cases, all_strands):
                 found = primer.reaches(records, texts, k, choice, strands=strands)
                 np.testing.assert_array_equal(found, expected, err_msg=f"{method} {m} {n} {k}")
                 compared += 1
-    on_card.FIRST = first_columns
+    on_gpu.FIRST = first_columns
     log(compared, "comparisons, all equal")
 
 
@@ -86,7 +87,7 @@ def timed(run, repeats=3):
 
 
 def solve(records, text, k, method="windows", both=False):
-    card = on_card.CardBackend(records, k, both, method == "seeds")
+    card = on_gpu.WindowSearch(records, k, method, both)
     reach = records.first_reaches(k)
     card.improve([text], reach)
     return reach, card
@@ -101,7 +102,7 @@ def time_default(m, n, k, repeats=3):
     first = time.perf_counter() - begin
     best, median = timed(lambda: solve(records, b, k), repeats)
     log(f"{m} x {n} k={k}: first {first:.2f} s, best {best:.4f}, median {median:.4f} s;")
-    log(f"    W {plan.window} {plan.counts}")
+    log(f"    W {plan._window}")
     with clocked() as spent:
         begin = time.perf_counter()
         solve(records, b, k)
@@ -127,13 +128,13 @@ def clocked():
         return inner
 
     for name in ("load", "scanned", "table", "seeded", "_extend"):
-        kept[name] = getattr(card.Text, name)
-        setattr(card.Text, name, clock(name, kept[name]))
+        kept[name] = getattr(card.GpuText, name)
+        setattr(card.GpuText, name, clock(name, kept[name]))
     try:
         yield spent
     finally:
         for name, run in kept.items():
-            setattr(card.Text, name, run)
+            setattr(card.GpuText, name, run)
 
 
 def told(spent):
@@ -147,7 +148,7 @@ def seed_methods(m, n, k, starts, repeats=2):
     a, b = randoms(m, n)
     some = np.linspace(0, m - 4 * k, starts).astype(np.int64)
     for method in ("conventional", "alternative"):
-        run = partial(card.longest_prefixes, method, a, b, k, some)
+        run = partial(longest_prefixes, method, a, b, k, some)
         lengths, counts = run()
         best, _ = timed(run, repeats)
         log(f"{method} {starts} starts of {m} x {n}: {best:.3f} s, all {best * m / starts:.1f} s")

@@ -1,11 +1,10 @@
 """How far starts reach near places of the text: a thread a place, a hook row that only rises.
 
-A place is where the core of a block of starts was hit: alpha[anchor:core] may match there within k
-- 1 differences. A thread follows the anchor there, and goes on with the next start that this place
-can help: starts further left reach no further here, so those whose reach is known to be as far are
-passed over. Most places are settled by one or two starts, some by a dozen; so that no lane waits
-for another, a start that is not a thread's first is put down for the next launch, until few are
-left.
+A place is a hit of the core of a block of starts: alpha[anchor:core] may match there within k - 1
+differences. A thread follows the anchor there, and goes on with the next start that this place can
+help: starts further left reach no further here, so those with a known reach as far are skipped.
+Most places are settled by one or two starts, some by a dozen. So that no lane waits for another, a
+start that is not a thread's first is left for the next launch, until few are left.
 
 Myers' bit-vectors with row 0 all zeros go along the columns where a match can lie. The hook row is
 one above the longest prefix known to stay within k - 1 differences; its value follows its
@@ -13,8 +12,8 @@ horizontal differences, and when it falls to k - 1 the row rises and the vertica
 next is added.
 
     planes    uint32[3, words]: bit r of the planes is bit 0 and bit 1 of alpha's code at r, and
-              that it is no gap; a thread keeps the words of its rows in registers
-    blocks    int64[3, w]: first start, anchor, core (the end of the core, one behind the reach of
+              that it is no gap; the words of a thread's rows stay in registers
+    blocks    int64[3, w]: first start, anchor, core (the end of the core, one after the reach of
               the first start)
     key       block << 40 | tile << 12 | slack: the core ends in ``span`` columns from column
               offset + step * tile on, with k - 1 - slack differences at least
@@ -31,22 +30,30 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpu.card.intrinsics import cuda, load_word
+from gpu.card.intrinsics import cuda, device_function, load_word
+from gpu.primer.keys import key_of
 from gpu.primer.myers import horizontal, vertical
 
 THREADS = 64
 
 EVERYWHERE, ANCHORS, STARTS = 0, 1, 2
-"""What there is of a place: nothing, its key, or key and start."""
+"""What is known of a place: nothing, its key, or key and start."""
 
 MOST_STEPS = 1 << 30
-"""Of a thread in the last launch: all that are left of its block."""
+"""Starts of a thread in the last launch: all that are left of its block."""
 
-SIGNATURE = (
-    "uint32[::1]", "int64", "uint32[:, ::1]", "int64[::1]", "int32", "int64[:, ::1]",
-    "uint64[:, ::1]", "int64", "int64[::1]", "int32", "int32", "int64[::1]", "uint64[:, ::1]",
-    "uint64[:, ::1]", "uint32[:, ::1]", "int32",
-)  # fmt: skip
+
+@device_function
+def _word(planes, plane, i, shift, back):
+    """32 rows of a plane, from row ``shift`` (0..31) of word i on; back: 31 - shift."""
+    low = np.uint32(planes[plane, i] >> shift)
+    next_word = np.uint32(planes[plane, i + 1] << np.uint32(1))
+    return np.uint32(low | np.uint32(next_word << back))
+
+
+@device_function
+def _bit(word, at):
+    return np.uint32(np.uint32(word >> at) & np.uint32(1))
 
 
 def kernel(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
@@ -80,9 +87,7 @@ def kernel(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
             # adjacent threads: adjacent starts along the same columns
             tile = np.int64(place // np.int64(blocks.shape[1]))
             block = np.int64(place - tile * np.int64(blocks.shape[1]))
-            key = np.uint64(np.uint64(block) << np.uint64(40))
-            key = np.uint64(key | np.uint64(np.uint64(tile) << np.uint64(12)))
-            key = np.uint64(key | np.uint64(k))
+            key = np.uint64(key_of(block, tile) | np.uint64(k))
         block = np.int64(key >> np.uint64(40))
         slack = np.int64(key & np.uint64(0xFFF))
         tile = np.int64(np.uint64(key >> np.uint64(12)) & np.uint64(0xFFFFFFF))
@@ -105,21 +110,11 @@ def kernel(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
             shift = np.uint32(start & 31)
             for w in range(words):
                 i = at + w
-                # the words of a start's rows, from two neighbours each
                 back = np.uint32(np.uint32(31) - shift)
-                low[w] = np.uint32(
-                    np.uint32(planes[0, i] >> shift)
-                    | np.uint32(np.uint32(planes[0, i + 1] << np.uint32(1)) << back)
-                )
-                high[w] = np.uint32(
-                    np.uint32(planes[1, i] >> shift)
-                    | np.uint32(np.uint32(planes[1, i + 1] << np.uint32(1)) << back)
-                )
+                low[w] = _word(planes, 0, i, shift, back)
+                high[w] = _word(planes, 1, i, shift, back)
                 if gaps:
-                    base[w] = np.uint32(
-                        np.uint32(planes[2, i] >> shift)
-                        | np.uint32(np.uint32(planes[2, i + 1] << np.uint32(1)) << back)
-                    )
+                    base[w] = _word(planes, 2, i, shift, back)
                 vp[w] = np.uint32(0xFFFFFFFF)
                 vn[w] = np.uint32(0)
             score = hook
@@ -178,8 +173,8 @@ def kernel(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
                         ph_before = ph
                         mh_before = mh
                     bit = np.uint32(np.uint32(hook - np.int32(1)) & np.uint32(31))
-                    score = np.int32(score + np.int32(np.uint32(hook_ph >> bit) & np.uint32(1)))
-                    score = np.int32(score - np.int32(np.uint32(hook_mh >> bit) & np.uint32(1)))
+                    score = np.int32(score + np.int32(_bit(hook_ph, bit)))
+                    score = np.int32(score - np.int32(_bit(hook_mh, bit)))
                     while score < k:
                         hook = np.int32(hook + np.int32(1))
                         if hook > most:
@@ -194,8 +189,7 @@ def kernel(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
                             bit = np.uint32(np.uint32(hook - np.int32(1)) & np.uint32(31))
                             for w in range(words):
                                 if w >= hooked and np.int32(w) == hook_word:
-                                    more = np.uint32(np.uint32(vp[w] >> bit) & np.uint32(1))
-                                    less = np.uint32(np.uint32(vn[w] >> bit) & np.uint32(1))
+                                    more, less = _bit(vp[w], bit), _bit(vn[w], bit)
                                     score = np.int32(
                                         np.int32(score + np.int32(more)) - np.int32(less)
                                     )

@@ -1,14 +1,15 @@
 """Windows found through their pieces: a thread a column looks up q symbols; warps verify together.
 
-A warp looks up 32 columns at a time. Its lanes add up what their codes have in the table, and then
-take the candidates in turns of 32, whosever they are: each finds the column that its candidate came
-from by bisection in the sums, so that all lanes verify however uneven the codes are.
+A warp looks up 32 columns at a time. Its lanes sum up the entries of their codes in the table and
+then take the candidates in turns of 32, whichever lane found them: each finds the column of its
+candidate by bisection in the sums, so all lanes verify however uneven the codes are.
 
-    low, high    planes of the text (``pack``); a gap or a separator is some letter there, so what
-                 passes is a superset, and ``extend`` decides
-    begins       uint32[4**q + 1], entries uint32: window * 16 + piece (``pieces``)
-    windows      uint32[w, 4] (``pieces.windows_of``): at most 32 symbols, one word of rows
-    key          as in ``scan``, with single columns for tiles: the first that the window may end at
+    low, high    planes of the text (``packed_text``); a gap or a separator is some letter there, so
+                 what passes is a superset, and ``extend`` decides
+    begins       uint32[4**q + 1], entries uint32: window * 16 + piece (``seed_table``)
+    windows      uint32[w, 4] (``seed_table.windows_of``): at most 32 symbols, one word of rows
+    key          as in ``window_scan``, with single columns for tiles: the first that the window may
+                 end at
 
 Verifying is Myers' bit-vector along the columns where the window can lie if the piece lies at its
 column: rows + 2 (k - 1) of them.
@@ -28,19 +29,15 @@ from gpu.card.intrinsics import (
     load_word,
     sum_to_lane,
 )
+from gpu.primer.keys import key_of
 from gpu.primer.myers import horizontal, vertical
 
 THREADS = 128
 
-SIGNATURE = (
-    "uint32[::1]", "uint32[::1]", "int64", "int64", "uint32[::1]", "int32", "int32", "int32",
-    "uint32[::1]", "uint32[::1]", "uint64[::1]", "uint32[::1]",
-)  # fmt: skip
-
 
 @device_function
 def _from(plane, word, shift):
-    """32 columns of a plane from the one on that ``shift`` (0..31) columns of a word are before."""
+    """32 columns of a plane, from column ``shift`` (0..31) of a word on."""
     here = np.uint32(load_word(plane, word))
     following = np.uint32(load_word(plane, word + 1))
     behind = np.uint32(np.uint32(following >> np.uint32(1)) >> np.uint32(np.uint32(31) - shift))
@@ -71,7 +68,7 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
     # where the lane's first entry would be if candidate 0 of the warp were entry 0
     entry_of = np.int32(np.int32(first_entry) - np.int32(total - count))
     all_of = np.int32(cuda.shfl_sync(ALL_LANES, total, 31))
-    # a window stands at the bottom of 32 rows; those above it are free, as in ``scan``
+    # a window is aligned to the bottom of 32 rows; those above are free, as in ``window_scan``
     free = np.uint32(
         np.uint32(np.uint32(0xFFFFFFFF) >> np.uint32(1)) >> np.uint32(rows - np.int32(1))
     )
@@ -106,8 +103,8 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
             score = rows
             least = k
             while left > np.int32(0):
-                # 32 columns at once, the first in the top bit; what is behind the text matches
-                # nothing that counts
+                # 32 columns at once, the first in the top bit; what follows the text is no match
+                # that counts
                 at = np.int64(here >> 5)
                 shift = np.uint32(here & 31)
                 text_low = _from(low, at, shift)
@@ -136,7 +133,6 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
                 slot = np.uint32(cuda.atomic.add(counter, 0, np.uint32(1)))
                 if slot < np.uint32(out.size):
                     tile = np.uint64(max(ends_from, np.int64(0)))
-                    key = np.uint64(np.uint64(window) << np.uint64(40))
-                    key = np.uint64(key | np.uint64(tile << np.uint64(12)))
+                    key = key_of(window, tile)
                     slack = np.uint64(np.uint32(np.int32(k - np.int32(1)) - least))
                     out[slot] = np.uint64(key | slack)

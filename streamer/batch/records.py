@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamer.sequences.fasta import BLOCK_BYTES
 from streamer.sequences.files import read_batches, read_pieces
 from trie.codes import GAP, encode
+from trie.cpu.jit import njit
 
 Letters = bytes | str | NDArray[np.uint8]
 Codes = NDArray[np.uint8]
@@ -69,5 +70,14 @@ def as_records(sequences: Letters | Sequence[Letters]) -> list[Record]:
 
 def reverse_complement(codes: Codes) -> Codes:
     """The reverse complement of base codes; a gap code stays one."""
-    turned = codes[::-1]
-    return np.where(turned < GAP, 3 - turned, GAP).astype(np.uint8)
+    out = np.empty(codes.size, dtype=np.uint8)
+    _reverse_complement(np.ascontiguousarray(codes), out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _reverse_complement(codes, out):
+    last = codes.size - 1
+    for i in range(codes.size):
+        code = codes[last - i]
+        out[i] = code if code == GAP else np.uint8(3) - code

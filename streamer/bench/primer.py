@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from streamer.batch.choice import Choice
-from streamer.batch.primer import alternative, conventional, cores, reaches
-from streamer.batch.primer.problem import Alpha, Codes
+from streamer.batch.primer import reaches
+from streamer.batch.primer.paper import alternative, conventional, cores
+from streamer.batch.primer.problem import Alpha
+from streamer.batch.records import Codes
 from streamer.bench.timing import least_seconds
 from trie.cpu.threads import usable_cores
 
@@ -109,7 +111,10 @@ def on_cores(
 
 def _comparisons(method: str, some: Alpha, beta: Codes, k: int) -> float:
     """Symbols compared, of the methods that Table 1 counts; nan for the others."""
-    solvers = {"conventional": conventional.solve, "alternative": alternative.solve}
+    solvers = {
+        "conventional": conventional.longest_prefix,
+        "alternative": alternative.longest_prefix,
+    }
     if method not in solvers:
         return float("nan")
     counts = np.zeros(1, dtype=np.int64)
@@ -164,7 +169,7 @@ def filtered(
 
 def on_card(size: tuple[int, int, int] = SIZE, starts: int = 1056) -> list[Row]:
     """Table 3 and Fig. 7 on a CUDA device: the paper's kernels on some starts."""
-    from gpu.primer import longest_prefixes
+    from gpu.primer.paper import longest_prefixes
 
     m, n, k = size
     alpha, beta = sequences(m, n)
@@ -214,8 +219,8 @@ def prefetch(
 
     Some starts along one ``share``-th of beta; the seconds are for all of both.
     """
-    from gpu.primer import longest_prefixes
-    from gpu.primer.alternative import prefetched
+    from gpu.primer.paper import longest_prefixes
+    from gpu.primer.paper.alternative import prefetched
 
     m, n, k = size
     alpha, beta = sequences(m, n // share)
@@ -250,7 +255,7 @@ def block_sizes(
     share: int = 16,
 ) -> list[Row]:  # fmt: skip
     """Fig. 9: threads a block of the alternative solution; ``share`` as in ``prefetch``."""
-    from gpu.primer import longest_prefixes
+    from gpu.primer.paper import longest_prefixes
 
     m, n, _ = size
     alpha, beta = sequences(m, n // share)

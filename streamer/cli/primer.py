@@ -122,13 +122,14 @@ def primer(
     check_files([alpha, beta, *([known] if known is not None else [])], output, files)
 
     from streamer.batch.choice import choose
+    from streamer.batch.plots import check_plot
     from streamer.batch.primer import DEFAULTS, METHODS, reaches
-    from streamer.batch.primer.design import Wishes
+    from streamer.batch.primer.design import PrimerLimits
     from streamer.batch.primer.known import MOST_LETTERS, known_primers
     from streamer.batch.primer.problem import Alpha
     from streamer.batch.primer.report import PrimerReport
     from streamer.batch.primer.text import piece_symbols
-    from streamer.batch.primer.track import check_plot, check_tracks
+    from streamer.batch.primer.track import FORMATS, check_tracks
     from streamer.batch.records import pieces, records
     from streamer.cli.progress import progress
     from streamer.sequences.files import shown_name, size_of_files
@@ -152,7 +153,7 @@ def primer(
         message = "--product goes with --pairs"
         raise UsageError(message)
     if plot is not None:
-        check_plot(plot)
+        check_plot(plot, FORMATS, "primer")
     choice = choose(METHODS, DEFAULTS, method, device.value, say)
     say_where(choice, device, quiet)
     both = strands == "both"
@@ -170,7 +171,7 @@ def primer(
             reach = reaches(joined, source, k, choice, strands=strands, threads=threads)
         if joined.longest() and not host.has_bases and not quiet:
             say(f"warning: {shown_name(beta)} holds no bases: nothing rules a candidate out")
-        report = PrimerReport(named, joined, reach, k, Wishes(**given) if given else None)
+        report = PrimerReport(named, joined, reach, k, PrimerLimits(**given) if given else None)
         if known is not None:
             overlap = 2 * MOST_LETTERS + 1
             source = pieces(beta, overlap, piece_symbols(overlap, both=both))
@@ -219,11 +220,11 @@ def _number(option: str, value: float | None) -> float | None:
 
 
 def _length(least: int | None, most: int | None) -> Range | None:
-    from streamer.batch.primer.design import Range, Wishes
+    from streamer.batch.primer.design import PrimerLimits, Range
 
     if least is None and most is None:
         return None
-    usual = Wishes().length
+    usual = PrimerLimits().length
     low = least if least is not None else min(usual.low, most or usual.low)
     high = most if most is not None else max(usual.high, low)
     if low > high:

@@ -214,6 +214,9 @@ class WarpIntrinsics:
         _check(mask)
         _meet(("syncwarp",))
 
+    def syncthreads(self):
+        threading.current_thread().syncthreads()
+
 
 def install():
     """Give the simulator of this process warps."""

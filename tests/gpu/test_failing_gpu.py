@@ -51,15 +51,15 @@ def small_kernels():
     from gpu.exact import derive, orient, walk
     from gpu.hamming import plane_search as planes
     from gpu.lcs import cut, prepare, systolic
-    from gpu.primer import extend, pack, pieces, seeds
+    from gpu.primer import extend, packed_text, seed_table, seeds
     from streamer.batch.hamming import engines
     from streamer.batch.lcs import solve
-    from streamer.batch.primer import on_card
+    from streamer.batch.primer import on_gpu
     from streamer.matching import cuda, spans
     from streamer.matching.near import levenshtein
 
     modules = [counting, order, rows, sliced, warps, buckets, derive, orient, walk, prepare, cut]
-    with placement.small_blocks(32, *modules, extend, pack, pieces, seeds) as patch:
+    with placement.small_blocks(32, *modules, extend, packed_text, seed_table, seeds) as patch:
         patch.setattr(slicing, "PACKED", 256)
         patch.setattr(order, "STEPS", 2)
         patch.setattr(listing, "LISTED", 8)
@@ -70,7 +70,7 @@ def small_kernels():
         patch.setattr(asm, "LEAST_BLOCK", 10)
         patch.setattr(planes, "CHUNKS", (16, 32))
         patch.setattr(engines, "LEAST_CHUNK", 8)
-        patch.setattr(on_card, "FIRST", (64, 64))
+        patch.setattr(on_gpu, "FIRST", (64, 64))
         patch.setattr(lcs, "shape_for", lambda symbols, _: systolic.GridShape(1, symbols, 1))
         patch.setattr(lcs, "_multiprocessors", lambda: 1)
         patch.setattr(solve, "LEAF_CELLS", 100)
@@ -211,13 +211,13 @@ LONG = {
 def test_a_gpu_with_little_memory_takes_smaller_pieces(name, folder, capsys, monkeypatch):
     from gpu import asm, primer
     from gpu.asm import slicing
-    from streamer.batch.primer import on_card
+    from streamer.batch.primer import on_gpu
     from streamer.cli.app import main
 
     monkeypatch.setattr(asm, "BLOCK_SIZES", dict.fromkeys(asm.METHODS, 1 << 28))
     monkeypatch.setattr(slicing, "PACKED", 1 << 16)
     monkeypatch.setattr(primer, "LEAST_HITS", 64)
-    monkeypatch.setattr(on_card, "LEAST_TEXT", 64)
+    monkeypatch.setattr(on_gpu, "LEAST_TEXT", 64)
     words = [str(folder / word) if word.endswith(".fa") else word for word in LONG[name]]
     gpu = faults.FailingGpu()
     with gpu.installed():

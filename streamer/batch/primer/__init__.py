@@ -3,7 +3,7 @@
 For each start r of a record of alpha: the shortest alpha[r:r+c+1] with at least k differences
 (insertions, deletions, substitutions) from every substring of beta, where c is the length of the
 longest prefix of alpha[r:] within k - 1 differences of some substring. A gap code costs a
-difference; substrings hold no record's end.
+difference; substrings do not cross the ends of records.
 
     conventional, alternative      the paper's sequential solutions, optimizations 1 and 2
     conventional-coarse, ...       over cores (section 3); the first two also on CUDA (section 4)
@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, Device, choose
-from streamer.batch.primer.problem import MAX_K, Alpha, Codes
+from streamer.batch.primer.problem import MAX_K, Alpha, Columns
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
-from streamer.batch.records import Letters, as_records
+from streamer.batch.records import Codes, Letters, as_records
 from streamer.errors import UsageError
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores
@@ -49,20 +49,15 @@ METHODS: dict[str, tuple[Device, ...]] = {
 
 DEFAULTS: dict[Device, str] = {"cpu": "seeds", "cuda": "seeds"}
 
-Improve = Callable[[list[Codes], NDArray[np.int64]], None]
+Improve = Callable[[list[Codes], Columns], None]
 
 
 @interrupts_as_such()
 def find(
-    alpha: Letters | Sequence[Letters],
-    beta: Letters | Sequence[Letters],
-    k: int,
-    *,
-    strands: str = "forward",
-    method: str | None = None,
-    device: str = "auto",
+    alpha: Letters | Sequence[Letters], beta: Letters | Sequence[Letters], k: int, *,
+    strands: str = "forward", method: str | None = None, device: str = "auto",
     threads: int | None = None,
-) -> NDArray[np.void]:
+) -> NDArray[np.void]:  # fmt: skip
     """The shortest substrings of alpha with at least k differences from every substring of beta.
 
     ``alpha`` and ``beta`` are letters (bytes, str, uint8 array) or sequences of them; each record
@@ -73,7 +68,7 @@ def find(
     A structured array (problem.FIELDS): alpha int32, start, end, length int64, in order. Raises
     UsageError for an option or a k out of 1..1000, InvalidBaseError for a byte that is no base.
     """
-    k = operator.index(k)  # a NumPy number is one too
+    k = operator.index(k)  # accepts NumPy integers
     check(k, strands)
     choice = choose(METHODS, DEFAULTS, method, device)
     records = Alpha.of([record.codes for record in as_records(alpha)])
@@ -100,73 +95,60 @@ def reaches(
     strands: str = "forward",
     threads: int | None = None,
     chunk: int = CHUNK_SYMBOLS,
-    on_chunk: Callable[[NDArray[np.int64]], None] | None = None,
-) -> NDArray[np.int64]:
+) -> Columns:
     """The final reaches (``problem``) for records of beta that come one by one.
 
-    Memory holds one record and one chunk of ``chunk`` symbols at a time. ``on_chunk`` is called
-    with the reaches after each chunk.
+    Memory holds one record and one chunk of ``chunk`` symbols at a time.
     """
     reach = alpha.first_reaches(k)
     both = strands == "both"
     improve = improver(alpha, k, choice, threads or usable_cores(), both=both)
-    # a card makes the reverse complement itself
-    turn = both and choice.device == "cpu"
-    for pieces in chunks(beta, alpha.longest() + k, both=turn, limit=chunk):
+    # a GPU makes the reverse complement itself
+    on_host = both and choice.device == "cpu"
+    for pieces in chunks(beta, alpha.longest() + k, both=on_host, limit=chunk):
         improve(pieces, reach)
-        if on_chunk is not None:
-            on_chunk(reach)
     return reach
 
 
 def improver(alpha: Alpha, k: int, choice: Choice, threads: int, *, both: bool) -> Improve:
     """The function that raises reaches by a chunk of beta, with the method of the choice.
 
-    With ``both`` a card adds the reverse complements of a chunk; the CPU expects them in it.
+    With ``both`` a GPU adds the reverse complements of a chunk; the CPU expects them in it.
     """
     if choice.device == "cuda":
-        from streamer.batch.primer import on_card
+        from streamer.batch.primer import on_gpu
 
         cpu = partial(improver, alpha, k, threads=threads, both=both)
-        return on_card.GpuImprover(alpha, k, choice, cpu, both=both)
-    from streamer.batch.primer import alternative, conventional, cores, hook
+        return on_gpu.GpuImprover(alpha, k, choice, cpu, both=both)
+    if choice.method in ("windows", "seeds", "hook-row"):
+        return _bit_parallel(alpha, k, threads, choice.method)
+    from streamer.batch.primer.paper import alternative, conventional, cores
 
-    if choice.method in ("windows", "seeds"):
-        return _by_windows(alpha, k, threads, filtered=choice.method == "seeds")
-    if choice.method == "hook-row":
-        return lambda pieces, reach: hook.everywhere(alpha, joined(pieces), k, reach, threads)
     solvers: dict[str, Any] = {
-        "conventional": partial(cores.coarse, conventional.solve, threads=1),
-        "alternative": partial(cores.coarse, alternative.solve, threads=1),
-        "conventional-coarse": partial(cores.coarse, conventional.solve, threads=threads),
-        "alternative-coarse": partial(cores.coarse, alternative.solve, threads=threads),
+        "conventional": partial(cores.coarse, conventional.longest_prefix, threads=1),
+        "alternative": partial(cores.coarse, alternative.longest_prefix, threads=1),
+        "conventional-coarse": partial(cores.coarse, conventional.longest_prefix, threads=threads),
+        "alternative-coarse": partial(cores.coarse, alternative.longest_prefix, threads=threads),
         "alternative-fine": partial(cores.fine, threads=threads),
         "alternative-coarse-fine": partial(cores.coarse_fine, threads=threads),
     }
     solver = solvers[choice.method]
-
-    def improve(pieces: list[Codes], reach: NDArray[np.int64]) -> None:
-        solver(alpha, pieces, k, reach)
-
-    return improve
+    return lambda pieces, reach: solver(alpha, pieces, k, reach=reach)
 
 
-def _by_windows(alpha: Alpha, k: int, threads: int, *, filtered: bool) -> Improve:
-    from streamer.batch.primer import scan, seeds, windows
+def _bit_parallel(alpha: Alpha, k: int, threads: int, method: str) -> Improve:
+    from streamer.batch.primer import seeds, shared_windows
+    from streamer.batch.primer.cpu_text import CpuText
 
-    plan = windows.Plan()
-    kept = seeds.Kept(plan=plan)
+    state = seeds.Seen()
 
-    def backend_of(text: Codes) -> scan.Cores:
-        return scan.Cores(alpha, text, k, threads)
-
-    def improve(pieces: list[Codes], reach: NDArray[np.int64]) -> None:
-        text = joined(pieces)
-        if filtered:
-            seeds.improve(
-                alpha, text, k, reach, kept, backend_of, lambda part: seeds.OnCores(part, threads)
-            )
+    def improve(pieces: list[Codes], reach: Columns) -> None:
+        text = CpuText(alpha, joined(pieces), k, threads)
+        if method == "seeds":
+            seeds.improve(text, reach, state)
+        elif method == "windows":
+            shared_windows.improve(text, reach, state.plan)
         else:
-            windows.improve(alpha, text.size, k, reach, backend_of(text), plan)
+            text.raise_everywhere(reach)
 
     return improve

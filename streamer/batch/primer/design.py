@@ -1,9 +1,8 @@
-"""From candidates to primers that can be ordered: length, GC, melting temperature, hairpins, pairs.
+"""Choose primers that can be ordered: length, GC, melting temperature, hairpins, pairs.
 
-An interval of alpha has at least k differences from all of beta exactly if its start's shortest
-solution lies in it: longer intervals only differ more. So for each start every length from the
-shortest on is a candidate. Thermodynamics (SantaLucia 1998) are primer3's, at its default
-concentrations.
+An interval of alpha has at least k differences from all of beta exactly if it contains its start's
+shortest solution: longer intervals only differ more. So every length from the shortest on is a
+candidate. Thermodynamics (SantaLucia 1998) are primer3's, at its default concentrations.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What is asked of a primer: length in bases, GC in percent, temperatures in Celsius."""
+class PrimerLimits:
+    """Limits of a primer: length in bases, GC in percent, temperatures in Celsius."""
 
     length: Range = field(default_factory=lambda: Range(18, 27))
     gc: Range = field(default_factory=lambda: Range(30, 70))
@@ -51,7 +50,7 @@ class Wishes:
     product: Range = field(default_factory=lambda: Range(100, 1000))
     tm_difference: float = 3.0
     pairs: int = 0
-    """Pairs to choose; 0: single primers."""
+    """Pairs to choose for each record; 0: single primers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class Primer:
 
 
 def primer3() -> Any:
-    """The thermodynamics of primer3; StreamerError says how to install what is missing."""
+    """The thermodynamics of primer3; StreamerError if it is not installed."""
     try:
         from primer3.thermoanalysis import ThermoAnalysis
     except ImportError:
@@ -79,14 +78,14 @@ def primer3() -> Any:
 
 
 def intervals(
-    codes: NDArray[np.uint8], shortest: NDArray[np.int64], wishes: Wishes
+    codes: NDArray[np.uint8], shortest: NDArray[np.int64], limits: PrimerLimits
 ) -> Iterator[tuple[int, int]]:
-    """Every interval of the wanted length without a gap that holds its start's shortest solution.
+    """Every gapless interval of the wanted length that contains its start's shortest solution.
 
     ``shortest`` int64[m] is the end of the shortest solution at each start, m + 1 or more for none.
     """
     gaps = np.concatenate([[0], np.cumsum(codes >= GAP)])
-    least, most = int(wishes.length.low), int(wishes.length.high)
+    least, most = int(limits.length.low), int(limits.length.high)
     for start in range(codes.size - least + 1):
         first = max(int(shortest[start]), start + least)
         for end in range(first, min(start + most, codes.size) + 1):
@@ -95,26 +94,26 @@ def intervals(
 
 
 def primers(
-    codes: NDArray[np.uint8], shortest: NDArray[np.int64], wishes: Wishes, strand: str
+    codes: NDArray[np.uint8], shortest: NDArray[np.int64], limits: PrimerLimits, strand: str
 ) -> list[Primer]:
     """The best primer of each start (strand +) or end (strand -): nearest to the middle of ``tm``.
 
-    ``codes`` and ``shortest`` as ``intervals``. Those out of a wish are left out.
+    ``codes`` and ``shortest`` as ``intervals``. Only primers within all limits.
     """
     thermo = primer3()
-    middle = (wishes.tm.low + wishes.tm.high) / 2
+    middle = (limits.tm.low + limits.tm.high) / 2
     best: dict[int, tuple[float, int, int, str, float, float]] = {}
     strong = np.concatenate([[0], np.cumsum((codes == 1) | (codes == 2))])
-    for start, end in intervals(codes, shortest, wishes):
+    for start, end in intervals(codes, shortest, limits):
         gc = 100 * float(strong[end] - strong[start]) / (end - start)
-        if not wishes.gc.holds(gc):
+        if not limits.gc.holds(gc):
             continue
         part = codes[start:end]
         sequence = letters(part, strand)
         tm = float(thermo.calc_tm(sequence))
-        # starts on strand + and ends on strand -: the 5' end stays, the 3' end is chosen
+        # starts on strand + and ends on strand -: the 5' end is fixed, the 3' end is chosen
         place = start if strand == "+" else end
-        if wishes.tm.holds(tm):
+        if limits.tm.holds(tm):
             found = (abs(tm - middle), start, end, sequence, gc, tm)
             if place not in best or found < best[place]:
                 best[place] = found
@@ -122,18 +121,18 @@ def primers(
     for _, start, end, sequence, gc, tm in sorted(best.values(), key=lambda one: one[1:3]):
         hairpin = float(thermo.calc_hairpin(sequence).tm)
         dimer = float(thermo.calc_homodimer(sequence).tm)
-        if hairpin <= wishes.hairpin_tm and dimer <= wishes.dimer_tm:
+        if hairpin <= limits.hairpin_tm and dimer <= limits.dimer_tm:
             chosen.append(Primer(start, end, strand, sequence, gc, tm, hairpin, dimer))
     return chosen
 
 
 def pairs(
-    left: Sequence[Primer], right: Sequence[Primer], wishes: Wishes
+    left: Sequence[Primer], right: Sequence[Primer], limits: PrimerLimits
 ) -> list[tuple[Primer, Primer, float]]:
-    """The best ``wishes.pairs`` pairs with a product of the wanted size, and their dimer's Tm.
+    """The best ``limits.pairs`` pairs with a product of the wanted size, and their dimer's Tm.
 
-    Best is nearest in melting temperature; no two left primers overlap, and no two right ones.
-    Ties go to the first.
+    Best is closest in melting temperature; no two left primers overlap, and no two right ones. Ties
+    go to the first.
     """
     thermo = primer3()
     ends = np.array([primer.end for primer in right], dtype=np.int64)
@@ -141,20 +140,20 @@ def pairs(
     ends = ends[order]
     possible = []
     for i, one in enumerate(left):
-        first = np.searchsorted(ends, one.start + int(wishes.product.low))
-        last = np.searchsorted(ends, one.start + int(wishes.product.high), side="right")
+        first = np.searchsorted(ends, one.start + int(limits.product.low))
+        last = np.searchsorted(ends, one.start + int(limits.product.high), side="right")
         for j in order[first:last].tolist():
             difference = abs(one.tm - right[j].tm)
-            if right[j].start >= one.end and difference <= wishes.tm_difference:
+            if right[j].start >= one.end and difference <= limits.tm_difference:
                 possible.append((difference, i, j))
     chosen: list[tuple[Primer, Primer, float]] = []
     for _, i, j in sorted(possible):
-        if len(chosen) == wishes.pairs:
+        if len(chosen) == limits.pairs:
             break
         if any(_overlap(left[i], one) or _overlap(right[j], other) for one, other, _ in chosen):
             continue
         dimer = float(thermo.calc_heterodimer(left[i].sequence, right[j].sequence).tm)
-        if dimer <= wishes.dimer_tm:
+        if dimer <= limits.dimer_tm:
             chosen.append((left[i], right[j], dimer))
     return sorted(chosen, key=lambda pair: (pair[0].start, pair[1].end))
 

@@ -1,45 +1,41 @@
-"""One start near one place of a text, bit-parallel: the row that is followed only ever rises.
+"""One start near one place of a text, bit-parallel: follow a row that only ever rises.
 
 Myers' bit-vectors (64 rows a word, row 1 in bit 0) go along the text with row 0 all zeros, so a
 match may begin anywhere. The hook row h is one above the longest prefix known to stay within k - 1
-differences. Only its value is kept, updated by its horizontal difference at every symbol; when it
-falls to k - 1, h rises and the vertical difference of the next row is added. When the text ends
+differences. Only its value is stored, updated by its horizontal difference at every symbol; when it
+falls to k - 1, h rises and the vertical difference of the next row is added. At the end of the text
 the reach is r + h - 1: one pass, no cells, no search.
 
     vp, vn    bit i-1: D[i, j] - D[i-1, j] is +1, is -1
     ph, mh    bit i-1: D[i, j] - D[i, j-1] is +1, is -1
 
-Operations: 17 for 64 rows and a symbol, on the words up to the hook and one more. A match that has
-grown so long that k columns of all diagonals are less work is followed along its diagonals instead
+Operations: 17 for 64 rows and a symbol, on the words up to the hook and one more. Once a match is
+so long that k columns of all diagonals are less work, it is followed along its diagonals instead
 (``alternative``): work then grows with k * k, not with the square of its length.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.primer.alternative import longest_prefix
-from streamer.batch.primer.problem import Alpha, Codes
+from streamer.batch.primer.paper.alternative import longest_prefix
 from streamer.batch.primer.text import SEPARATOR
+from streamer.batch.records import Codes
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range
 
 WORD = 64
 LONG = 512
 """Rows from which a match may be followed along diagonals."""
 
 DIAGONAL_CELL = 512.0
-"""What a cell along diagonals costs, in rows of a column."""
+"""The cost of a cell along diagonals, in rows of a column."""
 
 _ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 def match_bits(codes: Codes) -> NDArray[np.uint64]:
-    """uint64[4, words]: bit i of row c says that symbol i is c; no row has the bit of a gap."""
+    """uint64[4, words]: bit i of row c is set where symbol i is c; a gap has no bit in any row."""
     words = codes.size // WORD + 2
     bits = np.zeros((4, words * WORD), dtype=np.uint8)
     for code in range(4):
@@ -73,7 +69,7 @@ def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):
             scratch = np.empty(diagonals + k + 3, dtype=np.int32)
         counts = np.zeros(1, dtype=np.int64)
         never = np.zeros(1, dtype=np.int64)
-        c = longest_prefix(codes[r:end], text[at:stop], k, diagonals, scratch, counts, never)
+        c = longest_prefix(codes[r:end], text[at:stop], k, scratch, counts, never, diagonals)
         best = max(best, r + c)
         if best >= end:
             break
@@ -85,12 +81,9 @@ def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):
 def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, k, scratch):
     """The reach of start r by matches whose part alpha[r:core_end] ends in text[from_:until].
 
-    That part has at least k - 1 - slack differences: so many more symbols of the text than of
-    alpha can follow it at most.
-
-    Never less than ``floor`` (r <= floor <= end, the record's end); reaches at or below it are not
-    told apart. The text around the columns ``from_`` and ``until`` is looked at as far as such a
-    match can go. ``scratch`` is int32[] of any size.
+    That part has at least k - 1 - slack differences, so what follows it in the text has at most
+    ``slack`` symbols more than in alpha. The result is at least ``floor`` (r <= floor <= end, the
+    record's end). ``scratch`` is int32[] of any size.
     """
     if floor >= end:
         return floor
@@ -165,7 +158,8 @@ def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, 
 
 
 @njit(cache=True, nogil=True)
-def _reach_all(codes, bits, ends, text, k, starts, floors, core_ends, froms, untils, slacks, out):
+def reach_all(codes, bits, ends, text, k, starts, floors, core_ends, froms, untils, slacks, out):
+    """``reach_near`` for many; all but the first five are int64[t], ``out`` too."""
     scratch = np.empty(0, dtype=np.int32)
     for i in range(starts.size):
         r = starts[i]
@@ -173,44 +167,3 @@ def _reach_all(codes, bits, ends, text, k, starts, floors, core_ends, froms, unt
             codes, bits, ends[r], r, floors[i], text, froms[i], untils[i], core_ends[i], slacks[i],
             k, scratch,
         )  # fmt: skip
-
-
-def reaches(
-    alpha: Alpha,
-    bits: NDArray[np.uint64],
-    text: Codes,
-    k: int,
-    tasks: tuple[NDArray[np.int64], ...],
-    threads: int,
-) -> NDArray[np.int64]:
-    """``reach_near`` for many.
-
-    Tasks are its starts, floors, core_ends, froms, untils and slacks, int64[t] each.
-    """
-    out = np.empty(tasks[0].size, dtype=np.int64)
-    reach_all: Any = _reach_all
-    count = max(8 * threads if out.size > 64 else threads, int((tasks[4] - tasks[3]).sum()) >> 28)
-    parts = [
-        partial(
-            reach_all, alpha.codes, bits, alpha.ends, text, k,
-            *(column[first:last] for column in tasks), out[first:last],
-        )
-        for first, last in split_range(0, out.size, count)
-    ]  # fmt: skip
-    run_all(parts, threads)
-    return out
-
-
-def everywhere(alpha: Alpha, text: Codes, k: int, reach: NDArray[np.int64], threads: int) -> None:
-    """The whole text for every start: the plain bit-parallel solution, to measure others by."""
-    if text.size == 0:
-        return
-    bits = match_bits(alpha.codes)
-    starts = np.flatnonzero(reach < alpha.ends)
-    for block in range(0, starts.size, 1024):
-        r = starts[block : block + 1024]
-        r = r[reach[r] < alpha.ends[r]]
-        zeros = np.zeros(r.size, dtype=np.int64)
-        tasks = (r, reach[r], r, zeros, zeros + text.size, zeros + k)
-        reach[r] = reaches(alpha, bits, text, k, tasks, threads)
-        alpha.raise_later(reach)

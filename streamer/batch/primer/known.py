@@ -1,4 +1,4 @@
-"""Primers that are there already: where they lie on alpha, and how many differences they keep."""
+"""Existing primers: where they lie on alpha, and their least differences from beta."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamer.batch.primer.problem import Alpha, Codes
-from streamer.batch.primer.scan import least_differences
-from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
-from streamer.batch.records import Record, records, reverse_complement
+from streamer.batch.primer.cpu_text import CpuText
+from streamer.batch.primer.problem import Alpha, Columns
+from streamer.batch.primer.text import chunks, joined
+from streamer.batch.records import Codes, Record, records, reverse_complement
 from streamer.errors import DataError
 
 MOST_LETTERS = 1000
-"""Of a known primer: differences are counted in 16 bits, and none is nearly as long."""
+"""The longest known primer: differences are counted in 16 bits, and no primer is nearly as long."""
 
 
 def known_primers(path: str) -> list[Record]:
@@ -29,13 +28,8 @@ def known_primers(path: str) -> list[Record]:
 
 
 def differences(
-    primers: list[Codes],
-    beta: Iterable[Codes],
-    threads: int,
-    *,
-    both: bool = True,
-    chunk: int = CHUNK_SYMBOLS,
-) -> NDArray[np.int64]:
+    primers: list[Codes], beta: Iterable[Codes], threads: int, *, both: bool
+) -> Columns:
     """The least differences of each primer from any substring of beta: int64[primers].
 
     At most its length, the distance from the empty substring; a gap costs one.
@@ -45,10 +39,9 @@ def differences(
     some = np.flatnonzero(least)
     if some.size == 0:
         return least
-    for pieces in chunks(beta, 2 * alpha.longest() + 1, both=both, limit=chunk):
-        found = least_differences(
-            alpha, joined(pieces), alpha.offsets[some], alpha.offsets[some + 1], threads
-        )
+    for pieces in chunks(beta, 2 * alpha.longest() + 1, both=both):
+        text = CpuText(alpha, joined(pieces), alpha.longest(), threads)
+        _, _, found = text.nearest(alpha.offsets[some], alpha.offsets[some + 1])
         least[some] = np.minimum(least[some], found)
     return least
 

@@ -1,10 +1,10 @@
-"""The k-difference primer problem as data: starts of alpha, and how far each has been matched.
+"""The k-difference primer problem as data: the starts of alpha, and how far each is matched.
 
-For a start r, its *reach* is the exclusive end of the longest prefix of alpha[r:] known to be
-within k - 1 differences of a substring of beta. It starts at r + k - 1 (the empty substring) and
-only grows as texts of beta are looked at; a record's reaches never fall from one start to the
-next, since what is left of a match without its first symbol is a match. The solution at r ends one
-symbol behind the final reach, if alpha goes on that far.
+The *reach* of a start r is the exclusive end of the longest prefix of alpha[r:] known to be within
+k - 1 differences of a substring of beta. It begins at r + k - 1 (the empty substring) and grows
+with the texts of beta. Within a record reaches never fall from start to start: a match without its
+first symbol is still a match. The solution at r ends one symbol after its final reach, if the
+record goes on that far.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Codes = NDArray[np.uint8]
+from streamer.batch.records import Codes
+
+Columns = NDArray[np.int64]
 
 FIELDS = [("alpha", np.int32), ("start", np.int64), ("end", np.int64), ("length", np.int64)]
 """The fields of a result row: record of alpha, half-open interval, its length."""
@@ -32,32 +34,37 @@ class Alpha:
     """
 
     codes: Codes
-    offsets: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    offsets: Columns
+    ends: Columns
 
     @classmethod
     def of(cls, records: Sequence[Codes]) -> Alpha:
-        """Join records, empty ones too."""
+        """Join records; some may be empty."""
         sizes = np.array([record.size for record in records], dtype=np.int64)
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])
         codes = np.concatenate([np.empty(0, dtype=np.uint8), *records])
         return cls(codes, offsets, np.repeat(offsets[1:], sizes))
 
+    def bounds(self) -> list[tuple[int, int]]:
+        """Begin and end of each record."""
+        offsets = self.offsets.tolist()
+        return list(zip(offsets[:-1], offsets[1:], strict=True))
+
     def longest(self) -> int:
         """The length of the longest record."""
         return int(np.diff(self.offsets).max(initial=0))
 
-    def first_reaches(self, k: int) -> NDArray[np.int64]:
-        """What the empty substring of beta alone gives: int64[m]."""
+    def first_reaches(self, k: int) -> Columns:
+        """The reaches given the empty substring of beta alone: int64[m]."""
         return np.minimum(np.arange(self.codes.size) + (k - 1), self.ends)
 
-    def raise_later(self, reach: NDArray[np.int64]) -> None:
-        """Let every reach be at least that of the start before it in the same record."""
+    def raise_later(self, reach: Columns) -> None:
+        """Raise every reach to at least that of the start before it in the same record."""
         # ends grow with the records, so a record's reaches never pass the next one's first
         np.maximum.accumulate(reach, out=reach)
 
-    def rows(self, reach: NDArray[np.int64]) -> NDArray[np.void]:
-        """The solutions (FIELDS) of final reaches, in order of records and starts."""
+    def rows(self, reach: Columns) -> NDArray[np.void]:
+        """The solutions (FIELDS) of final reaches, ordered by record and start."""
         starts = np.flatnonzero(reach < self.ends)
         record = np.searchsorted(self.offsets, starts, side="right") - 1
         begin = self.offsets[record]

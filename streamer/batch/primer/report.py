@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.primer import design, known
-from streamer.batch.primer.problem import Alpha, Codes
+from streamer.batch.primer.problem import Alpha
 from streamer.batch.primer.track import Bar, Track, plot
-from streamer.batch.records import Record
+from streamer.batch.records import Codes, Record
 from trie.cpu.threads import usable_cores
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class PrimerReport:
         alpha: Alpha,
         reach: NDArray[np.int64],
         k: int,
-        wishes: design.Wishes | None,
+        limits: design.PrimerLimits | None,
     ) -> None:
         self._records = records
         self._k = k
@@ -40,26 +40,26 @@ class PrimerReport:
         self._names = [record.name for record in records]
         self._bounds = np.searchsorted(self._rows["alpha"], np.arange(len(records) + 1))
         self._known: list[tuple[str, int, list[known.PrimerPlace]]] = []
-        self._wishes = wishes
-        self._primers = [] if wishes is None else self._designed(wishes)
+        self._limits = limits
+        self._primers = [] if limits is None else self._designed(limits)
 
     def _rows_of(self, index: int) -> NDArray[np.void]:
         """The solutions of one record."""
         return self._rows[self._bounds[index] : self._bounds[index + 1]]
 
-    def _designed(self, wishes: design.Wishes) -> list[tuple[int, dict[str, Any]]]:
+    def _designed(self, limits: design.PrimerLimits) -> list[tuple[int, dict[str, Any]]]:
         """Record and row of each primer: names of records may be equal."""
         rows: list[tuple[int, dict[str, Any]]] = []
         for index, record in enumerate(self._records):
             shortest = np.full(record.codes.size, record.codes.size + 1, dtype=np.int64)
             own = self._rows_of(index)
             shortest[own["start"]] = own["end"]
-            left = design.primers(record.codes, shortest, wishes, "+")
-            if not wishes.pairs:
+            left = design.primers(record.codes, shortest, limits, "+")
+            if not limits.pairs:
                 rows += [(index, _row(record.name, primer)) for primer in left]
                 continue
-            right = design.primers(record.codes, shortest, wishes, "-")
-            chosen = design.pairs(left, right, wishes)
+            right = design.primers(record.codes, shortest, limits, "-")
+            chosen = design.pairs(left, right, limits)
             for number, (one, other, dimer) in enumerate(chosen, 1):
                 for primer in (one, other):
                     pair = {
@@ -110,15 +110,15 @@ class PrimerReport:
             write_file(plot, [self._picture(plot)])
 
     def _columns(self) -> Sequence[str]:
-        if self._wishes is None:
+        if self._limits is None:
             return COLUMNS
-        return design.PAIR_COLUMNS if self._wishes.pairs else design.COLUMNS
+        return design.PAIR_COLUMNS if self._limits.pairs else design.COLUMNS
 
     def _tables(self) -> Iterable[pl.DataFrame]:
         import polars as pl
 
         names = pl.Series(self._names, dtype=pl.String)
-        if self._wishes is not None:
+        if self._limits is not None:
             yield pl.DataFrame(
                 {column: [row[column] for _, row in self._primers] for column in self._columns()}
             )
@@ -130,7 +130,7 @@ class PrimerReport:
 
     def _intervals(self) -> Iterable[tuple[int, int, int, str, str]]:
         """Record, start, end, strand and name of each row."""
-        if self._wishes is None:
+        if self._limits is None:
             for index, start, end, _ in self._rows.tolist():
                 yield index, start, end, "+", f"{self._names[index]}_{start}_{end}"
             return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.errors import DataError, StreamerError, UsageError
+from streamer.batch.plots import drawn
+from streamer.errors import DataError
 
 FORMATS = (".png", ".svg", ".pdf")
 
 MOST_TRACKS = 100
-"""Records in one picture; matplotlib makes none of 65,536 pixels, 170 records."""
+"""Records in one picture; matplotlib refuses 65,536 pixels, 170 records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,48 +38,24 @@ class Track:
     known: Sequence[Bar] = ()
 
 
-def check_plot(path: str) -> None:
-    """UsageError for a name that says no format; StreamerError where matplotlib lacks."""
-    if not path.lower().endswith(FORMATS):
-        message = f"--plot {path}: the name must end in {', '.join(FORMATS)}"
-        raise UsageError(message)
-    _pyplot()
-
-
 def check_tracks(path: str, records: int) -> None:
-    """DataError for more records of alpha than a picture has room for."""
+    """DataError if alpha has more records than a picture has room for."""
     if records > MOST_TRACKS:
         problem = f"holds {records} records, --plot has room for {MOST_TRACKS}"
         raise DataError(problem, file=path)
 
 
-def _pyplot() -> Any:
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        message = "plots need matplotlib: pip install 'kmer-streamer[primer]'"
-        raise StreamerError(message) from None
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
 def plot(tracks: Sequence[Track], path: str, *, k: int) -> bytes:
     """A picture of the tracks, one below the other; its format is that of the name ``path``."""
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(
-        max(1, len(tracks)), 1, figsize=(12, 3.2 * max(1, len(tracks))), squeeze=False
-    )
+    from matplotlib.figure import Figure
+
+    rows = max(1, len(tracks))
+    figure = Figure(figsize=(12, 3.2 * rows))
+    axes = figure.subplots(rows, 1, squeeze=False)
     for axis, track in zip(axes[:, 0], tracks, strict=False):
         _draw(axis, track, k)
     figure.tight_layout()
-    picture = io.BytesIO()
-    try:
-        figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=120)
-    finally:
-        pyplot.close(figure)
-    return picture.getvalue()
+    return drawn(figure, path, 120)
 
 
 def _draw(axis: Any, track: Track, k: int) -> None:

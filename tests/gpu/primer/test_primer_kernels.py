@@ -22,13 +22,12 @@ pytestmark = [
 def lockstep_warps():
     """Blocks of a size that the simulator can carry, and windows from the first columns on."""
     from gpu import primer
-    from gpu.primer import extend, pack, pieces, seeds
-    from streamer.batch.primer import on_card
+    from gpu.primer import extend, packed_text, seed_table, seeds
+    from streamer.batch.primer import on_gpu
 
-    with placement.small_blocks(32, extend, pack, pieces, seeds) as patch:
-        patch.setattr(on_card, "FIRST", (64, 64))
+    with placement.small_blocks(32, extend, packed_text, seed_table, seeds) as patch:
+        patch.setattr(on_gpu, "FIRST", (64, 64))
         if SIMULATED:
-            patch.setattr(primer, "BLOCK_THREADS", 8)
             patch.setattr(primer, "FEW", 20)
             patch.setattr(primer, "LAUNCHES", 3)
         yield patch
@@ -37,10 +36,10 @@ def lockstep_warps():
 @pytest.fixture
 def pieces_pay(monkeypatch):
     """Windows are found through pieces wherever they can be."""
-    from streamer.batch.primer import on_card
+    from streamer.batch.primer import on_gpu
     from streamer.batch.primer.shapes import CutCosts
 
-    monkeypatch.setattr(on_card, "COSTS", CutCosts(scanned=1e9, candidate=1, found=1, shared=3))
+    monkeypatch.setattr(on_gpu, "COSTS", CutCosts(scanned=1e9, candidate=1, found=1, shared=3))
 
 
 def letters(rng, length, alphabet="ACGT"):
@@ -88,7 +87,7 @@ def test_every_method_gives_what_brute_force_gives(method, case):
 
 def test_tiles_of_the_conventional_solution():
     """More tiles than one, ended by optimization 1 or by the end of alpha."""
-    from gpu.primer import longest_prefixes
+    from gpu.primer.paper import longest_prefixes
     from trie.codes import encode
 
     rng = random.Random(4)
@@ -105,7 +104,7 @@ def test_tiles_of_the_conventional_solution():
 
 @pytest.mark.parametrize("factor", [0, 1, 3])
 def test_the_prefetch_misses_less_with_a_larger_factor(factor):
-    from gpu.primer import longest_prefixes
+    from gpu.primer.paper import longest_prefixes
     from trie.codes import encode
 
     rng = random.Random(3)
@@ -141,7 +140,7 @@ def edited(rng, piece):
 
 @pytest.mark.parametrize("symbols", [4, 9])
 def test_a_table_has_every_piece_with_at_most_one_error(symbols):
-    from gpu.primer import DeviceAlpha, Text
+    from gpu.primer import GpuAlpha, GpuText
 
     rng = np.random.default_rng(symbols)
     alpha = rng.integers(0, 4, 70, dtype=np.uint8)
@@ -149,7 +148,7 @@ def test_a_table_has_every_piece_with_at_most_one_error(symbols):
     alpha[[3, 50, 52]] = 4
     firsts = np.array([0, 9, 28, 44])
     blocks = np.stack([firsts, firsts, firsts + 2 * symbols])
-    text = Text(DeviceAlpha(alpha, np.full(70, 70)), 3, both=False)
+    text = GpuText(GpuAlpha(alpha, np.full(70, 70)), 3, both=False)
     table = text.table(np.append(blocks, [[5], [5], [7]], axis=1), 2, symbols, 1)
     begins, entries = table.begins.copy_to_host(), table.entries.copy_to_host()
     weights = 1 << np.arange(symbols - 1, -1, -1)
@@ -181,19 +180,19 @@ def test_a_table_has_every_piece_with_at_most_one_error(symbols):
 @pytest.mark.parametrize("column", [45, 50, 60])
 def test_a_window_that_ends_in_the_columns_asked_for_is_found(column):
     """Its only piece with few errors begins before them."""
-    from gpu.primer import DeviceAlpha, Text
+    from gpu.primer import GpuAlpha, GpuText
 
     rng = np.random.default_rng(column)
     alpha = rng.integers(0, 4, 60, dtype=np.uint8)
     beta = rng.integers(0, 4, 200, dtype=np.uint8)
     beta[column : column + 20] = alpha[7:27]
     beta[column + np.array([12, 15, 18])] ^= 1
-    text = Text(DeviceAlpha(alpha, np.full(60, 60)), 4, both=False)
+    text = GpuText(GpuAlpha(alpha, np.full(60, 60)), 4, both=False)
     text.load([beta])
     table = text.table(np.array([[7], [7], [27]]), 2, 10, 1)
     for first, stop in ((64, 128), (64, 192), (0, 256)):
         hits = text.seeded(table, first, stop)
-        keys = hits.keys.copy_to_host()[: hits.kept].astype(np.int64)
+        keys = hits.keys.copy_to_host()[: hits.stored].astype(np.int64)
         begins = keys >> 12
         ends = column + 19
         found = (begins <= ends) & (ends < begins + hits.span)
@@ -202,9 +201,9 @@ def test_a_window_that_ends_in_the_columns_asked_for_is_found(column):
 
 def test_columns_that_keys_cannot_name_are_refused():
     """The number of a column would run over into that of the window."""
-    from gpu.primer import MOST_COLUMNS, DeviceAlpha, Text
+    from gpu.primer import MOST_COLUMNS, GpuAlpha, GpuText
 
-    text = Text(DeviceAlpha(np.zeros(20, np.uint8), np.full(20, 20)), 3, both=False)
+    text = GpuText(GpuAlpha(np.zeros(20, np.uint8), np.full(20, 20)), 3, both=False)
     table = text.table(np.array([[0], [0], [18]]), 2, 9, 1)
     with pytest.raises(ValueError, match="268435456 at most"):
         text.seeded(table, MOST_COLUMNS - 64, MOST_COLUMNS + 64)
@@ -216,12 +215,12 @@ def test_columns_that_keys_cannot_name_are_scanned(monkeypatch, most):
     """With the second bound pieces are looked for in the first columns of the text."""
     from gpu import primer
     from streamer.batch.choice import Choice
-    from streamer.batch.primer import on_card, reaches
+    from streamer.batch.primer import on_gpu, reaches
     from streamer.batch.primer.problem import Alpha
     from trie.codes import encode
 
     monkeypatch.setattr(primer, "MOST_COLUMNS", most)
-    monkeypatch.setattr(on_card, "GROWTH", 2)
+    monkeypatch.setattr(on_gpu, "GROWTH", 2)
     rng = random.Random(most)
     beta = letters(rng, 260)
     record = beta[200:220] + letters(rng, 20)
@@ -236,13 +235,13 @@ def test_more_hits_than_are_kept(monkeypatch, method):
     """Those that are kept raise the reaches, and halves are looked at anew."""
     from gpu import primer
     from streamer.batch.choice import Choice
-    from streamer.batch.primer import on_card, reaches
+    from streamer.batch.primer import on_gpu, reaches
     from streamer.batch.primer.problem import Alpha
 
     monkeypatch.setattr(primer, "ROOM", 2)
     monkeypatch.setattr(primer, "MOST_HITS", 4)
     monkeypatch.setattr(primer, "MOST_WINDOWS", 3)
-    monkeypatch.setattr(on_card, "GROWTH", 3)
+    monkeypatch.setattr(on_gpu, "GROWTH", 3)
     rng = np.random.default_rng(6)
     alpha = Alpha.of(
         [np.concatenate([rng.integers(0, 4, 12, dtype=np.uint8), np.zeros(9, np.uint8)])]

@@ -11,7 +11,7 @@ pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)"
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     pytest.skip("the simulator compiles nothing", allow_module_level=True)
 
-from gpu.primer.kernels import sources
+from tests.gpu.primer.primer_sources import sources
 from tests.gpu.ptx import compiled
 
 

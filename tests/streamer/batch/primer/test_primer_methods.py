@@ -11,7 +11,9 @@ import pytest
 
 from streamer.batch import primer
 from streamer.batch.choice import Choice
-from streamer.batch.primer import alternative, conventional, cores, seeds, windows
+from streamer.batch.primer import seeds, shared_windows
+from streamer.batch.primer.cpu_text import CpuText
+from streamer.batch.primer.paper import alternative, conventional, cores
 from streamer.batch.primer.problem import Alpha
 from streamer.batch.primer.shapes import CutCosts
 from streamer.errors import UsageError
@@ -67,8 +69,8 @@ def test_all_methods_find_what_the_oracle_finds(seed):
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("solve", [conventional.solve, alternative.solve])
-def test_an_interrupt_ends_within_a_start(solve):
+@pytest.mark.parametrize("method", [conventional, alternative])
+def test_an_interrupt_ends_within_a_start(method):
     """A start of the paper's solutions may take hours: the thread that waits tells its kernel."""
     import polars  # noqa: F401 (it has a handler of its own, behind which a wait does not end)
 
@@ -78,10 +80,10 @@ def test_an_interrupt_ends_within_a_start(solve):
     counts = []
 
     def watched(*arguments):
-        counts.append(arguments[-1])
+        counts.append(arguments[-2])
         main = threading.main_thread().ident
         threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
-        solve(*arguments)
+        return method.longest_prefix(*arguments)
 
     with pytest.raises(KeyboardInterrupt):
         cores.coarse(watched, alpha, [beta], 900, alpha.first_reaches(900), 1)
@@ -146,16 +148,22 @@ def test_a_match_that_grows_over_any_word():
             np.testing.assert_array_equal(found, expected, err_msg=f"{method} k={k}")
 
 
-def test_windows_settle_many_starts_at_once():
+def test_windows_settle_many_starts_at_once(monkeypatch):
     rng = np.random.default_rng(4)
     alpha = Alpha.of([rng.integers(0, 4, 3000, dtype=np.uint8)])
     text = rng.integers(0, 4, 60_000, dtype=np.uint8)
-    from streamer.batch.primer.scan import Cores
+    searched = 0
+    for name in ("hits", "nearest"):
 
-    plan = windows.Plan()
+        def counted(self, firsts, ends, search=getattr(CpuText, name)):
+            nonlocal searched
+            searched += firsts.size
+            return search(self, firsts, ends)
+
+        monkeypatch.setattr(CpuText, name, counted)
     reach = alpha.first_reaches(40)
-    windows.improve(alpha, text.size, 40, reach, Cores(alpha, text, 40, 2), plan)
-    assert plan.counts["windows"] < 1500
+    shared_windows.improve(CpuText(alpha, text, 40, 2), reach, shared_windows.Plan())
+    assert 0 < searched < 1500
 
 
 def test_letters_of_any_form():

@@ -1,15 +1,14 @@
-"""Many windows of alpha along one text, bit-parallel: a warp a window, a lane a segment of the
-text.
+"""Many windows of alpha along one text, bit-parallel: a warp a window, a lane a segment of text.
 
     text      8 symbols a uint32, 4 bits each, the first lowest: 0-3, 4 a gap, 5 between records
-    rows      a window stands at the bottom of its 32 * words rows, so that its last row is the top
-              bit of the last word; the free rows above it match every symbol and hold D = 0
+    rows      a window is aligned to the bottom of its 32 * words rows: its last row is the top bit
+              of the last word; the free rows above match every symbol, so D is 0 there
     masks     in shared memory, a row of ``words`` for each of the symbols 0-4 and each warp: lanes
-              read one of five words, which lie in different banks
+              read one of five words, in different banks
     vp, vn    vertical differences +1 and -1, in registers
 
-A lane begins len + k columns before its segment, where no match that ends in it can begin. Of D's
-last row it keeps the minimum of each tile of 64 columns.
+A lane begins len + k columns before its segment; no match that ends in it begins earlier. Of D's
+last row it stores the minimum of each tile of 64 columns.
 
     key       window << 40 | tile << 12 | k - 1 - minimum       one for each tile at most k - 1
 
@@ -26,6 +25,7 @@ import numpy as np
 
 from gpu.card import shared_memory
 from gpu.card.intrinsics import cuda, load_word
+from gpu.primer.keys import key_of
 from gpu.primer.myers import horizontal, vertical
 
 WARPS = 4
@@ -36,11 +36,6 @@ TILE_WORDS = 8
 """Words of text a tile: 64 columns."""
 
 FAR = 1 << 20
-
-SIGNATURE = (
-    "uint32[::1]", "uint32", "uint32", "uint8[::1]", "int64[:, ::1]", "uint32", "int32", "int32",
-    "uint64[::1]", "uint32[::1]",
-)  # fmt: skip
 
 
 def kernel(words: int) -> Callable[..., None]:
@@ -161,10 +156,8 @@ def kernel(words: int) -> Callable[..., None]:
                     if least <= limit:
                         slot = np.uint32(cuda.atomic.add(counter, 0, np.uint32(1)))
                         if slot < np.uint32(out.size):
-                            key = np.uint64(np.uint64(window) << np.uint64(40))
-                            key = np.uint64(key | np.uint64(np.uint64(here) << np.uint64(12)))
-                            slack = np.uint64(np.uint32(limit - least))
-                            out[slot] = np.uint64(key | slack)
+                            key = key_of(window, here)
+                            out[slot] = np.uint64(key | np.uint64(np.uint32(limit - least)))
                 least = np.int32(FAR)
 
     return scan

@@ -6,18 +6,18 @@ error in a piece, the text from the piece's first column on is, as far as q colu
 
     the piece                                                       1
     one symbol changed                                              3 q
-    one left out, and any letter behind; of a run the last          at most 4 (q - 1)
-    one put in, its last pushed out; never one like its neighbour   at most 3 (q - 2)
-    on the left
+    one deleted, followed by any letter; of a run the last          at most 4 (q - 1)
+    one inserted, its last pushed out; never equal to its           at most 3 (q - 2)
+    left neighbour
 
-What is put in before a piece is the error of the piece before, behind it of nobody who looks here;
-of equal errors in a run one is enough: 82 codes at q = 10 for most pieces. A gap of alpha is the
-error of its piece; with two a piece matches nothing.
+An insertion before a piece is an error of the piece before; one after it does not matter here; of
+equal errors in a run one is enough: 82 codes at q = 10 for most pieces. A gap of alpha is the error
+of its piece; with two a piece matches nothing.
 
     begins    uint32[4**q + 1], entries uint32: window * 16 + piece
 
-``windows_of`` makes the planes of windows, ``variants`` counts the entries of each code, and, when
-the host has added the counts up, puts them in, in no order.
+``windows_of`` makes the planes of windows. ``variants`` counts the entries of each code and, once
+the host has summed the counts, writes them, in any order.
 """
 
 from __future__ import annotations
@@ -29,12 +29,6 @@ from gpu.card.intrinsics import cuda, device_function
 THREADS = 128
 
 GAP = 4
-
-WINDOWS = ("uint8[::1]", "int64[:, ::1]", "int32", "uint32[:, ::1]")
-VARIANTS = (
-    "uint32[:, ::1]", "int64[:, ::1]", "int32", "int32", "int32", "uint32[::1]", "uint32[::1]",
-    "int32",
-)  # fmt: skip
 
 
 def windows_of(codes, blocks, rows, planes):
@@ -67,6 +61,17 @@ def windows_of(codes, blocks, rows, planes):
 
 
 @device_function
+def _bit(word, at):
+    return np.uint32(np.uint32(word >> at) & np.uint32(1))
+
+
+@device_function
+def _letter(low, high, at):
+    """The letter (0..3) at a bit of both planes."""
+    return np.uint32(_bit(low, at) | np.uint32(_bit(high, at) << np.uint32(1)))
+
+
+@device_function
 def _put(low, high, q, entry, places, entries, filling):
     """Count a code, or write its entry."""
     code = np.uint32(np.uint32(low << np.uint32(q)) | high)
@@ -79,9 +84,9 @@ def variants(planes, blocks, q, pieces, errors, places, entries, filling):
     """The kernel; ``[grid, THREADS]``, a thread a piece.
 
     planes uint32[w, 4] (``windows_of``), blocks int64[3, w] (windows of other lengths than pieces *
-    q have no pieces), q int32, pieces int32, errors int32 (of a piece at most: 0 or 1), places
+    q have no pieces), q int32, pieces int32, errors int32 (0 or 1, the most of a piece), places
     uint32[4**q]: raised by the entries of each code (0 before); with ``filling`` int32 1 the begin
-    of each code before and its end behind, and entries uint32[] is written.
+    of each code before and its end after, and entries uint32[] is written.
     """
     task = np.int64(cuda.grid(1))
     if task >= np.int64(planes.shape[0]) * np.int64(pieces):
@@ -98,11 +103,9 @@ def variants(planes, blocks, q, pieces, errors, places, entries, filling):
     gap_at = np.int32(-1)
     for i in range(q):
         row = np.uint32(np.int32(32) - np.int32(np.int32(pieces - piece) * q) + np.int32(i))
-        low = np.uint32(np.uint32(low << np.uint32(1)) | np.uint32(
-            np.uint32(planes[window, 0] >> row) & np.uint32(1)))  # fmt: skip
-        high = np.uint32(np.uint32(high << np.uint32(1)) | np.uint32(
-            np.uint32(planes[window, 1] >> row) & np.uint32(1)))  # fmt: skip
-        if np.uint32(np.uint32(planes[window, 2] >> row) & np.uint32(1)) == np.uint32(0):
+        low = np.uint32(np.uint32(low << np.uint32(1)) | _bit(planes[window, 0], row))
+        high = np.uint32(np.uint32(high << np.uint32(1)) | _bit(planes[window, 1], row))
+        if _bit(planes[window, 2], row) == np.uint32(0):
             gaps = np.int32(gaps + np.int32(1))
             gap_at = np.int32(i)
     if gaps > errors:
@@ -118,9 +121,7 @@ def variants(planes, blocks, q, pieces, errors, places, entries, filling):
         bit = np.uint32(np.uint32(1) << at)
         below = np.uint32(bit - np.uint32(1))
         above = np.uint32(~np.uint32(bit | below))
-        own = np.uint32(np.uint32(low >> at) & np.uint32(1))
-        own = np.uint32(own | np.uint32(
-            np.uint32(np.uint32(high >> at) & np.uint32(1)) << np.uint32(1)))  # fmt: skip
+        own = _letter(low, high, at)
         left_low = np.uint32(low & above)
         left_high = np.uint32(high & above)
         right_low = np.uint32(low & below)
@@ -132,16 +133,12 @@ def variants(planes, blocks, q, pieces, errors, places, entries, filling):
         ends_run = True
         like_left = np.uint32(4)
         if not last:
-            next_low = np.uint32(np.uint32(low >> after) & np.uint32(1))
-            next_high = np.uint32(np.uint32(high >> after) & np.uint32(1))
-            ends_run = np.uint32(next_low | np.uint32(next_high << np.uint32(1))) != own
+            ends_run = _letter(low, high, after) != own
             if gaps == np.int32(1):
                 ends_run = True
         if i > 0:
             before = np.uint32(at + np.uint32(1))
-            like_left = np.uint32(np.uint32(low >> before) & np.uint32(1))
-            like_left = np.uint32(like_left | np.uint32(
-                np.uint32(np.uint32(high >> before) & np.uint32(1)) << np.uint32(1)))  # fmt: skip
+            like_left = _letter(low, high, before)
         for letter in range(4):
             x = np.uint32(letter)
             x_low = np.uint32(x & np.uint32(1))

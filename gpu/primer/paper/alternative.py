@@ -7,11 +7,11 @@ on its left, which the tile before has saved.
 
     3  the highest row of column k - 1 for each thread, joined by a reduction at the end
     4  the tiles: two columns of a tile, and two saved cells for each column (O(k)), in shared
-    memory 5  the first ``prefetched`` symbols of the suffix of alpha in shared memory, once a start
+       memory
+    5  the first ``prefetched`` symbols of the suffix of alpha in shared memory, once a start
     6  a window of beta in shared memory, prefetched + threads symbols that end where the tile's
-    last
-       diagonal begins plus prefetched; each tile brings ``threads`` new ones. It is speculative:
-       what a row beyond asks for is read from global memory (a miss)
+       last diagonal begins plus prefetched; each tile brings ``threads`` new ones. It is
+       speculative: rows beyond it read from global memory (a miss)
 
     prefetched = ceil(c * k / threads) * threads         (section 4.2; c = 3 missed none, Table 4)
 
@@ -25,22 +25,17 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.card.intrinsics import cuda
-
-GAP = 4
-
-SIGNATURE = (
-    "uint8[::1]", "uint8[::1]", "int32", "int64[::1]", "int32[::1]", "uint64[::1]",
-)  # fmt: skip
+from gpu.primer.paper.reduction import store_highest
+from trie.codes import GAP
 
 
 def prefetched(c: int, k: int, threads: int) -> int:
-    """Symbols of alpha kept in shared memory for the constant factor c (section 4.2)."""
+    """Symbols of alpha in shared memory for the constant factor c (section 4.2)."""
     return -(-c * k // threads) * threads
 
 
 def kernel(threads: int, most_k: int, c: int, counted: bool) -> Callable[..., None]:
-    """The kernel for k <= most_k; ``[starts, threads]``, a block a start. c = 0: nothing
-    prefetched.
+    """The kernel for k <= most_k; ``[starts, threads]``, a block a start. c = 0: no prefetch.
 
     Arguments: alpha uint8[m], beta uint8[n], k int32, starts int64[b], lengths int32[b] (out),
     counts uint64[5]: comparisons, and with ``counted`` accesses to alpha, misses, to beta, misses.
@@ -143,14 +138,6 @@ def kernel(threads: int, most_k: int, c: int, counted: bool) -> Callable[..., No
             cuda.atomic.add(counts, 3, np.uint64(compared))
             cuda.atomic.add(counts, 4, np.uint64(beta_misses))
         highest[t] = own
-        cuda.syncthreads()
-        half = np.int32(threads // 2)
-        while half > 0:
-            if t < half:
-                highest[t] = max(highest[t], highest[t + half])
-            cuda.syncthreads()
-            half = np.int32(half // np.int32(2))
-        if t == 0:
-            lengths[block] = highest[0]
+        store_highest(highest, t, threads, lengths, block)
 
     return alternative

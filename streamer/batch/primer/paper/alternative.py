@@ -3,11 +3,9 @@
     L[d, e]   the highest row i of D with D[i, j] = e on the diagonal j - i = d
     d         from -e (e symbols of alpha inserted before beta begins) to |beta| - 1
 
-One column is kept; column e is made from column e - 1 in place. Optimization 1 is implicit;
+One column is stored; column e is made from column e - 1 in place. Optimization 1 is implicit;
 optimization 2 (section 2.1) ends a start whose whole suffix has been matched. Operations: three
 maxima a cell and about one comparison and a third, k columns of |beta| + e cells for each start.
-
-The fast methods use the same function where a match has grown long: few diagonals lie near it.
 """
 
 from __future__ import annotations
@@ -19,15 +17,16 @@ from trie.cpu.jit import njit
 
 
 @njit(cache=True, nogil=True)
-def longest_prefix(alpha, beta, k, diagonals, column, comparisons, stop):
-    """The length of alpha's longest prefix within k - 1 differences of a substring of beta.
+def longest_prefix(alpha, beta, k, column, comparisons, stop, diagonals=-1):
+    """As ``conventional.longest_prefix``; column: int32[diagonals + k + 3] or more, overwritten.
 
-    Diagonals from ``diagonals`` (at most |beta|) on are left out: a prefix whose alignment needs
-    them is not seen. ``column`` is room for int32[diagonals + k + 3]; ``comparisons`` int64[1] is
-    raised by the symbols compared; ``stop`` as in ``conventional``.
+    Only diagonals below ``diagonals`` (at most |beta|; -1 is all) are searched: a prefix whose
+    alignment needs others is not found.
     """
     m = alpha.size
     n = beta.size
+    if diagonals < 0:
+        diagonals = n
     shift = k + 1  # column[d + shift] is diagonal d
     for d in range(-k - 1, 0):
         column[d + shift] = -d - 1
@@ -58,20 +57,6 @@ def longest_prefix(alpha, beta, k, diagonals, column, comparisons, stop):
                 c = row
     comparisons[0] += compared
     return c
-
-
-@njit(cache=True, nogil=True)
-def solve(alpha, beta, k, begin, first, last, step, reach, stop, comparisons):
-    """As ``conventional.solve``."""
-    column = np.empty(beta.size + k + 3, dtype=np.int32)
-    m = alpha.size
-    for r in range(first, min(last, m - k + 1), step):
-        if r >= stop[0]:
-            break
-        c = longest_prefix(alpha[r:], beta, k, beta.size, column, comparisons, stop)
-        reach[r] = max(reach[r], begin + r + c)
-        if r + c >= m:
-            stop[0] = min(stop[0], r)
 
 
 @njit(cache=True, nogil=True)

@@ -4,7 +4,7 @@ coarse        threads take starts in turns, schedule(static, 1) of Fig. 4a, and 
 fine          threads take the diagonals of a column of L; a barrier a column, optimization 3
 coarse-fine   several starts at a time, each by several threads
 
-The fine-grained conventional solution is left out, as by the paper: without rows there is no
+The fine-grained conventional solution is left out, as in the paper: without rows there is no
 optimization 1 (section 3.1).
 """
 
@@ -16,43 +16,38 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamer.batch.primer import alternative
-from streamer.batch.primer.problem import Alpha, Codes
+from streamer.batch.primer.paper import alternative
+from streamer.batch.primer.problem import Alpha, Columns
+from streamer.batch.records import Codes
 from trie.cpu.threads import run_all, split_range
-
-Reach = NDArray[np.int64]
-Solve = Callable[..., None]
 
 SECONDS = 0.1
 """How long an interrupt may be unseen."""
 
 
 def coarse(
-    solve: Solve,
+    longest_prefix: Callable[..., int],
     alpha: Alpha,
     pieces: list[Codes],
     k: int,
-    reach: Reach,
+    reach: Columns,
     threads: int,
-    comparisons: Reach | None = None,
+    comparisons: Columns | None = None,
 ) -> None:
-    """Raise the reaches by every piece, with ``solve`` of conventional or alternative.
+    """Raise the reaches by every piece, with ``longest_prefix`` of conventional or alternative.
 
     One thread is the sequential solution (Fig. 1). ``comparisons`` int64[1] counts symbols
     compared.
     """
-    for record in range(alpha.offsets.size - 1):
-        begin, end = alpha.offsets[record : record + 2]
+    for begin, end in alpha.bounds():
         for piece in pieces:
             stop = _first_done(reach[begin:end], end)
             counts = np.zeros((threads, 1), dtype=np.int64)
             tasks = [
-                partial(
-                    solve, alpha.codes[begin:end], piece, k, begin, thread, end - begin, threads,
-                    reach[begin:end], stop, counts[thread],
-                )
+                partial(_take_turns, longest_prefix, alpha.codes[begin:end], piece, k,
+                        range(thread, end - begin - k + 1, threads), begin, reach[begin:end], stop,
+                        counts[thread])
                 for thread in range(threads)
             ]  # fmt: skip
             _unless_interrupted(tasks, threads, stop)
@@ -61,15 +56,32 @@ def coarse(
                 comparisons[0] += counts.sum()
 
 
-def _unless_interrupted(
-    tasks: Sequence[Callable[[], None]], threads: int, stop: NDArray[np.int64]
-) -> None:
-    """Run the tasks beside this thread, which can be interrupted: then they end at ``stop`` < 0."""
+def _take_turns(
+    longest_prefix: Callable[..., int], alpha: Codes, beta: Codes, k: int, starts: range,
+    begin: int, reach: Columns, stop: Columns, comparisons: Columns,
+) -> None:  # fmt: skip
+    """Fig. 1 for some starts of one record, at ``begin``, against one text.
+
+    reach: int64[m] of the record is raised. stop: int64[1], shared by the threads: no start after
+    it is solved, since alpha ends there (Fig. 4a).
+    """
+    room = np.empty(beta.size + k + 3, dtype=np.int32)
+    for r in starts:
+        if r >= stop[0]:
+            break
+        c = longest_prefix(alpha[r:], beta, k, room, comparisons, stop)
+        reach[r] = max(reach[r], begin + r + c)
+        if r + c >= alpha.size:
+            stop[0] = min(stop[0], r)
+
+
+def _unless_interrupted(tasks: Sequence[Callable[[], None]], threads: int, stop: Columns) -> None:
+    """Run the tasks beside this thread, which can be interrupted: they then end at ``stop`` < 0."""
     with ThreadPoolExecutor(1) as beside:
         try:
             done = beside.submit(run_all, tasks, threads)
-            # in short waits: where a library has a handler of its own for interrupts, as polars
-            # does, they do not end a wait
+            # in short waits: a library with an interrupt handler of its own, such as polars, keeps
+            # interrupts from ending a wait
             while not wait([done], timeout=SECONDS).done:
                 pass
             done.result()
@@ -78,17 +90,17 @@ def _unless_interrupted(
             raise
 
 
-def _first_done(reach: Reach, end: int) -> Reach:
+def _first_done(reach: Columns, end: int) -> Columns:
     """int64[1]: the first start from which alpha has been matched to its end."""
     return np.array([np.searchsorted(reach, end)], dtype=np.int64)
 
 
-def fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Reach, threads: int) -> None:
+def fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, threads: int) -> None:
     """The alternative solution, the cells of a column over the threads."""
-    _starts(alpha, pieces, k, reach, 1, partial(_longest_prefix, partial(run_all, threads=threads)))
+    _starts(alpha, pieces, k, reach, 1, partial(run_all, threads=threads))
 
 
-def coarse_fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Reach, threads: int) -> None:
+def coarse_fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, threads: int) -> None:
     """Starts in turns, and the cells of their columns over threads too.
 
     As many starts at a time as threads, with two threads each, as the paper has more threads than
@@ -100,20 +112,20 @@ def coarse_fine(alpha: Alpha, pieces: list[Codes], k: int, reach: Reach, threads
             for future in [pool.submit(task) for task in tasks]:
                 future.result()
 
-        _starts(alpha, pieces, k, reach, threads, partial(_longest_prefix, run))
+        _starts(alpha, pieces, k, reach, threads, run)
 
 
 def _starts(
-    alpha: Alpha, pieces: list[Codes], k: int, reach: Reach, threads: int, longest: Any
+    alpha: Alpha, pieces: list[Codes], k: int, reach: Columns, threads: int, run: Callable[..., Any]
 ) -> None:
-    for record in range(alpha.offsets.size - 1):
-        begin, end = (int(at) for at in alpha.offsets[record : record + 2])
+    """``threads`` starts at a time, until alpha has been matched to its end; ``run`` runs tasks."""
+    for begin, end in alpha.bounds():
         letters = alpha.codes[begin:end]
         for piece in pieces:
             first, stop = 0, int(_first_done(reach[begin:end], end)[0])
             while first < min(stop, letters.size - k + 1):
                 starts = range(first, min(first + threads, stop, letters.size - k + 1))
-                tasks = [partial(longest, letters[start:], piece, k) for start in starts]
+                tasks = [partial(_longest_prefix, run, letters[r:], piece, k) for r in starts]
                 for start, c in zip(starts, run_all(tasks, threads), strict=True):
                     reach[begin + start] = max(reach[begin + start], begin + start + c)
                     if start + c >= letters.size:
@@ -122,8 +134,8 @@ def _starts(
             reach[begin + stop : end] = end
 
 
-def _longest_prefix(run: Any, alpha: Codes, beta: Codes, k: int) -> int:
-    """Fig. 4b: the columns one after another, the diagonals of each in two parts at least."""
+def _longest_prefix(run: Callable[..., Any], alpha: Codes, beta: Codes, k: int) -> int:
+    """Fig. 4b: the columns one after another, the diagonals of each in two parts."""
     columns = np.empty((2, beta.size + k + 3), dtype=np.int32)
     columns[:] = -1
     columns[:, : k + 1] = np.arange(k, -1, -1)

@@ -1,5 +1,5 @@
-"""The paper's conventional CUDA solution (section 4): matrix D in tiles, optimizations 1, 3, 4 and
-5.
+"""The paper's conventional CUDA solution (section 4): matrix D in tiles, optimizations
+1, 3, 4 and 5.
 
 A block takes a start, that is a matrix (coarse grain); its threads the cells of an anti-diagonal
 (fine grain). D is cut into tiles of as many rows as threads (Fig. 6a); a tile is swept along beta,
@@ -7,12 +7,13 @@ thread t at column step - t, so that
 
     left       is the thread's own last cell
     up, diag   are the last two cells of thread t - 1, from one of three anti-diagonals in shared
-    memory
+               memory
 
     1  the saved row at the bottom of a tile: if all its cells are k or more, no tile follows
     3  the highest row with a cell below k for each thread, joined by a reduction at the end
     4  the tiles: anti-diagonals in shared memory; the row between two tiles, O(|beta|), in global
-    memory 5  a tile's symbols of alpha in shared memory
+       memory
+    5  a tile's symbols of alpha in shared memory
 
 Operations: about 15 a cell, and a barrier an anti-diagonal.
 """
@@ -24,12 +25,8 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.card.intrinsics import cuda
-
-GAP = 4
-
-SIGNATURE = (
-    "uint8[::1]", "uint8[::1]", "int32", "int64[::1]", "int32[:, ::1]", "int32[::1]", "uint64[::1]",
-)  # fmt: skip
+from gpu.primer.paper.reduction import store_highest
+from trie.codes import GAP
 
 
 def kernel(threads: int) -> Callable[..., None]:
@@ -104,14 +101,6 @@ def kernel(threads: int) -> Callable[..., None]:
             above = bottom
             if alive[0] == 0:
                 break
-        cuda.syncthreads()
-        half = np.int32(threads // 2)
-        while half > 0:
-            if t < half:
-                highest[t] = max(highest[t], highest[t + half])
-            cuda.syncthreads()
-            half = np.int32(half // np.int32(2))
-        if t == 0:
-            lengths[block] = highest[0]
+        store_highest(highest, t, threads, lengths, block)
 
     return conventional

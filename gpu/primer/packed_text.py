@@ -1,13 +1,13 @@
 """The text in the two forms that the other kernels read.
 
     words        4 bits a symbol, 8 symbols a uint32, the first lowest: 0-3, 4 a gap, 5 between
-                 records and behind the last
+                 records and after the last
     low, high    the bits of the symbols, 32 symbols a uint32, the first in the top bit. A gap or a
-                 separator is some letter, one that looks random: whoever reads these planes looks
-                 for what may match, and a long run of gaps must not look like one of A
+                 separator becomes some pseudorandom letter: readers of these planes look for
+                 candidates, and a long run of gaps must not look like a run of A
 
-With both strands the reverse complement follows, behind a multiple of TILE columns: it is made
-here, and never crosses the bus.
+With both strands the reverse complement follows, after a multiple of TILE columns: it is made here
+and never crosses the bus.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from gpu.card.intrinsics import cuda
 
 THREADS = 256
 TILE = 64
-"""Columns that a strand of the text is a multiple of."""
-
-SIGNATURE = ("uint8[::1]", "int64", "uint32[::1]", "uint32[::1]", "uint32[::1]")
+"""A strand of the text is a multiple of this many columns."""
 
 
 def pack(codes, strand, words, low, high):

@@ -1,0 +1,287 @@
+"""The methods on a CUDA device: this module plans what to search where, ``gpu.primer`` does it.
+
+A text is searched in spans that grow with what has been seen, so that good bounds are known for
+most of it. In each span
+
+1. the starts that are not at their record's end form blocks f..a (``shared_windows``): with e the
+   reach of f, the window alpha[a:e+1] is part of whatever may raise one of their reaches
+2. the windows are found in the span: by a scan, or through their pieces where k is small enough
+   (``shape_for``)
+3. near the hits the reaches of the blocks' starts are raised, on the GPU; matches of thousands of
+   rows are left to the CPU (``shared_windows.settle``)
+
+The first span is searched by every start, for there are no bounds yet. If a span has more hits than
+the GPU stores, the stored ones raise the reaches, and both halves are searched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import gpu.primer as device
+from gpu.primer import GpuAlpha, GpuHits, GpuText
+from gpu.primer.paper import longest_prefixes
+from streamer.batch.choice import Choice
+from streamer.batch.primer.cpu_text import CpuText, Hits
+from streamer.batch.primer.problem import Alpha, Columns
+from streamer.batch.primer.shapes import CutCosts, shape_for
+from streamer.batch.primer.shared_windows import RATE, balanced, blocks, settle, stretches
+from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks
+from streamer.batch.records import Codes, reverse_complement
+from trie.cpu.threads import usable_cores
+
+Improve = Callable[[list[Codes], Columns], None]
+
+EVERYWHERE = 1 << 12
+"""Columns of a task of a start that searches all of them; it begins a prefix's length ahead."""
+
+AT_ONCE = 1 << 22
+"""Tasks of a launch, about."""
+
+FIRST_SHARE = 32
+"""The first span is at most this part of the text ..."""
+
+FIRST = (1 << 13, 1 << 19)
+"""... and has this many columns: enough that overlaps cost little, no more than bounds need."""
+
+GROWTH = 6
+"""Columns of a span, for each that was seen before."""
+
+SHARED = 7
+"""Starts of a block at first."""
+
+STARTS_A_HIT = 2.5
+"""Starts that are followed at a hit, about."""
+
+HIT_COST = 1.7
+"""The cost of following a start for 32 rows and a column, in those of the scan."""
+
+BALANCE = 0.5
+"""Work at hits against the scan's, at which windows stay as they are."""
+
+LEAST_TEXT = 1 << 16
+"""Symbols of the shortest text that is tried when memory is short."""
+
+PAPER_BATCH = 4096
+"""Starts of a launch of the paper's kernels."""
+
+COSTS = CutCosts(scanned=13, candidate=25, found=100, shared=SHARED)
+"""Operations."""
+
+
+class GpuImprover:
+    """Raises reaches by chunks of beta with a method that the GPU has.
+
+    It takes smaller pieces if the GPU's memory is short, and ``cpu`` (called when it is needed)
+    makes what takes over once the GPU has failed.
+    """
+
+    def __init__(
+        self, alpha: Alpha, k: int, choice: Choice, cpu: Callable[[Choice], Improve], *, both: bool
+    ) -> None:
+        self._overlap = alpha.longest() + k
+        self._both = both
+        self._choice = choice
+        self._gpu = choice.gpu_or_cpu()
+        kind = PaperSearch if choice.method in ("conventional", "alternative") else WindowSearch
+        self._search: PaperSearch | WindowSearch | None = kind(alpha, k, choice.method, both)
+        self._make_cpu = cpu
+        self._cpu: Improve | None = None
+
+    def __call__(self, pieces: list[Codes], reach: Columns) -> None:
+        """Raise the reaches by pieces of beta, with ``both`` by their reverse complements too."""
+        before = reach.copy()
+
+        def on_gpu() -> None:
+            assert self._search is not None
+            self._search.improve(pieces, reach)
+
+        def on_cpu() -> None:
+            # a GPU that has failed may have left wrong reaches
+            reach[:] = before
+            self._by_cpu(pieces, reach)
+
+        self._gpu.run(on_gpu, on_cpu, self._smaller)
+
+    def _smaller(self) -> bool:
+        return self._search is not None and self._search.smaller()
+
+    def _by_cpu(self, pieces: list[Codes], reach: Columns) -> None:
+        if self._cpu is None:
+            self._search = None
+            self._cpu = self._make_cpu(self._choice.on_cpu())
+        # the CPU needs the reverse complements in its chunks
+        for part in chunks(pieces, self._overlap, both=self._both):
+            self._cpu(part, reach)
+
+
+class PaperSearch:
+    """The paper's CUDA solutions, conventional or alternative."""
+
+    def __init__(self, alpha: Alpha, k: int, method: str, both: bool) -> None:
+        self._alpha = alpha
+        self._k = k
+        self._method = method
+        self._both = both
+
+    def smaller(self) -> bool:
+        """Texts are always searched whole."""
+        return False
+
+    def improve(self, pieces: list[Codes], reach: Columns) -> None:
+        """Raise the reaches by pieces of beta, with ``both`` by their reverse complements too."""
+        if self._both:
+            pieces = [turned for piece in pieces for turned in (piece, reverse_complement(piece))]
+        for begin, end in self._alpha.bounds():
+            for piece in pieces:
+                self._improve_record(self._alpha.codes[begin:end], begin, piece, reach[begin:end])
+
+    def _improve_record(self, alpha: Codes, begin: int, piece: Codes, reach: Columns) -> None:
+        end = begin + alpha.size
+        unfinished = np.flatnonzero(reach < end)
+        for at in range(0, unfinished.size, PAPER_BATCH):
+            # successive batches of matrices (section 4), until alpha ends in one
+            starts = unfinished[at : at + PAPER_BATCH]
+            lengths, _ = longest_prefixes(self._method, alpha, piece, self._k, starts)
+            found = begin + starts + lengths
+            reach[starts] = np.maximum(reach[starts], found)
+            if found.max() >= end:
+                reach[starts[found >= end][0] :] = end
+                return
+
+
+class WindowSearch:
+    """Alpha on the GPU, and what the texts so far have shown.
+
+    ``method`` is windows, seeds or hook-row: scan for windows, find them through pieces where that
+    pays, or search everything for every start.
+    """
+
+    def __init__(self, alpha: Alpha, k: int, method: str, both: bool) -> None:
+        self._alpha = alpha
+        self._k = k
+        self._both = both
+        self._through_pieces = method == "seeds"
+        self._bare = method == "hook-row"
+        self._window = 0  # symbols of a window of the scan, 0 before the first
+        self._seen = 0  # columns
+        self._limit = CHUNK_SYMBOLS  # of a text
+        self._text: GpuText | None = None
+
+    def improve(self, records: list[Codes], reach: Columns) -> None:
+        """Raise the reaches by records of beta, with ``both`` by their reverse complements too."""
+        if self._text is None:
+            on_device = GpuAlpha(self._alpha.codes, self._alpha.ends)
+            self._text = GpuText(on_device, self._k, both=self._both)
+        text = self._text
+        limit = min(self._limit, text.most_symbols)
+        if sum(record.size + 1 for record in records) <= limit:
+            self._improve(text, records, reach)
+            return
+        for part in chunks(records, self._alpha.longest() + self._k, both=False, limit=limit):
+            self._improve(text, part, reach)
+
+    def smaller(self) -> bool:
+        """Free the GPU's memory and take texts half as long; False if they are the shortest.
+
+        Pieces overlap by all of alpha: texts as short as alpha would be searched many times.
+        """
+        limit = self._limit if self._text is None else min(self._limit, self._text.most_symbols)
+        self._text = None
+        if limit <= max(LEAST_TEXT, 4 * (self._alpha.longest() + self._k)):
+            return False
+        self._limit = limit // 2
+        return True
+
+    def _improve(self, text: GpuText, records: list[Codes], reach: Columns) -> None:
+        text.load(records)
+        first = 0
+        while first < text.columns:
+            columns = text.columns if self._bare else GROWTH * self._seen
+            if self._seen == 0 and not self._bare:
+                columns = min(FIRST[1], max(FIRST[0], text.columns // FIRST_SHARE))
+            stop = min(text.columns, first + -(-columns // device.TILE) * device.TILE)
+            if self._bare or self._seen == 0:
+                self._everywhere(text, first, stop, reach)
+            else:
+                self._look(text, first, stop, reach)
+            self._seen += stop - first
+            first = stop
+
+    def _everywhere(self, text: GpuText, first: int, stop: int, reach: Columns) -> None:
+        """Every start and every column."""
+        rows = int(2.2 * self._k + 2 * np.log2(stop - first)) + 8
+        starts = np.flatnonzero(reach < self._alpha.ends)
+        span = min(EVERYWHERE, stop - first)
+        at_once = max(1, min(AT_ONCE, text.most_hits) // -(-(stop - first) // span))
+        for at in range(0, starts.size, at_once):
+            r = starts[at : at + at_once]
+            r = r[reach[r] < self._alpha.ends[r]]
+            if r.size:
+                each = np.stack([r, r, reach[r] + 1])
+                self._raise(text, each, text.everywhere(each, first, stop, span), reach, rows)
+
+    def _look(self, text: GpuText, first: int, stop: int, reach: Columns) -> None:
+        """Find the windows of blocks in columns first..stop, and raise reaches near the hits."""
+        starts = np.flatnonzero(reach < self._alpha.ends)
+        if not starts.size or first == stop:
+            return
+        lengths = reach[starts] - starts
+        through_pieces = self._through_pieces and stop <= device.MOST_COLUMNS
+        shape = shape_for(self._k, lengths, COSTS) if through_pieces else None
+        if self._window == 0:
+            self._window = max(1, int(np.median(lengths)) + 2 - SHARED)
+        window = shape.window if shape else self._window
+        at, end = stretches(self._alpha, reach, 1)
+        left = blocks(at, end, reach, self._alpha.ends, window)
+        dropped = False
+        if shape is not None:
+            whole = left[2] - left[1] == shape.window
+            some = np.ascontiguousarray(left[:, whole])
+            if some.size:
+                table = text.table(some, shape.pieces, shape.symbols, shape.errors)
+                dropped |= self._settled(text, some, text.seeded(table, first, stop), reach)
+            left = left[:, ~whole]
+        spent = scanned = 0.0
+        for begin in range(0, left.shape[1], device.MOST_WINDOWS):
+            some = np.ascontiguousarray(left[:, begin : begin + device.MOST_WINDOWS])
+            hits = text.scanned(some, first, stop)
+            dropped |= self._settled(text, some, hits, reach)
+            rows = float(np.median(some[2] - some[0])) + 1
+            spent += hits.found * STARTS_A_HIT * HIT_COST * (rows + 16) * (rows + 2 * self._k + 64)
+            scanned += 32.0 * float((-(-(some[2] - some[1]) // 32)).sum()) * (stop - first)
+        if scanned and shape is None:
+            work = (spent + scanned / 64) / (BALANCE * scanned)
+            self._window = balanced(self._window, work, RATE, self._k)
+        if dropped:
+            half = first + -(-(stop - first) // (2 * device.TILE)) * device.TILE
+            self._look(text, first, half, reach)
+            self._look(text, half, stop, reach)
+
+    def _settled(self, text: GpuText, some: Columns, hits: GpuHits, reach: Columns) -> bool:
+        """Raise reaches by hits of blocks; whether some hits were dropped."""
+        rows = some[2] - some[0]
+        # long matches are few: they are followed again
+        usual = int(np.partition(rows, -1 - rows.size // 64)[-1 - rows.size // 64])
+        self._raise(text, some, hits, reach, usual + max(8, usual // 16))
+        return hits.found > hits.stored
+
+    def _raise(
+        self, text: GpuText, some: Columns, hits: GpuHits, reach: Columns, rows: int
+    ) -> None:
+        left, long = text.raise_reaches(some, hits, reach, rows)
+        if left.size:
+            # matches of more rows than a thread of the GPU may have
+            tile = ((left >> np.uint64(12)) & np.uint64((1 << 28) - 1)).astype(np.int64)
+            near = hits.offset + hits.step * tile
+            slack = (left & np.uint64(0xFFF)).astype(np.int64)
+            # of the places of a block the one with the highest start first, as settle expects
+            self._alpha.raise_later(reach)
+            order = np.lexsort((-long[1], long[0]))
+            long, near, slack = long[:, order], near[order], slack[order]
+            host = CpuText(self._alpha, text.codes(), self._k, usable_cores())
+            end = np.minimum(near + hits.span, host.codes.size)
+            settle(host, reach, long, Hits(np.arange(order.size), near, end, slack))
+        self._alpha.raise_later(reach)
