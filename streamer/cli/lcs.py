@@ -108,9 +108,10 @@ def lcs(
         raise UsageError(message)
     check_files([a, b], output, files)
     if plot is not None:
-        from streamer.batch.lcs.picture import check_plot
+        from streamer.batch.lcs.picture import FORMATS
+        from streamer.batch.plots import check_plot
 
-        check_plot(plot)
+        check_plot(plot, FORMATS, "plot")
 
     from streamer.batch.lcs import choose_method
     from streamer.output.rows import RowWriter

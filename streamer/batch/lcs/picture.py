@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.lcs.matching import Matching
-from streamer.errors import StreamerError, UsageError
+from streamer.batch.plots import drawn
 
-SUFFIXES = (".png", ".svg")
+FORMATS = (".png", ".svg")
 MOST_LINES = 20_000
-"""Blocks up to which each is drawn as a line; beyond, pairs are counted in squares of PIXELS a
-side."""
+"""Up to this many blocks, each is drawn as a line; beyond, pairs are counted in PIXELS x PIXELS
+squares."""
 
 PIXELS = 1_000
-
-
-def check_plot(path: str) -> None:
-    """UsageError for a name that says no format; StreamerError where matplotlib is missing."""
-    if os.path.splitext(path)[1].lower() not in SUFFIXES:
-        message = f"{path}: a plot is written as {' or '.join(SUFFIXES)}; name it so"
-        raise UsageError(message)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        message = "plots need matplotlib: pip install 'kmer-streamer[plot]'"
-        raise StreamerError(message) from None
 
 
 def plot(path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.void]) -> bytes:
@@ -58,15 +44,13 @@ def plot(path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.
         f"longest common subsequence: {len(found):,}\n"
         f"identity {found.identity():.2%} of the longer, {found.column_identity():.2%} of columns"
     )
-    picture = io.BytesIO()
-    figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=150)
-    return picture.getvalue()
+    return drawn(figure, path, 150)
 
 
 def _lines(axes: Any, blocks: NDArray[np.void], longest: int) -> None:
     from matplotlib.collections import LineCollection
 
-    # a single pair must still be seen
+    # a single pair must stay visible
     least = longest / PIXELS
     length = np.maximum(blocks["length"], least)
     ends = np.stack(
@@ -83,7 +67,7 @@ def _lines(axes: Any, blocks: NDArray[np.void], longest: int) -> None:
 def density(blocks: NDArray[np.void], width: int, height: int) -> NDArray[np.int64]:
     """int64[PIXELS, PIXELS]: pairs in each square, the second sequence from row to row."""
     counts = np.zeros((PIXELS, PIXELS), dtype=np.int64)
-    # a block is cut where it comes to the next square, so that long ones need no pair by pair
+    # blocks are cut where they enter the next square, so long ones are not counted pair by pair
     piece = max(1, min(width, height) // PIXELS)
     pieces = -(-blocks["length"] // piece)
     which = np.repeat(np.arange(blocks.size), pieces)
