@@ -185,11 +185,3 @@ def count(threads: int, tile: int) -> Callable[..., None]:
                 place = np.uint32(place + np.uint32(counts[at + number * 1024]))
 
     return kernel
-
-
-def signature() -> tuple[str, ...]:
-    """Argument types of ``count``."""
-    return (
-        "uint32[::1]", "uint32[::1]", "int64", "int64", "int32", "int64", "int64", "uint8[::1]",
-        "uint32[::1]", "int64[::1]",
-    )  # fmt: skip

@@ -265,11 +265,3 @@ def emit(tile: int, each: int) -> Callable[..., None]:
             distances[to] = np.uint16(np.uint32(np.uint32(hit >> np.uint32(20)) + least) - over)
 
     return kernel
-
-
-def signature() -> tuple[str, ...]:
-    """Argument types of ``emit``."""
-    return (
-        "uint32[::1]", "uint32[::1]", "int64", "int64", "int32", "int64", "int64", "int32",
-        "uint8[::1]", "uint32[::1]", "int64[::1]", "int64", "uint32[::1]", "uint16[::1]",
-    )  # fmt: skip

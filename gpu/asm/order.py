@@ -25,11 +25,6 @@ STEPS = 8
 """Words a thread of ``count`` and ``emit`` takes, THREADS apart."""
 
 
-def signature_count() -> tuple[str, ...]:
-    """Argument types of ``count``."""
-    return ("uint32[:,:,::1]", "int64", "int64", "int64[:,::1]")
-
-
 @device_function
 def word_of_ends(found, search, word, low, high):
     """A word of hits without ends at or before ``low`` or beyond ``high``."""
@@ -75,14 +70,6 @@ def count(threads: int) -> Callable[..., None]:
             counts[search, cuda.blockIdx.x] = np.int64(total)
 
     return kernel
-
-
-def signature_emit() -> tuple[str, ...]:
-    """Argument types of ``emit``."""
-    return (
-        "uint32[:,:,::1]", "int64", "int64", "int32", "int32", "int64[::1]", "uint32[::1]",
-        "uint16[::1]",
-    )  # fmt: skip
 
 
 def emit(threads: int) -> Callable[..., None]:
@@ -144,11 +131,6 @@ def emit(threads: int) -> Callable[..., None]:
             cuda.syncthreads()
 
     return kernel
-
-
-def signature_places() -> tuple[str, ...]:
-    """Argument types of ``places``."""
-    return ("int64[::1]", "int64", "int64", "int64[::1]", "int64[::1]")
 
 
 def places(threads: int) -> Callable[..., None]:

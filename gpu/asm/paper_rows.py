@@ -6,8 +6,7 @@ distances 0..k apart. They are counted, places are summed, and the hits are writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 from gpu.asm import order
 from gpu.asm import pasm as rows
 from gpu.asm import wspasm as warps
-from gpu.asm.sliced import Listed, Masks, TooManyHitsError, Workspace, grid, made
-from gpu.card.intrinsics import SIMULATED
-from gpu.card.kernel_cache import jit
+from gpu.asm.sliced import Listed, Masks, TooManyHitsError, Workspace, grid
+from gpu.card.compiled import made, plain
 
 METHODS = ("pasm", "wspasm", "wspasm-shared")
 
@@ -27,17 +25,6 @@ def symbol_bytes(letters: int, k: int) -> float:
     """Bytes that a symbol of a text takes on the GPU, for patterns of so many different letters."""
     # the symbol, X, two rows of D, hits and digits
     return 1 + 4 * letters + 8 + (1 + k.bit_length()) / 8
-
-
-@cache
-def _plain(function: Callable[..., Any]) -> Any:
-    return jit(function)
-
-
-@cache
-def _warps_kernel(groups: int, shared: bool) -> Any:
-    most = {} if SIMULATED else {"max_registers": 64}
-    return jit(warps.wspasm(warps.THREADS, groups, shared), **most)
 
 
 def by_rows(
@@ -75,9 +62,9 @@ def last_positions(codes: Any, letters: NDArray[np.uint8], space: Workspace) -> 
     carry = space.shaped("carry", (letters.size, pieces), np.int32)
     last = space.shaped("last", (letters.size, codes.size + 1), np.int32)
     launch = ((grid(pieces, rows.THREADS), letters.size), rows.THREADS)
-    _plain(rows.last_in_piece)[launch](codes, there, carry)
+    plain(rows.last_in_piece)[launch](codes, there, carry)
     made(rows.carry_over, rows.THREADS)[letters.size, rows.THREADS](carry)
-    _plain(rows.last_positions)[launch](codes, there, carry, last)
+    plain(rows.last_positions)[launch](codes, there, carry, last)
     return last
 
 
@@ -94,12 +81,12 @@ def pasm(
     blocks = grid(codes.size + 1, rows.THREADS)
     above = space.shaped("above", (codes.size + 1,), np.int32)
     row = space.shaped("row", (codes.size + 1,), np.int32)
-    _plain(rows.first_row)[blocks, rows.THREADS](above)
+    plain(rows.first_row)[blocks, rows.THREADS](above)
     for i, mask in enumerate(pattern, 1):
         x = last[int(numbers[i - 1])]
-        _plain(rows.pasm_row)[blocks, rows.THREADS](codes, mask, x, i, above, row)
+        plain(rows.pasm_row)[blocks, rows.THREADS](codes, mask, x, i, above, row)
         above, row = row, above
-    _plain(rows.collect)[blocks, rows.THREADS](above, k, k.bit_length(), found)
+    plain(rows.collect)[blocks, rows.THREADS](above, k, k.bit_length(), found)
 
 
 def wspasm(
@@ -120,7 +107,7 @@ def wspasm(
     columns = warps.THREADS * groups
     blocks = min(grid(codes.size, columns - halo), 4096)
     matrix = space.shaped("matrix", (blocks, 2, columns + 1), np.int32)
-    _warps_kernel(groups, shared)[blocks, warps.THREADS](
+    made(warps.wspasm, warps.THREADS, groups, shared, registers=64)[blocks, warps.THREADS](
         codes, space.upload("pattern", pattern), space.upload("numbers", numbers), last, k, halo,
         k.bit_length(), matrix, found,
     )  # fmt: skip

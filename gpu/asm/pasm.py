@@ -25,12 +25,7 @@ PIECE = 64
 """Symbols a thread of the kernels that make X."""
 
 
-def signature_last_in_piece() -> tuple[str, ...]:
-    """Argument types of ``last_in_piece``."""
-    return ("uint8[::1]", "uint8[::1]", "int32[:,::1]")
-
-
-def last_in_piece(codes, letters, carry):
+def last_in_piece(codes, letters, carry):  # type: ignore[no-untyped-def]
     """carry[l, p]: the last position in piece p that holds letter l (a set of bases), or 0.
 
     Positions count from 1. ``[grid over pieces, letters]``.
@@ -44,11 +39,6 @@ def last_in_piece(codes, letters, carry):
             if (mask >> codes[at]) & 1:
                 last = np.int32(at + 1)
         carry[cuda.blockIdx.y, piece] = last
-
-
-def signature_carry_over() -> tuple[str, ...]:
-    """Argument types of ``carry_over``."""
-    return ("int32[:,::1]",)
 
 
 def carry_over(threads: int) -> Callable[..., None]:
@@ -85,12 +75,7 @@ def carry_over(threads: int) -> Callable[..., None]:
     return kernel
 
 
-def signature_last_positions() -> tuple[str, ...]:
-    """Argument types of ``last_positions``."""
-    return ("uint8[::1]", "uint8[::1]", "int32[:,::1]", "int32[:,::1]")
-
-
-def last_positions(codes, letters, carry, last):
+def last_positions(codes, letters, carry, last):  # type: ignore[no-untyped-def]
     """Rows of X from what ``carry_over`` left; as ``last_in_piece``."""
     piece = cuda.grid(1)
     letter = cuda.blockIdx.y
@@ -106,24 +91,14 @@ def last_positions(codes, letters, carry, last):
             last[letter, at + 1] = here
 
 
-def signature_first_row() -> tuple[str, ...]:
-    """Argument types of ``first_row``."""
-    return ("int32[::1]",)
-
-
-def first_row(row):
+def first_row(row):  # type: ignore[no-untyped-def]
     """Row 0 of D."""
     j = cuda.grid(1)
     if j < row.size:
         row[j] = 0
 
 
-def signature_pasm_row() -> tuple[str, ...]:
-    """Argument types of ``pasm_row``."""
-    return ("uint8[::1]", "uint8", "int32[::1]", "int32", "int32[::1]", "int32[::1]")
-
-
-def pasm_row(codes, mask, last, i, above, row):
+def pasm_row(codes, mask, last, i, above, row):  # type: ignore[no-untyped-def]
     """Row i of D from row i - 1 (equation 3), for the letter ``mask`` and its row of X."""
     j = cuda.grid(1)
     if j == 0:
@@ -139,12 +114,7 @@ def pasm_row(codes, mask, last, i, above, row):
             row[j] = np.int32(1 + min(above[j], min(above[j - 1], along)))
 
 
-def signature_collect() -> tuple[str, ...]:
-    """Argument types of ``collect``."""
-    return ("int32[::1]", "int32", "int32", "uint32[:,::1]")
-
-
-def collect(row, k, low_planes, found):
+def collect(row, k, low_planes, found):  # type: ignore[no-untyped-def]
     """The last row of D as bits: found[0] where D <= k, then the low bits of D - k - 1.
 
     Bit i of word w is the end 32 w + i + 1. A thread an end, blocks of whole warps.

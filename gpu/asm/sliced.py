@@ -5,9 +5,8 @@ Nothing here waits for the card but ``list_hits``, once: it must know how many h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 
 from gpu.asm import counting, listing, order, slicing
 from gpu.asm import sliced_kernels as sliced
-from gpu.card.intrinsics import SIMULATED, cuda
-from gpu.card.kernel_cache import jit
+from gpu.card.compiled import made
+from gpu.card.intrinsics import cuda
 
 MULTIPROCESSORS = 132
 """Of a large card: texts are cut so that all of its threads have an equal share."""
@@ -53,19 +52,6 @@ class Listed:
     def total(self) -> int:
         """How many there are."""
         return self.begins[-1]
-
-
-@cache
-def made(make: Callable[..., Any], *arguments: Any) -> Any:
-    """The compiled kernel of a factory; compiled at its first launch on each device."""
-    return jit(make(*arguments))
-
-
-@cache
-def _scan(strip: sliced.Strip) -> Any:
-    # room for six blocks, or for four
-    most = {} if SIMULATED else {"max_registers": 80 if strip.rows <= 16 else 128}
-    return jit(sliced.scan(strip, sliced.THREADS), **most)
 
 
 class Workspace:
@@ -208,7 +194,9 @@ class SlicedHits:
         deltas = space.array("deltas", self.searches * 2 * between, np.uint32)
         launch = ((grid(text.groups * 32, sliced.THREADS), self.searches), sliced.THREADS)
         for first, strip in strips:
-            _scan(strip)[launch](
+            # room for six blocks, or for four
+            registers = 80 if strip.rows <= 16 else 128
+            made(sliced.scan, strip, sliced.THREADS, registers=registers)[launch](
                 text.planes, text.gaps, text.groups, text.span, text.lead, patterns.letters,
                 patterns.length, first, patterns.sets, deltas, patterns.length - k - 1,
                 self.planes, self.sliced, self.flags,

@@ -297,11 +297,3 @@ def scan(strip: Strip, threads: int) -> Callable[..., None]:
     exec(text, scope)
     made: Callable[..., None] = scope["kernel"]  # type: ignore[assignment]
     return made
-
-
-def signature() -> tuple[str, ...]:
-    """Argument types of ``scan``."""
-    return (
-        "uint32[::1]", "uint32[::1]", "int64", "int64", "int64", "uint8[::1]", "int64", "int32",
-        "uint8[::1]", "uint32[::1]", "int32", "int32", "uint32[::1]", "uint32[::1]",
-    )  # fmt: skip

@@ -246,9 +246,3 @@ def slice_text(tile: int, packed: bool) -> Callable[..., None]:
             slice_gaps(planes, high + plane_size // 4, high, text, unit, step, units - 1)
 
     return kernel
-
-
-def signature(packed: bool) -> tuple[str, ...]:
-    """Argument types of ``slice_text``."""
-    text = "uint32[::1]" if packed else "uint8[::1]"
-    return (text, "int64", "int64", "uint32[::1]", "int64", "uint32[::1]")

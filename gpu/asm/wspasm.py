@@ -32,14 +32,6 @@ LONGEST = 1024
 """Letters of a pattern that the shared form has room for."""
 
 
-def signature() -> tuple[str, ...]:
-    """Argument types of both forms."""
-    return (
-        "uint8[::1]", "uint8[::1]", "int32[::1]", "int32[:,::1]", "int32", "int32", "int32",
-        "int32[:,:,::1]", "uint32[:,::1]",
-    )  # fmt: skip
-
-
 def wspasm(threads: int, groups: int, shared: bool) -> Callable[..., None]:
     """The kernel; ``[any grid, threads]``.
 

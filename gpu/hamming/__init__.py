@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.budget import free_memory
+from gpu.card.compiled import made, plain
 from gpu.card.intrinsics import cuda
-from gpu.hamming import kernels as hamming
 from gpu.hamming import naive, pmasm, shift_add
 from gpu.hamming.hits import in_order
 from gpu.hamming.plane_search import CHUNKS, BitSliced, DevicePieceIndex, Pigeonhole, PlanesRun
@@ -103,20 +103,20 @@ class TableRun:
         number = np.uint32(windows)
         if self.method == "shift-add":
             grid = -(-windows // (shift_add.PIECE * shift_add.THREADS))
-            hamming.shift_add_kernel(self._add.shape[2])[grid, shift_add.THREADS, stream](
+            made(shift_add.shift_add, self._add.shape[2])[grid, shift_add.THREADS, stream](
                 codes, number, self._on_card, np.uint32(self.count), np.uint32(self.length),
                 self.k, np.uint32(self._bits), np.uint32(self._fields), results,
             )  # fmt: skip
         elif self.method == "naive":
             grid = -(-windows // naive.THREADS)
-            hamming.kernel("naive")[grid, naive.THREADS, stream](
+            plain(naive.naive)[grid, naive.THREADS, stream](
                 codes, number, self._on_card, self.k, results
             )
         else:
             grid, threads = -(-windows // pmasm.THREADS), pmasm.THREADS
             if self.method == "pmasm-block-thread":
                 grid, threads = windows, self.length
-            hamming.kernel(self.method)[grid, threads, stream](
+            plain(pmasm.KERNELS[self.method])[grid, threads, stream](
                 codes, number, self._on_card, np.uint32(self._bits), self.k, results
             )
         return results

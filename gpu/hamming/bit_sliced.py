@@ -229,11 +229,3 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                 cuda.syncwarp()
 
     return kernel
-
-
-def signature() -> tuple[str, ...]:
-    """The argument types of the kernel."""
-    return (
-        "uint32[:,::1]", "uint32", "uint32", "uint32", "uint32[::1]", "uint32", "uint32", "uint32",
-        "uint64[::1]", "uint32", "uint32", "uint32", "uint32[::1]", "uint32", "uint64[::1]",
-    )  # fmt: skip

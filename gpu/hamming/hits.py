@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.card.compiled import made, plain
 from gpu.card.intrinsics import cuda
 from gpu.exact.device_tree import clear
-from gpu.hamming import kernels as hamming
 from gpu.hamming import order
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range, usable_cores
@@ -87,14 +87,13 @@ class Order:
         grid = -(-hits // threads)
         number, width = np.uint32(hits), np.uint32(bin_width(hits, windows))
         few = width >= order.FEW
-        sort, sorters = (
-            ("sort-few", order.FEW_THREADS) if few else ("sort-many", order.MANY_THREADS)
+        sorters, least = (order.FEW_THREADS, order.FEW) if few else (order.MANY_THREADS, 0)
+        plain(order.tally)[grid, threads, stream](found, number, counts)
+        made(order.begins, order.MANY_THREADS)[1, order.MANY_THREADS, stream](counts, ends)
+        plain(order.place)[grid, threads, stream](found, number, ends, self._placed)
+        made(order.sort, sorters, least)[groups, sorters, stream](
+            self._placed, ends, width, self._ids[1], found
         )
-        kernel = hamming.kernel
-        kernel("tally")[grid, threads, stream](found, number, counts)
-        kernel("begins")[1, order.MANY_THREADS, stream](counts, ends)
-        kernel("place")[grid, threads, stream](found, number, ends, self._placed)
-        kernel(sort)[groups, sorters, stream](self._placed, ends, width, self._ids[1], found)
         return self._placed
 
 

@@ -28,8 +28,3 @@ def naive(codes, windows, patterns, k, results):
             if codes[start + np.uint32(j)] != patterns[p, j]:
                 distance = np.uint32(distance + np.uint32(1))
         results[p, start] = np.int32(start) if distance <= k else np.int32(-1)
-
-
-def signature() -> tuple[str, ...]:
-    """The argument types of the kernel."""
-    return ("uint8[::1]", "uint32", "uint8[:,::1]", "uint32", "int32[:,::1]")

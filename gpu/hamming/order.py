@@ -68,11 +68,6 @@ def tally(found, hits, counts):
         cuda.atomic.add(counts, group, np.uint32(cuda.popc(peers)))
 
 
-def signature_tally() -> tuple[str, ...]:
-    """Argument types of ``tally``."""
-    return ("uint64[::1]", "uint32", "uint32[::1]")
-
-
 def _block_sum(threads: int) -> Callable[..., None]:
     """A device function: a value of each thread to (the sum of those before, the sum of all)."""
     warps = threads // 32
@@ -134,12 +129,7 @@ def begins(threads: int) -> Callable[..., None]:
     return kernel
 
 
-def signature_begins() -> tuple[str, ...]:
-    """Argument types of ``begins``."""
-    return ("uint32[::1]", "uint32[::1]")
-
-
-def place(found, hits, ends, placed):
+def place(found, hits, ends, placed):  # type: ignore[no-untyped-def]
     """The kernel; launch as ``tally``. Arguments as there, after ``begins``; placed uint64[]."""
     hit = np.uint32(cuda.grid(1))
     group, peers, first = _peers(found, hit, hits)
@@ -152,11 +142,6 @@ def place(found, hits, ends, placed):
         lower = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
         before = np.uint32(cuda.popc(np.uint32(peers & lower)))
         placed[np.uint32(to + before)] = found[hit]
-
-
-def signature_place() -> tuple[str, ...]:
-    """Argument types of ``place``."""
-    return ("uint64[::1]", "uint32", "uint32[::1]", "uint64[::1]")
 
 
 @device_function
@@ -245,8 +230,3 @@ def sort(threads: int, least: int) -> Callable[..., None]:
             at = np.uint32(at + np.uint32(threads))
 
     return kernel
-
-
-def signature_sort() -> tuple[str, ...]:
-    """Argument types of ``sort``."""
-    return ("uint64[::1]", "uint32[::1]", "uint32", "uint64[::1]", "uint64[::1]")

@@ -109,12 +109,3 @@ def pigeonhole(length: int) -> Callable[..., None]:
                     entry = np.uint32(entry + np.uint32(1))
 
     return kernel
-
-
-def signature() -> tuple[str, ...]:
-    """The argument types of the kernel."""
-    return (
-        "uint32[:,::1]", "uint32", "uint32", "uint64[::1]", "uint32[::1]", "uint32[::1]",
-        "uint32[:,::1]", "uint32", "uint64[::1]", "uint32", "uint32", "uint32[::1]", "uint32",
-        "uint64[::1]",
-    )  # fmt: skip

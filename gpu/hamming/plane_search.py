@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.budget import free_memory
+from gpu.card.compiled import made
 from gpu.card.intrinsics import cuda
 from gpu.exact.device_tree import clear
 from gpu.hamming import bit_sliced, pigeonhole, planes, shape
-from gpu.hamming import kernels as hamming
 from gpu.hamming.hits import Order
 from gpu.hamming.text_upload import Planes
 from trie.codes import GAP
@@ -80,7 +80,7 @@ class BitSliced:
         shares = max(shares, -(-self.count // bit_sliced.MOST_SHARED))
         share = -(-self.count // (shares * bit_sliced.BATCH)) * bit_sliced.BATCH
         grid = (tiles, -(-self.count // share))
-        hamming.bit_sliced_kernel(self.shape)[grid, 32, stream](
+        made(bit_sliced.bit_sliced, self.shape, registers=self.shape.registers)[grid, 32, stream](
             text.text, text.gaps, np.uint32(text.gaps | self._gaps), np.uint32(windows),
             self._steps, np.uint32(self._quads), np.uint32(self._begin), np.uint32(self._k),
             self._patterns, np.uint32(planes.blocks_of(self.length)), np.uint32(share),
@@ -111,7 +111,7 @@ class Pigeonhole:
 
     def __init__(self, patterns: NDArray[np.uint8], k: int, index: DevicePieceIndex) -> None:
         self._blocks = planes.blocks_of(patterns.shape[1])
-        self._kernel = hamming.pigeonhole_kernel(index.length)
+        self._kernel = made(pigeonhole.pigeonhole, index.length)
         records = np.stack([index.bitmap, index.rank.astype(np.uint64)], axis=2).ravel()
         inside = np.zeros((index.places.size, 32 * self._blocks), dtype=np.uint8)
         for piece, place in zip(inside, index.places, strict=True):

@@ -95,8 +95,4 @@ def shared(codes, windows, memory, bits, k, results):
         split(bit_vector, np.uint32(group), bits, k, start, results)
 
 
-def signature() -> tuple[str, ...]:
-    """The argument types of each kernel."""
-    return (
-        "uint8[::1]", "uint32", "uint32[:,:,::1]", "uint32", "uint32", "int32[:,::1]",
-    )  # fmt: skip
+KERNELS = {"pmasm-thread": thread, "pmasm-block-thread": block_thread, "pmasm-shared": shared}

@@ -75,11 +75,3 @@ def shift_add(words: int) -> Callable[..., None]:
                     results[p, start] = np.int32(start) if near else np.int32(-1)
 
     return kernel
-
-
-def signature() -> tuple[str, ...]:
-    """The argument types of the kernel."""
-    return (
-        "uint8[::1]", "uint32", "uint64[:,:,::1]", "uint32", "uint32", "uint32", "uint32", "uint32",
-        "int32[:,::1]",
-    )  # fmt: skip

@@ -11,8 +11,76 @@ pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)"
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     pytest.skip("the simulator compiles nothing", allow_module_level=True)
 
-from gpu.asm.kernels import sources
-from tests.gpu.ptx import compiled
+from ptx import compiled
+
+from gpu.asm import counting, listing, order, slicing
+from gpu.asm import pasm as rows
+from gpu.asm import sliced_kernels as sliced
+from gpu.asm import wspasm as warps
+
+WARPS = (
+    "uint8[::1]", "uint8[::1]", "int32[::1]", "int32[:,::1]", "int32", "int32", "int32",
+    "int32[:,:,::1]", "uint32[:,::1]",
+)  # fmt: skip
+SLICED = ("uint32[::1]", "uint32[::1]", "int64", "int64", "int32", "int64", "int64")
+SLICES = ("int64", "int64", "uint32[::1]", "int64", "uint32[::1]")
+SCAN = (
+    "uint32[::1]", "uint32[::1]", "int64", "int64", "int64", "uint8[::1]", "int64", "int32",
+    "uint8[::1]", "uint32[::1]", "int32", "int32", "uint32[::1]", "uint32[::1]",
+)  # fmt: skip
+STRIPS = (
+    sliced.Strip(rows=32, first=True, planes=6, letters=4),
+    sliced.Strip(rows=8, first=False, planes=0, letters=4),
+    sliced.Strip(rows=5, first=False, planes=11, letters=16),
+)
+"""Some of what the bit-sliced kernel is made for."""
+
+
+def sources():
+    """The plain functions and the names of their argument types."""
+    found = {
+        "last_in_piece": (rows.last_in_piece, ("uint8[::1]", "uint8[::1]", "int32[:,::1]")),
+        "carry_over": (rows.carry_over(rows.THREADS), ("int32[:,::1]",)),
+        "last_positions": (
+            rows.last_positions, ("uint8[::1]", "uint8[::1]", "int32[:,::1]", "int32[:,::1]"),
+        ),
+        "first_row": (rows.first_row, ("int32[::1]",)),
+        "pasm_row": (
+            rows.pasm_row,
+            ("uint8[::1]", "uint8", "int32[::1]", "int32", "int32[::1]", "int32[::1]"),
+        ),
+        "collect": (rows.collect, ("int32[::1]", "int32", "int32", "uint32[:,::1]")),
+        "wspasm": (warps.wspasm(warps.THREADS, 1, False), WARPS),
+        "wspasm_shared": (warps.wspasm(warps.THREADS, 1, True), WARPS),
+        "wspasm_shared_2": (warps.wspasm(warps.THREADS, 2, True), WARPS),
+        "slice_text": (slicing.slice_text(sliced.TILE, False), ("uint8[::1]", *SLICES)),
+        "slice_packed": (slicing.slice_text(sliced.TILE, True), ("uint32[::1]", *SLICES)),
+        "count_sliced": (
+            counting.count(counting.THREADS, sliced.TILE),
+            (*SLICED, "uint8[::1]", "uint32[::1]", "int64[::1]"),
+        ),
+        "emit_sliced": (
+            listing.emit(sliced.TILE, listing.LISTED),
+            (*SLICED, "int32", "uint8[::1]", "uint32[::1]", "int64[::1]", "int64", "uint32[::1]",
+             "uint16[::1]"),
+        ),
+        "places": (
+            order.places(order.THREADS),
+            ("int64[::1]", "int64", "int64", "int64[::1]", "int64[::1]"),
+        ),
+        "count": (
+            order.count(order.THREADS), ("uint32[:,:,::1]", "int64", "int64", "int64[:,::1]"),
+        ),
+        "emit": (
+            order.emit(order.THREADS),
+            ("uint32[:,:,::1]", "int64", "int64", "int32", "int32", "int64[::1]", "uint32[::1]",
+             "uint16[::1]"),
+        ),
+    }  # fmt: skip
+    for strip in STRIPS:
+        name = f"scan_{strip.rows}_{strip.planes}_{strip.letters}"
+        found[name] = (sliced.scan(strip, sliced.THREADS), SCAN)
+    return found
 
 
 @pytest.mark.parametrize("name", sources())

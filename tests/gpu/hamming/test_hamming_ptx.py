@@ -12,12 +12,52 @@ pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)"
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     pytest.skip("the simulator compiles nothing", allow_module_level=True)
 
-from gpu.hamming.kernels import bit_sliced_source, shift_add_source, sources
+from ptx import compiled
+
+from gpu.hamming import bit_sliced, naive, order, pigeonhole, pmasm, shift_add
 from gpu.hamming.network import Network
 from gpu.hamming.shape import WORDS, shape_for
 from tests.gpu.ptx import compiled
 
 SHARED_BYTES = 48 * 1024
+
+PMASM = ("uint8[::1]", "uint32", "uint32[:,:,::1]", "uint32", "uint32", "int32[:,::1]")
+SORT = ("uint64[::1]", "uint32[::1]", "uint32", "uint64[::1]", "uint64[::1]")
+
+
+def sources():
+    """The kernels for all patterns: the plain functions and the names of their argument types."""
+    found = {
+        "naive": (naive.naive, ("uint8[::1]", "uint32", "uint8[:,::1]", "uint32", "int32[:,::1]")),
+        "tally": (order.tally, ("uint64[::1]", "uint32", "uint32[::1]")),
+        "begins": (order.begins(order.MANY_THREADS), ("uint32[::1]", "uint32[::1]")),
+        "place": (order.place, ("uint64[::1]", "uint32", "uint32[::1]", "uint64[::1]")),
+        "sort-few": (order.sort(order.FEW_THREADS, order.FEW), SORT),
+        "sort-many": (order.sort(order.MANY_THREADS, 0), SORT),
+    }
+    return found | {name: (kernel, PMASM) for name, kernel in pmasm.KERNELS.items()}
+
+
+def shift_add_source(words):
+    arguments = ("uint8[::1]", "uint32", "uint64[:,:,::1]", *["uint32"] * 5, "int32[:,::1]")
+    return shift_add.shift_add(words), arguments
+
+
+def bit_sliced_source(shape):
+    arguments = (
+        "uint32[:,::1]", "uint32", "uint32", "uint32", "uint32[::1]", "uint32", "uint32", "uint32",
+        "uint64[::1]", "uint32", "uint32", "uint32", "uint32[::1]", "uint32", "uint64[::1]",
+    )  # fmt: skip
+    return bit_sliced.bit_sliced(shape), arguments
+
+
+def pigeonhole_source(length):
+    arguments = (
+        "uint32[:,::1]", "uint32", "uint32", "uint64[::1]", "uint32[::1]", "uint32[::1]",
+        "uint32[:,::1]", "uint32", "uint64[::1]", "uint32", "uint32", "uint32[::1]", "uint32",
+        "uint64[::1]",
+    )  # fmt: skip
+    return pigeonhole.pigeonhole(length), arguments
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
@@ -26,6 +66,11 @@ def test_the_kernels_for_all_patterns(name, capability):
     ptx = compiled(sources()[name], capability)
     assert f".target sm_{capability[0]}{capability[1]}" in ptx
     assert ".local" not in ptx
+
+
+@pytest.mark.parametrize("length", [4, 12])
+def test_pigeonhole_keeps_all_in_registers(length):
+    assert ".local" not in compiled(pigeonhole_source(length), (9, 0))
 
 
 @pytest.mark.parametrize("words", [1, 2, 37])

@@ -1,0 +1,26 @@
+"""Kernels compiled at most once a process and device, by what they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from gpu.card.intrinsics import SIMULATED
+from gpu.card.kernel_cache import jit
+
+
+@cache
+def plain(function: Callable[..., None]) -> Any:
+    """The kernel of a plain function."""
+    return jit(function)
+
+
+@cache
+def made(make: Callable[..., Callable[..., None]], *arguments: Any, registers: int = 0) -> Any:
+    """The kernel of the function that ``make(*arguments)`` returns.
+
+    registers: the limit for a thread; 0 leaves it to the compiler.
+    """
+    options = {"max_registers": registers} if registers and not SIMULATED else {}
+    return jit(make(*arguments), **options)
