@@ -1,6 +1,6 @@
-"""Approximate pattern search on the card: blocks of text up, kernels, hits back.
+"""Approximate pattern search on the GPU: blocks of text up, kernels, hits back.
 
-``bit-parallel`` is in ``sliced``, the WsPASM paper's methods are in ``rows``.
+``bit-parallel`` is in ``bit_parallel``, the WsPASM paper's methods are in ``paper``.
 """
 
 from __future__ import annotations
@@ -11,21 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.asm import paper_rows as rows
-from gpu.asm import sliced_kernels as sliced
-from gpu.asm import slicing
-from gpu.asm import wspasm as warps
-from gpu.asm.sliced import (
+from gpu.asm import slicing, strips
+from gpu.asm.bit_parallel import (
     Listed,
     Masks,
-    SlicedHits,
     SlicedPatterns,
     SlicedText,
     TooManyHitsError,
-    Workspace,
+    scan,
 )
+from gpu.asm.paper import rows, wspasm
 from gpu.asm.transfers import fetch_hits, send_packed
 from gpu.card.budget import free_memory
+from gpu.card.workspace import Workspace
 from trie.codes import encode
 
 METHODS = ("bit-parallel", *rows.METHODS)
@@ -51,46 +49,41 @@ class Searcher:
     """Searches blocks of text for patterns (sets of bases, uint8 each) by one of METHODS.
 
     block_size: symbols of a text that ``search`` has memory for. most_hits: a fair limit for it.
+    ValueError for a pattern that the method has no room for.
     """
 
     def __init__(self, patterns: Sequence[Masks], k: int, method: str) -> None:
-        if method not in METHODS:
-            message = f"no method is called {method!r}: {', '.join(METHODS)}"
-            raise ValueError(message)
-        longest = max(pattern.size for pattern in patterns)
-        if method == "wspasm-shared" and longest > warps.LONGEST:
-            message = f"a pattern of {longest} letters, {warps.LONGEST} have room"
+        self._longest = max(pattern.size for pattern in patterns)
+        if method == "wspasm-shared" and self._longest > wspasm.LONGEST:
+            message = f"a pattern of {self._longest} letters, {wspasm.LONGEST} have room"
             raise ValueError(message)
         self._patterns = patterns
         self._k = k
         self._method = method
         self._space = Workspace()
-        self._reach = longest + k
-        self._on_card: dict[tuple[int, ...], SlicedPatterns] = {}
+        self._uploaded: dict[tuple[int, ...], SlicedPatterns] = {}
         alike: dict[tuple[int, bool], list[int]] = {}
         for i, pattern in enumerate(patterns):
             plain = bool(np.isin(pattern, (1, 2, 4, 8)).all())
             alike.setdefault((pattern.size, plain), []).append(i)
         self._alike = list(alike.values())
-        self._letters = np.unique(np.concatenate(patterns)).size
-        self._longest = longest
         self._plan(free_memory())
 
     def _plan(self, memory: int) -> None:
-        """Share out so many bytes of the GPU: a quarter for hits, the rest for a text and bits."""
+        """Share out that many bytes of the GPU: a quarter for hits, the rest for text and bits."""
         self._memory = memory
         self.most_hits = max(1, memory // 4 // HIT_BYTES)
         if self._method == "bit-parallel":
             symbol = (TEXT_BYTES + self._word_bytes()) / 32
         else:
-            symbol = rows.symbol_bytes(self._letters, self._k)
+            symbol = rows.symbol_bytes(np.unique(np.concatenate(self._patterns)).size, self._k)
         most = int(memory // 4 * 3 / symbol)
         self.block_size = max(LEAST_BLOCK, min(BLOCK_SIZES[self._method], most))
 
     def smaller(self) -> bool:
         """Free what is on the GPU and plan with half the memory; False if that is too little."""
         self._space = Workspace()
-        self._on_card.clear()
+        self._uploaded.clear()
         if self.block_size == LEAST_BLOCK:
             return False
         self._plan(min(self._memory // 2, free_memory()))
@@ -99,8 +92,8 @@ class Searcher:
     def _word_bytes(self) -> float:
         """Bytes that a search takes for the 32 ends of a word."""
         # hits, digits, 5 bytes for 4 ends to count by; up to 4 words of differences between strips
-        strips = 16 if self._longest > sliced.ROWS else 0
-        return 4 * (1 + self._k.bit_length()) + 45 / 4 + strips
+        between = 16 if self._longest > strips.ROWS else 0
+        return 4 * (1 + self._k.bit_length()) + 45 / 4 + between
 
     def search(
         self, symbols: NDArray[np.uint8], lead: int, limit: int, *, letters: bool = False
@@ -111,16 +104,9 @@ class Searcher:
         ascending; TooManyHitsError above ``limit``, InvalidBaseError for a letter that is not of
         DNA.
         """
-        if self._method == "bit-parallel":
-            packed = self._space.array("packed", slicing.packed_words(symbols.size), np.uint32)
-            send_packed(symbols, packed, letters=letters)
-            batches = self._sliced(self._text(symbols.size).set_packed(packed), lead, limit)
-        else:
-            codes = encode(symbols) if letters else symbols
-            there = self._space.upload("codes", codes)
-            batches = self.on_card(there, codes.size, lead, limit)
         parts = []
-        for numbers, found in batches:
+        text = self.upload(symbols, letters=letters)
+        for numbers, found in self.batches(text, symbols.size, lead, limit):
             ends, distances = fetch_hits(found.ends, found.distances, found.total)
             for number, begin, stop in zip(
                 numbers, found.begins[:-1], found.begins[1:], strict=True
@@ -138,36 +124,37 @@ class Searcher:
             np.repeat(owners, [part[1].size for part in parts]),
         )
 
-    def on_card(
-        self, codes: Any, size: int, lead: int, limit: int
-    ) -> Iterator[tuple[tuple[int, ...], Listed]]:
-        """The same of a text on the card, hits left there: numbers of patterns, and their hits.
+    def upload(self, symbols: NDArray[np.uint8], *, letters: bool = False) -> Any:
+        """A text on the GPU in the method's form, packed or codes, until the next call."""
+        if self._method != "bit-parallel":
+            return self._space.upload("codes", encode(symbols) if letters else symbols)
+        packed = self._space.array("packed", slicing.packed_words(symbols.size), np.uint32)
+        send_packed(symbols, packed, letters=letters)
+        return packed
 
-        codes: uint8, ``size`` symbols and for bit-parallel anything behind them to a multiple of
-        16. What is given is valid until the next is asked for.
+    def batches(
+        self, text: Any, size: int, lead: int, limit: int
+    ) -> Iterator[tuple[tuple[int, ...], Listed]]:
+        """Numbers of patterns, and their hits on the GPU, valid until the next are asked for.
+
+        text: ``size`` symbols as ``upload`` left them. Otherwise as ``search``.
         """
-        if self._method == "bit-parallel":
-            return self._sliced(self._text(size).set_codes(codes), lead, limit)
-        return rows.by_rows(
-            codes[:size], self._patterns, self._k, self._method, lead, limit, self._space
-        )
-
-    def _text(self, size: int) -> SlicedText:
-        return SlicedText(size, self._reach, max(map(len, self._alike)), self._space)
-
-    def _sliced(
-        self, text: SlicedText, lead: int, limit: int
-    ) -> Iterator[tuple[tuple[int, ...], Listed]]:
-        left = self._memory // 4 * 3 - TEXT_BYTES * text.words
-        most = int(min(BATCH_BYTES, left) // (self._word_bytes() * text.words))
+        if self._method != "bit-parallel":
+            yield from rows.by_rows(
+                text, self._patterns, self._k, self._method, lead, limit, self._space
+            )
+            return
+        searches = max(map(len, self._alike))
+        sliced = SlicedText(text, size, self._longest + self._k, searches, self._space)
+        left = self._memory // 4 * 3 - TEXT_BYTES * sliced.words
+        most = int(min(BATCH_BYTES, left) // (self._word_bytes() * sliced.words))
         most = max(1, min(GRID_Y, most))
         for numbers in self._alike:
             for first in range(0, len(numbers), most):
                 batch = tuple(numbers[first : first + most])
-                if batch not in self._on_card:
-                    self._on_card[batch] = SlicedPatterns([self._patterns[i] for i in batch])
-                hits = SlicedHits(text, self._on_card[batch], self._k, self._space)
-                found = hits.listed(lead, text.size, limit, self._space)
+                if batch not in self._uploaded:
+                    self._uploaded[batch] = SlicedPatterns([self._patterns[i] for i in batch])
+                found = scan(sliced, self._uploaded[batch], self._k, limit, lead, self._space)
                 limit -= found.total
                 yield batch, found
 

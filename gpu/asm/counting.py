@@ -1,9 +1,9 @@
 """Hits of the bit-sliced search counted by tile (group, TILE columns) and segment.
 
-What the scan leaves is [group, column / 4, lane, column % 4], a bit a segment (``slicing``); where
-the hits of a segment go in a list depends on how many there are before it. A block takes a group:
-hits of each tile and segment, then where those of a tile and segment go among those of the group,
-and the group's number.
+``strips.scan`` leaves [group, column / 4, lane, column % 4], a bit a segment (``slicing``). Where
+the hits of a segment go in a list depends on the number before them. A block takes a group: it
+counts the hits of each tile and segment, then finds where they go among those of the group, and
+counts the hits of the group.
 
 Operations a word of hits: seven full adders a group of eight words (Harley-Seal), 3 in all.
 """
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from gpu.asm.turning import REGISTERS, turned, turning
-from gpu.asm.vectors import load_four, store_four
 from gpu.card.assembly import instruction
+from gpu.card.bits import REGISTERS, transposed, transposing
+from gpu.card.four_words import load_four, store_four
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, sum_to_lane
 
 THREADS = 1024
@@ -60,12 +60,14 @@ add_eight = instruction(_add_text(), ("u32",) * 8, ("u32",) * 16, _add)
 def _bytes_text() -> str:
     out = [f"${i}" for i in range(8)]
     moves = " ".join(f"mov.b32 ${i}, ${8 + i};" for i in range(8))
-    turns = f"{turning(out, (4, 2, 1))} {turning(out[:4], (16, 8))} {turning(out[4:], (16, 8))}"
+    turns = " ".join(
+        [transposing(out, (4, 2, 1)), *(transposing(out[i : i + 4], (16, 8)) for i in (0, 4))]
+    )
     return f"{{ {REGISTERS} {moves} {turns} }}"
 
 
 def _bytes(*planes: Any) -> Any:
-    columns = turned([*planes, *[0] * 24]).astype(np.uint8).view(np.uint32)
+    columns = transposed([*planes, *[0] * 24]).astype(np.uint8).view(np.uint32)
     return (*columns[::2], *columns[1::2])
 
 
@@ -100,7 +102,7 @@ def bits_between(low_whole, low_rest, high_whole, high_rest, column):
 def count(threads: int, tile: int) -> Callable[..., None]:
     """The kernel; ``[(groups, searches), threads]``.
 
-    Arguments: sliced and flags as ``sliced.scan`` leaves them, groups, span int64, low_planes
+    Arguments: sliced and flags as ``strips.scan`` leaves them, groups, span int64, low_planes
     int32, low, high int64 (hits with low < end <= high), counts uint8[searches * groups * tiles *
     1024], offsets uint32 of the same size, totals int64[searches * groups]. Of a group without
     hits only the total is set.

@@ -1,19 +1,19 @@
 """Hits of the bit-sliced search as a list in the order of the text.
 
-A block takes a tile (group, TILE columns): its hits are turned, so that a word is 32 columns of a
-segment, and listed in shared memory by segment and column; digits of the distance are looked up in
-the scan's planes, a plane at a time; then the list is written out, where ``counting`` says.
+A block takes a tile (group, TILE columns). It transposes the hits, so that a word is 32 columns of
+a segment, and lists them in shared memory by segment and column. Digits of the distance are looked
+up in the scan's planes, a plane at a time; then the list is written out where ``counting`` says.
 
 A hit in the list, uint32:
 
     bits   29-20 digits   19-15 segment of its lane   13-2 where its word of a plane is staged
 
 which is byte 512 (column / 4) + 16 (lane ^ column / 4 % 8) + 4 (column % 4): stored in fours, and
-what the hits of a segment ask for lies in different banks. The list holds LISTED hits a thread. In
-a tile with more, a warp takes 32 columns of a segment after the other and writes their hits side by
-side. Tiles without a hit, as the scan's ``flags`` tell, are left out.
+the hits of a segment read from different banks. The list has room for LISTED hits a thread. In a
+tile with more, a warp takes 32 columns of one segment after another and writes their hits side by
+side. Tiles without a hit, by the scan's ``flags``, are skipped.
 
-Operations: 300 for turning 32 words, and a hit about 25 for listing, 7 a digit, 25 for writing.
+Operations: 300 to transpose 32 words, and a hit about 25 for listing, 7 a digit, 25 for writing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from gpu.asm.turning import REGISTERS, turned, turning
-from gpu.asm.vectors import bytes_of, load_four, stage_four
 from gpu.card.assembly import instruction
+from gpu.card.bits import REGISTERS, bit_count, lowest_bit, transposed, transposing
+from gpu.card.four_words import bytes_of, load_four, stage_four
 from gpu.card.intrinsics import ALL_LANES, SIMULATED, cuda, device_function, load_word, sum_to_lane
 
 LISTED = 40
@@ -37,44 +37,35 @@ DIGITS = 8
 PITCH = 33
 """Words between rows of 32 in shared memory: rows and columns are read without bank conflicts."""
 
-first_bit = instruction(
-    "{ .reg .u32 x; brev.b32 x, $1; bfind.shiftamt.u32 $0, x; }",
-    ("u32",),
-    ("u32",),
-    lambda word: np.uint32((int(word) & -int(word)).bit_length() - 1),
-)
-"""Which is the lowest bit that is set, of a word that is not 0."""
 
-ones_of = instruction(
-    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())
-)
-"""How many bits of a word are set."""
-
-
-def _stage_turned_text() -> str:
+def _stage_transposed_text() -> str:
     words = [f"w{i}" for i in range(32)]
     lines = [f"{{ {REGISTERS} .reg .u32 {', '.join(words)}; .reg .u64 at;"]
     lines += ["shl.b64 at, $3, 4; add.u64 at, at, $2;"]
     for q in range(8):
         four = ", ".join(words[4 * q : 4 * q + 4])
         lines += [f"ld.global.nc.v4.u32 {{{four}}}, [at + {512 * q}];"]
-    lines += [turning(words), "mad.lo.u32 x, $1, 4, $0;"]
+    lines += [transposing(words), "mad.lo.u32 x, $1, 4, $0;"]
     lines += [f"st.shared.u32 [x + {4 * PITCH * i}], w{i};" for i in range(32)]
     return " ".join([*lines, "}"])
 
 
-def _stage_turned(staged: Any, place: Any, sliced: Any, index: Any) -> None:
+def _stage_transposed(staged: Any, place: Any, sliced: Any, index: Any) -> None:
     words = bytes_of(sliced).view(np.uint32)[4 * int(index) :]
     columns = [words[128 * (i // 4) + i % 4] for i in range(32)]
-    staged[int(place) :][: 31 * PITCH + 1 : PITCH] = turned(columns)
+    staged[int(place) :][: 31 * PITCH + 1 : PITCH] = transposed(columns)
 
 
-stage_turned = instruction(
-    _stage_turned_text(), (), ("shared", "u32", "global", "u64"), _stage_turned, volatile=True
+stage_transposed = instruction(
+    _stage_transposed_text(),
+    (),
+    ("shared", "u32", "global", "u64"),
+    _stage_transposed,
+    volatile=True,
 )
 """(staged, place, sliced, index): a lane's words of 32 columns from fours ``index``, 32 apart.
 
-Turned, to words ``place``, place + PITCH, ... of shared memory: one a segment.
+Transposed, to words ``place``, place + PITCH, ... of shared memory: one a segment.
 """
 
 
@@ -123,7 +114,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
     """The kernel; ``[(groups * tiles, searches), tile]``.
 
     Arguments: sliced, flags, groups, span, low_planes, low, high, counts and offsets as for
-    ``counting.count``, k int32, places int64[searches * groups + 1] (of ``order.places``), room
+    ``counting.count``, k int32, places int64[searches * groups + 1] (of ``places``), room
     int64 (nothing is written if there are more hits), ends uint32[room], distances uint16[room]:
     search by search, ends ascending. low_planes <= 10, tile <= 128. ``each``: LISTED.
     """
@@ -187,7 +178,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
             at = here * 1024 + mine + i
             where[mine + i] = offsets[at] if total > most else np.uint32(offsets[at] - stop)
             stop = np.uint32(stop + np.uint32(counts[at]))
-        stage_turned(staged, warp * 32 * pitch + lane, sliced, start + warp * 256 + lane)
+        stage_transposed(staged, warp * 32 * pitch + lane, sliced, start + warp * 256 + lane)
         cuda.syncthreads()
         if total > most:
             # a warp takes 32 columns of a segment, a lane each
@@ -209,10 +200,10 @@ def emit(tile: int, each: int) -> Callable[..., None]:
                             digit = np.uint32(load_word(sliced, at) >> np.uint32(segment & 31))
                             digit = np.uint32(np.uint32(digit & np.uint32(1)) << np.uint32(plane))
                             digits = np.uint32(digits | digit)
-                        hit_at = to + np.int64(ones_of(np.uint32(word & below)))
+                        hit_at = to + np.int64(bit_count(np.uint32(word & below)))
                         ends[hit_at] = np.uint32(symbol + lane + 1)
                         distances[hit_at] = np.uint16(np.uint32(digits + least) - over)
-                    to += np.int64(ones_of(word))
+                    to += np.int64(bit_count(word))
                     symbol += 32
             return
         lane_of = np.uint32(mine >> np.uint32(5))
@@ -235,7 +226,7 @@ def emit(tile: int, each: int) -> Callable[..., None]:
                 entry = np.uint32(entry + own)
                 step = np.uint32(step + np.uint32(1))
             if bits != np.uint32(0):
-                bit = first_bit(bits)
+                bit = lowest_bit(bits)
                 bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
                 fours = np.uint32(np.uint32(bit & np.uint32(28)) << np.uint32(7))
                 listed[place] = np.uint32(entry ^ np.uint32(fours + np.uint32(bit << np.uint32(2))))

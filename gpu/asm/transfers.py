@@ -1,12 +1,15 @@
-"""Texts to the card and hits from it, through pinned memory, while all cores pack and widen.
+"""Texts to the GPU and hits from it, through pinned memory, while all cores pack and widen.
 
-A text goes as 2 bits a symbol and a bit that tells gaps (``gpu.card.packing``), so 0.375 bytes a
-symbol; hits come as 6 bytes. Only the caller's thread talks to the card: in others that costs more.
+A text travels as 2 bits a symbol and a bit that tells gaps (``gpu.card.packing``), so 0.375 bytes a
+symbol; hits travel as 6 bytes. Only the caller's thread calls the driver: calls from others cost
+more.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -32,8 +35,8 @@ FEW_HITS = 1 << 16
 _BUFFERS = 2
 
 
-class TextStaging:
-    """Two pinned buffers: one is on its way while the cores work on the other."""
+class PinnedPair:
+    """Two pinned buffers: one travels while the cores work on the other."""
 
     def __init__(self) -> None:
         size = max(PIECES * slicing.packed_words(slicing.PACKED), 6 * HITS // 4)
@@ -42,29 +45,28 @@ class TextStaging:
         self.moved = [cuda.event() for _ in range(_BUFFERS)]
 
 
-_idle: deque[tuple[int, TextStaging]] = deque()
-"""Staging that nobody uses, with its device: pinning memory takes longer than many searches."""
+_idle: defaultdict[int, deque[PinnedPair]] = defaultdict(deque)
+"""Unused buffers by device: pinning memory takes longer than many searches."""
 
 
-def _taken() -> tuple[int, TextStaging]:
-    device = 0 if SIMULATED else int(cuda.get_current_device().id)
-    for pair in list(_idle):
-        if pair[0] == device:
-            try:
-                _idle.remove(pair)
-            except ValueError:  # another thread has it
-                continue
-            return pair
-    return device, TextStaging()
+@contextmanager
+def _pinned_pair() -> Iterator[PinnedPair]:
+    idle = _idle[0 if SIMULATED else int(cuda.get_current_device().id)]
+    try:
+        pair = idle.pop()
+    except IndexError:
+        pair = PinnedPair()
+    yield pair
+    idle.append(pair)
 
 
 def _pack(symbols: NDArray[np.uint8], first: int, out: NDArray[np.uint32], letters: bool) -> None:
-    """A piece of the text, from ``first`` on, to where it belongs."""
+    """Pack the piece of the text from ``first`` on."""
     part = symbols[first : first + slicing.PACKED]
     starts, bases = slicing.packed_places(part.size)
     pack = pack_letters if letters else pack_chunk
     try:
-        # for windows of one symbol a start is what is no gap
+        # a window of one symbol starts at every symbol that is no gap
         pack(part, np.array([0, part.size]), 1, out_bases=out[bases], out_starts=out[starts])
     except InvalidBaseError as error:
         raise InvalidBaseError(error.byte, first + error.position) from None
@@ -73,69 +75,60 @@ def _pack(symbols: NDArray[np.uint8], first: int, out: NDArray[np.uint32], lette
 def send_packed(symbols: NDArray[np.uint8], packed: Any, *, letters: bool = False) -> None:
     """Pack a text and send it: codes or ``letters``, uint8[n] on the host.
 
-    packed: uint32[slicing.packed_words(n)] or more on the card; all has arrived on return.
+    packed: uint32[slicing.packed_words(n)] or more on the GPU; all has arrived on return.
     InvalidBaseError for a letter that is not of DNA.
     """
-    taken = _taken()
-    staging = taken[1]
     cores = usable_cores()
+    size = slicing.packed_words(slicing.PACKED)
     at = 0
-    for number, begin in enumerate(range(0, symbols.size, PIECES * slicing.PACKED)):
-        stop = min(symbols.size, begin + PIECES * slicing.PACKED)
-        buffer = staging.buffers[number % _BUFFERS]
-        if number >= _BUFFERS:
-            staging.moved[number % _BUFFERS].synchronize()
-        size = slicing.packed_words(slicing.PACKED)
-        tasks = [
-            partial(_pack, symbols, first, buffer[i * size : (i + 1) * size], letters)
-            for i, first in enumerate(range(begin, stop, slicing.PACKED))
-        ]
-        run_all(tasks, cores)
-        words = slicing.packed_words(stop - begin)
-        packed[at : at + words].copy_to_device(buffer[:words], stream=staging.stream)
-        staging.moved[number % _BUFFERS].record(staging.stream)
-        at += words
-    staging.stream.synchronize()
-    _idle.append(taken)
+    with _pinned_pair() as pair:
+        for number, begin in enumerate(range(0, symbols.size, PIECES * slicing.PACKED)):
+            stop = min(symbols.size, begin + PIECES * slicing.PACKED)
+            buffer, moved = pair.buffers[number % _BUFFERS], pair.moved[number % _BUFFERS]
+            if number >= _BUFFERS:
+                moved.synchronize()
+            tasks = [
+                partial(_pack, symbols, first, buffer[i * size : (i + 1) * size], letters)
+                for i, first in enumerate(range(begin, stop, slicing.PACKED))
+            ]
+            run_all(tasks, cores)
+            words = slicing.packed_words(stop - begin)
+            packed[at : at + words].copy_to_device(buffer[:words], stream=pair.stream)
+            moved.record(pair.stream)
+            at += words
+        pair.stream.synchronize()
 
 
 def fetch_hits(
     ends: Any, distances: Any, total: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The first ``total`` of ends uint32 and distances uint16 on the card, widened on the host."""
-    wide_ends = np.empty(total, dtype=np.int64)
-    wide_distances = np.empty(total, dtype=np.int32)
-    taken = _taken()
-    staging = taken[1]
+    """The first ``total`` of ends uint32 and distances uint16 on the GPU, widened on the host."""
+    wide: tuple[NDArray[Any], NDArray[Any]] = np.empty(total, np.int64), np.empty(total, np.int32)
     cores = usable_cores() if total >= FEW_HITS else 1
-    firsts = list(range(0, total, HITS))
-    held: list[tuple[NDArray[np.uint32], NDArray[np.uint16]]] = []
+    firsts = range(0, total, HITS)
 
-    def ask(number: int) -> None:
-        first = firsts[number]
-        size = min(HITS, total - first)
-        buffer = staging.buffers[number % _BUFFERS]
-        here = buffer[:size], buffer.view(np.uint16)[2 * size : 3 * size]
-        for source, to in zip((ends, distances), here, strict=True):
-            source[first : first + size].copy_to_host(to, stream=staging.stream)
-        staging.moved[number % _BUFFERS].record(staging.stream)
-        held.append(here)
+    def staged(number: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        buffer, size = pair.buffers[number % _BUFFERS], min(HITS, total - firsts[number])
+        return buffer[:size], buffer.view(np.uint16)[2 * size : 3 * size]
 
-    for number in range(min(_BUFFERS, len(firsts))):
-        ask(number)
-    for number, first in enumerate(firsts):
-        staging.moved[number % _BUFFERS].synchronize()
-        some_ends, some_distances = held[number]
-        ranges = split_range(0, some_ends.size, cores)
-        tasks = [
-            partial(np.copyto, wide_ends[first + a : first + b], some_ends[a:b]) for a, b in ranges
-        ]
-        tasks += [
-            partial(np.copyto, wide_distances[first + a : first + b], some_distances[a:b])
-            for a, b in ranges
-        ]
-        run_all(tasks, cores)
-        if number + _BUFFERS < len(firsts):
-            ask(number + _BUFFERS)
-    _idle.append(taken)
-    return wide_ends, wide_distances
+    with _pinned_pair() as pair:
+        for number in range(len(firsts) + _BUFFERS):
+            moved = pair.moved[number % _BUFFERS]
+            landed = number - _BUFFERS
+            if 0 <= landed < len(firsts):
+                moved.synchronize()
+                first = firsts[landed]
+                run_all(
+                    [
+                        partial(np.copyto, to[first + a : first + b], here[a:b])
+                        for to, here in zip(wide, staged(landed), strict=True)
+                        for a, b in split_range(0, here.size, cores)
+                    ],
+                    cores,
+                )
+            if number < len(firsts):
+                for source, to in zip((ends, distances), staged(number), strict=True):
+                    part = source[firsts[number] : firsts[number] + to.size]
+                    part.copy_to_host(to, stream=pair.stream)
+                moved.record(pair.stream)
+    return wide

@@ -1,24 +1,31 @@
-"""Kernels by name, and how many threads they are launched with."""
+"""Kernels compiled at most once a process and device, and the blocks that a launch takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from gpu.card.intrinsics import SIMULATED
 from gpu.card.kernel_cache import jit
-
-Source = tuple[Callable[..., None], tuple[str, ...]]
-"""A kernel as a plain function, with its argument types, such as "uint32" or "uint64[::1]"."""
 
 
 @cache
-def compiled(sources: Callable[..., Mapping[str, Source]], name: str, *made_for: Any) -> Any:
-    """The kernel ``name`` of ``sources(*made_for)``, compiled or loaded at its first launch."""
-    return jit(sources(*made_for)[name][0])
+def plain(function: Callable[..., None]) -> Any:
+    """The kernel of a plain function."""
+    return jit(function)
 
 
-def with_threads(kernel: Any, threads: int, block: int, stream: Any = 0) -> Any:
-    """``kernel`` with a grid of at least ``threads`` threads, ``block`` (32 divides it) a block."""
-    assert block % 32 == 0, "whole warps"
-    return kernel[max(1, -(-threads // block)), block, stream]
+@cache
+def made(make: Callable[..., Callable[..., None]], *arguments: Any, registers: int = 0) -> Any:
+    """The kernel of the function that ``make(*arguments)`` returns.
+
+    registers: the limit for a thread; 0 leaves it to the compiler.
+    """
+    options = {"max_registers": registers} if registers and not SIMULATED else {}
+    return jit(make(*arguments), **options)
+
+
+def grid(size: int, threads: int) -> int:
+    """The blocks of ``threads`` that cover ``size`` elements, at least one."""
+    return max(1, -(-size // threads))

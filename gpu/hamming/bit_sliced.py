@@ -8,9 +8,9 @@ that "j symbols on" is "j rows on", without a shift:
     rows     the same for each base: whether symbol i S + w is not that base
 
 HALO rows behind the last are the first ones, a segment on. A warp makes 32 rows from 32 words of
-the text's planes (planes.py), one of each segment, by turning them as a matrix of bits (tile.py). A
-gap code is an A here, and in a pattern too: so hits are not missed, and those that are none are
-left out when their distance is known.
+the text's planes (bit_planes.py), one of each segment, by transposing them as a matrix of bits
+(tile.py). A gap code is an A here, and in a pattern too: no hit is missed, and false ones are
+dropped when their distance is known.
 
 A symbol of a pattern is one shared load a word, at an offset that is the same for the warp; or the
 warp branches on it, and the word is made of two rows of planes that the lane keeps in registers, as
@@ -21,7 +21,7 @@ added to a counter 16 at a time.
 
 Hits are few, and in other words in every lane. So the words of a batch of patterns go to shared
 memory, a bit for each that is not zero stays in a register, and then each lane goes through its
-own, a hit of each lane at a time. Hits are listed in shared memory (listing.py), so that for what
+own, a hit of each lane at a time. Hits are listed in shared memory (warp_list.py), so that for what
 takes longer, the distance and writing, all lanes have work; the planes of the tile stay there for
 the distances, since 32 loads from as many places of global memory cost as much as all the rest of a
 hit.
@@ -40,12 +40,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gpu.card.bits import bit_count
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda
 from gpu.card.shared_memory import address_of, load_word, store_word
-from gpu.hamming import planes, tile
-from gpu.hamming.listing import LISTED, list_hits, pattern_of, window_of
-from gpu.hamming.search import rows_for, search_for
+from gpu.hamming import bit_planes, tile
+from gpu.hamming.lane_search import rows_for, search_for
 from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, SlicedShape, place
+from gpu.hamming.warp_list import LISTED, list_hits, pattern_of, window_of
 
 BATCH = 4
 """Patterns between two looks at the hits; BATCH words a thread, at most 32 together."""
@@ -67,7 +68,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
     linear_words = SPAN + 16
     linear_shape = (2, linear_words)
     search, keep_rows = search_for(shape), rows_for(shape)
-    distance = planes.distance_of_short if shape.length else planes.distance
+    distance = bit_planes.distance_of_short if shape.length else bit_planes.distance
 
     def kernel(
         text, gaps, checked, windows, steps, quads, begin, k, patterns, blocks, share, count,
@@ -75,11 +76,11 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
     ):  # fmt: skip
         """``[(tiles, shares), 32]``.
 
-        Arguments: text uint32[3, at least (tiles + 1) * S] (planes.py), gaps uint32 (all ones, or 0
-        if the text has none), checked uint32 (0 if the patterns have none either), windows uint32,
+        Arguments: text uint32[3, at least (tiles + 1) * S] (bit_planes.py), gaps uint32 (all ones,
+        or 0 if the text has none), checked uint32 (0 if patterns have none either), windows uint32,
         steps uint32[4 r quads] (``steps_of``), quads uint32 (four of them a pattern), begin uint32
         (of a counter, in a kernel for long patterns), k uint32, patterns uint64[2 r blocks]
-        (planes.py), blocks uint32, share uint32 (patterns a block, at most MOST_SHARED), count
+        (bit_planes.py), blocks uint32, share uint32 (patterns a block, at most MOST_SHARED), count
         uint32 (r), counters uint32[], own uint32 (of them; hits so far, those beyond found are not
         written), found uint64[].
         """
@@ -201,9 +202,9 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                         # all have read where some write now
                         cuda.syncwarp()
                         if right:
-                            to = planes.set_bits(np.uint32(writing_now & lower))
+                            to = bit_count(np.uint32(writing_now & lower))
                             store_word(lists, np.uint32(next_place + np.uint32(to << 2)), hit)
-                        to = planes.set_bits(writing_now)
+                        to = bit_count(writing_now)
                         next_place = np.uint32(next_place + np.uint32(to << 2))
                         cuda.syncwarp()
                         first = np.uint32(first + np.uint32(32))

@@ -24,8 +24,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gpu.card.bits import bit_count
 from gpu.card.intrinsics import cuda, device_function, load_pair, load_word, population
-from gpu.hamming import planes
+from gpu.hamming import bit_planes
 
 THREADS = 128
 """Threads a block; any number."""
@@ -48,13 +49,13 @@ def _named_before(text, patterns, blocks, pieces, piece, errors, p, start):
         wrong = np.uint32(0)
         for block in range(blocks):
             word = np.uint32(np.uint32(start >> np.uint32(5)) + np.uint32(block))
-            differ = planes.differing(
+            differ = bit_planes.differing(
                 text, text, np.uint32(0), np.uint32(0), patterns,
                 np.uint32(np.uint32(p * blocks) + np.uint32(block)), word,
                 np.uint32(start & np.uint32(31)),
             )  # fmt: skip
             differ = np.uint32(differ & pieces[other, np.uint32(block) + np.uint32(1)])
-            wrong = np.uint32(wrong + planes.set_bits(differ))
+            wrong = np.uint32(wrong + bit_count(differ))
         found = found or wrong <= errors
     return found
 
@@ -70,8 +71,8 @@ def pigeonhole(length: int) -> Callable[..., None]:
     ):  # fmt: skip
         """``[grid, THREADS]``, grid * THREADS >= windows.
 
-        Arguments: text uint32[3, words], gaps (planes.py), windows uint32, the index as
-        above, errors uint32 (e), patterns uint64[2 r blocks] (planes.py), blocks, k uint32,
+        Arguments: text uint32[3, words], gaps (bit_planes.py), windows uint32, the index as
+        above, errors uint32 (e), patterns uint64[2 r blocks] (bit_planes.py), blocks, k uint32,
         counters uint32[], own uint32, found uint64[] as of ``bit_sliced``.
         """
         start = np.uint32(cuda.grid(1))
@@ -81,8 +82,8 @@ def pigeonhole(length: int) -> Callable[..., None]:
             at = np.uint32(start + pieces[piece, 0])
             word = np.uint32(at >> np.uint32(5))
             shift = np.uint32(at & np.uint32(31))
-            low = np.uint32(planes.from_bit(text[0], word, shift) & np.uint32(mask))
-            high = np.uint32(planes.from_bit(text[1], word, shift) & np.uint32(mask))
+            low = np.uint32(bit_planes.from_bit(text[0], word, shift) & np.uint32(mask))
+            high = np.uint32(bit_planes.from_bit(text[1], word, shift) & np.uint32(mask))
             kmer = np.uint32(_spread(low) | np.uint32(_spread(high) << np.uint32(1)))
             place = np.uint32(np.uint32(piece * words) + np.uint32(kmer >> np.uint32(6)))
             bitmap, before = load_pair(records, place)
@@ -95,7 +96,7 @@ def pigeonhole(length: int) -> Callable[..., None]:
                 stop = load_word(starts, np.uint32(number + np.uint32(1)))
                 while entry < stop:
                     p = load_word(members, entry)
-                    wrong = planes.distance(
+                    wrong = bit_planes.distance(
                         text, text, gaps, np.uint32(0), patterns, blocks, p, start
                     )
                     if wrong <= k and not _named_before(

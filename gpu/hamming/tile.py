@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu.asm.turning import REGISTERS, turning
 from gpu.card.assembly import instruction
+from gpu.card.bits import REGISTERS, transposing
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function
 from gpu.hamming.shape import WORDS, place
 
@@ -72,7 +72,7 @@ lay_rows = instruction(
             "mad.wide.u32 from, $3, 4, $0;",
             *(f"ld.global.nc.u32 w{r}, [from+{4 * APART * r}];" for r in range(HALF)),
             *(f"st.shared.u32 [$4+{4 * APART * r}], w{r};" for r in range(HALF)),
-            turning([f"w{r}" for r in range(HALF)], (8, 4, 2, 1)),
+            transposing([f"w{r}" for r in range(HALF)], (8, 4, 2, 1)),
             f"setp.ge.u32 upper, $5, {HALF};",
             _selected("given", GIVEN),
             _selected("even", EVEN),

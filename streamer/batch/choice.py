@@ -1,15 +1,18 @@
-"""Which method runs, and where: a paper's methods by name, and the default of each device."""
+"""Which method of a solver runs, and on which device; and its engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Generic, Literal, TypeVar
 
 from streamer.devices import GpuOrCpu, OnFallback, log_fallback
 from streamer.errors import StreamerError, UsageError
 
 Device = Literal["cpu", "cuda"]
+Engine = TypeVar("Engine")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,7 @@ class Choice:
     """A method's name, the device it runs on, and why it is not CUDA where that was possible.
 
     cpu_method: what the CPU runs if the GPU fails, None for the same method. on_fallback: takes the
-    line that says so; with None a GPU that fails is a StreamerError.
+    line that reports it; with None a failure of the GPU is a StreamerError.
     """
 
     method: str
@@ -48,12 +51,12 @@ def choose(
     device: str,
     on_fallback: OnFallback = log_fallback,
 ) -> Choice:
-    """The method and device for what was asked: ``device`` auto, cpu or cuda, ``method`` or None.
+    """The method and device for a request: ``device`` auto, cpu or cuda, ``method`` or None.
 
     ``methods`` names the devices that have each method. ``auto`` takes CUDA if the method has it
     and it is usable; if the GPU fails later, the CPU takes over and ``on_fallback`` gets one line.
-    UsageError for an unknown method or one that the device lacks; StreamerError where CUDA is
-    needed and cannot be had, with the reason.
+    UsageError for an unknown method or one that the device lacks; StreamerError, with the reason,
+    where CUDA is needed and not usable.
     """
     if device not in ("auto", "cpu", "cuda"):
         message = f"unknown device '{device}'; there are auto, cpu, cuda"
@@ -82,3 +85,47 @@ def choose(
         message = f"{what}: {problem}"
         raise StreamerError(message)
     return Choice(method or defaults["cpu"], "cpu", problem)
+
+
+class ChosenEngine(Generic[Engine]):
+    """The engine of a choice; once the GPU has failed, that of the CPU.
+
+    A solver says how to make it, and how its work can become smaller where the GPU's memory is
+    short. made: the engine; None makes it again when it is next needed.
+    """
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+        self.made: Engine | None = None
+        self._gpu = choice.gpu_or_cpu()
+        self.run(lambda: self.engine)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, made if there is none."""
+        if self.made is None:
+            self.made = self.make(self.choice)
+        return self.made
+
+    def run(self, work: Callable[[], Result]) -> Result:
+        """What ``work`` returns; it is called again after the GPU has failed."""
+        if self.choice.device == "cpu":
+            return work()
+        return self._gpu.run(work, partial(self._on_cpu, work), self.smaller)
+
+    def _on_cpu(self, work: Callable[[], Result]) -> Result:
+        self.choice = self.choice.on_cpu()
+        self.made = None
+        self.fell_back()
+        return work()
+
+    def make(self, choice: Choice) -> Engine:
+        """The engine of a choice."""
+        raise NotImplementedError
+
+    def smaller(self) -> bool:
+        """Free memory of the GPU and take smaller pieces; False if they are the smallest."""
+        raise NotImplementedError
+
+    def fell_back(self) -> None:
+        """The CPU has taken over."""

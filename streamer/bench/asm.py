@@ -90,57 +90,47 @@ def _places(cuda: bool) -> list[Where]:
 
 
 def _measured(
-    place: Where, codes: NDArray[np.uint8], on_card: Any, pattern: bytes, repeats: int
+    place: Where, codes: NDArray[np.uint8], pattern: bytes, repeats: int, *, cuda: bool
 ) -> tuple[float, int | None]:
     """Seconds of a search with K, and its hits.
 
-    On the CPU the time of one thread; beside a card the slow methods get the first SLOW_PART
-    symbols, and the seconds are scaled. ``on_card``: the codes there and how many, or None.
+    On the CPU the time of one thread; beside a GPU (``cuda``) the slow methods get the first
+    SLOW_PART symbols, and the seconds are scaled.
     """
     method, where = place
     if where == "card":
         from gpu.asm import Searcher
 
         searcher = Searcher([masks_of(pattern)], K, method)
-        there, size = on_card
+        text = searcher.upload(codes)
 
         def search() -> int:
-            return sum(found.total for _, found in searcher.on_card(there, size, 0, 1 << 40))
+            hits = searcher.batches(text, codes.size, 0, 1 << 40)
+            return sum(found.total for _, found in hits)
 
         return least_and_result(search, repeats)
     if where == "cuda":
         return least_and_result(partial(_search, codes, [pattern], K, method, "cuda", 1), repeats)
-    slow = on_card is not None and method != "bit-parallel"
+    slow = cuda and method != "bit-parallel"
     part = codes[:SLOW_PART] if slow else codes
     search_part = partial(_search, part, [pattern], K, method, "cpu", 1)
     seconds, hits = least_and_result(search_part, repeats, clock=time.thread_time)
     return seconds * codes.size / part.size, hits if part.size == codes.size else None
 
 
-def _sent(codes: NDArray[np.uint8], cuda: bool) -> Any:
-    """The codes on the card and how many, if there is one."""
-    if not cuda:
-        return None
-    from numba import cuda as card
-
-    # kernels read whole words of 16
-    return card.to_device(np.resize(codes, -(-codes.size // 16) * 16)), codes.size
-
-
 def table_1(*, cuda: bool = False, scale: float = 1.0, repeats: int = 3) -> list[Row]:
     """The paper's Table 1: one pattern of 16, k = 6, one thread of the CPU; from codes in memory.
 
-    With ``cuda`` also from the host's memory to the host's and from codes on the card to hits on
-    the card. ``scale`` shrinks the texts.
+    With ``cuda`` also from the host's memory to the host's, and from a text on the GPU (packed for
+    bit-parallel, else codes) to hits on the GPU. ``scale`` shrinks the texts.
     """
     rows = []
     for megabytes, paper in TABLE_1.items():
         codes = random_codes(int(megabytes * 1e6 * scale))
-        on_card = _sent(codes, cuda)
         base = None
         for place in _places(cuda):
             method, where = place
-            seconds, hits = _measured(place, codes, on_card, _pattern(16), repeats)
+            seconds, hits = _measured(place, codes, _pattern(16), repeats, cuda=cuda)
             base = base or seconds
             theirs = paper[PAPERS.index(method)] if method in PAPERS else None
             rows.append(
@@ -161,13 +151,12 @@ def table_1(*, cuda: bool = False, scale: float = 1.0, repeats: int = 3) -> list
 def figures_6_7(*, cuda: bool = False, scale: float = 1.0, repeats: int = 2) -> list[Row]:
     """Figures 6 and 7: seconds by pattern length, k = 6, the largest text of Table 1."""
     codes = random_codes(int(22.87e6 * scale))
-    on_card = _sent(codes, cuda)
     rows = []
     for length in FIGURE_LENGTHS:
         base = None
         for place in _places(cuda):
             method, where = place
-            seconds, _ = _measured(place, codes, on_card, _pattern(length), repeats)
+            seconds, _ = _measured(place, codes, _pattern(length), repeats, cuda=cuda)
             base = base or seconds
             rows.append(
                 {

@@ -80,16 +80,15 @@ def card_rate(
 ) -> tuple[float, int]:
     """A method on the card, from codes in its memory to hits in its memory."""
     from gpu.card.intrinsics import cuda
-    from gpu.hamming import TableRun
+    from gpu.hamming.paper.table import TableSearcher
     from streamer.batch.hamming.engines import make
     from streamer.batch.hamming.patterns import Oriented
 
     windows = codes.size - patterns.shape[1] + 1
     hits = -1
     ids = np.arange(len(patterns), dtype=np.uint32)
-    engine: Any = make(Choice(method, "cuda"), Oriented(patterns, ids, k), 1, free=False)
-    kernels = engine.run
-    if isinstance(kernels, TableRun):
+    kernels: Any = make(Choice(method, "cuda"), Oriented(patterns, ids, k), 1, free=False)
+    if isinstance(kernels, TableSearcher):
         on_card = cuda.to_device(codes)
 
         def run() -> None:

@@ -43,13 +43,12 @@ SMALLER = ("asm", "asm-best", "asm-wspasm", "hamming", "hamming-naive")
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     from gpu import asm, lcs
-    from gpu.asm import counting, listing, order, slicing
-    from gpu.asm import pasm as rows
-    from gpu.asm import sliced_kernels as sliced
-    from gpu.asm import wspasm as warps
+    from gpu.asm import counting, listing, places, slicing, strips
+    from gpu.asm.paper import end_bits, pasm, wspasm
     from gpu.exact import bucket_table as buckets
     from gpu.exact import derive, orient, walk
-    from gpu.hamming import plane_search as planes
+    from gpu.hamming import plane_search
+    from gpu.hamming.paper import table
     from gpu.lcs import cut, prepare, systolic
     from gpu.primer import extend, packed_text, seed_table, seeds
     from streamer.batch.hamming import engines
@@ -58,17 +57,19 @@ def small_kernels():
     from streamer.matching import cuda, spans
     from streamer.matching.near import levenshtein
 
-    modules = [counting, order, rows, sliced, warps, buckets, derive, orient, walk, prepare, cut]
-    with placement.small_blocks(32, *modules, extend, packed_text, seed_table, seeds) as patch:
+    modules = [counting, places, end_bits, pasm, strips, wspasm, buckets, derive, orient, walk]
+    modules += [prepare, cut, extend, packed_text, seed_table, seeds]
+    with placement.small_blocks(32, *modules) as patch:
         patch.setattr(slicing, "PACKED", 256)
-        patch.setattr(order, "STEPS", 2)
+        patch.setattr(end_bits, "STEPS", 2)
         patch.setattr(listing, "LISTED", 8)
-        patch.setattr(sliced, "TILE", 32)
-        patch.setattr(sliced, "ROWS", 8)
+        patch.setattr(strips, "TILE", 32)
+        patch.setattr(strips, "ROWS", 8)
         # several pieces, and smaller ones
         patch.setattr(asm, "BLOCK_SIZES", dict.fromkeys(asm.METHODS, 40))
         patch.setattr(asm, "LEAST_BLOCK", 10)
-        patch.setattr(planes, "CHUNKS", (16, 32))
+        patch.setattr(plane_search, "CHUNKS", (16, 32))
+        patch.setattr(table, "WINDOWS", (16, 32))
         patch.setattr(engines, "LEAST_CHUNK", 8)
         patch.setattr(on_gpu, "FIRST", (64, 64))
         patch.setattr(lcs, "shape_for", lambda symbols, _: systolic.GridShape(1, symbols, 1))

@@ -91,7 +91,7 @@ class HammingSearch:
 
         codes: uint8[total] base codes of the texts one after the other. offsets: int64[texts + 1].
         first_text: the number of the batch's first text. before: its symbols that are not in the
-        batch; where a text is cut, ``length`` - 1 symbols come again.
+        batch; where a text is cut, ``length`` - 1 symbols are repeated.
         """
         from streamer.batch.hamming.packed_hits import columns
 

@@ -15,22 +15,19 @@ counter begins at 2^planes - 1 - k, so that its carry, which stays, says "more t
 comparison. Eight patterns of 12: 8 x 3 x 8 operations and 48 rows of the table, together about 240
 for 512 windows.
 
-Counters of patterns that have hits in the block are kept, and written as hit words in the order of
-rows (streamer/batch/hamming/ordered.py). Memory: 256 bytes a base and pattern symbol in use, below
-300 KB, and 256 bytes a counter plane for each pattern with hits in one block.
+Counters of patterns that have hits in the block become hit words in the order of rows
+(``block_hits``). Memory: 256 bytes a base and pattern symbol in use, below 300 KB, and 256 bytes a
+counter plane for each pattern with hits in one block.
 """
 
 # mypy: no-check-untyped-defs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.hamming.ordered import BLOCK, ROW, VECTORS, emit
-from streamer.batch.hamming.packed_hits import ID_SHIFT
+from streamer.batch.hamming.block_hits import BLOCK, ROW, VECTORS, emit
 from streamer.batch.hamming.patterns import Oriented
 from trie.codes import GAP
 from trie.cpu.jit import njit
@@ -61,69 +58,45 @@ _NEVER, _ALWAYS = 0, 1
 """The rows of no mismatch (behind a pattern's end) and of nothing but mismatches (a gap code)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sliced:
-    """Patterns in the form that the kernel reads.
+def prepare(patterns: Oriented) -> tuple[NDArray[np.int64], NDArray[np.uint32], int]:
+    """The rows of the table, which of them each pattern adds, and the length.
 
     used: int64[rows, 2], base and symbol of each row of the table from row 2 on. rows:
     uint32[patterns, length rounded up to STEP], where the row for each symbol of a pattern begins.
-    ids: uint64[patterns], in place in a hit word.
     """
-
-    used: NDArray[np.int64]
-    rows: NDArray[np.uint32]
-    ids: NDArray[np.uint64]
-    length: int
-    k: int
-
-    @property
-    def planes(self) -> int:
-        """Counter planes: the least for which 2^planes is above k, at least three."""
-        return max(3, self.k.bit_length())
-
-
-def prepare(patterns: Oriented) -> Sliced:
-    """Which rows there are and which of them each pattern adds."""
     length = patterns.length
     keys = patterns.codes.astype(np.int64) * length + np.arange(length)
     present = np.unique(keys[patterns.codes < GAP])
     rows = np.full((len(patterns), -(-length // STEP) * STEP), _NEVER, dtype=np.uint32)
     found = (np.searchsorted(present, keys) + 2).astype(np.uint32)
     rows[:, :length] = np.where(patterns.codes < GAP, found, np.uint32(_ALWAYS))
-    return Sliced(
-        used=np.stack([present // length, present % length], axis=1),
-        rows=np.ascontiguousarray(rows * np.uint32(ROW)),
-        ids=patterns.ids.astype(np.uint64) << np.uint64(ID_SHIFT),
-        length=length,
-        k=patterns.k,
-    )
+    used = np.stack([present // length, present % length], axis=1)
+    return used, np.ascontiguousarray(rows * np.uint32(ROW)), length
 
 
 def scan(
-    sliced: Sliced,
     codes: NDArray[np.uint8],
     first: int,
     stop: int,
     origin: int,
+    ids: NDArray[np.uint64],
+    k: int,
     words: NDArray[np.uint64],
+    used: NDArray[np.int64],
+    rows: NDArray[np.uint32],
+    length: int,
 ) -> tuple[int, int, int]:
-    """Hit words of the windows [first, stop) of a text, as many blocks of them as fit into
-    ``words``.
-
-    Starts are counted from ``origin``. Returns where it stopped, how many words there are, and how
-    many words the next block needs.
-    """
-    height = VECTORS + (sliced.length - 1) // 64 + 1
-    count = len(sliced.ids)
+    """As ``engines.Method.scan``."""
+    planes = max(3, k.bit_length())  # 2^planes is above k
+    height = VECTORS + (length - 1) // 64 + 1
     return _scan(
-        codes, first, stop, origin, sliced.used, sliced.rows, sliced.ids, sliced.planes,
-        (1 << sliced.planes) - 1 - sliced.k,
+        codes, first, stop, origin, used, rows, ids, planes, (1 << planes) - 1 - k,
         aligned_words(GAP * height * WORDS),
-        aligned_words((2 + len(sliced.used)) * ROW),
+        aligned_words((2 + len(used)) * ROW),
         aligned_words(ROW),
         aligned_words(ROW),
-        aligned_words(count * (sliced.planes + 1) * ROW),
-        aligned_words(count),
+        aligned_words(len(ids) * (planes + 1) * ROW),
+        aligned_words(len(ids)),
         words,
     )  # fmt: skip
 

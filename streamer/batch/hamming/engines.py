@@ -1,28 +1,41 @@
-"""What searches a chunk of text: the CPU methods on all cores, or a card."""
+"""What searches a chunk of text: a CPU method on all cores, or the GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.choice import Choice
-from streamer.batch.hamming import bit_sliced, naive, pigeonhole, pmasm, shift_add
+from streamer.batch.choice import Choice, ChosenEngine
+from streamer.batch.hamming import bit_sliced, piece_index, pigeonhole
+from streamer.batch.hamming.paper import naive, pmasm, shift_add
 from streamer.batch.hamming.patterns import Oriented
 from trie.cpu.threads import run_all, split_range
 
-ON_CPU: dict[str, ModuleType] = {
-    "bit-sliced": bit_sliced,
-    "pigeonhole": pigeonhole,
-    "naive": naive,
-    "shift-add": shift_add,
-    "pmasm": pmasm,
+
+class Method(NamedTuple):
+    """A method on the CPU.
+
+    prepare: patterns to the arguments that ``scan`` takes last. scan(codes, first, stop, origin,
+    ids, k, words, *prepared): writes to ``words`` the hit words of the windows [first, stop), as
+    many windows as fit, starts counted from ``origin``; returns where it stopped, the number of
+    words, and how many the next window or block needs. ids: uint64[r], in place in a hit word.
+    """
+
+    prepare: Callable[[Oriented], tuple[Any, ...]]
+    scan: Callable[..., tuple[int, int, int]]
+
+
+ON_CPU = {
+    "bit-sliced": Method(bit_sliced.prepare, bit_sliced.scan),
+    "pigeonhole": Method(pigeonhole.prepare, pigeonhole.scan),
+    "naive": Method(naive.prepare, naive.scan),
+    "shift-add": Method(shift_add.prepare, shift_add.scan),
+    "pmasm": Method(pmasm.prepare, pmasm.scan),
 }
-"""Each has ``prepare(patterns)``, and ``scan`` over what that gives."""
 
 LEAST_PART = 1 << 12
 """Windows for which a thread is worth while."""
@@ -36,13 +49,17 @@ MOST_WORDS = 1 << 25
 CHUNKS = (1 << 14, 1 << 23)
 """The least and the most windows of a chunk on the CPU."""
 
+MOST_WINDOWS = 1 << 26
+"""Windows of the largest chunk."""
+
+LEAST_CHUNK = 1 << 16
+"""Windows of the smallest chunk that is tried where the GPU's memory is short."""
+
 
 class HammingEngine(Protocol):
-    """Searches chunks."""
+    """Searches chunks; chunk: windows of one, so that memory stays bounded if all match."""
 
-    method: str
     chunk: int
-    """Windows of a chunk, so that memory stays bounded if every window matches."""
 
     def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
         """Ascending hit words of the windows [first, stop), counted from ``first``.
@@ -51,76 +68,45 @@ class HammingEngine(Protocol):
         """
 
 
-MOST_WINDOWS = 1 << 26
-"""Windows of the largest chunk."""
-
-LEAST_CHUNK = 1 << 16
-"""Windows of the smallest chunk that is tried where the GPU's memory is short."""
-
-
-class Chunks:
-    """Chunks of texts one after another, by the engine of ``choice``: in smaller ones where the
-    GPU's memory is short, by the CPU once it has failed.
-    """
+class Chunks(ChosenEngine[HammingEngine]):
+    """Searches texts chunk by chunk; in smaller chunks where the GPU's memory is short."""
 
     def __init__(self, choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> None:
-        self._choice = choice
         self._make = partial(make, patterns=patterns, threads=threads, free=free)
-        self._gpu = choice.gpu_or_cpu()
         self._most = MOST_WINDOWS
-        self._engine: HammingEngine | None = None
-        if choice.device == "cpu":
-            self._ready()
-        else:
-            self._gpu.run(self._ready, self._take_over, self._smaller)
+        super().__init__(choice)
 
     def next_words(
         self, codes: NDArray[np.uint8], first: int, stop: int
     ) -> tuple[int, list[NDArray[np.uint64]]]:
         """The end of the next chunk of windows [first, stop), and its hit words."""
-        search = partial(self._search, codes, first, stop)
-        if self._choice.device == "cpu":
-            return search()
 
-        def on_cpu() -> tuple[int, list[NDArray[np.uint64]]]:
-            self._take_over()
-            return search()
+        def search() -> tuple[int, list[NDArray[np.uint64]]]:
+            end = min(first + self.engine.chunk, stop)
+            return end, self.engine.words(codes, first, end)
 
-        return self._gpu.run(search, on_cpu, self._smaller)
+        return self.run(search)
 
-    def _search(
-        self, codes: NDArray[np.uint8], first: int, stop: int
-    ) -> tuple[int, list[NDArray[np.uint64]]]:
-        engine = self._ready()
-        end = min(first + engine.chunk, stop)
-        return end, engine.words(codes, first, end)
+    def make(self, choice: Choice) -> HammingEngine:
+        """As ``ChosenEngine``."""
+        return self._make(choice, most=self._most)
 
-    def _ready(self) -> HammingEngine:
-        if self._engine is None:
-            self._engine = self._make(self._choice, most=self._most)
-        return self._engine
-
-    def _smaller(self) -> bool:
+    def smaller(self) -> bool:
         """Free the engine's memory; it is made again for half the chunk."""
-        chunk = self._engine.chunk if self._engine is not None else self._most
-        self._engine = None
+        chunk = self.made.chunk if self.made is not None else self._most
+        self.made = None
         self._most = max(LEAST_CHUNK, chunk // 2)
         return chunk > LEAST_CHUNK
-
-    def _take_over(self) -> HammingEngine:
-        self._choice = self._choice.on_cpu()
-        self._engine = None
-        return self._ready()
 
 
 class HammingCpu:
     """A CPU method on several threads, each with a part of the chunk."""
 
     def __init__(self, method: str, patterns: Oriented, threads: int) -> None:
+        prepared = ON_CPU[method].prepare(patterns)
         self.method = method
-        module = ON_CPU[method]
-        self._prepared = module.prepare(patterns)
-        self._scan: Callable[..., tuple[int, int, int]] = module.scan
+        self._scan = ON_CPU[method].scan
+        self._arguments = (patterns.ids_in_place, patterns.k), prepared
         self._patterns = len(patterns)
         self._threads = threads
         self._buffers: dict[int, list[NDArray[np.uint64]]] = {}
@@ -144,16 +130,19 @@ class HammingCpu:
         origin: int,
         buffers: list[NDArray[np.uint64]],
     ) -> list[NDArray[np.uint64]]:
+        shared, prepared = self._arguments
         found: list[NDArray[np.uint64]] = []
         needed = min((stop - first) * self._patterns + 1, max(stop - first, LEAST_WORDS))
         while first < stop:
             if len(buffers) == len(found):
-                buffers.append(np.empty(needed, dtype=np.uint64))
+                buffers.append(np.empty(0, dtype=np.uint64))
+            if buffers[len(found)].size < needed:
+                # memory that was never written to costs nothing
+                buffers[len(found)] = np.empty(needed, dtype=np.uint64)
             buffer = buffers[len(found)]
-            if buffer.size < needed:
-                # memory that was never written is not taken from the machine
-                buffer = buffers[len(found)] = np.empty(needed, dtype=np.uint64)
-            first, count, needed = self._scan(self._prepared, codes, first, stop, origin, buffer)
+            first, count, needed = self._scan(
+                codes, first, stop, origin, *shared, buffer, *prepared
+            )
             needed = max(needed, LEAST_WORDS)
             found.append(buffer[:count])
         return found
@@ -166,15 +155,12 @@ def make(
 
     most: windows of a chunk on the GPU at most.
     """
-    if choice.device == "cpu":
-        faster = free and pigeonhole.pays(patterns)
-        return HammingCpu("pigeonhole" if faster else choice.method, patterns, threads)
-    from gpu.hamming import CardEngine
+    on_gpu = choice.device == "cuda"
+    faster = free and piece_index.pays(patterns, on_gpu=on_gpu)
+    method = "pigeonhole" if faster else choice.method
+    if not on_gpu:
+        return HammingCpu(method, patterns, threads)
+    from gpu.hamming import searcher_for
 
-    method, index = choice.method, None
-    if method == "pigeonhole" or (free and pigeonhole.pays_on_card(patterns)):
-        method, index = "pigeonhole", pigeonhole.index_for_card(patterns)
-    engine: HammingEngine = CardEngine(
-        method, patterns.codes, patterns.ids, patterns.k, index, most
-    )
-    return engine
+    index = piece_index.make_index(patterns, on_gpu=True) if method == "pigeonhole" else None
+    return searcher_for(method, patterns.codes, patterns.ids_in_place, patterns.k, index, most)

@@ -30,6 +30,12 @@ ID_SHIFT = 8
 _PARALLEL_FROM = 1 << 16
 
 
+@njit(cache=True, nogil=True, forceinline=True)
+def hit_word(start, id_, distance):  # type: ignore[no-untyped-def]
+    """The word of a hit; id_: in place already."""
+    return np.uint64(start) << np.uint64(START_SHIFT) | id_ | np.uint64(distance)
+
+
 def columns(
     parts: Sequence[NDArray[np.uint64]],
     origin: int,

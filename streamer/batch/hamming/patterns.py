@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.hamming.packed_hits import ID_SHIFT
 from streamer.batch.records import Codes, Record, reverse_complement
 from streamer.errors import DataError, UsageError
 from trie.strands import PATTERN_STRANDS
@@ -37,6 +38,11 @@ class Oriented:
     def length(self) -> int:
         """Symbols a pattern."""
         return self.codes.shape[1]
+
+    @property
+    def ids_in_place(self) -> NDArray[np.uint64]:
+        """The ids where a hit word has them."""
+        return self.ids.astype(np.uint64) << np.uint64(ID_SHIFT)
 
 
 def check_options(k: int, strands: str) -> None:

@@ -21,20 +21,18 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu.asm import counting, listing, order, slicing, transfers
-    from gpu.asm import pasm as rows
-    from gpu.asm import sliced_kernels as sliced
-    from gpu.asm import wspasm as warps
+    from gpu.asm import counting, listing, places, slicing, strips, transfers
+    from gpu.asm.paper import end_bits, pasm, wspasm
 
-    with placement.small_blocks(32, counting, order, rows, sliced, warps) as patch:
+    with placement.small_blocks(32, counting, places, end_bits, pasm, strips, wspasm) as patch:
         if SIMULATED:
             patch.setattr(transfers, "HITS", 50)
             patch.setattr(transfers, "PIECES", 2)
             patch.setattr(slicing, "PACKED", 256)
-            patch.setattr(order, "STEPS", 2)
+            patch.setattr(end_bits, "STEPS", 2)
             patch.setattr(listing, "LISTED", 8)
-            patch.setattr(sliced, "TILE", 32)
-            patch.setattr(sliced, "ROWS", 8)
+            patch.setattr(strips, "TILE", 32)
+            patch.setattr(strips, "ROWS", 8)
         yield
 
 
@@ -140,34 +138,6 @@ def test_several_patterns_and_ambiguity_letters(method):
     agree(text, patterns[:2], 1, method)
 
 
-@pytest.mark.parametrize("method", METHODS[:2])
-def test_text_on_the_card_gives_the_same(method):
-    """Codes are sliced by another kernel than packed text."""
-    from gpu.asm import Searcher
-    from gpu.card.intrinsics import cuda
-    from streamer.batch.asm.patterns import masks_of
-    from trie.codes import encode
-
-    rng = np.random.default_rng(3)
-    size = 1050 if SIMULATED else 300_001
-    text = letters(rng, size, "ACGT" * 30 + "N")
-    searcher = Searcher([masks_of("ACGTTA"), masks_of("CA")], 1, method)
-    ends, distances, numbers = searcher.search(encode(text), 5, 1 << 40)
-    codes = cuda.to_device(np.resize(encode(text), -(-size // 16) * 16))
-    found = []
-    for owners, hits in searcher.on_card(codes, size, 5, 1 << 40):
-        columns = hits.ends.copy_to_host(), hits.distances.copy_to_host()
-        for i, owner in enumerate(owners):
-            part = slice(hits.begins[i], hits.begins[i + 1])
-            found += [
-                (*hit, owner) for hit in zip(*(c[part].tolist() for c in columns), strict=True)
-            ]
-    assert sorted(found, key=lambda hit: hit[2]) == list(
-        zip(ends.tolist(), distances.tolist(), numbers.tolist(), strict=True)
-    )
-    assert {0, 1} == set(numbers.tolist())
-
-
 def test_more_hits_than_wanted():
     from gpu.asm import Searcher, TooManyHitsError
     from streamer.batch.asm.patterns import masks_of
@@ -183,7 +153,5 @@ def test_what_is_refused():
     from gpu.asm import Searcher
 
     pattern = np.ones(2000, dtype=np.uint8)
-    with pytest.raises(ValueError, match="no method is called 'fast'"):
-        Searcher([pattern], 1, "fast")
     with pytest.raises(ValueError, match="2000 letters, 1024 have room"):
         Searcher([pattern], 1, "wspasm-shared")

@@ -13,25 +13,23 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
-from gpu.asm import counting, listing, order, slicing
-from gpu.asm import pasm as rows
-from gpu.asm import sliced_kernels as sliced
-from gpu.asm import wspasm as warps
+from gpu.asm import counting, listing, places, slicing, strips
+from gpu.asm.paper import end_bits, pasm, wspasm
 
 WARPS = (
     "uint8[::1]", "uint8[::1]", "int32[::1]", "int32[:,::1]", "int32", "int32", "int32",
     "int32[:,:,::1]", "uint32[:,::1]",
 )  # fmt: skip
 SLICED = ("uint32[::1]", "uint32[::1]", "int64", "int64", "int32", "int64", "int64")
-SLICES = ("int64", "int64", "uint32[::1]", "int64", "uint32[::1]")
+SLICES = ("uint32[::1]", "int64", "int64", "uint32[::1]", "int64", "uint32[::1]")
 SCAN = (
     "uint32[::1]", "uint32[::1]", "int64", "int64", "int64", "uint8[::1]", "int64", "int32",
     "uint8[::1]", "uint32[::1]", "int32", "int32", "uint32[::1]", "uint32[::1]",
 )  # fmt: skip
 STRIPS = (
-    sliced.Strip(rows=32, first=True, planes=6, letters=4),
-    sliced.Strip(rows=8, first=False, planes=0, letters=4),
-    sliced.Strip(rows=5, first=False, planes=11, letters=16),
+    strips.Strip(rows=32, first=True, planes=6, letters=4),
+    strips.Strip(rows=8, first=False, planes=0, letters=4),
+    strips.Strip(rows=5, first=False, planes=11, letters=16),
 )
 """Some of what the bit-sliced kernel is made for."""
 
@@ -39,47 +37,46 @@ STRIPS = (
 def sources():
     """The plain functions and the names of their argument types."""
     found = {
-        "last_in_piece": (rows.last_in_piece, ("uint8[::1]", "uint8[::1]", "int32[:,::1]")),
-        "carry_over": (rows.carry_over(rows.THREADS), ("int32[:,::1]",)),
+        "last_in_piece": (pasm.last_in_piece, ("uint8[::1]", "uint8[::1]", "int32[:,::1]")),
+        "carry_over": (pasm.carry_over(pasm.THREADS), ("int32[:,::1]",)),
         "last_positions": (
-            rows.last_positions, ("uint8[::1]", "uint8[::1]", "int32[:,::1]", "int32[:,::1]"),
+            pasm.last_positions, ("uint8[::1]", "uint8[::1]", "int32[:,::1]", "int32[:,::1]"),
         ),
-        "first_row": (rows.first_row, ("int32[::1]",)),
+        "first_row": (pasm.first_row, ("int32[::1]",)),
         "pasm_row": (
-            rows.pasm_row,
+            pasm.pasm_row,
             ("uint8[::1]", "uint8", "int32[::1]", "int32", "int32[::1]", "int32[::1]"),
         ),
-        "collect": (rows.collect, ("int32[::1]", "int32", "int32", "uint32[:,::1]")),
-        "wspasm": (warps.wspasm(warps.THREADS, 1, False), WARPS),
-        "wspasm_shared": (warps.wspasm(warps.THREADS, 1, True), WARPS),
-        "wspasm_shared_2": (warps.wspasm(warps.THREADS, 2, True), WARPS),
-        "slice_text": (slicing.slice_text(sliced.TILE, False), ("uint8[::1]", *SLICES)),
-        "slice_packed": (slicing.slice_text(sliced.TILE, True), ("uint32[::1]", *SLICES)),
+        "collect": (pasm.collect, ("int32[::1]", "int32", "int32", "uint32[:,::1]")),
+        "wspasm": (wspasm.wspasm(wspasm.THREADS, 1, False), WARPS),
+        "wspasm_shared": (wspasm.wspasm(wspasm.THREADS, 1, True), WARPS),
+        "wspasm_shared_2": (wspasm.wspasm(wspasm.THREADS, 2, True), WARPS),
+        "slice_text": (slicing.slice_text(strips.TILE), SLICES),
         "count_sliced": (
-            counting.count(counting.THREADS, sliced.TILE),
+            counting.count(counting.THREADS, strips.TILE),
             (*SLICED, "uint8[::1]", "uint32[::1]", "int64[::1]"),
         ),
         "emit_sliced": (
-            listing.emit(sliced.TILE, listing.LISTED),
+            listing.emit(strips.TILE, listing.LISTED),
             (*SLICED, "int32", "uint8[::1]", "uint32[::1]", "int64[::1]", "int64", "uint32[::1]",
              "uint16[::1]"),
         ),
         "places": (
-            order.places(order.THREADS),
+            places.sums_before(places.THREADS),
             ("int64[::1]", "int64", "int64", "int64[::1]", "int64[::1]"),
         ),
         "count": (
-            order.count(order.THREADS), ("uint32[:,:,::1]", "int64", "int64", "int64[:,::1]"),
+            end_bits.count(end_bits.THREADS), ("uint32[:,:,::1]", "int64", "int64", "int64[:,::1]"),
         ),
         "emit": (
-            order.emit(order.THREADS),
+            end_bits.emit(end_bits.THREADS),
             ("uint32[:,:,::1]", "int64", "int64", "int32", "int32", "int64[::1]", "uint32[::1]",
              "uint16[::1]"),
         ),
     }  # fmt: skip
     for strip in STRIPS:
         name = f"scan_{strip.rows}_{strip.planes}_{strip.letters}"
-        found[name] = (sliced.scan(strip, sliced.THREADS), SCAN)
+        found[name] = (strips.scan(strip, strips.THREADS), SCAN)
     return found
 
 
@@ -88,7 +85,7 @@ def test_the_kernels_of_asm(name):
     ptx = compiled(sources()[name], (9, 0))
     assert ".target sm_90" in ptx
     assert ".local" not in ptx
-    if name in ("slice_text", "count_sliced", "emit_sliced") or name.startswith("scan"):
+    if name in ("count_sliced", "emit_sliced") or name.startswith("scan"):
         assert "ld.global.nc.v4.u32" in ptx
     if name.startswith("slice"):
         assert ptx.count("prmt.b32") >= 16

@@ -25,14 +25,15 @@ LENGTHS = (1, 2, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 256)
 def lockstep_warps():
     """Blocks and tiles that the simulator can carry."""
     from gpu.exact import derive
-    from gpu.hamming import naive, order, pigeonhole, pmasm, shift_add
+    from gpu.hamming import pigeonhole, sort_kernels
+    from gpu.hamming.paper import naive, pmasm, shift_add
 
-    modules = (derive, naive, order, pigeonhole, pmasm, shift_add)
+    modules = (derive, naive, sort_kernels, pigeonhole, pmasm, shift_add)
     with placement.small_blocks(32, *modules) as patch:
         if SIMULATED:
             patch.setattr(shift_add, "PIECE", 8)
-            patch.setattr(order, "FEW_THREADS", 32)
-            patch.setattr(order, "MANY_THREADS", 64)
+            patch.setattr(sort_kernels, "FEW_THREADS", 32)
+            patch.setattr(sort_kernels, "MANY_THREADS", 64)
         yield
 
 
@@ -76,16 +77,17 @@ def joined(parts):
 
 
 def on_card(method, text, patterns, k, first=0):
-    from gpu.hamming import CardEngine
+    searcher = searcher_of(method, patterns, k)
+    return joined(searcher.words(text, first, text.size - patterns.length + 1))
 
-    index = None
-    if method == "pigeonhole":
-        from streamer.batch.hamming.patterns import Oriented
-        from streamer.batch.hamming.pigeonhole import index_for_card
 
-        index = index_for_card(Oriented(patterns.codes, patterns.ids, k))
-    engine = CardEngine(method, patterns.codes, patterns.ids, k, index)
-    return joined(engine.words(text, first, text.size - patterns.length + 1))
+def searcher_of(method, patterns, k):
+    from streamer.batch.choice import Choice
+    from streamer.batch.hamming.engines import make
+    from streamer.batch.hamming.patterns import Oriented
+
+    patterns = Oriented(patterns.codes, patterns.ids, k)
+    return make(Choice(method, "cuda"), patterns, 1, free=False)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -121,11 +123,10 @@ def test_more_hits_than_there_is_room_for(monkeypatch):
 
 
 def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
-    import gpu.hamming.hits
-    from gpu.hamming import order
+    from gpu.hamming import sort_kernels, sorting
 
-    monkeypatch.setattr(gpu.hamming.hits, "LEAST_ON_CARD", 1)
-    text, patterns = text_and_patterns(6, (3 << order.GROUP) + 77, 4, seed=3)
+    monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
+    text, patterns = text_and_patterns(6, (3 << sort_kernels.GROUP) + 77, 4, seed=3)
     text[:9000] = 4  # a group without hits
     wanted = on_cpu(text, patterns, 1)
     assert wanted.size > 100
@@ -134,11 +135,11 @@ def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
 
 @pytest.mark.parametrize(("length", "k"), placement.share([(2, 0), (4, 1), (3, 2), (40, 39)]))
 def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
-    import gpu.hamming.hits
+    from gpu.hamming import sort_kernels, sorting
 
-    monkeypatch.setattr(gpu.hamming.hits, "LEAST_ON_CARD", 1)
+    monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
     if SIMULATED:
-        monkeypatch.setattr(gpu.hamming.order, "EACH", 2)
+        monkeypatch.setattr(sort_kernels, "EACH", 2)
     text, patterns = text_and_patterns(length, 500, 5, seed=k)
     text[100:300] = 0
     wanted = on_cpu(text, patterns, k)
@@ -147,15 +148,13 @@ def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
 
 
 def test_chunks_that_are_sent_ahead():
-    from gpu.hamming import CardEngine
-
     text, patterns = text_and_patterns(9, 700, 4, seed=8)
-    engine = CardEngine("bit-sliced", patterns.codes, patterns.ids, 5)
-    engine.run.chunk = 200
+    searcher = searcher_of("bit-sliced", patterns, 5)
+    searcher.chunk = 200
     windows = text.size - 9 + 1
     found = []
     for first in range(0, windows, 200):
-        words = joined(engine.words(text, first, min(first + 200, windows)))
+        words = joined(searcher.words(text, first, min(first + 200, windows)))
         found.append(words + (np.uint64(first) << np.uint64(36)))
     np.testing.assert_array_equal(joined(found), on_cpu(text, patterns, 5))
 
@@ -187,7 +186,7 @@ def test_through_the_public_door(monkeypatch):
 
 
 def test_words_in_order_whatever_their_number():
-    from gpu.hamming.hits import in_order
+    from gpu.hamming.sorting import in_order
 
     rng = np.random.default_rng(6)
     ids = np.arange(0, 60, 3, dtype=np.uint64) << np.uint64(8)
@@ -201,8 +200,8 @@ def test_words_in_order_whatever_their_number():
 
 
 def test_bins_hold_few_hits():
-    from gpu.hamming.hits import bin_width
-    from gpu.hamming.order import GROUP
+    from gpu.hamming.sort_kernels import GROUP
+    from gpu.hamming.sorting import bin_width
 
     for windows in (1, 1000, 1 << 25):
         for hits in (1, 999, 1 << 20, 1 << 28):

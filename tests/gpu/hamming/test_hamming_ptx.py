@@ -14,8 +14,9 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 
 from ptx import compiled
 
-from gpu.hamming import bit_sliced, naive, order, pigeonhole, pmasm, shift_add
+from gpu.hamming import bit_sliced, pigeonhole, sort_kernels
 from gpu.hamming.network import Network
+from gpu.hamming.paper import naive, pmasm, shift_add
 from gpu.hamming.shape import WORDS, shape_for
 from tests.gpu.ptx import compiled
 
@@ -29,11 +30,11 @@ def sources():
     """The kernels for all patterns: the plain functions and the names of their argument types."""
     found = {
         "naive": (naive.naive, ("uint8[::1]", "uint32", "uint8[:,::1]", "uint32", "int32[:,::1]")),
-        "tally": (order.tally, ("uint64[::1]", "uint32", "uint32[::1]")),
-        "begins": (order.begins(order.MANY_THREADS), ("uint32[::1]", "uint32[::1]")),
-        "place": (order.place, ("uint64[::1]", "uint32", "uint32[::1]", "uint64[::1]")),
-        "sort-few": (order.sort(order.FEW_THREADS, order.FEW), SORT),
-        "sort-many": (order.sort(order.MANY_THREADS, 0), SORT),
+        "tally": (sort_kernels.tally, ("uint64[::1]", "uint32", "uint32[::1]")),
+        "begins": (sort_kernels.begins(sort_kernels.MANY_THREADS), ("uint32[::1]", "uint32[::1]")),
+        "place": (sort_kernels.place, ("uint64[::1]", "uint32", "uint32[::1]", "uint64[::1]")),
+        "sort-few": (sort_kernels.sort(sort_kernels.FEW_THREADS, sort_kernels.FEW), SORT),
+        "sort-many": (sort_kernels.sort(sort_kernels.MANY_THREADS, 0), SORT),
     }
     return found | {name: (kernel, PMASM) for name, kernel in pmasm.KERNELS.items()}
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamer.batch import hamming
 from streamer.batch.choice import Choice
-from streamer.batch.hamming import bit_sliced, engines, ordered
+from streamer.batch.hamming import bit_sliced, block_hits, engines
 from streamer.batch.hamming.patterns import Oriented
 from streamer.errors import DataError, StreamerError, UsageError
 from tests.reference import hamming as oracle
@@ -136,7 +136,7 @@ def test_small_chunks_and_full_buffers_change_nothing(method, monkeypatch):
 def test_all_ways_to_order_the_hits_of_a_block():
     rng = random.Random(13)
     text = drawn(rng, 3000, "ACG")
-    for count in (1, ordered.FEW - 1, ordered.FEW, ordered.FEW + 1, 3 * ordered.FEW):
+    for count in (1, block_hits.FEW - 1, block_hits.FEW, block_hits.FEW + 1, 3 * block_hits.FEW):
         patterns = [drawn(rng, 6, "ACG") for _ in range(count)]
         for k in (0, 2, 4):  # some, several at one position, nearly every window
             wanted = oracle.search_large([text], patterns, k, "forward")
@@ -147,10 +147,10 @@ def test_a_buffer_too_small_for_a_block_tells_what_it_takes():
     patterns = Oriented(np.zeros((3, 4), np.uint8), np.arange(3, dtype=np.uint32), 1)
     codes = np.zeros(5000, np.uint8)
     prepared = bit_sliced.prepare(patterns)
-    stopped = bit_sliced.scan(prepared, codes, 0, 4997, 0, np.empty(100, np.uint64))
-    assert stopped == (0, 0, 3 * 2048 + 1)
-    stopped = bit_sliced.scan(prepared, codes, 0, 4997, 0, np.empty(3 * 2048 + 1, np.uint64))
-    assert stopped == (2048, 3 * 2048, 3 * 2048 + 1)
+    for room, stopped in ((100, (0, 0, 3 * 2048 + 1)), (6145, (2048, 3 * 2048, 3 * 2048 + 1))):
+        words = np.empty(room, np.uint64)
+        given = (codes, 0, 4997, 0, patterns.ids_in_place, 1, words)
+        assert bit_sliced.scan(*given, *prepared) == stopped
 
 
 def test_palindromes_have_a_row_a_strand():
@@ -212,15 +212,15 @@ def test_letters_that_are_none():
 
 
 def test_where_pigeonhole_is_the_default():
-    from streamer.batch.hamming.pigeonhole import pays, pays_on_card
+    from streamer.batch.hamming.piece_index import pays
 
     def drawn(count, length, k):
         codes = np.zeros((count, length), dtype=np.uint8)
         return Oriented(codes, np.arange(count, dtype=np.uint32), k)
 
-    for choose in (pays, pays_on_card):
-        assert not choose(drawn(8, 12, 4))
-        assert choose(drawn(2000, 20, 4))
-        assert choose(drawn(512, 24, 3))
+    for on_gpu in (False, True):
+        assert not pays(drawn(8, 12, 4), on_gpu=on_gpu)
+        assert pays(drawn(2000, 20, 4), on_gpu=on_gpu)
+        assert pays(drawn(512, 24, 3), on_gpu=on_gpu)
     # more hits than comparisons
     assert not pays(drawn(2000, 12, 6))

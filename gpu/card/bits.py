@@ -1,8 +1,8 @@
-"""Matrices of bits in registers, turned by exchanges between pairs of words, as assembly.
+"""Bits of 32-bit words: counted, and matrices of them transposed in registers, as assembly.
 
-Transposing 32 x 32 bits takes 80 exchanges: 16 a power of two (Hacker's Delight 7-3). Those of 16
-and 8 bits are two byte permutations each, the others two shifts and two three-input operations:
-256 operations for 1024 bits.
+Transposing 32 x 32 bits takes 80 exchanges between pairs of words: 16 a power of two (Hacker's
+Delight 7-3). Those of 16 and 8 bits are two byte permutations each, the others two shifts and two
+three-input operations: 256 operations for 1024 bits.
 """
 
 from __future__ import annotations
@@ -13,15 +13,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.card.assembly import instruction
+
 SELECT = "0xE4"
-"""Three-input operation: a where c, else b."""
+"""Truth table of a three-input operation: a where c, else b."""
 
 REGISTERS = ".reg .u32 x, y;"
-"""What ``turning`` needs."""
+"""What ``transposing`` needs."""
+
+bit_count = instruction(
+    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())
+)
+"""The number of set bits of a word."""
+
+lowest_bit = instruction(
+    "{ .reg .u32 x; brev.b32 x, $1; bfind.shiftamt.u32 $0, x; }",
+    ("u32",),
+    ("u32",),
+    lambda word: np.uint32((int(word) & -int(word)).bit_length() - 1),
+)
+"""The place of the lowest set bit of a word that is not 0."""
 
 
 def _exchange(one: str, other: str, shift: int) -> str:
-    """The high bits of each 2 * shift of one word for the low bits of the other."""
+    """Exchange the high bits of each 2 * shift of one word and the low bits of the other."""
     if shift >= 8:
         low, high = ("0x5410", "0x7632") if shift == 16 else ("0x6240", "0x7351")
         return (
@@ -36,8 +51,8 @@ def _exchange(one: str, other: str, shift: int) -> str:
     )
 
 
-def turning(names: Sequence[str], shifts: tuple[int, ...] = (16, 8, 4, 2, 1)) -> str:
-    """Turn the registers of those names: bit i of word j for bit j of word i.
+def transposing(names: Sequence[str], shifts: tuple[int, ...] = (16, 8, 4, 2, 1)) -> str:
+    """Instructions that exchange bit i of register j and bit j of register i.
 
     With fewer shifts (16 and 8: bytes; 4, 2, 1: the bits of each byte) as many names.
     """
@@ -50,7 +65,7 @@ def turning(names: Sequence[str], shifts: tuple[int, ...] = (16, 8, 4, 2, 1)) ->
     )
 
 
-def turned(words: Sequence[Any]) -> NDArray[np.uint32]:
+def transposed(words: Sequence[Any]) -> NDArray[np.uint32]:
     """The same of 32 words, in plain Python."""
     bits = np.unpackbits(np.array(words, dtype="<u4").view(np.uint8), bitorder="little")
     return np.packbits(bits.reshape(32, 32).T, bitorder="little").view("<u4")

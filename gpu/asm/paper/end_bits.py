@@ -1,6 +1,6 @@
-"""Hits in the order of the text, a bit an end, as a list: bit i of word w is the end 32 w + i + 1.
+"""Hits a bit an end, as ``pasm`` and ``wspasm`` leave them, counted by block and listed.
 
-``rows`` and ``warps`` leave them so: counted by block, places summed, and written out.
+Bit i of word w is the end 32 w + i + 1.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ STEPS = 8
 
 
 @device_function
-def word_of_ends(found, search, word, low, high):
-    """A word of hits without ends at or before ``low`` or beyond ``high``."""
+def word_of_ends(found, search, word, low, high):  # type: ignore[no-untyped-def]
+    """A word of hits whose ends lie in (low, high]."""
     bits = np.uint32(0)
     if word < found.shape[2]:
         bits = found[search, 0, word]
@@ -77,7 +77,7 @@ def emit(threads: int) -> Callable[..., None]:
 
     Arguments: found, low, high, k, low_planes int32, places int64[searches * blocks + 1] (where a
     block's hits go), ends uint32[], distances uint16[]. The hits of threads words at a time are
-    listed in shared memory, so that each thread then has as many as the others.
+    listed in shared memory, so that each thread then writes as many as the others.
     """
     warps = threads // 32
     room = 32 * threads
@@ -129,44 +129,5 @@ def emit(threads: int) -> Callable[..., None]:
                 distances[at + j] = np.uint16(distance)
             at += np.int64(total)
             cuda.syncthreads()
-
-    return kernel
-
-
-def places(threads: int) -> Callable[..., None]:
-    """Where each block's hits go: sums of all counts before; ``[1, threads]``.
-
-    Arguments: counts int64[searches * blocks], blocks, searches int64, out int64[searches * blocks
-    + 1], begins int64[searches + 1]: out at the first block of each search, and the sum of all. A
-    thread sums a stretch.
-    """
-
-    def kernel(counts, blocks, searches, out, begins):
-        sums = cuda.shared.array(threads, np.int64)
-        thread = cuda.threadIdx.x
-        size = blocks * searches
-        stretch = (size + threads - 1) // threads
-        first = min(thread * stretch, size)
-        stop = min(first + stretch, size)
-        total = np.int64(0)
-        for i in range(first, stop):
-            total += counts[i]
-        sums[thread] = total
-        cuda.syncthreads()
-        if thread == 0:
-            total = np.int64(0)
-            for i in range(threads):
-                here = sums[i]
-                sums[i] = total
-                total += here
-            out[size] = total
-            begins[searches] = total
-        cuda.syncthreads()
-        total = sums[thread]
-        for i in range(first, stop):
-            out[i] = total
-            if i % blocks == 0:
-                begins[i // blocks] = total
-            total += counts[i]
 
     return kernel

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpu.asm.cells import COLUMNS, base_words, entered, score_of, strip_of
-from gpu.asm.vectors import load_four, store_four
+from gpu.card.four_words import load_four, store_four
 from gpu.card.intrinsics import cuda
 
 THREADS = 128
@@ -59,6 +59,23 @@ class Strip(NamedTuple):
 def score_planes(rows: int) -> int:
     """Planes for any D - k - 1 with 0 <= D <= rows and 0 <= k < rows."""
     return 1 + (rows - 1).bit_length()
+
+
+def strips_of(rows: int, plain: bool) -> list[tuple[int, Strip]]:
+    """The strips of a pattern of ``rows`` letters, with the first row of each."""
+    firsts = range(0, rows, ROWS)
+    return [
+        (
+            first,
+            Strip(
+                rows=min(ROWS, rows - first),
+                first=first == 0,
+                planes=score_planes(rows) if first == firsts[-1] else 0,
+                letters=4 if plain else 16,
+            ),
+        )
+        for first in firsts
+    ]
 
 
 _KERNEL = """

@@ -12,16 +12,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.assembly import instruction
+from gpu.card.bits import bit_count
 from gpu.card.intrinsics import device_function, load_pair
 from trie.codes import GAP
 
 PLANES = 3
-
-set_bits = instruction(
-    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())
-)
-"""The set bits of a word, counted."""
 
 
 @device_function
@@ -54,7 +49,7 @@ def distance_of_short(codes, text, gaps, ahead, patterns, blocks, p, start):
     """Mismatches of pattern p at a start, for patterns of one block."""
     word = np.uint32(start >> np.uint32(5))
     shift = np.uint32(start & np.uint32(31))
-    return set_bits(differing(codes, text, gaps, ahead, patterns, p, word, shift))
+    return bit_count(differing(codes, text, gaps, ahead, patterns, p, word, shift))
 
 
 @device_function
@@ -67,7 +62,7 @@ def distance(codes, text, gaps, ahead, patterns, blocks, p, start):
     stop = np.uint32(at + blocks)
     while at < stop:
         wrong = differing(codes, text, gaps, ahead, patterns, at, word, shift)
-        count = np.uint32(count + set_bits(wrong))
+        count = np.uint32(count + bit_count(wrong))
         word = np.uint32(word + np.uint32(1))
         at = np.uint32(at + np.uint32(1))
     return count

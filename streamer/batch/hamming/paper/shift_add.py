@@ -7,8 +7,8 @@ prefix i + 1 with the symbols that end at the current one. A symbol c costs, for
     overflow  = (overflow << b) | (state & tops)
     state     = state & ~tops                  tops: the highest bit of every field
 
-so that a counter that has run over is remembered and travels on with its prefix. b = bits of k and
-one more. A window matches where field m - 1 has not run over and is at most k.
+so that an overflow is remembered and travels on with its prefix. b = bits of k and one more. A
+window matches where field m - 1 has not overflowed and is at most k.
 
     word w of a state:   | unused | field F w + F - 1 | ... | field F w |     F = 64 // b fields
 
@@ -20,59 +20,26 @@ into the next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.hamming.packed_hits import ID_SHIFT, START_SHIFT
+from streamer.batch.hamming.packed_hits import hit_word
 from streamer.batch.hamming.patterns import Oriented
 from trie.cpu.jit import njit
 from trie.packed_counters import shift_add_words
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """What is added for each symbol, and where the fields are.
-
-    add: uint64[patterns, GAP + 1, words]. ids: uint64[patterns], in place in a hit word. bits: of a
-    field. fields: a word.
-    """
-
-    add: NDArray[np.uint64]
-    ids: NDArray[np.uint64]
-    length: int
-    k: int
-    bits: int
-    fields: int
-
-
-def prepare(patterns: Oriented) -> Fields:
-    """The words that are added, for every base and for a gap code in the text."""
+def prepare(patterns: Oriented) -> tuple[NDArray[np.uint64], int, int, int]:
+    """What each symbol adds, uint64[r, GAP + 1, words]; m; the bits of a field; fields a word."""
     add, bits, fields = shift_add_words(patterns.codes, patterns.k)
-    ids = patterns.ids.astype(np.uint64) << np.uint64(ID_SHIFT)
-    return Fields(add, ids, patterns.length, patterns.k, bits, fields)
-
-
-def scan(
-    prepared: Fields,
-    codes: NDArray[np.uint8],
-    first: int,
-    stop: int,
-    origin: int,
-    words: NDArray[np.uint64],
-) -> tuple[int, int, int]:
-    """Hit words of the windows [first, stop), as many windows as fit (bit_sliced.scan)."""
-    return _scan(
-        codes, first, stop, origin, prepared.add, prepared.ids, prepared.length, prepared.k,
-        prepared.bits, prepared.fields, words,
-    )  # fmt: skip
+    return add, patterns.length, bits, fields
 
 
 @njit(cache=True, nogil=True)
-def _scan(
-    codes, first, stop, origin, add, ids, length, k, bits, fields, words
+def scan(  # type: ignore[no-untyped-def]
+    codes, first, stop, origin, ids, k, words, add, length, bits, fields
 ):  # fmt: skip
+    """As ``engines.Method.scan``."""
     count = add.shape[2]
     b = np.uint64(bits)
     top = np.uint64(1) << (b - np.uint64(1))
@@ -102,10 +69,9 @@ def _scan(
                 state[p, w] = new & ~tops
                 carried = (old >> highest) & field
                 carried_over = (over >> highest) & field
-            ran_over = (overflow[p, count - 1] >> last) & field
+            overflown = (overflow[p, count - 1] >> last) & field
             distance = (state[p, count - 1] >> last) & field
-            if start >= first and ran_over == 0 and distance <= np.uint64(k):
-                place = np.uint64(start - origin) << np.uint64(START_SHIFT)
-                words[written] = place | ids[p] | distance
+            if start >= first and overflown == 0 and distance <= np.uint64(k):
+                words[written] = hit_word(start - origin, ids[p], distance)
                 written += 1
     return stop, written, 0

@@ -13,58 +13,24 @@ row of its own, all mismatches. m additions a window and group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.hamming.packed_hits import ID_SHIFT, START_SHIFT
+from streamer.batch.hamming.packed_hits import hit_word
 from streamer.batch.hamming.patterns import Oriented
 from trie.cpu.jit import njit
 from trie.packed_counters import PMASM_BITS, look_up_memory
 
 
-@dataclass(frozen=True, slots=True)
-class LookUp:
-    """memory: uint32[groups, GAP + 1, length]. ids: uint64[patterns], in place in a hit word."""
-
-    memory: NDArray[np.uint32]
-    ids: NDArray[np.uint64]
-    k: int
-    bits: int
-
-    @property
-    def fields(self) -> int:
-        """Patterns a group."""
-        return PMASM_BITS // self.bits
-
-
-def prepare(patterns: Oriented) -> LookUp:
-    """The preprocessing phase (5.2)."""
-    memory, bits = look_up_memory(patterns.codes)
-    ids = patterns.ids.astype(np.uint64) << np.uint64(ID_SHIFT)
-    return LookUp(memory, ids, patterns.k, bits)
-
-
-def scan(
-    look_up: LookUp,
-    codes: NDArray[np.uint8],
-    first: int,
-    stop: int,
-    origin: int,
-    words: NDArray[np.uint64],
-) -> tuple[int, int, int]:
-    """Hit words of the windows [first, stop), as many windows as fit (bit_sliced.scan)."""
-    return _scan(
-        codes, first, stop, origin, look_up.memory, look_up.ids, look_up.k, look_up.bits,
-        look_up.fields, words,
-    )  # fmt: skip
+def prepare(patterns: Oriented) -> tuple[NDArray[np.uint32], int]:
+    """The look-up memory (5.2), and the bits of a field."""
+    return look_up_memory(patterns.codes)
 
 
 @njit(cache=True, nogil=True)
-def _scan(
-    codes, first, stop, origin, memory, ids, k, bits, fields, words
-):  # fmt: skip
+def scan(codes, first, stop, origin, ids, k, words, memory, bits):  # type: ignore[no-untyped-def]
+    """As ``engines.Method.scan``."""
+    fields = PMASM_BITS // bits
     field = (np.uint32(1) << np.uint32(bits)) - np.uint32(1)
     written = 0
     for start in range(first, stop):
@@ -78,7 +44,6 @@ def _scan(
                 distance = np.uint64(bit_vector & field)
                 bit_vector = np.uint32(bit_vector >> np.uint32(bits))
                 if distance <= np.uint64(k):
-                    place = np.uint64(start - origin) << np.uint64(START_SHIFT)
-                    words[written] = place | ids[p] | distance
+                    words[written] = hit_word(start - origin, ids[p], distance)
                     written += 1
     return stop, written, 0

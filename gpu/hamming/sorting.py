@@ -1,7 +1,7 @@
-"""Hit words put in order: on the card where there are many, else on the host.
+"""Hit words sorted: on the GPU where there are many, else on the host.
 
-Both sort by shares of the windows: the card counts with atomic additions and compares a few hits
-with each other (gpu/hamming/order.py), the host sorts each share in a core's cache.
+Both sort by shares of the windows: the GPU counts with atomic additions and compares a few hits
+with each other (gpu/hamming/sort_kernels.py), the host sorts each share in a core's cache.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.compiled import made, plain
 from gpu.card.intrinsics import cuda
+from gpu.card.launch import grid, made, plain
+from gpu.card.workspace import Workspace
 from gpu.exact.device_tree import clear
-from gpu.hamming import order
+from gpu.hamming import sort_kernels
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range, usable_cores
 
@@ -24,77 +25,64 @@ _ID_MASK = (1 << 28) - 1
 LEAST_PART = 1 << 14
 """Hit words for which a thread is worth while."""
 
-LEAST_ON_CARD = 1 << 17
-"""Hit words for which the card's kernels are worth compiling."""
+LEAST_ON_GPU = 1 << 17
+"""Hit words for which the kernels are worth compiling."""
 
 CROWDED = 256
-"""Hits a window from which the card would compare each with too many others."""
+"""Hits a window above which the GPU would compare each with too many others."""
 
 
 def bin_width(hits: int, windows: int) -> int:
     """The shift of a window's number to that of its bin: about two hits a bin."""
-    return min(order.GROUP, max(0, (2 * windows // hits).bit_length() - 1))
+    return min(sort_kernels.GROUP, max(0, (2 * windows // hits).bit_length() - 1))
 
 
-class Order:
-    """The kernels that order hit words on the card, and their buffers."""
+class HitSorter:
+    """Fetches hit words in order; ids: uint64[r], ascending, in place in a hit word."""
 
-    def __init__(self) -> None:
-        self._groups: Any = None
-        self._placed: Any = None
-        self._ids: Any = None
-        self._host: Any = None
+    def __init__(self, ids: NDArray[np.uint64]) -> None:
+        self._ids = ids
+        self._ids_there = cuda.to_device(ids)
+        self._space = Workspace()
+        self._zeros: Any = None
 
-    def fetch(
-        self, found: Any, hits: int, windows: int, ids: NDArray[np.uint64], stream: Any
-    ) -> list[NDArray[np.uint64]]:
+    def fetch(self, found: Any, hits: int, windows: int, stream: Any) -> list[NDArray[np.uint64]]:
         """The first ``hits`` words of ``found`` on the host, ascending; valid until the next call.
 
-        found: on the card, with indices of patterns; ids: uint64[r] in their place, ascending.
+        found: on the GPU, with indices of patterns; it is written over.
         """
         if not hits:
             return []
-        on_card = hits >= LEAST_ON_CARD and hits <= CROWDED * windows
-        if on_card:
-            found = self.launch(found, hits, windows, ids, stream)
-        if self._host is None or self._host.size < hits:
-            self._host = None
-            self._host = cuda.pinned_array(hits + hits // 4, np.uint64)
-        found[:hits].copy_to_host(self._host[:hits], stream=stream)
+        on_gpu = LEAST_ON_GPU <= hits <= CROWDED * windows
+        if on_gpu:
+            found = self._sorted(found, hits, windows, stream)
+        words = self._space.on_host("words", hits, np.uint64)[:hits]
+        found[:hits].copy_to_host(words, stream=stream)
         stream.synchronize()
-        words = self._host[:hits]
-        return [words] if on_card else in_order(words, ids, windows)
+        return [words] if on_gpu else in_order(words, self._ids, windows)
 
-    def launch(
-        self, found: Any, hits: int, windows: int, ids: NDArray[np.uint64], stream: Any
-    ) -> Any:
-        """Queue the ordering of the first ``hits`` words of ``found``, which are lost.
-
-        Where they will be, until the next call.
-        """
-        if self._placed is None or self._placed.size < hits:
-            self._placed = None
-            self._placed = cuda.device_array(found.size, np.uint64)
-        if self._ids is None or self._ids[0] is not ids:
-            self._ids = (ids, cuda.to_device(ids, stream=stream))
-        groups = ((windows - 1) >> order.GROUP) + 1
-        if self._groups is None or self._groups[0].size < groups:
-            self._groups = None
-            self._groups = [cuda.device_array(groups, np.uint32) for _ in range(2)]
-            clear(self._groups[0], stream)
-        counts, ends = (array[:groups] for array in self._groups)
-        threads = order.THREADS
-        grid = -(-hits // threads)
+    def _sorted(self, found: Any, hits: int, windows: int, stream: Any) -> Any:
+        """Queue the sorting of the first ``hits`` words; where they will be."""
+        placed = self._space.array("placed", found.size, np.uint64)
+        groups = ((windows - 1) >> sort_kernels.GROUP) + 1
+        zeros = self._space.array("counts", groups, np.uint32)
+        if zeros is not self._zeros:  # after use they are zeros again
+            clear(zeros, stream)
+            self._zeros = zeros
+        counts = zeros[:groups]
+        ends = self._space.array("ends", groups, np.uint32)[:groups]
+        launch = (grid(hits, sort_kernels.THREADS), sort_kernels.THREADS, stream)
         number, width = np.uint32(hits), np.uint32(bin_width(hits, windows))
-        few = width >= order.FEW
-        sorters, least = (order.FEW_THREADS, order.FEW) if few else (order.MANY_THREADS, 0)
-        plain(order.tally)[grid, threads, stream](found, number, counts)
-        made(order.begins, order.MANY_THREADS)[1, order.MANY_THREADS, stream](counts, ends)
-        plain(order.place)[grid, threads, stream](found, number, ends, self._placed)
-        made(order.sort, sorters, least)[groups, sorters, stream](
-            self._placed, ends, width, self._ids[1], found
+        threads, least = sort_kernels.MANY_THREADS, 0
+        plain(sort_kernels.tally)[launch](found, number, counts)
+        made(sort_kernels.begins, threads)[1, threads, stream](counts, ends)
+        plain(sort_kernels.place)[launch](found, number, ends, placed)
+        if width >= sort_kernels.FEW:
+            threads, least = sort_kernels.FEW_THREADS, sort_kernels.FEW
+        made(sort_kernels.sort, threads, least)[groups, threads, stream](
+            placed, ends, width, self._ids_there, found
         )
-        return self._placed
+        return placed
 
 
 def in_order(

@@ -1,0 +1,50 @@
+"""Device memory by name, reused from call to call: allocating takes longer than some kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.card.intrinsics import cuda
+
+
+class Workspace:
+    """Arrays on the current device and pinned arrays on the host, one of each name."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Any] = {}
+
+    def array(self, name: str, size: int, dtype: Any, *, exact: bool = False) -> Any:
+        """An uninitialized array of at least that size, or of ``exact``ly that."""
+        array = self._arrays.get(name)
+        if (
+            array is None
+            or array.size < size
+            or array.dtype != dtype
+            or (exact and array.size != size)
+        ):
+            self._arrays.pop(name, None)  # before the new one is allocated
+            array = self._arrays[name] = cuda.device_array(max(1, size), dtype)
+        return array
+
+    def shaped(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The same with a shape."""
+        size = int(np.prod(shape))
+        return self.array(name, size, dtype)[:size].reshape(*shape)
+
+    def upload(self, name: str, values: NDArray[Any]) -> Any:
+        """A copy of the values on the device."""
+        there = self.shaped(name, values.shape, values.dtype)
+        if values.size:
+            there.copy_to_device(np.ascontiguousarray(values))
+        return there
+
+    def on_host(self, name: str, size: int, dtype: Any) -> Any:
+        """A pinned array of at least that size; a new one has a quarter to spare."""
+        array = self._arrays.get(name)
+        if array is None or array.size < size:
+            self._arrays.pop(name, None)
+            array = self._arrays[name] = cuda.pinned_array(size + size // 4, dtype)
+        return array

@@ -1,0 +1,1 @@
+"""The methods that the PMASM paper compares, on the CPU."""

@@ -1,0 +1,41 @@
+"""The method ``naive``: equation (1) of the PMASM paper, window by window, pattern by pattern.
+
+n r m comparisons for n windows and r patterns of m symbols, and none is left out.
+"""
+
+# mypy: no-check-untyped-defs
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.hamming.packed_hits import hit_word
+from streamer.batch.hamming.patterns import Oriented
+from trie.codes import GAP
+from trie.cpu.jit import njit
+
+NO_SYMBOL = GAP + 1
+"""Stands for a gap code in a pattern: it equals nothing in a text."""
+
+
+def prepare(patterns: Oriented) -> tuple[NDArray[np.uint8]]:
+    """The patterns, uint8[r, m], with NO_SYMBOL for gap codes."""
+    return (np.where(patterns.codes < GAP, patterns.codes, NO_SYMBOL).astype(np.uint8),)
+
+
+@njit(cache=True, nogil=True)
+def scan(codes, first, stop, origin, ids, k, words, patterns):  # type: ignore[no-untyped-def]
+    """As ``engines.Method.scan``."""
+    written = 0
+    for start in range(first, stop):
+        if written + ids.size > words.size:
+            return start, written, ids.size
+        for p in range(ids.size):
+            distance = 0
+            for j in range(patterns.shape[1]):
+                distance += codes[start + j] != patterns[p, j]
+            if distance <= k:
+                words[written] = hit_word(start - origin, ids[p], distance)
+                written += 1
+    return stop, written, 0
