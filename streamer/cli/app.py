@@ -100,7 +100,7 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
     try:
         with interrupts_as_such():
             result = typer.main.get_command(app).main(
-                args=arguments, prog_name="streamer", standalone_mode=False
+                args=arguments, prog_name="streamer", standalone_mode=False, obj=debug
             )
     except ReaderGoneError as error:
         return [], error.exit_code

@@ -11,7 +11,7 @@ from streamer.cli.choices import FormatChoice, FormatOption, say
 COLUMNS = ("device", "name", "cores", "memory_bytes")
 
 
-def devices(format_: FormatOption = FormatChoice.TSV) -> None:
+def devices(context: typer.Context, format_: FormatOption = FormatChoice.TSV) -> None:
     """List what this program can run on here.
 
     A row each: the CPU, then CUDA devices; their cores are not told.
@@ -40,6 +40,12 @@ def devices(format_: FormatOption = FormatChoice.TSV) -> None:
             typer.echo("\t".join("." if value is None else str(value) for value in row))
     if problem is not None:
         say(f"no CUDA: {problem}")
+    if context.obj:  # --debug
+        from streamer.protocol.checksums import ISA_L
+        from streamer.protocol.transport.libzmq import LIBZMQ
+
+        for borrowed in (LIBZMQ, ISA_L):
+            say(f"{borrowed.library} symbols: {borrowed.choice}")
 
 
 def register(app: typer.Typer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 
-from streamer.protocol.wire import Buffer
+from streamer.protocol.header import Buffer
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.protocol.wire import NO_TARGET, Reason, WireError
+from streamer.protocol.header import Reason, WireError
+from streamer.protocol.schema import NO_TARGET
 from trie.cpu.jit import njit
 
 _INTERVALS = {"read": "uint32", "start": "int64", "end": "int64", "windows": "int64"}

@@ -10,7 +10,7 @@ import zmq
 
 from streamer.client.connection import Connection, Context
 from streamer.client.errors import DaemonError, DaemonSilentError, RefusedError
-from streamer.protocol.wire import PROTOCOL, Header, WireError, pack, unpack
+from streamer.protocol.header import PROTOCOL, Header, WireError, pack, unpack
 
 
 class Control:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamer.errors import StreamerError
-from streamer.protocol.wire import Header
+from streamer.protocol.header import Header
 
 
 class DaemonError(StreamerError):

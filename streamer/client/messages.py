@@ -10,16 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.client.columns import KINDS, check_columns
-from streamer.protocol.wire import (
-    FeedMessage,
-    Header,
-    Reason,
-    WireError,
-    described,
-    integer,
-    integers,
-    text,
-)
+from streamer.protocol.feed_messages import FeedMessage, described
+from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
 from trie.codes import MAX_K
 
 

@@ -21,20 +21,19 @@ from streamer.client.errors import (
     RefusedError,
     StalledError,
 )
-from streamer.protocol.transport.copying import Copier
-from streamer.protocol.wire import (
+from streamer.protocol.batch_messages import encode_batch, encode_reads
+from streamer.protocol.checksums import checksum
+from streamer.protocol.header import (
     PROTOCOL,
     Header,
     Reason,
     WireError,
-    checksum,
-    encode_batch,
-    encode_reads,
     integer,
     pack,
     size_of,
     unpack,
 )
+from streamer.protocol.transport.copying import Copier
 from streamer.sequences.read_batch import ReadBatch
 
 # the daemon's messages are a header each; of others no more than this is looked at

@@ -22,8 +22,10 @@ from streamer.client.messages import (
     typed,
 )
 from streamer.errors import UsageError
+from streamer.protocol.feed_messages import decode_feed
+from streamer.protocol.header import WireError
+from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.copying import Copier
-from streamer.protocol.wire import TOPICS, WireError, decode_feed
 
 _POLL_SECONDS = 0.2
 _RECEIVE_MESSAGES = 10_000

@@ -19,7 +19,7 @@ from streamer.client.messages import (
     Status,
 )
 from streamer.matching.report_tables import STRAND_NAMES, bit_lists
-from streamer.protocol.wire import NO_TARGET
+from streamer.protocol.schema import NO_TARGET
 from trie.codes import decode_kmers
 
 _AT_ONCE = 1 << 16

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamer.daemon import logs
 from streamer.daemon.config import Config
-from streamer.protocol.wire import TOPICS
+from streamer.protocol.schema import TOPICS
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
 # a thread has failed: what was accepted and not published is lost

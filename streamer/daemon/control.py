@@ -9,7 +9,7 @@ import zmq
 
 from streamer.daemon.board import Board
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
-from streamer.protocol.wire import (
+from streamer.protocol.header import (
     MAX_HEADER_BYTES,
     PROTOCOL,
     Header,

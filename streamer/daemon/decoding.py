@@ -2,7 +2,7 @@
 
 Decoded one by one they give the interpreter's lock back and ask for it again with each checksum and
 each pass over letters, and it is the lock that a daemon on a card is short of. What is not as it
-mostly is, damage and unusual names, is left to ``wire.decode_batch``, which says what is wrong.
+mostly is, damage and unusual names, is left to ``decode_batch``, which says what is wrong.
 """
 
 # mypy: no-check-untyped-defs
@@ -17,8 +17,8 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from streamer.matching.matcher import MakeTogether
-from streamer.protocol.checksums import crc32, crc32_address
-from streamer.protocol.wire import Header
+from streamer.protocol.checksums import continue_crc32, crc32_address
+from streamer.protocol.header import Header
 from streamer.sequences.packed_names import PackedNames, count_names
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.intrinsics import array_address, pointer
@@ -31,7 +31,7 @@ _FRAMES = 3
 def decode_together(
     messages: Sequence[tuple[Header, Sequence[memoryview]]], make: MakeTogether
 ) -> list[tuple[ReadBatch, bytes] | None]:
-    """What ``wire.decode_batch`` gives of each header and its frames, or None: ask there.
+    """What ``decode_batch`` gives of each header and its frames, or None: ask there.
 
     The letters stay in their frames.
     """
@@ -92,7 +92,7 @@ def _look(address, places, sizes, ends, offsets, sums, names):
         value = np.uint32(0)
         for j in range(_FRAMES - 1):
             if sizes[i, j]:
-                value = crc32(address, value, places[i, j], sizes[i, j])
+                value = continue_crc32(address, value, places[i, j], sizes[i, j])
         sums[i] = value
         count = np.int64(-1)
         if sizes[i, 0]:

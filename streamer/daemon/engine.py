@@ -23,7 +23,8 @@ from streamer.dictionary.targets import Dictionary
 from streamer.matching import BatchResult, Matcher
 from streamer.matching.matcher import Device, Kernel, MakeTogether
 from streamer.matching.near import Approximate, Options
-from streamer.protocol.wire import Buffer, Make
+from streamer.protocol.batch_messages import Make
+from streamer.protocol.header import Buffer
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
 from trie.cpu.threads import usable_cores

@@ -15,13 +15,10 @@ from streamer.daemon.engine import Matched
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Publication, publications
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
+from streamer.protocol.feed_messages import encode_notice
+from streamer.protocol.header import PROTOCOL, Header
+from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.sending import Message, send_all
-from streamer.protocol.wire import (
-    PROTOCOL,
-    TOPICS,
-    Header,
-    encode_notice,
-)
 
 # subscribers send nothing but the names of topics
 _MAX_SUBSCRIPTION = 1024

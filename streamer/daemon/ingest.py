@@ -15,16 +15,13 @@ from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.producers import Producers, ProducerState
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
 from streamer.matching.matcher import MakeTogether
-from streamer.protocol.transport.receiving import receive
-from streamer.protocol.transport.sending import send_all
-from streamer.protocol.wire import (
+from streamer.protocol.batch_messages import Make, decode_batch
+from streamer.protocol.header import (
     MAX_HEADER_BYTES,
     PROTOCOL,
     Header,
-    Make,
     Reason,
     WireError,
-    decode_batch,
     integer,
     pack,
     shown,
@@ -32,6 +29,8 @@ from streamer.protocol.wire import (
     text,
     unpack,
 )
+from streamer.protocol.transport.receiving import receive
+from streamer.protocol.transport.sending import send_all
 from streamer.sequences.read_batch import ReadBatch
 
 # messages, and bytes, taken before acknowledgements go out and the inbox is looked at
@@ -85,14 +84,14 @@ class _Message:
         return self._header
 
     def batch(self, make: Make) -> tuple[ReadBatch, bytes]:
-        """The batch, as ``wire.decode_batch`` tells it; WireError for any fault."""
+        """The batch, as ``decode_batch`` tells it; WireError for any fault."""
         return self.decoded or decode_batch(self.header, self.frames, make)
 
 
 class IngestWorker(InboxWorker):
     """Accepts batches and hands them to ``forward`` in the order of acceptance.
 
-    ``make`` is as in ``wire.decode_batch``; the letters that it is given stay as they are.
+    ``make`` is as in ``decode_batch``; the letters that it is given stay as they are.
     ``make_together`` tells how many batches are made in one step, where there is a way.
     ``inbox`` gets every accepted batch back once its results are out. ``drained`` is set once
     the daemon drains and nothing is left.

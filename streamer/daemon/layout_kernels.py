@@ -19,7 +19,7 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from streamer.matching.event_runs import bits_from, summarize
-from streamer.protocol.checksums import crc32
+from streamer.protocol.checksums import continue_crc32
 from trie.cpu.intrinsics import pointer, popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit
 
@@ -258,14 +258,14 @@ def _checksums(crc, frames, row, told):
     """Checksums of the three topics of a batch, each of the names and then of the columns."""
     names = np.uint32(0)
     if crc:
-        names = crc32(crc, np.uint32(0), np.uint64(row[_NAMES]), row[_NAME_BYTES])
+        names = continue_crc32(crc, np.uint32(0), np.uint64(row[_NAMES]), row[_NAME_BYTES])
     for topic in range(3):
         first = _MATCH if topic == 0 else _MISMATCH if topic == 1 else _READS
         stop = _MISMATCH if topic == 0 else _READS if topic == 1 else FRAMES
         value = names
         if crc:
             for frame in range(first + 1, stop):
-                value = crc32(crc, value, np.uint64(frames[frame, 0]), frames[frame, 1])
+                value = continue_crc32(crc, value, np.uint64(frames[frame, 0]), frames[frame, 1])
         told[_SUMS + topic] = np.int64(value) if crc else -1
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamer.protocol.wire import Reason, WireError
+from streamer.protocol.header import Reason, WireError
 
 MAX_PRODUCERS = 100_000
 # what is kept of a batch beside its bytes is some kilobytes, and a batch may have one byte

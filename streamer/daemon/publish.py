@@ -16,8 +16,10 @@ from streamer.dictionary.targets import NO_SET
 from streamer.errors import StreamerError
 from streamer.matching import reports
 from streamer.matching.result import MATCH, MISMATCH
+from streamer.protocol.checksums import checksum
+from streamer.protocol.feed_messages import encode_feed, encode_head
+from streamer.protocol.header import Header
 from streamer.protocol.transport.sending import Message
-from streamer.protocol.wire import Header, checksum, encode_feed, encode_head
 from trie.cpu.threads import run_all, usable_cores
 
 Columns = dict[str, NDArray[Any]]

@@ -15,7 +15,9 @@ from streamer.daemon.producers import ProducerState
 from streamer.daemon.publish import publications
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import Device
-from streamer.protocol.wire import checksum, decode_batch, encode_reads, size_of
+from streamer.protocol.batch_messages import decode_batch, encode_reads
+from streamer.protocol.checksums import checksum
+from streamer.protocol.header import size_of
 from streamer.sequences.read_batch import ReadBatch
 
 _READS = [("warm-up", "ACGT" * 16), ("none", "")]

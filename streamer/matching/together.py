@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gpu.card.letters import pack_letters_into
 from gpu.card.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
 from streamer.matching.packed import Columns
-from streamer.protocol.checksums import crc32, crc32_address
+from streamer.protocol.checksums import continue_crc32, crc32_address
 from trie.codes import LETTER_TO_CODE, check_k
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
@@ -75,7 +75,7 @@ def _pack(address, places, sizes, table, k, bases, starts, ends, good, sums, fir
         if offsets[0] != 0 or offsets[-1] != symbols or not ascending(offsets):
             continue
         if symbols:
-            sums[i] = crc32(address, sums[i], places[i, 0], symbols)
+            sums[i] = continue_crc32(address, sums[i], places[i, 0], symbols)
         packed = bases[ends[i, 0] : ends[i + 1, 0]]
         packed[packed.size - SPARE_WORDS :] = np.uint32(0)
         mask = starts[ends[i, 1] : ends[i + 1, 1]]

@@ -1,7 +1,7 @@
 """Many messages through a ZeroMQ socket in one call, for the daemon and its clients.
 
-libzmq      the functions of libzmq
+libzmq      libzmq's functions, and the kernel that receives a message
 receiving   messages in, not copied
-copying     a message in, copied into one block and summed up
+copying     a message in, copied into one block, with its checksum
 sending     messages out
 """

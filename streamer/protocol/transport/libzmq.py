@@ -1,37 +1,80 @@
-"""libzmq's own functions, which pyzmq brings along, for kernels that run without the lock.
+"""libzmq's own functions, borrowed from pyzmq's wheel, for kernels that run without the GIL.
 
-pyzmq gives the interpreter's lock back and asks for it again with every frame. A batch and what is
-said about it have 30 frames, several threads want the lock, and waiting for it took longer than all
-that the daemon does otherwise. So frames are sent and received many in a row.
+pyzmq releases the GIL and takes it again for every frame. A batch and its results have 30 frames,
+several threads want the GIL, and waiting for it took longer than everything else the daemon does.
+So frames are sent and received many in a row. Without these functions pyzmq does it.
 """
+
+# mypy: no-check-untyped-defs
+# (kernels are typed by numba, by the arguments of their first call)
 
 from __future__ import annotations
 
+import numpy as np
 import zmq
 
-from trie.cpu import foreign
+from trie.cpu.foreign import Borrowed, foreign
+from trie.cpu.jit import njit
+
+LIBZMQ = Borrowed(
+    "libzmq",
+    "zmq.backend.cython._zmq",
+    (
+        "zmq_msg_init",
+        "zmq_msg_recv",
+        "zmq_msg_close",
+        "zmq_msg_data",
+        "zmq_msg_size",
+        "zmq_msg_more",
+        "zmq_send",
+        "memcpy",  # of libc, which libzmq itself uses; numba's loops copy byte by byte
+    ),
+)
+INIT, RECV, CLOSE, DATA, SIZE, MORE, SEND, COPY = range(8)
+"""Indices into ``LIBZMQ.addresses``."""
+
+msg_init = foreign("int", "pointer")
+msg_recv = foreign("int", "pointer", "pointer", "int")
+msg_close = foreign("int", "pointer")
+msg_data = foreign("pointer", "pointer")
+msg_size = foreign("size", "pointer")
+msg_more = foreign("int", "pointer")
+
+NOBLOCK = int(zmq.NOBLOCK)
 
 MESSAGE_BYTES = 64
 """Of a zmq_msg_t."""
 
-NOBLOCK = int(zmq.NOBLOCK)
+# the frames of a message arrive together, but a signal can interrupt a call
+_TRIES = 1_000
 
-TRIES = 1_000
-"""How often the next frame is asked for: it has come with the first, but calls are interrupted."""
-
-MESSAGE_FUNCTIONS = tuple(
-    f"zmq_msg_{name}" for name in ("init", "recv", "close", "data", "size", "more")
-)
-"""The next six, in their order."""
-
-msg_init = foreign.foreign("int", "pointer")
-msg_recv = foreign.foreign("int", "pointer", "pointer", "int")
-msg_close = foreign.foreign("int", "pointer")
-msg_data = foreign.foreign("pointer", "pointer")
-msg_size = foreign.foreign("size", "pointer")
-msg_more = foreign.foreign("int", "pointer")
+NOTHING, TORN = -1, -2
 
 
-def address_of(name: str) -> int:
-    """Where the function is, 0 if it cannot be found."""
-    return foreign.address_of(name, "zmq.backend.cython._zmq")
+@njit(cache=True, nogil=True)
+def receive_frames(api, socket, base, most):
+    """Receive one message into zmq_msg_t from ``base`` on: how many frames it has.
+
+    The caller closes the first ``most`` of them; later ones are dropped already. There is room for
+    most + 1. NOTHING: no message has come. TORN: one did not come to its end; nothing is left open.
+    """
+    frames = 0
+    tries = 0
+    while True:
+        # one that is too many is overwritten by the next
+        place = base + np.uint64(min(frames, most) * MESSAGE_BYTES)
+        msg_init(api[INIT], place)
+        if msg_recv(api[RECV], place, socket, np.int32(NOBLOCK)) < 0:
+            msg_close(api[CLOSE], place)
+            tries += 1
+            if frames and tries < _TRIES:
+                continue
+            for at in range(min(frames, most)):
+                msg_close(api[CLOSE], base + np.uint64(at * MESSAGE_BYTES))
+            return TORN if frames else NOTHING
+        more = msg_more(api[MORE], place) != 0
+        if frames >= most:
+            msg_close(api[CLOSE], place)
+        frames += 1
+        if not more:
+            return frames

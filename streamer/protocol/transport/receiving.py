@@ -1,4 +1,4 @@
-"""Messages of many frames, received in one call of libzmq (libzmq.py beside this), not copied."""
+"""Messages of many frames, received in one call and not copied (libzmq.py says why)."""
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)
@@ -12,17 +12,16 @@ import zmq
 from numpy.typing import NDArray
 
 from streamer.protocol.transport.libzmq import (
+    CLOSE,
+    DATA,
+    LIBZMQ,
     MESSAGE_BYTES,
-    MESSAGE_FUNCTIONS,
     NOBLOCK,
-    TRIES,
-    address_of,
+    SIZE,
     msg_close,
     msg_data,
-    msg_init,
-    msg_more,
-    msg_recv,
     msg_size,
+    receive_frames,
 )
 from trie.cpu.jit import njit
 
@@ -30,25 +29,27 @@ from trie.cpu.jit import njit
 def receive(
     socket: zmq.Socket[bytes], *, messages: int, frames: int, size: int
 ) -> list[list[memoryview]]:
-    """Messages that have come, so many at most and about ``size`` bytes; does not wait.
+    """The messages that have come, up to ``messages`` and about ``size`` bytes; never waits.
 
-    Of a message no more than ``frames`` frames are kept, the others are dropped.
+    Frames of a message beyond ``frames`` are dropped.
     """
-    addresses = [address_of(name) for name in MESSAGE_FUNCTIONS]
-    if not all(addresses):
+    if LIBZMQ.missing:
         return _receive_plainly(socket, messages, frames, size)
     capacity = messages * frames
-    # one more for what is dropped
+    # one more for frames to drop
     storage = np.empty((capacity + 1) * MESSAGE_BYTES, dtype=np.uint8)
-    where, sizes = np.empty(capacity, dtype=np.uint64), np.empty(capacity, dtype=np.int64)
+    places, sizes = np.empty(capacity, dtype=np.uint64), np.empty(capacity, dtype=np.int64)
     counts = np.zeros(messages, dtype=np.int64)
-    api = np.array(addresses, dtype=np.uint64)
-    found = _receive(api, np.uint64(socket.underlying), storage, where, sizes, counts, frames, size)
+    arrays = storage, places, sizes, counts
+    found = _receive(LIBZMQ.addresses, np.uint64(socket.underlying), *arrays, frames, size)
     taken: list[list[memoryview]] = []
     at = 0
     for count in counts[:found].tolist():
         taken.append(
-            [_Frame(storage, i, int(where[i]), int(sizes[i])).view() for i in range(at, at + count)]
+            [
+                _Frame(storage, i, int(places[i]), int(sizes[i])).view()
+                for i in range(at, at + count)
+            ]
         )
         at += count
     return taken
@@ -70,7 +71,7 @@ def _receive_plainly(
 
 
 class _Frame:
-    """A frame that has been received; it is given back once nobody looks at it any more."""
+    """A received frame, closed once its last view is gone."""
 
     __slots__ = ("__array_interface__", "_at", "_storage")
 
@@ -85,52 +86,34 @@ class _Frame:
         }
 
     def view(self) -> memoryview:
-        """The bytes; they stay while somebody has them."""
         return np.asarray(self).data if self.__array_interface__["shape"][0] else memoryview(b"")
 
     def __del__(self) -> None:
-        _give_back(np.uint64(address_of("zmq_msg_close")), self._storage, self._at)
+        _close(LIBZMQ.addresses, self._storage, self._at)
 
 
 @njit(cache=True)
-def _give_back(close, storage, at):
-    msg_close(close, np.uint64(storage.ctypes.data) + np.uint64(at * MESSAGE_BYTES))
+def _close(api, storage, at):
+    msg_close(api[CLOSE], np.uint64(storage.ctypes.data) + np.uint64(at * MESSAGE_BYTES))
 
 
 @njit(cache=True, nogil=True)
-def _receive(api, socket, storage, where, sizes, counts, most, limit):
-    """Receive whole messages; how many. ``counts``: frames that are kept of each."""
-    init, recv, close, data, size, more = api[0], api[1], api[2], api[3], api[4], api[5]
+def _receive(api, socket, storage, places, sizes, counts, most, limit):
+    """Receive whole messages; how many. counts: the frames of each, up to ``most``."""
     base = np.uint64(storage.ctypes.data)
     kept = 0
     total = 0
-    tries = 0
     for message in range(counts.size):
-        frames = 0
-        while True:
-            # what is too much for one message is written over by the next one
-            place = base + np.uint64(kept * MESSAGE_BYTES)
-            msg_init(init, place)
-            if msg_recv(recv, place, socket, np.int32(NOBLOCK)) < 0:
-                msg_close(close, place)
-                tries += 1
-                if frames and tries < TRIES:
-                    continue  # interrupted: what belongs to a message has come with it
-                for at in range(kept - min(frames, most), kept):
-                    msg_close(close, base + np.uint64(at * MESSAGE_BYTES))
-                return message
-            goes_on = msg_more(more, place) != 0
-            if frames < most:
-                where[kept] = msg_data(data, place)
-                sizes[kept] = msg_size(size, place)
-                total += sizes[kept]
-                kept += 1
-            else:
-                msg_close(close, place)
-            frames += 1
-            if not goes_on:
-                break
+        frames = receive_frames(api, socket, base + np.uint64(kept * MESSAGE_BYTES), most)
+        if frames < 0:
+            return message
         counts[message] = min(frames, most)
+        for _ in range(counts[message]):
+            place = base + np.uint64(kept * MESSAGE_BYTES)
+            places[kept] = msg_data(api[DATA], place)
+            sizes[kept] = msg_size(api[SIZE], place)
+            total += sizes[kept]
+            kept += 1
         if total >= limit:
             return message + 1
     return counts.size

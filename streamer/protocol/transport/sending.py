@@ -1,4 +1,4 @@
-"""All frames of many messages, sent in one call (libzmq.py beside this says why)."""
+"""All frames of many messages, sent in one call (libzmq.py says why)."""
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)
@@ -13,16 +13,15 @@ import numpy as np
 import zmq
 from numba import carray  # type: ignore[attr-defined]
 
-from streamer.protocol.transport.libzmq import address_of
+from streamer.protocol.header import Buffer
+from streamer.protocol.transport.libzmq import LIBZMQ, SEND
 from trie.cpu.foreign import foreign
 from trie.cpu.intrinsics import pointer
 from trie.cpu.jit import njit
 
-Buffer = bytes | memoryview
-
 _MORE = int(zmq.SNDMORE | zmq.NOBLOCK)
 _LAST = int(zmq.NOBLOCK)
-# frames that are copied together rather than asked for their address
+# smaller frames are copied together, which is faster than looking up their addresses
 _SMALL = 1 << 13
 
 # zmq_send(socket, data, size, flags)
@@ -30,14 +29,14 @@ _zmq_send = foreign("int", "pointer", "pointer", "size", "int")
 
 
 class Placed(NamedTuple):
-    """Frames by where they lie: ``pairs`` times two int64 at an address, address and bytes of each.
+    """Frames in memory: at ``address`` lie ``pairs`` of int64, the address and bytes of each frame.
 
-    held: what keeps all this in its place.
+    owner: keeps that memory alive.
     """
 
     address: int
     pairs: int
-    held: Any
+    owner: Any
 
     def frames(self) -> list[bytes]:
         """The frames, copied."""
@@ -49,16 +48,15 @@ Message = Sequence[Buffer | Placed]
 
 
 def send_all(socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
-    """Send messages, each of some frames; never waits.
+    """Send messages; never waits.
 
-    For sockets that drop what a peer has no room for. zmq.ZMQError if one cannot be sent.
+    For sockets that drop messages for a full peer. zmq.ZMQError if one cannot be sent.
     """
     if not messages:
         return
     sent = 0
-    address = address_of("zmq_send")
-    if address:
-        # address (0: the next bytes of those joined), bytes (below 0: pairs), whether it is a last
+    if not LIBZMQ.missing:
+        # address (0: the next of the joined bytes), bytes (below 0: pairs), whether it is the last
         parts: list[int] = []
         small: list[Buffer] = []
         for message in messages:
@@ -73,10 +71,10 @@ def send_all(socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
             parts[-1] = 1
         joined = np.frombuffer(b"".join(small) or b"\0", np.uint8)
         table = np.array(parts, np.int64)
-        sent = _send(np.uint64(address), np.uint64(socket.underlying), joined, table)
+        sent = _send(LIBZMQ.addresses[SEND], np.uint64(socket.underlying), joined, table)
     if sent < 0:
         return
-    # pyzmq sends the rest, or says why it cannot
+    # pyzmq sends the rest, or raises the error
     for number, (frame, last) in enumerate(_each(messages)):
         if number >= sent:
             socket.send(frame, _LAST if last else _MORE)
@@ -94,7 +92,7 @@ def _each(messages: Sequence[Message]) -> Iterator[tuple[Buffer, bool]]:
 
 @njit(cache=True, nogil=True)
 def _send(address, socket, joined, table):
-    """Send the frames of ``table``: -1, or which of them could not be sent."""
+    """Send the frames of ``table``: -1, or the number of the one that could not be sent."""
     at = np.uint64(joined.ctypes.data)
     number = 0
     for part in range(0, table.size, 3):

@@ -28,7 +28,7 @@ from streamer.client import (
     Subscriber,
 )
 from streamer.errors import UsageError
-from streamer.protocol.wire import encode_feed, encode_notice
+from streamer.protocol.feed_messages import encode_feed, encode_notice
 from tests.daemon_kit import DEADLINE, random_dna, reads_of, running, settings, write_fasta
 
 GENOME = random_dna(random.Random(7), 3000)

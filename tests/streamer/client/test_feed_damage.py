@@ -13,7 +13,9 @@ from streamer.client import Gap, ReadSummaries, Subscriber
 from streamer.client.columns import KINDS
 from streamer.client.messages import typed
 from streamer.client.tables import table
-from streamer.protocol.wire import NO_TARGET, WireError, decode_feed, encode_feed, encode_notice
+from streamer.protocol.feed_messages import decode_feed, encode_feed, encode_notice
+from streamer.protocol.header import WireError
+from streamer.protocol.schema import NO_TARGET
 from tests.daemon_kit import DEADLINE
 
 NAMES = ["a", "b", "c"]

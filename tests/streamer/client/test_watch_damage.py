@@ -6,7 +6,7 @@ import threading
 
 import zmq
 
-from streamer.protocol.wire import encode_notice
+from streamer.protocol.feed_messages import encode_notice
 from tests.daemon_kit import DEADLINE
 
 

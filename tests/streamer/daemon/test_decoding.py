@@ -9,8 +9,9 @@ import pytest
 from streamer.daemon.decoding import decode_together
 from streamer.matching.packed import PackedReads
 from streamer.matching.together import pack_together
-from streamer.protocol.checksums import crc32_address
-from streamer.protocol.wire import WireError, checksum, decode_batch, encode_batch, encode_reads
+from streamer.protocol.batch_messages import decode_batch, encode_batch, encode_reads
+from streamer.protocol.checksums import checksum, crc32_address
+from streamer.protocol.header import WireError
 from streamer.sequences.read_batch import ReadBatch
 
 K = 5

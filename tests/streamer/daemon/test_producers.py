@@ -6,7 +6,7 @@ import pytest
 
 from streamer.daemon import producers as module
 from streamer.daemon.producers import ACTIVE_SECONDS, Producers
-from streamer.protocol.wire import Reason, WireError
+from streamer.protocol.header import Reason, WireError
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import zmq
 
-from streamer.protocol.transport import copying
+from streamer.protocol.checksums import ISA_L
 from streamer.protocol.transport.copying import Copier
+from streamer.protocol.transport.libzmq import LIBZMQ
 from tests.waiting import DEADLINE
 
 
@@ -41,7 +42,7 @@ def taken(copier, socket, count):
 @pytest.mark.parametrize("known", [True, False])
 def test_messages_are_taken_as_they_are(known, monkeypatch):
     if not known:
-        monkeypatch.setattr(copying, "address_of", lambda name: 0)
+        monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
     rng = random.Random(5)
     sent = [
         [rng.randbytes(rng.choice((0, 1, 30, 33, 5_000, 300_000))) for _ in range(number)]
@@ -66,7 +67,7 @@ def test_messages_are_taken_as_they_are(known, monkeypatch):
 @pytest.mark.parametrize("known", [True, False])
 def test_too_many_frames_are_none(known, monkeypatch):
     if not known:
-        monkeypatch.setattr(copying, "address_of", lambda name: 0)
+        monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
     with pair("inproc://copied") as (here, there):
         copier = Copier(there, frames=3, unchecked=0)
         for count in (3, 4, 100, 1):
@@ -76,7 +77,7 @@ def test_too_many_frames_are_none(known, monkeypatch):
 
 
 def test_without_a_fast_checksum_there_is_none(monkeypatch):
-    monkeypatch.setattr(copying, "crc32_address", lambda: 0)
+    monkeypatch.setattr(ISA_L, "missing", ["crc32_gzip_refl"])
     with pair("inproc://unchecked") as (here, there):
         here.send_multipart([b"abc", b"def"])
         (frames, found), *_ = taken(Copier(there, frames=3, unchecked=0), there, 1)
@@ -86,7 +87,7 @@ def test_without_a_fast_checksum_there_is_none(monkeypatch):
 @pytest.mark.parametrize("known", [True, False])
 def test_a_closed_socket_is_an_error(known, monkeypatch):
     if not known:
-        monkeypatch.setattr(copying, "address_of", lambda name: 0)
+        monkeypatch.setattr(LIBZMQ, "missing", ["zmq_msg_recv"])
     with pair("inproc://closed") as (_, there):
         copier = Copier(there, frames=3, unchecked=0)
         there.close()

@@ -1,0 +1,171 @@
+"""Batches of reads as messages: columns (names, offsets, letters) or a list of pairs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.protocol.checksums import checksum
+from streamer.protocol.header import (
+    MAX_NAME_BYTES,
+    UNPACK_ERRORS,
+    Buffer,
+    Header,
+    Reason,
+    WireError,
+    integer,
+    not_msgpack,
+    raw,
+    shown,
+    unpack_frame,
+)
+from streamer.sequences.packed_names import PackedNames
+from streamer.sequences.read_batch import BadReadError, ReadBatch, bad_name, offsets_of
+from trie.codes import decode
+from trie.cpu import array_pool
+from trie.windows import ascending
+
+Make = Callable[[Sequence[str], NDArray[np.int64], Buffer], ReadBatch]
+
+
+def encode_batch(batch: ReadBatch) -> list[Buffer]:
+    """The data frames of a batch as columns; copies, so the batch may change afterwards."""
+    offsets = np.frombuffer(raw(batch.offsets), dtype=np.uint8)
+    memory = array_pool.empty(offsets.size + batch.bases.size, np.uint8)
+    memory[: offsets.size] = offsets
+    decode(batch.bases, memory[offsets.size :])
+    columns = np.split(memory, [offsets.size])
+    return [msgpack.packb(list(batch.names)), *(column.data for column in columns)]
+
+
+def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:
+    """The data frames of (name, sequence) pairs as columns; the daemon checks them."""
+    names: list[str] = []
+    sequences: list[bytes] = []
+    for name, sequence in reads:
+        names.append(name)
+        sequences.append(_letters(sequence))
+    # the daemon refuses surrogates and names the read
+    packed = msgpack.packb(names, unicode_errors="surrogatepass")
+    return [packed, raw(offsets_of(sequences)), b"".join(sequences)]
+
+
+def decode_batch(
+    header: Header, frames: Sequence[Buffer], make: Make = ReadBatch.from_letters
+) -> tuple[ReadBatch, bytes]:
+    """The reads of a batch message, and its names as a msgpack array. WireError for any fault.
+
+    make: builds the batch from names, offsets and joined letters; BadReadError for a bad letter.
+    """
+    given = integer(header, "checksum")
+    if given != (found := checksum(frames)):
+        problem = f"checksum {given:#010x} in the header, {found:#010x} over the frames"
+        raise WireError(Reason.CHECKSUM, problem)
+    match header.get("form"):
+        case "columns":
+            names, offsets, letters, packed = _from_columns(frames)
+        case "list":
+            names, offsets, letters, packed = _from_list(frames)
+        case form:
+            problem = f"form {shown(form)}, must be 'columns' or 'list'"
+            raise WireError(Reason.MALFORMED, problem)
+    try:
+        return make(names, offsets, letters), packed
+    except BadReadError as error:
+        # a name may be as long as the batch, and refusals wait for producers that do not read them
+        name = names[error.index][:MAX_NAME_BYTES]
+        problem = f"read {error.index + 1} ({name}), position {error.position + 1}: {error}"
+        raise WireError(
+            Reason.BASE, problem, index=error.index, name=name, position=error.position
+        ) from None
+
+
+def decode_names(frame: Buffer) -> Sequence[str]:
+    """The names in a frame, a msgpack array of printable strings; WireError if it is none."""
+    packed = PackedNames.of(frame)
+    if packed is not None:
+        return packed
+    # names beyond ASCII, or damage
+    names = unpack_frame(frame, "the frame of names", "surrogateescape")
+    if not isinstance(names, list) or not set(map(type, names)) <= {str}:
+        raise WireError(Reason.MALFORMED, "the frame of names must be an array of strings")
+    _check_names(names)
+    return names
+
+
+_Reads = tuple[Sequence[str], NDArray[np.int64], Buffer, bytes]
+
+
+def _from_columns(frames: Sequence[Buffer]) -> _Reads:
+    _check_count(frames, "columns", 3)
+    names = decode_names(frames[0])
+    if len(frames[1]) != 8 * (len(names) + 1):
+        problem = f"{len(names)} names need {len(names) + 1} offsets of 8 bytes, not "
+        raise WireError(Reason.MALFORMED, problem + f"{len(frames[1])} bytes")
+    # a copy, because frames need not be aligned
+    offsets = np.empty(len(names) + 1, dtype=np.int64)
+    offsets.data.cast("B")[:] = frames[1]
+    if sys.byteorder == "big":  # pragma: no cover
+        offsets = offsets.byteswap()
+    letters = frames[2]
+    if offsets[0] != 0 or offsets[-1] != len(letters) or not ascending(offsets):
+        problem = f"offsets must rise from 0 to the {len(letters)} letters of the last frame"
+        raise WireError(Reason.MALFORMED, problem)
+    return names, offsets, letters, bytes(frames[0])
+
+
+def _from_list(frames: Sequence[Buffer]) -> _Reads:
+    _check_count(frames, "list", 1)
+    names: list[str] = []
+    sequences: list[bytes] = []
+    for index, read in enumerate(_entries(frames[0], "the list of reads")):
+        match read:
+            case [str(name), str(sequence) | bytes(sequence)]:
+                names.append(name)
+                sequences.append(_letters(sequence))
+            case _:
+                problem = f"read {index + 1} must be [name, sequence]"
+                raise WireError(Reason.MALFORMED, problem, index=index)
+    _check_names(names)
+    return names, offsets_of(sequences), b"".join(sequences), msgpack.packb(names)
+
+
+def _letters(sequence: str | bytes) -> bytes:
+    return sequence.encode("latin-1", "replace") if isinstance(sequence, str) else sequence
+
+
+def _check_count(frames: Sequence[Buffer], form: str, count: int) -> None:
+    if len(frames) != count:
+        problem = f"{len(frames)} frames after the header, form '{form}' has {count}"
+        raise WireError(Reason.MALFORMED, problem)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    bad = bad_name(names)
+    if bad is not None:
+        index, problem = bad
+        raise WireError(Reason.MALFORMED, f"read {index + 1}: {problem}", index=index)
+
+
+def _entries(frame: Buffer, what: str) -> Iterator[Any]:
+    """The elements of a msgpack array, one at a time; WireError if it is none.
+
+    Unpacking all at once would hold the GIL for up to a second, and with it every other thread.
+    """
+    unpacker = msgpack.Unpacker(unicode_errors="surrogateescape", max_buffer_size=len(frame) or 1)
+    unpacker.feed(frame)
+    try:
+        if len(frame) and not (0x90 <= frame[0] <= 0x9F or 0xDC <= frame[0] <= 0xDD):
+            raise WireError(Reason.MALFORMED, f"{what} must be an array")
+        for _ in range(unpacker.read_array_header()):
+            yield unpacker.unpack()
+        if unpacker.tell() != len(frame):
+            problem = f"{what} is not msgpack: {len(frame) - unpacker.tell()} bytes follow it"
+            raise WireError(Reason.MALFORMED, problem)
+    except UNPACK_ERRORS as error:
+        raise not_msgpack(what, error) from None

@@ -1,0 +1,139 @@
+"""Messages of the feed: topic, header, then the names of a batch and columns of numbers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.protocol.batch_messages import decode_names
+from streamer.protocol.checksums import checksum
+from streamer.protocol.header import (
+    PROTOCOL,
+    Buffer,
+    Header,
+    Reason,
+    WireError,
+    integer,
+    integers,
+    raw,
+    unpack_frame,
+)
+from streamer.protocol.schema import FEED, STAMP, TOPICS
+from streamer.sequences.packed_names import PackedNames
+
+Columns = dict[str, NDArray[Any]]
+
+_STAMP = [field.name for field in STAMP]
+_TOPIC_FRAMES = {topic: topic.encode() for topic in TOPICS}
+# NumPy makes a name, or a dtype from it, anew each time
+_DTYPES = {column.type_name: column.dtype for topic in FEED for column in topic.columns}
+_TYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FeedMessage:
+    """One message of the feed, its checksum verified.
+
+    header: as sent. names: of all reads of the batch, to which column ``read`` is an index.
+    columns: arrays by name; empty for topics about the daemon.
+    """
+
+    topic: str
+    header: Header
+    names: Sequence[str]
+    columns: Columns
+
+
+def encode_feed(topic: str, header: Header, names: bytes, columns: Columns) -> list[Buffer]:
+    """The frames of a message about a batch; ``header`` gets the columns and the checksum."""
+    frames: list[Buffer] = [names, *(raw(values) for values in columns.values())]
+    described = [(name, _TYPE_NAMES[values.dtype], values.size) for name, values in columns.items()]
+    return [*encode_head(topic, header, described, checksum(frames)), *frames]
+
+
+def encode_head(
+    topic: str, header: Header, described: Sequence[tuple[str, str, int]], crc: int
+) -> list[Buffer]:
+    """The topic and the header of a message about a batch; ``header`` gets the last two fields.
+
+    described: name, type and rows of each column. crc: the checksum of the frames that follow.
+    """
+    header["columns"] = described
+    header["checksum"] = crc
+    return [_TOPIC_FRAMES[topic], msgpack.packb(header)]
+
+
+def encode_notice(topic: str, header: Header) -> list[Buffer]:
+    """The frames of a message about the daemon, which has a header only."""
+    return [topic.encode(), msgpack.packb(header | {"checksum": checksum(())})]
+
+
+def described(topic: str, header: Header) -> str:
+    """The message's topic and number, for people."""
+    sequence = header.get("seq")
+    return f"topic '{topic[:40]}', message {sequence if type(sequence) is int else 'unnumbered'}"
+
+
+def decode_feed(
+    frames: Sequence[Buffer], crc: int | None = None, previous: Sequence[str] = ()
+) -> FeedMessage:
+    """A message of the feed from its frames; WireError if it is damaged or of another protocol.
+
+    The columns are views of the frames. crc: the checksum of the frames after the header, if
+    known. previous: the names in the message before, which are reused if they are the same.
+    """
+    if len(frames) < 2:
+        raise WireError(Reason.MALFORMED, f"a message of {len(frames)} frames")
+    topic = bytes(frames[0]).decode("ascii", "replace")
+    header = unpack_frame(frames[1], f"topic '{topic[:40]}': the header")
+    if not isinstance(header, dict) or header.get("v") != PROTOCOL:
+        raise WireError(Reason.VERSION, f"topic '{topic[:40]}': not protocol version {PROTOCOL}")
+    try:
+        return _decode(topic, header, frames[2:], crc, previous)
+    except WireError as error:
+        raise error.about(described(topic, header)) from None
+
+
+def _decode(
+    topic: str, header: Header, data: Sequence[Buffer], crc: int | None, previous: Sequence[str]
+) -> FeedMessage:
+    if integer(header, "checksum") != (checksum(data) if crc is None else crc):
+        raise WireError(Reason.CHECKSUM, "the checksum is wrong")
+    integers(header, _STAMP)
+    if header.get("topic") != topic:
+        raise WireError(Reason.MALFORMED, "the header names another topic")
+    if topic in TOPICS and not TOPICS[topic].columns:
+        return FeedMessage(topic, header, (), {})
+    if not data:
+        raise WireError(Reason.MALFORMED, "no names")
+    packed = bytes(data[0])
+    same = isinstance(previous, PackedNames) and previous.packed == packed
+    names = previous if same else decode_names(packed)
+    return FeedMessage(topic, header, names, _decode_columns(header, data[1:]))
+
+
+def _decode_columns(header: Header, frames: Sequence[Buffer]) -> Columns:
+    entries = header.get("columns")
+    if not isinstance(entries, list) or len(entries) != len(frames):
+        raise WireError(Reason.MALFORMED, "columns and frames do not agree")
+    columns: Columns = {}
+    for entry, frame in zip(entries, frames, strict=True):
+        # plain steps: a pattern takes six times as long as all of them
+        if not isinstance(entry, list) or len(entry) != 3:
+            raise WireError(Reason.MALFORMED, "a column that is not described")
+        name, type_name, rows = entry
+        dtype = _DTYPES.get(type_name) if isinstance(type_name, str) else None
+        if dtype is None or not isinstance(name, str) or not isinstance(rows, int):
+            raise WireError(Reason.MALFORMED, "a column that is not described")
+        if len(frame) != rows * dtype.itemsize or name in columns:
+            problem = f"column '{name[:40]}' has the wrong length or comes twice"
+            raise WireError(Reason.MALFORMED, problem)
+        values = np.frombuffer(frame, dtype)
+        columns[name] = values if sys.byteorder == "little" else values.byteswap()
+    return columns

@@ -1,0 +1,158 @@
+"""Headers of messages: msgpack maps, checked field by field, and what is wrong with a message.
+
+docs/protocol.md specifies what this room implements; the two change together.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.errors import StreamerError
+
+PROTOCOL = 1
+MAX_HEADER_BYTES = 64 * 1024
+MAX_NAME_BYTES = 256
+
+Buffer = bytes | memoryview
+Header = dict[str, Any]
+
+_MAX_INTEGER = 2**63 - 1
+
+
+class Reason(StrEnum):
+    """Why a message is refused, as a word of the protocol."""
+
+    MALFORMED = "malformed"
+    VERSION = "version"
+    TOO_LARGE = "too-large"
+    CHECKSUM = "checksum"
+    BASE = "base"
+    GAP = "gap"
+    STALE_EPOCH = "stale-epoch"
+    CREDIT = "credit"
+    PRODUCERS = "producers"
+    DRAINING = "draining"
+
+
+class WireError(StreamerError):
+    """An unacceptable message. ``reason`` is for programs, the text is for people.
+
+    index, name: of the read at fault, 0-based. position: of the bad byte in it, 0-based.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        problem: str,
+        *,
+        index: int | None = None,
+        name: str | None = None,
+        position: int | None = None,
+    ) -> None:
+        self.reason = reason
+        self.index = index
+        self.name = name
+        self.position = position
+        super().__init__(problem)
+
+    def about(self, what: str) -> WireError:
+        """The same error with ``what`` in front of its text."""
+        where, name, position = self.index, self.name, self.position
+        return WireError(self.reason, f"{what}: {self}", index=where, name=name, position=position)
+
+    def fields(self) -> Header:
+        """The error as header fields, without those that are unknown."""
+        fields = {"read": self.name, "index": self.index, "position": self.position}
+        known = {key: value for key, value in fields.items() if value is not None}
+        return {"reason": self.reason.value, "message": str(self), **known}
+
+
+def pack(fields: Header) -> bytes:
+    """A header frame."""
+    return msgpack.packb(fields)
+
+
+def unpack(frame: Buffer) -> Header:
+    """The fields of a header frame of this protocol version; WireError if it is none."""
+    if len(frame) > MAX_HEADER_BYTES:
+        problem = f"the header has {len(frame)} bytes, at most {MAX_HEADER_BYTES} are allowed"
+        raise WireError(Reason.MALFORMED, problem)
+    header = unpack_frame(frame, "the header")
+    if not isinstance(header, dict):
+        problem = f"the header must be a map, not {type(header).__name__}"
+        raise WireError(Reason.MALFORMED, problem)
+    version = header.get("v")
+    if version != PROTOCOL or isinstance(version, bool):
+        given = "none" if version is None else shown(version)
+        raise WireError(Reason.VERSION, f"protocol version {given}, must be {PROTOCOL}")
+    return header
+
+
+UNPACK_ERRORS = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
+
+
+def unpack_frame(frame: Buffer, what: str, unicode_errors: str = "strict") -> Any:
+    """The msgpack object in a frame; WireError if there is none. what: the frame, for people."""
+    try:
+        return msgpack.unpackb(frame, unicode_errors=unicode_errors)
+    except UNPACK_ERRORS as error:
+        raise not_msgpack(what, error) from None
+
+
+def not_msgpack(what: str, error: Exception) -> WireError:
+    """The error for a frame that msgpack could not unpack."""
+    detail = str(error)[:80] or type(error).__name__
+    return WireError(Reason.MALFORMED, f"{what} is not msgpack: {detail}")
+
+
+def shown(value: object) -> str:
+    """An unexpected value of a message, abbreviated for people."""
+    # deeply nested values cannot be written out
+    simple = value is None or isinstance(value, bool | int | float | str | bytes)
+    return repr(value)[:40] if simple else f"of type {type(value).__name__}"
+
+
+def integer(header: Header, key: str, least: int = 0, most: int = _MAX_INTEGER) -> int:
+    """A field that must be an integer from ``least`` to ``most``."""
+    value = header.get(key)
+    # True and False have a type of their own
+    if type(value) is not int or not least <= value <= most:
+        limits = f"at least {least}" if most == _MAX_INTEGER else f"{least} to {most}"
+        raise WireError(Reason.MALFORMED, f"field '{key}' must be an integer, {limits}")
+    return value
+
+
+def integers(header: Header, keys: Iterable[str]) -> list[int]:
+    """Several fields as ``integer`` returns them, in a third of the time."""
+    values: list[Any] = [header.get(key) for key in keys]
+    if set(map(type, values)) == {int} and min(values) >= 0 and max(values) <= _MAX_INTEGER:
+        return values
+    return [integer(header, key) for key in keys]
+
+
+def text(header: Header, key: str, most: int = MAX_NAME_BYTES) -> str:
+    """A field that must be a string of 1 to ``most`` printable characters."""
+    value = header.get(key)
+    if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
+        problem = f"field '{key}' must be a string of 1 to {most} printable characters"
+        raise WireError(Reason.MALFORMED, problem)
+    return value
+
+
+def size_of(frames: Iterable[Buffer]) -> int:
+    """The bytes of a batch that count against credit and limits: its frames after the header."""
+    return sum(map(len, frames))
+
+
+def raw(array: NDArray[Any]) -> memoryview:
+    """The bytes of an array, little-endian, without a copy where possible."""
+    if sys.byteorder == "big":  # pragma: no cover
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")

@@ -1,0 +1,205 @@
+"""The schema of the feed: every topic, header field and column, written down once.
+
+The daemon lays out its messages by it, clients check and decode them by it, ``streamer watch``
+takes its columns from it, and the tables of docs/protocol.md are made from it (tests/golden).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NO_TARGET = 0xFFFFFFFF
+"""In a column ``target``: no target."""
+
+NO_BEST_TARGET = -1
+"""In the column ``best_target``: no target."""
+
+
+class Field(NamedTuple):
+    """A field of a header."""
+
+    name: str
+    meaning: str
+
+
+class Column(NamedTuple):
+    """A column of a topic; a chunk is what ``word`` reports the windows in."""
+
+    name: str
+    type_name: str
+    unit: str
+    meaning: str
+    per_chunk: bool = False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type, in this machine's byte order."""
+        return np.dtype(self.type_name)
+
+
+class Topic(NamedTuple):
+    """A topic of the feed.
+
+    when: what makes the daemon send a message. fields: header fields that other topics lack.
+    shown: the columns of ``streamer watch``, without ``topic`` and ``batch``. needs: the
+    configuration without which there are no messages.
+    """
+
+    name: str
+    when: str
+    columns: tuple[Column, ...] = ()
+    fields: tuple[Field, ...] = ()
+    shown: tuple[str, ...] = ()
+    needs: str = ""
+
+
+_READ = Column("read", "uint32", "index", "the read, as an index into the names")
+_START = Column("start", "int64", "bases", "where it starts in the read")
+_END = Column("end", "int64", "bases", "where it ends in the read, exclusive")
+_RUN = (
+    _READ,
+    Column("start", "int64", "bases", "start of the first window in the read"),
+    Column("end", "int64", "bases", "start of the last window in the read + k"),
+    Column("windows", "int64", "windows", "length of the run"),
+)
+_TARGET = Column("target", "uint32", "number", "key of `targets`; 0xFFFFFFFF: none")
+_SNAPSHOT = Column("snapshot", "int64", "version", "of the dictionary that was searched")
+_CODE = Column("code", "uint64", "code", "the k-mer, as stored")
+
+_TARGETS = Field("targets", "array of [number, label]")
+_DISTANCE = Field("distance", "the limit, in edits")
+
+_RUN_SHOWN = ("read", "start", "end", "event", "windows", "target")
+_TOTALS_SHOWN = (
+    "state",
+    "reads",
+    "bases",
+    "windows",
+    "matches",
+    "mismatches",
+    "reads_on_target",
+    "new_kmers",
+    "bases_per_second",
+)
+
+FEED = (
+    Topic("match", "the batch has a match", (*_RUN, _TARGET), (_TARGETS,), _RUN_SHOWN),
+    Topic("mismatch", "the batch has a mismatch", _RUN, (), _RUN_SHOWN),
+    Topic(
+        "near",
+        "an end of a read has a k-mer within the distance",
+        (
+            _READ,
+            _START,
+            _END,
+            Column("distance", "uint8", "edits", "least distance of a k-mer at this end"),
+            Column("strand", "uint8", "0 or 1", "0: `+`, 1: `-`"),
+            _CODE,
+            _TARGET,
+            _SNAPSHOT,
+            Column("best", "uint8", "0 or 1", "1: the best of a run of adjacent ends"),
+        ),
+        (_TARGETS, _DISTANCE),
+        ("read", "start", "end", "distance", "strand", "kmer", "target", "best", "snapshot"),
+        "a matching.distance and matching.semantics 'levenshtein'",
+    ),
+    Topic(
+        "ltb",
+        "an end of a read has a match or a mismatch word",
+        (
+            _READ,
+            _END,
+            Column("distances", "uint32", "bitmap", "bit e: a match at distance e"),
+            Column("depths", "uint32", "bitmap", "bit h + 1: a mismatch below depth h"),
+            _SNAPSHOT,
+        ),
+        (_DISTANCE,),
+        ("read", "end", "distances", "depths", "snapshot"),
+        "a matching.distance and matching.semantics 'ltb'",
+    ),
+    Topic(
+        "delta",
+        "the batch added k-mers to the dictionary",
+        (
+            _CODE,
+            _READ,
+            Column("start", "int64", "bases", "start of the window in the read"),
+        ),
+        (Field("seeded", "how many of the first rows are seeds"),),
+        ("read", "start", "end", "kmer"),
+        "a dictionary that grows or is seeded",
+    ),
+    Topic(
+        "word",
+        "the batch has a window, and somebody subscribes",
+        (
+            Column("word", "uint64", "word", "event word of a window, see below"),
+            Column("chunk_base", "int64", "bases", "first symbol of the chunk in the stream", True),
+            Column("chunk_version", "int64", "version", "of the chunk's snapshot", True),
+            Column("chunk_words", "int64", "words", "how many words the chunk has", True),
+        ),
+        (Field("error", "only if words cannot express the events: why"),),
+        ("word", "chunk_base", "chunk_version"),
+    ),
+    Topic(
+        "read",
+        "every batch",
+        (
+            _READ,
+            Column("length", "int64", "bases", "length of the read"),
+            Column("windows", "int64", "windows", "without an ambiguity code"),
+            Column("matches", "int64", "windows", "that match"),
+            Column("mismatches", "int64", "windows", "that do not"),
+            Column("skipped", "int64", "windows", "with an ambiguity code"),
+            Column("best_target", "int32", "number", "key of `targets`; -1: none"),
+        ),
+        (_TARGETS,),
+        ("read", "length", "windows", "matches", "mismatches", "skipped", "best_target"),
+    ),
+    Topic(
+        "beat",
+        "every second",
+        fields=(
+            Field("heads", "map of topic to the last `seq` on it"),
+            Field("totals", "as in the reply to `status`"),
+            Field("version", "of the dictionary"),
+            Field("published", "array of the topics that this daemon can have messages on"),
+        ),
+        shown=_TOTALS_SHOWN,
+    ),
+    Topic(
+        "status",
+        "the state changes",
+        fields=(Field("status", "as in the reply to `status`"),),
+        shown=_TOTALS_SHOWN,
+    ),
+)
+"""All topics: those about a batch, in the order of their messages, then those about the daemon."""
+
+TOPICS = {topic.name: topic for topic in FEED}
+BATCH_TOPICS = {name: topic for name, topic in TOPICS.items() if topic.columns}
+
+STAMP = (
+    Field("epoch", "of the daemon, another one after every start"),
+    Field("seq", "number of the message in this epoch, from 1, over all topics"),
+    Field("prev", "`seq` of the message before it **on the same topic**, 0: it is the first"),
+    Field("time", "nanoseconds since 1970"),
+)
+"""Integers in the header of every message, beside ``v``, ``topic`` and ``checksum``."""
+
+ORIGIN = (
+    Field("batch", "number of the batch in the order of acceptance, from 0"),
+    Field("base", "position in the stream of its first symbol"),
+    Field("reads", "number of its reads"),
+    Field("bases", "number of its symbols"),
+    Field("producer", "name of its producer"),
+    Field("producer_epoch", "epoch of its producer"),
+    Field("producer_seq", "its number in that epoch"),
+    Field("version_before", "of the dictionary, before the batch"),
+    Field("version", "of the dictionary, after the batch"),
+    Field("k", "length of a k-mer"),
+    Field("columns", "array of [name, type, length], one for each frame after the names"),
+)
+"""Further fields in the header of a message about a batch."""
