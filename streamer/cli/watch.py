@@ -138,20 +138,15 @@ def _follow(
     return True
 
 
-_NEEDED = {
-    "near": "a matching.distance and matching.semantics 'levenshtein'",
-    "ltb": "a matching.distance and matching.semantics 'ltb'",
-    "delta": "a dictionary that grows or is seeded",
-}
-
-
 def _say_what_never_comes(feed: Subscriber) -> None:
     """Topics without rows, so that nobody waits for them."""
+    from streamer.protocol.schema import TOPICS
+
     if feed.published is None:
         return
     for topic in feed.topics:
         if topic not in feed.published:
-            needed = _NEEDED.get(topic, "another configuration")
+            needed = TOPICS[topic].needs or "another configuration"
             say(f"topic {topic}: this daemon has no such rows, which need {needed}")
 
 

@@ -1,4 +1,4 @@
-"""The messages of the feed as types; arrays of one message are equally long unless said."""
+"""The messages of the feed as types; the arrays of a message are equally long unless noted."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.client.columns import KINDS, check_columns
+from streamer.client.columns import check_columns
 from streamer.protocol.feed_messages import FeedMessage, described
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
+from streamer.protocol.schema import BATCH_TOPICS, NO_TARGET, TOPICS
 from trie.codes import MAX_K
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What every message carries.
+    """The fields that every message has.
 
     epoch: of the daemon. sequence: of the message; previous: of the one before it on its topic.
     time: nanoseconds since 1970. head: all header fields as sent.
@@ -52,15 +53,24 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Intervals:
-    """``match`` and ``mismatch``: maximal runs of windows with one event and one target set.
+class BatchMessage:
+    """A message about a batch.
 
-    read uint32, start, end, windows int64. target uint32: a key of ``labels``, NO_TARGET for none
-    (``mismatch`` has none at all).
+    The arrays of its subclasses are the columns of their topics: streamer/protocol/schema.py and
+    docs/protocol.md hold their units and meanings. labels: the labels of targets by number.
     """
 
     stamp: Stamp
     origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals(BatchMessage):
+    """``match`` and ``mismatch``: maximal runs of windows with one event and one target set.
+
+    ``mismatch`` has no targets.
+    """
+
     read: NDArray[np.uint32]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -70,17 +80,9 @@ class Intervals:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
-    """``near``: the nearest k-mer of every end that has one within ``limit`` edits.
+class Near(BatchMessage):
+    """``near``: the nearest k-mer of every end that has one within ``limit`` edits."""
 
-    read uint32, start, end int64; distance uint8, strand uint8 (0 is ``+``), code uint64 (the k-mer
-    as stored), target uint32: a key of ``labels``, NO_TARGET for none. snapshot int64: the version
-    of the dictionary that was matched against. best uint8: 1 in the best row of a run of adjacent
-    ends.
-    """
-
-    stamp: Stamp
-    origin: Origin
     limit: int
     read: NDArray[np.uint32]
     start: NDArray[np.int64]
@@ -95,15 +97,9 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True)
-class Automaton:
-    """``ltb``: the bitmaps (thesis Fig. 31) of every end that has one, within ``limit`` edits.
+class Automaton(BatchMessage):
+    """``ltb``: the bitmaps (thesis Fig. 31) of every end that has one, within ``limit`` edits."""
 
-    read uint32, end int64; distances uint32 (bit e: distance e), depths uint32 (bit h + 1: a
-    mismatch below depth h), snapshot int64 as in ``Near``.
-    """
-
-    stamp: Stamp
-    origin: Origin
     limit: int
     read: NDArray[np.uint32]
     end: NDArray[np.int64]
@@ -113,15 +109,12 @@ class Automaton:
 
 
 @dataclass(frozen=True, slots=True)
-class NewKmers:
+class NewKmers(BatchMessage):
     """``delta``: k-mers added to the dictionary, in stream order; the first ``seeded`` are seeds.
 
-    code uint64 (canonical unless the strands are ``forward``), read uint32, start int64 (of the
-    window in its read).
+    A code is canonical unless the strands are ``forward``.
     """
 
-    stamp: Stamp
-    origin: Origin
     seeded: int
     code: NDArray[np.uint64]
     read: NDArray[np.uint32]
@@ -129,15 +122,9 @@ class NewKmers:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSummaries:
-    """``read``: one row a read of the batch.
+class ReadSummaries(BatchMessage):
+    """``read``: one row a read of the batch."""
 
-    read uint32; length, windows, matches, mismatches, skipped int64; best_target int32: a key of
-    ``labels``, -1 for none.
-    """
-
-    stamp: Stamp
-    origin: Origin
     read: NDArray[np.uint32]
     length: NDArray[np.int64]
     windows: NDArray[np.int64]
@@ -149,16 +136,12 @@ class ReadSummaries:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """``word``: event words (thesis Fig. 11), chunk after chunk.
+class Words(BatchMessage):
+    """``word``: event words (thesis Fig. 11), chunk after chunk; ``word`` is the longer array.
 
-    word uint64[words]. For every chunk: chunk_base int64, stream position to which indices in its
-    words are relative; chunk_version int64, of its snapshot; chunk_words int64, how many words.
     error: why there are none although there were events, else empty.
     """
 
-    stamp: Stamp
-    origin: Origin
     word: NDArray[np.uint64]
     chunk_base: NDArray[np.int64]
     chunk_version: NDArray[np.int64]
@@ -205,15 +188,11 @@ class NewEpoch:
     epoch: int
 
 
-BatchMessage = Intervals | Near | Automaton | NewKmers | ReadSummaries | Words
 Message = BatchMessage | Beat | Status | Gap | NewEpoch
 
 
-_ABOUT = ("batch", "base", "producer_epoch", "producer_seq", "version_before", "version")
-
-
 def typed(message: FeedMessage) -> BatchMessage | Beat | Status:
-    """A decoded message as its type; WireError if it is not as docs/protocol.md has it."""
+    """A decoded message as its type; WireError if it is not as docs/protocol.md says."""
     try:
         return _typed(message)
     except WireError as error:
@@ -221,25 +200,33 @@ def typed(message: FeedMessage) -> BatchMessage | Beat | Status:
 
 
 def _typed(message: FeedMessage) -> BatchMessage | Beat | Status:
-    topic, head, columns = message.topic, message.header, message.columns
-    stamp = Stamp(topic, head["epoch"], head["seq"], head["prev"], head["time"], head)
+    head = message.header
+    stamp = Stamp(message.topic, head["epoch"], head["seq"], head["prev"], head["time"], head)
     if stamp.previous >= stamp.sequence:
         problem = f"the message before it is {stamp.previous}"
         raise WireError(Reason.MALFORMED, problem)
-    if topic == "beat":
+    if message.topic == "beat":
         return Beat(stamp, _heads(head), _totals(head), _published(head))
-    if topic == "status":
+    if message.topic == "status":
         status = _map(head, "status")
         return Status(stamp, text(status, "state"), status | {"totals": _totals(status)})
-    if topic not in KINDS:
+    if message.topic not in BATCH_TOPICS:
         raise WireError(Reason.MALFORMED, "an unknown topic")
-    batch, base, epoch, sequence, before, version = integers(head, _ABOUT)
+    return _about_batch(stamp, message)
+
+
+_ORIGIN = ("batch", "base", "producer_epoch", "producer_seq", "version_before", "version")
+
+
+def _about_batch(stamp: Stamp, message: FeedMessage) -> BatchMessage:
+    topic, head, columns = message.topic, message.header, message.columns
+    batch, base, epoch, sequence, before, version = integers(head, _ORIGIN)
     k = integer(head, "k", 1, MAX_K)
     producer = text(head, "producer")
     origin = Origin(batch, base, producer, epoch, sequence, before, version, k, message.names)
     labels = _labels(head)
     limit = integer(head, "distance") if topic in ("near", "ltb") else 0
-    check_columns(topic, columns, reads=len(origin.names), k=k, labels=labels, limit=limit)
+    check_columns(TOPICS[topic], columns, reads=len(origin.names), k=k, labels=labels, limit=limit)
     match topic:
         case "match":
             return Intervals(stamp, origin, **columns, labels=labels)
@@ -297,6 +284,6 @@ def _labels(header: Header) -> dict[int, str]:
     except (TypeError, ValueError):
         labels = {None: None}
     kinds = set(map(type, labels)), set(map(type, labels.values()))
-    if labels and kinds != ({int}, {str}):
+    if labels and (kinds != ({int}, {str}) or max(labels) > NO_TARGET):
         raise WireError(Reason.MALFORMED, "field 'targets' must hold numbers and labels")
     return labels

@@ -42,15 +42,14 @@ class ReportTables:
         if column == "event":
             return EVENT_NAMES.gather(values)
         if column == "target":
-            present, where = np.unique(values, return_inverse=True)
-            labels = [self._targets.label(int(index)) for index in present]
-            return pl.Series(labels, dtype=pl.String).gather(where)
+            label = self._targets.label
+            return distinct(values, lambda present: [label(int(index)) for index in present])
         if column == "best_target":
             return self._target_names.gather(values)
         if column == "strand":
             return STRAND_NAMES.gather(values)
         if column == "kmer":
-            return _distinct(values, lambda codes: decode_kmers(codes, self._k))
+            return distinct(values, lambda codes: decode_kmers(codes, self._k))
         if column in ("distances", "depths"):
             return bit_lists(values)
         return pl.Series(values)
@@ -58,11 +57,11 @@ class ReportTables:
 
 def bit_lists(bitmaps: NDArray[Any]) -> pl.Series:
     """The set bits of each, ascending, joined by commas; null if there is none."""
-    return _distinct(bitmaps, lambda maps: [_bits_of(int(bits)) for bits in maps])
+    return distinct(bitmaps, lambda maps: [_bits_of(int(bits)) for bits in maps])
 
 
-def _distinct(values: NDArray[Any], shown: Callable[[NDArray[Any]], list[Any]]) -> pl.Series:
-    """Every value as shown, each distinct one only once."""
+def distinct(values: NDArray[Any], shown: Callable[[NDArray[Any]], list[Any]]) -> pl.Series:
+    """Every value as ``shown`` converts it; each distinct one is converted once."""
     present, where = np.unique(values, return_inverse=True)
     return pl.Series(shown(present), dtype=pl.String).gather(where)
 

@@ -66,7 +66,6 @@ _RUN = (
 )
 _TARGET = Column("target", "uint32", "number", "key of `targets`; 0xFFFFFFFF: none")
 _SNAPSHOT = Column("snapshot", "int64", "version", "of the dictionary that was searched")
-_CODE = Column("code", "uint64", "code", "the k-mer, as stored")
 
 _TARGETS = Field("targets", "array of [number, label]")
 _DISTANCE = Field("distance", "the limit, in edits")
@@ -96,7 +95,7 @@ FEED = (
             _END,
             Column("distance", "uint8", "edits", "least distance of a k-mer at this end"),
             Column("strand", "uint8", "0 or 1", "0: `+`, 1: `-`"),
-            _CODE,
+            Column("code", "uint64", "code", "the k-mer, as stored"),
             _TARGET,
             _SNAPSHOT,
             Column("best", "uint8", "0 or 1", "1: the best of a run of adjacent ends"),
@@ -123,7 +122,7 @@ FEED = (
         "delta",
         "the batch added k-mers to the dictionary",
         (
-            _CODE,
+            Column("code", "uint64", "code", "the new k-mer"),
             _READ,
             Column("start", "int64", "bases", "start of the window in the read"),
         ),
@@ -200,6 +199,9 @@ ORIGIN = (
     Field("version_before", "of the dictionary, before the batch"),
     Field("version", "of the dictionary, after the batch"),
     Field("k", "length of a k-mer"),
-    Field("columns", "array of [name, type, length], one for each frame after the names"),
+    Field(
+        "columns",
+        "array of [name, type, length], one for each frame after the names; the types stand below",
+    ),
 )
 """Further fields in the header of a message about a batch."""

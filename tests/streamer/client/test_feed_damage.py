@@ -10,14 +10,14 @@ import pytest
 import zmq
 
 from streamer.client import Gap, ReadSummaries, Subscriber
-from streamer.client.columns import KINDS
 from streamer.client.messages import typed
 from streamer.client.tables import table
 from streamer.protocol.feed_messages import decode_feed, encode_feed, encode_notice
 from streamer.protocol.header import WireError
-from streamer.protocol.schema import NO_TARGET
+from streamer.protocol.schema import NO_TARGET, TOPICS
 from tests.daemon_kit import DEADLINE
 
+KINDS = {name: {c.name: c.dtype for c in topic.columns} for name, topic in TOPICS.items()}
 NAMES = ["a", "b", "c"]
 ROWS = {
     "match": {

@@ -1,0 +1,76 @@
+"""The tables of docs/protocol.md are those of the schema; ``--update-golden`` writes them anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from streamer.client import messages
+from streamer.protocol.schema import FEED, ORIGIN, STAMP, TOPICS
+
+PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+BLOCK = r"(<!-- tables of streamer/protocol/schema.py: {} -->\n)(.*?)(<!-- end -->)"
+
+
+def markdown(head, rows):
+    lines = [head, ["--"] * len(head), *rows]
+    return "\n" + "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + "\n"
+
+
+def fields(described):
+    return markdown(["key", "value"], [(f"`{field.name}`", field.meaning) for field in described])
+
+
+def topics():
+    rows = []
+    for topic in FEED:
+        further = "; ".join(f"`{field.name}`: {field.meaning}" for field in topic.fields)
+        rows.append((f"`{topic.name}`", topic.when, further or "none"))
+    return markdown(["topic", "when", "further keys of the header"], rows)
+
+
+def columns():
+    rows = [
+        (f"`{topic.name}`", f"`{column.name}`", column.type_name, column.unit, column.meaning)
+        for topic in FEED
+        for column in topic.columns
+    ]
+    return markdown(["topic", "column", "type", "unit", "meaning"], rows)
+
+
+TABLES = {
+    "stamp": lambda: fields(STAMP),
+    "origin": lambda: fields(ORIGIN),
+    "topics": topics,
+    "columns": columns,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_has_the_tables_of_the_schema(name, update_golden):
+    page, want = PAGE.read_text(), TABLES[name]()
+    block = re.compile(BLOCK.format(name), re.DOTALL)
+    if update_golden:
+        PAGE.write_text(block.sub(lambda found: found[1] + want + found[3], page))
+    found = block.search(PAGE.read_text())
+    assert found is not None
+    assert found[2] == want
+
+
+def test_the_types_of_messages_have_the_columns():
+    types = {
+        "match": messages.Intervals,
+        "mismatch": messages.Intervals,
+        "near": messages.Near,
+        "ltb": messages.Automaton,
+        "delta": messages.NewKmers,
+        "word": messages.Words,
+        "read": messages.ReadSummaries,
+    }
+    for name, type_ in types.items():
+        annotated = {field.name: str(field.type) for field in dataclasses.fields(type_)}
+        for column in TOPICS[name].columns:
+            assert column.type_name in annotated[column.name]
