@@ -6,21 +6,20 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config, default_strands
-from streamer.daemon.ingest import Accepted
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.devices import KERNELS, choose_device, cuda_problem, shown, usable_cards
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import BatchResult, Matcher
+from streamer.matching import Matcher
 from streamer.matching.matcher import Device, Kernel, MakeTogether
 from streamer.matching.near import Approximate, Options
 from streamer.protocol.batch_messages import Make
@@ -35,19 +34,6 @@ _AHEAD = 3
 _TOGETHER = 1 << 24
 
 log = structlog.get_logger("engine")
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """A batch, what was found in it, and the dictionary (for the names of targets).
-
-    stored: the k-mers as they stand in the records, where a distance is asked for.
-    """
-
-    accepted: Accepted
-    result: BatchResult
-    dictionary: Dictionary
-    stored: Dictionary | None = None
 
 
 class EngineWorker(Worker):

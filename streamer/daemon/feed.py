@@ -10,8 +10,8 @@ from typing import Any
 import structlog
 import zmq
 
+from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import FINAL, Board
-from streamer.daemon.engine import Matched
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Publication, publications
 from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import structlog
 import zmq
 
+from streamer.daemon.batch_record import Accepted
 from streamer.daemon.board import ACCEPTING, DRAINING, RUNNING, Board
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.mailbox import Mailbox
@@ -44,23 +44,6 @@ _READ_SECONDS = 0.2
 _MAX_FRAMES = 8
 
 log = structlog.get_logger("ingest")
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A batch that has been accepted: ``number`` is its place in the stream, from 0.
-
-    names: of its reads, as a msgpack array. at: when it was accepted, monotonic seconds.
-    """
-
-    number: int
-    producer: ProducerState
-    epoch: int
-    sequence: int
-    size: int
-    batch: ReadBatch
-    names: bytes
-    at: float
 
 
 class _Message:

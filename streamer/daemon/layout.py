@@ -1,134 +1,147 @@
-"""What there is to say about many batches, laid out as frames of the feed by one kernel.
+"""Lays out the frames of ``match``, ``mismatch`` and ``read`` of a group of batches.
 
-Where all that matches has one target set, all that ``match``, ``mismatch`` and ``read`` say follows
-from two bits a symbol. What is sent then lies in memory and nobody touches it any more:
-
-    names read start end windows target                                           match
-    names read start end windows                                                  mismatch
-    names read length windows matches mismatches skipped best_target              read
+If all matches of a batch have one target set, these topics follow from two bits a symbol, and one
+kernel lays out all such batches. For the others it takes the reports. Either way a topic becomes
+frames in memory, the names of the reads and then its columns, which are sent from where they lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.daemon.batch_record import Matched
 from streamer.daemon.layout_kernels import (
-    COLUMNS,
     FRAMES,
+    LAID_OUT,
     SPANS,
     TABLE,
+    checksums,
     describe,
     lay_out_all,
 )
-from streamer.matching.result import BatchResult
-from streamer.protocol.checksums import crc32_address
+from streamer.dictionary.targets import NO_SET
+from streamer.matching import reports
+from streamer.protocol.checksums import checksum, crc32_address
+from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.sending import Placed
+from trie.cpu.intrinsics import array_address
+from trie.cpu.threads import run_all, usable_cores
 
-Columns = dict[str, NDArray[Any]]
-
-_DESCRIBED = {
-    topic: [(name, kind.name) for name, kind in kinds.items()] for topic, kinds in COLUMNS.items()
-}
-_NUMBERS = {topic: number for number, topic in enumerate(COLUMNS)}
+_DESCRIBED = {name: [(c.name, c.type_name) for c in TOPICS[name].columns] for name in LAID_OUT}
 _FRAME_BYTES = 16
-
-
-class LayoutSource(NamedTuple):
-    """A batch to be laid out: ``result.sets`` is None.
-
-    target: of every window that matches, -1 if there is none. names: of its reads, as they travel.
-    """
-
-    result: BatchResult
-    target: int
-    names: bytes
+# for batches laid out from reports
+_THREADS = 4
+_PER_THREAD = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """What one call of the kernel gave. address: of ``frames``. held: what it points to."""
-
-    memory: NDArray[np.uint8]
-    frames: NDArray[np.int64]
-    address: int
-    held: list[Any]
-    intervals: bool
-
-
 class Laid:
-    """What there is to say about one batch of a group.
+    """The frames of one batch. Without intervals there are none of ``match`` and ``mismatch``.
 
-    windows, matches, skipped, reads_on_target: sums over its reads. target: as in ``LayoutSource``.
-    rows: by topic; none of ``match`` and ``mismatch`` where intervals were not asked for.
+    sums: over its reads. rows, targets: by topic, its rows and the targets that they name,
+    ascending. crcs: by topic, in the order of LAID_OUT, -1 without ISA-L. address: of the addresses
+    and sizes of the frames. owner: keeps all memory alive.
     """
 
-    __slots__ = (
-        "_at",
-        "_group",
-        "_sums",
-        "matches",
-        "reads_on_target",
-        "rows",
-        "skipped",
-        "target",
-        "windows",
-    )
-
-    def __init__(self, group: _Group, at: int, source: LayoutSource, told: list[int]) -> None:
-        self._group = group
-        self._at = at
-        self.target = source.target
-        self.windows, self.matches, self.skipped, self.reads_on_target, hits, misses, *sums = told
-        reads = source.result.batch.offsets.size - 1
-        self.rows = {"match": hits, "mismatch": misses, "read": reads}
-        self._sums = sums
-
-    def has(self, topic: str) -> bool:
-        """Whether the columns of a topic have been laid out."""
-        return self._group.intervals or topic == "read"
-
-    def columns(self, topic: str) -> Columns:
-        """The columns of a topic: views of what is sent."""
-        group, rows = self._group, self.rows[topic]
-        first, stop = SPANS[topic]
-        places = group.frames[self._at, first + 1 : stop, 0] - group.memory.ctypes.data
-        return {
-            name: np.frombuffer(group.memory, kind, rows, place)
-            for (name, kind), place in zip(COLUMNS[topic].items(), places.tolist(), strict=True)
-        }
+    sums: reports.Sums
+    rows: dict[str, int]
+    targets: dict[str, list[int]]
+    crcs: list[int]
+    address: int
+    owner: Any
 
     def described(self, topic: str) -> list[tuple[str, str, int]]:
         """The columns of a topic: name, type, rows."""
         rows = self.rows[topic]
-        return [(name, kind, rows) for name, kind in _DESCRIBED[topic]]
+        return [(name, type_name, rows) for name, type_name in _DESCRIBED[topic]]
 
-    def checksum(self, topic: str) -> int:
-        """CRC-32 of the frames of a topic; -1 if it was not computed."""
-        return self._sums[_NUMBERS[topic]]
-
-    def frames(self, topic: str) -> Placed:
-        """The frames of a topic: the names of the reads, then the columns."""
+    def frames(self, topic: str) -> tuple[Placed, int]:
+        """The frames of a topic and their checksum."""
         first, stop = SPANS[topic]
-        address = self._group.address + (self._at * FRAMES + first) * _FRAME_BYTES
-        return Placed(address, stop - first, self._group)
+        placed = Placed(self.address + first * _FRAME_BYTES, stop - first, self.owner)
+        crc = self.crcs[LAID_OUT.index(topic)]
+        return placed, checksum(placed.frames()) if crc < 0 else crc
 
 
-def lay_out(sources: Sequence[LayoutSource], *, intervals: bool) -> list[Laid]:
-    """What there is to say about batches, of ``match`` and ``mismatch`` with ``intervals`` only."""
-    held: list[Any] = []
-    table = np.empty((len(sources), TABLE), np.int64)
-    for at, (result, target, names) in enumerate(sources):
-        arrays = (*result.found.bytes_of_bits, result.batch.offsets, np.frombuffer(names, np.uint8))
-        describe(table, at, *arrays, result.k, int(result.only_set), target)
-        held.append(arrays)
-    memory, told, frames = lay_out_all(table, np.uint64(crc32_address()), intervals)
-    group = _Group(memory, frames, frames.ctypes.data, held, intervals)
-    return [
-        Laid(group, at, source, numbers)
-        for at, (source, numbers) in enumerate(zip(sources, told.tolist(), strict=True))
-    ]
+def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
+    """The frames of each batch, of ``match`` and ``mismatch`` only with ``intervals``.
+
+    One thread lays out all batches of one target set: it does 20 billion symbols a second, and
+    waking another thread takes as long as a million symbols.
+    """
+    together = _lay_out_together([m for m in group if m.result.sets is None], intervals)
+    others = [m for m in group if m.result.sets is not None]
+    symbols = sum(m.result.batch.symbols for m in others)
+    threads = min(_THREADS, usable_cores() // 2, symbols // _PER_THREAD)
+    alone = iter(run_all([partial(_lay_out_reports, m, intervals) for m in others], threads))
+    return [next(together if m.result.sets is None else alone) for m in group]
+
+
+def _lay_out_together(group: Sequence[Matched], intervals: bool) -> Iterator[Laid]:
+    if not group:
+        return
+    table = np.empty((len(group), TABLE), np.int64)
+    inputs: list[Any] = []
+    only: list[tuple[int, int]] = []
+    for at, matched in enumerate(group):
+        result, names = matched.result, np.frombuffer(matched.accepted.names, np.uint8)
+        held, target = int(result.only_set), reports.only_target(result, matched.dictionary.targets)
+        arrays = (*result.found.bytes_of_bits, result.batch.offsets, names)
+        describe(table, at, *arrays, result.k, held, target)
+        inputs.append(arrays)
+        only.append((held, target))
+    memory, counts, frames = lay_out_all(table, np.uint64(crc32_address()), intervals)
+    owner = (memory, frames, inputs)
+    address = frames.ctypes.data
+    for matched, (held, target), numbers in zip(group, only, counts.tolist(), strict=True):
+        *sums, hits, misses, crc_match, crc_mismatch, crc_read = numbers
+        found = reports.Sums(*sums)
+        yield Laid(
+            found,
+            {"match": hits, "mismatch": misses, "read": len(matched.result.batch)},
+            {
+                "match": [held] if hits and held != NO_SET else [],
+                "read": [target] if found.reads_on_target else [],
+            },
+            [crc_match, crc_mismatch, crc_read],
+            address,
+            owner,
+        )
+        address += FRAMES * _FRAME_BYTES
+
+
+def _lay_out_reports(matched: Matched, intervals: bool) -> Laid:
+    result = matched.result
+    summary, sums = reports.reads_and_sums(result, matched.dictionary.targets)
+    hits, misses = reports.intervals_by_event(result) if intervals else ({}, {})
+    names = np.frombuffer(matched.accepted.names, np.uint8)
+    arrays: list[NDArray[Any]] = []
+    for topic, columns in zip(LAID_OUT, (hits, misses, summary), strict=True):
+        arrays.append(names)
+        for column in TOPICS[topic].columns:
+            arrays.append(np.ascontiguousarray(columns.get(column.name, ()), column.dtype))
+    frames = np.array([(array_address(array), array.nbytes) for array in arrays], np.int64)
+    crcs = np.empty(len(LAID_OUT), np.int64)
+    checksums(np.uint64(crc32_address()), frames, crcs)
+    rows = {topic: arrays[SPANS[topic][0] + 1].size for topic in LAID_OUT}
+    targets = {
+        "match": distinct(hits["target"], NO_SET) if intervals else [],
+        "read": distinct(summary["best_target"], -1),
+    }
+    return Laid(sums, rows, targets, crcs.tolist(), frames.ctypes.data, (arrays, frames))
+
+
+def distinct(numbers: NDArray[Any], nothing: int | np.uint32) -> list[int]:
+    """The distinct numbers but for ``nothing``, ascending."""
+    present = numbers[numbers != nothing]
+    if not present.size:
+        return []
+    least, most = int(present.min()), int(present.max())
+    # mostly there is one
+    return [least] if least == most else np.unique(present).tolist()

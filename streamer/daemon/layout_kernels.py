@@ -1,11 +1,15 @@
-"""The kernel that lays out what the feed says of a group of batches (streamer/daemon/layout.py).
+"""The kernel that lays out a group of batches for the feed (streamer/daemon/layout.py).
 
-Without the interpreter's lock it goes over the bits of all batches: it counts where runs of windows
-begin (the rows there can be), takes memory for all columns, writes them down in one pass, run by
-run, and computes their checksums.
+Without the GIL it goes over the bits of all batches: it counts where runs of windows begin (an
+upper bound of the rows), allocates all columns, writes them in one pass, run by run, and computes
+their checksums:
+
+    names read start end windows target                                           match
+    names read start end windows                                                  mismatch
+    names read length windows matches mismatches skipped best_target              read
 
 A run is followed 64 symbols at a time: ``starts & (matches ^ flip)`` has all bits set where windows
-are alike, ``flip`` being all ones for those that do not match.
+are alike; ``flip`` is all ones for those that do not match.
 """
 
 # mypy: no-check-untyped-defs
@@ -20,49 +24,38 @@ from numba import carray  # type: ignore[attr-defined]
 
 from streamer.matching.event_runs import bits_from, summarize
 from streamer.protocol.checksums import continue_crc32
+from streamer.protocol.schema import TOPICS
 from trie.cpu.intrinsics import pointer, popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit
 
-_RUN = {"read": "uint32", "start": "int64", "end": "int64", "windows": "int64"}
-_READ = dict.fromkeys(("length", "windows", "matches", "mismatches", "skipped"), "int64")
-_KINDS: dict[str, dict[str, str]] = {
-    "match": _RUN | {"target": "uint32"},
-    "mismatch": _RUN,
-    "read": {"read": "uint32"} | _READ | {"best_target": "int32"},
-}
-COLUMNS = {
-    topic: {name: np.dtype(kind) for name, kind in kinds.items()} for topic, kinds in _KINDS.items()
-}
-"""By topic: the columns, in order, and their types."""
+LAID_OUT = ("match", "mismatch", "read")
+"""The topics, in the order of their frames."""
 
-_PARTS = list(pairwise(accumulate((1 + len(kinds) for kinds in COLUMNS.values()), initial=0)))
-SPANS = dict(zip(COLUMNS, _PARTS, strict=True))
+_WIDTHS = [[0, *(c.dtype.itemsize for c in TOPICS[name].columns)] for name in LAID_OUT]
+_PARTS = list(pairwise(accumulate(map(len, _WIDTHS), initial=0)))
+SPANS = dict(zip(LAID_OUT, _PARTS, strict=True))
 """By topic: its frames among all of a batch, the names of the reads first."""
 FRAMES = _PARTS[-1][1]
 
 _MATCH, _MISMATCH, _READS = (first for first, _ in _PARTS)
 # bytes a row of each frame; 0 for names
-_WIDTHS = tuple(
-    width
-    for kinds in COLUMNS.values()
-    for width in (0, *(kind.itemsize for kind in kinds.values()))
-)
+_ROW_BYTES = tuple(width for widths in _WIDTHS for width in widths)
 
-# columns of the table that the kernel gets
+# columns of the kernel's input
 _STARTS, _MATCHES, _BYTES, _OFFSETS, _COUNT, _K, _SET, _TARGET, _NAMES, _NAME_BYTES = range(10)
 TABLE = 10
-# and of the one that it gives: counts, then a checksum a topic
-_WINDOWS, _HITS, _SKIPPED, _ON_TARGET, _HIT_ROWS, _MISS_ROWS, _SUMS = range(7)
-_TOLD = _SUMS + len(COLUMNS)
+# and of its results
+_WINDOWS, _HITS, _SKIPPED, _ON_TARGET, _HIT_ROWS, _MISS_ROWS, _CRCS = range(7)
+_RESULTS = _CRCS + len(LAID_OUT)
 
 _LINE = 64
 
 
 @njit(cache=True)
 def describe(table, batch, starts, matches, offsets, names, k, only_set, target):
-    """Put a batch into the table; a tenth of what asking NumPy for each address takes.
+    """Put a batch into the table, in a tenth of the time that NumPy takes to return addresses.
 
-    starts, matches: uint8, eight bytes at least.
+    starts, matches: uint8, at least eight bytes.
     """
     row = table[batch]
     row[_STARTS] = starts.ctypes.data
@@ -84,7 +77,7 @@ def _at(address):
 
 @njit(cache=True, nogil=True)
 def _count_runs(starts, matches):
-    """How many runs of windows match and how many do not at most, as if there were one read."""
+    """Upper bounds of the runs that match and of those that do not, as if there were one read."""
     hit_runs = np.uint64(0)
     miss_runs = np.uint64(0)
     last = np.uint64(63)
@@ -93,34 +86,34 @@ def _count_runs(starts, matches):
         found = word_at(matches, at)
         hit = here & found
         miss = here & ~found
-        # the word before comes from memory again, so that many are looked at in one step
+        # the word before is loaded again, so that the loop vectorizes
         here = word_at(starts, at - 8) >> last
         found = word_at(matches, at - 8) >> last
         hit_runs += popcount(hit & ~((hit << _ONE) | (here & found)))
         miss_runs += popcount(miss & ~((miss << _ONE) | (here & ~found)))
-    # the first word, and the bits behind the last whole one, begin no more than half their bits
+    # in the first word, and behind the last whole one, at most every other bit begins a run
     return np.int64(hit_runs) + 32 + 16, np.int64(miss_runs) + 32 + 16
 
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ONE = np.uint64(1)
-# bits that eight bytes give at least, from any bit of the first on
+# eight bytes hold at least this many bits from any bit of the first on
 _STEP = 56
 _FULL = np.uint64((1 << _STEP) - 1)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _run_end(starts, matches, here, found, at, last):
-    """Behind the windows like the one at ``at``, of which the bits were looked at.
+    """The end of the run at ``at``, whose bits were loaded.
 
-    How far it goes on is not reckoned from what was found, but guessed by the processor: it does
-    not wait for a word to know where the next one is.
+    Its length is not computed but found by branches, which the processor predicts: it need not
+    wait for a word to know where the next one is.
     """
     flip = (found & _ONE) - _ONE  # all bits where it does not match
     like = here & (found ^ flip)
     if like & _FULL != _FULL:
         return min(at + np.int64(trailing_zeros(~like)), last)
-    # on a byte's first bit, of words all bits count
+    # from the first bit of a byte on, all bits of a word count
     at = (at + _STEP) & ~7
     while at + 256 <= last:
         byte = at >> 3
@@ -147,7 +140,7 @@ def _run_end(starts, matches, here, found, at, last):
 
 @njit(cache=True, nogil=True)
 def _write(starts, matches, offsets, k, only_set, target, hit_to, miss_to, rows):
-    """Write down the runs and the row of every read; the sums, and how many rows of each kind."""
+    """Write the runs and the row of every read; the sums, and the rows of each kind."""
     hit_read, hit_start, hit_end, hit_windows, hit_target = hit_to
     miss_read, miss_start, miss_end, miss_windows = miss_to
     length_, windows_, matches_, mismatches_, skipped_, best_ = rows
@@ -231,7 +224,7 @@ def _read_columns(memory, base, frames):
 
 @njit(cache=True, nogil=True)
 def _places(table, frames, intervals):
-    """Put into ``frames`` where each column begins and the bytes it has at most; all bytes."""
+    """Put the start and the maximal size of each column into ``frames``; the sum of all bytes."""
     total = np.int64(0)
     for batch in range(table.shape[0]):
         row = table[batch]
@@ -239,7 +232,7 @@ def _places(table, frames, intervals):
         hits = np.int64(0)
         misses = np.int64(0)
         if intervals:
-            # a run that goes on in the next read is one of each
+            # a run that crosses into the next read counts for both
             starts = carray(_at(row[_STARTS]), row[_BYTES], np.uint8)
             matches = carray(_at(row[_MATCHES]), row[_BYTES], np.uint8)
             hits, misses = _count_runs(starts, matches)
@@ -248,17 +241,17 @@ def _places(table, frames, intervals):
         for frame in range(FRAMES):
             rows = hits if frame < _MISMATCH else misses if frame < _READS else reads
             frames[batch, frame, 0] = total
-            frames[batch, frame, 1] = rows * _WIDTHS[frame]
-            total += (rows * _WIDTHS[frame] + _LINE - 1) // _LINE * _LINE
+            frames[batch, frame, 1] = rows * _ROW_BYTES[frame]
+            total += (rows * _ROW_BYTES[frame] + _LINE - 1) // _LINE * _LINE
     return total
 
 
 @njit(cache=True, nogil=True)
-def _checksums(crc, frames, row, told):
-    """Checksums of the three topics of a batch, each of the names and then of the columns."""
+def checksums(crc, frames, sums):
+    """Put into ``sums`` the checksum of each topic's frames of a batch; -1 if ``crc`` is 0."""
     names = np.uint32(0)
     if crc:
-        names = continue_crc32(crc, np.uint32(0), np.uint64(row[_NAMES]), row[_NAME_BYTES])
+        names = continue_crc32(crc, names, np.uint64(frames[_MATCH, 0]), frames[_MATCH, 1])
     for topic in range(3):
         first = _MATCH if topic == 0 else _MISMATCH if topic == 1 else _READS
         stop = _MISMATCH if topic == 0 else _READS if topic == 1 else FRAMES
@@ -266,23 +259,24 @@ def _checksums(crc, frames, row, told):
         if crc:
             for frame in range(first + 1, stop):
                 value = continue_crc32(crc, value, np.uint64(frames[frame, 0]), frames[frame, 1])
-        told[_SUMS + topic] = np.int64(value) if crc else -1
+        sums[topic] = np.int64(value) if crc else -1
 
 
 @njit(cache=True, nogil=True)
 def lay_out_all(table, crc, intervals):
-    """The memory with all columns, what there is of each batch, and its frames.
+    """The memory with all columns, the results of each batch, and its frames.
 
-    table: int64[batches, 10], addresses and sizes of a batch's arrays and what else is known of it.
-    crc: ``crc32_address``, or 0. Returns uint8[bytes], int64[batches, 9]
-    and int64[batches, frames, 2]: address and bytes of each frame.
+    table: int64[batches, TABLE], filled by ``describe``. crc: ``crc32_address``, or 0. Returns
+    uint8[bytes]; int64[batches, 9]: windows, matches, skipped windows, reads on target, rows of
+    ``match`` and of ``mismatch``, a checksum a topic; int64[batches, FRAMES, 2]: address and bytes
+    of each frame.
     """
     batches = table.shape[0]
-    told = np.zeros((batches, _TOLD), np.int64)
+    counts = np.zeros((batches, _RESULTS), np.int64)
     frames = np.empty((batches, FRAMES, 2), np.int64)
     memory = np.empty(_places(table, frames, intervals) + _LINE, np.uint8)
     base = np.int64(memory.ctypes.data)
-    # columns begin with a line of the cache
+    # columns begin with a cache line
     skip = -base & (_LINE - 1)
     for batch in range(batches):
         row = table[batch]
@@ -311,20 +305,20 @@ def lay_out_all(table, crc, intervals):
                 _run_columns(memory, base, mine[_MISMATCH + 1 :]),
                 rows,
             )
-            told[batch, _HIT_ROWS] = found[4]
-            told[batch, _MISS_ROWS] = found[5]
+            counts[batch, _HIT_ROWS] = found[4]
+            counts[batch, _MISS_ROWS] = found[5]
         else:
             found = summarize(starts, matches, offsets, row[_K], row[_TARGET], 0, row[_COUNT], rows)
         for at in range(4):
-            told[batch, at] = found[at]
+            counts[batch, at] = found[at]
         if row[_TARGET] < 0:
-            told[batch, _ON_TARGET] = 0
+            counts[batch, _ON_TARGET] = 0
         for frame in range(FRAMES):
             if frame in (_MATCH, _MISMATCH, _READS):
                 mine[frame, 0] = row[_NAMES]
                 mine[frame, 1] = row[_NAME_BYTES]
             elif frame < _READS:
-                count = found[4] if frame < _MISMATCH else found[5]
-                mine[frame, 1] = count * _WIDTHS[frame] if intervals else 0
-        _checksums(crc, mine, row, told[batch])
-    return memory, told, frames
+                rows_here = found[4] if frame < _MISMATCH else found[5]
+                mine[frame, 1] = rows_here * _ROW_BYTES[frame] if intervals else 0
+        checksums(crc, mine, counts[batch, _CRCS:])
+    return memory, counts, frames

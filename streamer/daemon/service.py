@@ -16,12 +16,13 @@ import structlog
 import zmq
 
 from streamer.daemon import logs
+from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import DRAINING, ENDED, FAILED, RUNNING, STARTING, Board
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
 from streamer.daemon.door import aside, raise_limit
-from streamer.daemon.engine import EngineWorker, Matched
+from streamer.daemon.engine import EngineWorker
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.ingest import IngestWorker
 from streamer.daemon.mailbox import Mailbox

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 
+from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.config import Config, default_strands
 from streamer.daemon.decoding import decode_together
-from streamer.daemon.engine import Matched, make_matcher
-from streamer.daemon.ingest import Accepted
+from streamer.daemon.engine import make_matcher
 from streamer.daemon.producers import ProducerState
 from streamer.daemon.publish import publications
 from streamer.dictionary.targets import Dictionary

@@ -1,0 +1,41 @@
+"""The record of a batch, which travels from ingest through the engine to the feed and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamer.daemon.producers import ProducerState
+from streamer.dictionary.targets import Dictionary
+from streamer.matching import BatchResult
+from streamer.sequences.read_batch import ReadBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A batch that ingest has accepted: ``number`` is its place in the stream, from 0.
+
+    names: of its reads, as a msgpack array. at: when it was accepted, monotonic seconds.
+    """
+
+    number: int
+    producer: ProducerState
+    epoch: int
+    sequence: int
+    size: int
+    batch: ReadBatch
+    names: bytes
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A batch with what the engine found in it.
+
+    dictionary: names the targets. stored: the k-mers as they stand in the records, if there is a
+    distance; it names the targets of approximate matches.
+    """
+
+    accepted: Accepted
+    result: BatchResult
+    dictionary: Dictionary
+    stored: Dictionary | None = None
