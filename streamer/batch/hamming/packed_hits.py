@@ -31,7 +31,7 @@ _PARALLEL_FROM = 1 << 16
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def hit_word(start, id_, distance):  # type: ignore[no-untyped-def]
+def hit_word(start, id_, distance):
     """The word of a hit; id_: in place already."""
     return np.uint64(start) << np.uint64(START_SHIFT) | id_ | np.uint64(distance)
 

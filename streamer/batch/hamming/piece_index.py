@@ -135,7 +135,7 @@ def make_index(patterns: Oriented, *, on_gpu: bool = False) -> PieceIndex:
 
 
 @njit(cache=True, nogil=True)
-def _near(pieces, errors):  # type: ignore[no-untyped-def]
+def _near(pieces, errors):
     """Every (q-mer << 32 | pattern) with the q-mer within ``errors`` of the pattern's piece."""
     count, length = pieces.shape
     found = np.empty(0, dtype=np.uint64)

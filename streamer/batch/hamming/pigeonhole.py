@@ -65,7 +65,7 @@ def _pack(codes, first, count, symbols, gaps):
 
 
 @njit(cache=True, nogil=True)
-def _ask(bitmap, rank, text, place, mask, count, windows, lists):  # type: ignore[no-untyped-def]
+def _ask(bitmap, rank, text, place, mask, count, windows, lists):
     """The windows of a block whose q-mer at ``place`` has a list, and its number; their count."""
     found = 0
     for s in range(count):
@@ -82,7 +82,7 @@ def _ask(bitmap, rank, text, place, mask, count, windows, lists):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def scan(  # type: ignore[no-untyped-def]
+def scan(
     codes, first, stop, origin, ids, k, words, bitmap, rank, starts, members, places, length,
     errors, symbols, pattern_gaps, inside, of_piece,
 ):  # fmt: skip

@@ -12,7 +12,6 @@ pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)"
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     pytest.skip("the simulator compiles nothing", allow_module_level=True)
 
-from ptx import compiled
 
 from gpu.hamming import bit_sliced, pigeonhole, sort_kernels
 from gpu.hamming.network import Network

@@ -6,13 +6,13 @@ import random
 import zlib
 
 import pytest
-from tests.daemon_kit import GENOME, follow, reads_of, running
 
 from streamer.cli.app import main
 from streamer.client import Producer, Subscriber
 from streamer.client.tables import table
 from streamer.protocol.checksums import ISA_L, checksum
 from streamer.protocol.transport.libzmq import LIBZMQ
+from tests.daemon_kit import GENOME, follow, reads_of, running
 from trie.cpu.foreign import Borrowed
 
 TOPICS = ("match", "mismatch", "word", "read")

@@ -25,7 +25,7 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.uint8]]:
 
 
 @njit(cache=True, nogil=True)
-def scan(codes, first, stop, origin, ids, k, words, patterns):  # type: ignore[no-untyped-def]
+def scan(codes, first, stop, origin, ids, k, words, patterns):
     """As ``engines.Method.scan``."""
     written = 0
     for start in range(first, stop):

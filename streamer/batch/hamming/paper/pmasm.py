@@ -28,7 +28,7 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.uint32], int]:
 
 
 @njit(cache=True, nogil=True)
-def scan(codes, first, stop, origin, ids, k, words, memory, bits):  # type: ignore[no-untyped-def]
+def scan(codes, first, stop, origin, ids, k, words, memory, bits):
     """As ``engines.Method.scan``."""
     fields = PMASM_BITS // bits
     field = (np.uint32(1) << np.uint32(bits)) - np.uint32(1)

@@ -36,7 +36,7 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.uint64], int, int, int]:
 
 
 @njit(cache=True, nogil=True)
-def scan(  # type: ignore[no-untyped-def]
+def scan(
     codes, first, stop, origin, ids, k, words, add, length, bits, fields
 ):  # fmt: skip
     """As ``engines.Method.scan``."""
