@@ -1,4 +1,4 @@
-"""What a producer has handed over, and how much of it the daemon has: batches, and their reads."""
+"""The batches and reads of a producer, and how far the daemon has taken them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from streamer.protocol.header import Buffer
 
 @dataclass(slots=True)
 class Batch:
-    """A batch that is not acknowledged. reads: how many; last: the name of the last, if any.
-
-    sent: it has gone out at least once.
-    """
+    """An unacknowledged batch. reads: how many; last: the name of the last; sent: at least once."""
 
     frames: list[Buffer]
     size: int
@@ -25,7 +22,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An acknowledged batch of the epoch: ``reads`` acknowledged up to its end, the last's name."""
+    """An acknowledged batch: the reads acknowledged up to its end, and the name of the last."""
 
     sequence: int = 0
     reads: int = 0
@@ -34,13 +31,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The batches of an epoch: ``durable`` of them are acknowledged, ``held`` are those behind.
+    """The batches of an epoch: the first ``durable`` are acknowledged, ``held`` are the next.
 
     It is replaced as a whole: an interrupt, which may come between any two steps of Python, finds
-    it before a change or after it, and a batch is never counted twice or numbered anew.
+    it before or after a change, and no batch is counted or numbered twice.
 
-    acknowledged, matched: the last such batch. unmatched: the batches from the one to the other.
-    dropped: reads that were sent, but were refused, or lost with the daemon.
+    acknowledged, matched: the last such batch. unmatched: the acknowledged batches after the
+    matched ones. dropped: reads that were sent, but were refused, or lost with the daemon.
     """
 
     epoch: int
@@ -58,12 +55,12 @@ class Account:
 
     @property
     def sent(self) -> int:
-        """Reads that have gone out, whatever became of them."""
+        """Reads that have gone out, also those that were refused or lost."""
         on_their_way = sum(batch.reads for batch in self.held if batch.sent)
         return self.acknowledged.reads + on_their_way + self.dropped
 
     def advanced(self, durable: int, matched: int) -> Account:
-        """The daemon has batches 1 to ``durable``, and has matched those up to ``matched``."""
+        """After the daemon has accepted batches up to ``durable`` and matched up to ``matched``."""
         count = max(0, min(durable, self.total) - self.durable)
         last = self.acknowledged
         unmatched = list(self.unmatched)
@@ -81,7 +78,7 @@ class Account:
         )
 
     def without(self, sequence: int, epoch: int) -> Account:
-        """What is held, but for a refused batch, is numbered from 1 again in a new epoch."""
+        """Without a refused batch; the others are numbered from 1 again in a new epoch."""
         at = sequence - 1 - self.durable
         return replace(
             self,
@@ -94,7 +91,7 @@ class Account:
         )
 
     def restarted(self, lost: int, epoch: int) -> Account:
-        """A new daemon knows nothing: the last ``lost`` acknowledged batches are lost."""
+        """After a restart of the daemon, which lost the last ``lost`` acknowledged batches."""
         kept = self.unmatched[: len(self.unmatched) - lost]
         last = kept[-1] if kept else self.matched
         if not lost:

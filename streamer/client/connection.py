@@ -1,6 +1,9 @@
-"""A connected socket and, where none was given, a context of its own."""
+"""What the clients have in common: one connected socket, and its end."""
 
 from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
 
 import zmq
 
@@ -10,25 +13,46 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class Connection:
-    """``socket``, connected to ``endpoint``; DaemonError if that is no endpoint."""
+    """A client with a socket connected to ``endpoint``; DaemonError if that is no endpoint.
+
+    answer_seconds: how long the daemon may be silent. context: by default one of its own.
+    """
 
     def __init__(
-        self, kind: int, endpoint: str, options: dict[int, int], context: Context | None
+        self,
+        endpoint: str,
+        answer_seconds: float,
+        context: Context | None,
+        kind: int,
+        options: dict[int, int],
     ) -> None:
+        self.endpoint = endpoint
+        self._answer_seconds = answer_seconds
         self._own_context = context is None
         self._context: Context = context or zmq.Context()
-        self.socket = self._context.socket(kind)
+        self._socket = self._context.socket(kind)
         defaults = {zmq.LINGER: 0, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 1000}
         for option, value in (defaults | options).items():
-            self.socket.setsockopt(option, value)
+            self._socket.setsockopt(option, value)
         try:
-            self.socket.connect(endpoint)
+            self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()
             raise DaemonError(endpoint, f"is no endpoint: {error}") from None
 
     def close(self) -> None:
-        """Close the socket, and the context if it is its own."""
-        self.socket.close()
+        """Close the connection."""
+        self._socket.close()
         if self._own_context:
             self._context.term()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,4 +1,4 @@
-"""What a client of the daemon may be told."""
+"""Errors of the daemon's clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from streamer.protocol.header import Header
 
 
 class DaemonError(StreamerError):
-    """Something between a client and the daemon; ``endpoint`` is the daemon's."""
+    """An error between a client and the daemon at ``endpoint``."""
 
     def __init__(self, endpoint: str, problem: str) -> None:
         self.endpoint = endpoint
@@ -22,7 +22,7 @@ class DaemonSilentError(DaemonError):
 
 
 class DaemonLostError(DaemonError):
-    """The beats of a daemon have stopped, and it has not said that it ends."""
+    """The daemon's beats have stopped, and it has not announced its end."""
 
     def __init__(self, endpoint: str, seconds: float) -> None:
         problem = (
@@ -33,7 +33,7 @@ class DaemonLostError(DaemonError):
 
 
 class DaemonFailedError(DaemonError):
-    """The daemon has said that it ends because of a fault."""
+    """The daemon has announced that it ends because of a fault."""
 
     def __init__(self, endpoint: str) -> None:
         problem = "the daemon failed: batches that it had accepted may be missing here"
@@ -41,7 +41,7 @@ class DaemonFailedError(DaemonError):
 
 
 class StalledError(DaemonError, TimeoutError):
-    """The daemon answers, but what was waited for did not come in time."""
+    """The daemon answers, but does not make progress in time."""
 
 
 class RefusedError(DaemonError):
@@ -62,10 +62,10 @@ class RefusedError(DaemonError):
 
 
 class LostBatchesError(DaemonError):
-    """The daemon has been started anew and has lost batches that it had accepted.
+    """The daemon was restarted and has lost batches that it had accepted.
 
-    This is what durability ``none`` allows. What the producer still holds it sends again, in a
-    new epoch, when it is used further.
+    Durability ``none`` allows this. The producer sends unacknowledged batches again, in a new
+    epoch, when it is used further.
     """
 
     def __init__(self, endpoint: str, lost: int) -> None:

@@ -1,18 +1,16 @@
-"""``Producer``: sends batches of reads, holds each until it is durable, and heeds credit."""
+"""``Producer``: sends batches of reads, keeps each until it is durable, and obeys credit."""
 
 from __future__ import annotations
 
 import os
 import socket as host
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
-import numpy as np
 import zmq
 
-from streamer.client.account import Account, Batch
+from streamer.client.account import Account
 from streamer.client.connection import Connection, Context
 from streamer.client.errors import (
     DaemonError,
@@ -21,8 +19,7 @@ from streamer.client.errors import (
     RefusedError,
     StalledError,
 )
-from streamer.protocol.batch_messages import encode_batch, encode_reads
-from streamer.protocol.checksums import checksum
+from streamer.client.parts import Reads, parts
 from streamer.protocol.header import (
     PROTOCOL,
     Header,
@@ -30,35 +27,31 @@ from streamer.protocol.header import (
     WireError,
     integer,
     pack,
-    size_of,
     unpack,
 )
 from streamer.protocol.transport.copying import Copier
 from streamer.sequences.read_batch import ReadBatch
 
-# the daemon's messages are a header each; of others no more than this is looked at
+# the daemon's messages are a header each; further frames are dropped
 _MOST_FRAMES = 8
-# unanswered for so long, the daemon is asked how far it is
+# after this long without an answer the producer asks for the daemon's state
 _ASK_SECONDS = 1.0
 _POLL_SECONDS = 0.1
-
-Reads = Iterable[tuple[str, str | bytes]]
-
 
 _FINAL_STATES = ("draining", "ended", "failed")
 """Of a daemon that takes no more batches."""
 
 
-class Producer:
+class Producer(Connection):
     """Sends batches of reads to the daemon at ``endpoint``, in order, each with one effect.
 
     name: of this producer, the same in every run that continues another; by default it is new.
     answer_seconds: how long the daemon may be silent when it owes an answer.
 
     Whatever ended a call early, ``reads_sent``, ``reads_acknowledged``, ``reads_matched`` and
-    ``last_acknowledged`` say how far it came, and ``state`` is the daemon's, as last heard. A batch
-    may have gone out without an answer so far: ``settle`` waits for that. As long as no batch was
-    refused, the reads acknowledged are the first of those handed over.
+    ``last_acknowledged`` tell how far it came, and ``state`` is the last known one of the daemon.
+    A batch may have gone out without an answer so far: ``settle`` waits for that. As long as no
+    batch was refused, the reads acknowledged are the first of those handed over.
     """
 
     def __init__(
@@ -69,23 +62,20 @@ class Producer:
         answer_seconds: float = 5.0,
         context: Context | None = None,
     ) -> None:
-        self.endpoint = endpoint
+        # IMMEDIATE: nothing is queued for a daemon that is not there
+        super().__init__(endpoint, answer_seconds, context, zmq.DEALER, {zmq.IMMEDIATE: 1})
         self.name = name or f"{host.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         self._account = Account(time.time_ns() // 1_000_000)
         self.received = 0
         self.matched = 0
-        self._answer_seconds = answer_seconds
-        # IMMEDIATE: nothing is queued for a daemon that is not there
-        self._connection = Connection(zmq.DEALER, endpoint, {zmq.IMMEDIATE: 1}, context)
-        self._socket = self._connection.socket
         self._copier = Copier(self._socket, frames=_MOST_FRAMES, unchecked=_MOST_FRAMES)
-        # the batches that are held before this one are on their way
+        # the unacknowledged batches before this one are on their way
         self._next = 1
         # nothing more is sent
         self._settling = False
-        # greetings that may have gone out, and answers to them
+        # hellos that may have gone out, and answers to them
         self._greetings = self._welcomes = 0
-        # of the daemon, as last heard
+        # of the daemon, as last reported
         self.state = ""
         self._credit = 0
         self._synced = False
@@ -137,16 +127,17 @@ class Producer:
         self._until(lambda: self._synced, timeout, "its answer")
 
     def send(self, reads: ReadBatch | Reads, *, timeout: float | None = None) -> None:
-        """Hand a batch over: returns when it is on its way, which takes until there is credit.
+        """Send a batch: returns when it is on its way, which requires credit.
 
-        reads: a ReadBatch or (name, letters) pairs; one that is larger than the daemon takes is
-        split, and what stands before a read that is too large by itself is sent. timeout: seconds
-        without any progress after which StalledError is raised and the batch is not sent.
-        RefusedError tells of this or an earlier batch; the others go on.
+        reads: a ReadBatch or (name, letters) pairs; a batch larger than the daemon takes is split,
+        and the reads before one that is too large by itself are sent. timeout: seconds without any
+        progress after which StalledError is raised and the batch is not sent. RefusedError is about
+        this or an earlier batch; the others go on.
         """
         self._ask_if_ended()
         self.connect(timeout=timeout)
-        for part in self._parts(reads if isinstance(reads, ReadBatch) else list(reads)):
+        batch = reads if isinstance(reads, ReadBatch) else list(reads)
+        for part in parts(batch, self._max_batch, self.endpoint):
             self._account.held.append(part)
             try:
                 self._until(self._all_sent, timeout, "credit")
@@ -157,7 +148,7 @@ class Producer:
                 raise
 
     def flush(self, *, timeout: float | None = None, matched: bool = False) -> None:
-        """Return once everything sent is durable, with ``matched`` also matched and published.
+        """Return once everything sent is durable, and with ``matched`` matched and published.
 
         timeout: seconds without any progress after which StalledError is raised.
         """
@@ -169,9 +160,9 @@ class Producer:
             self._until(lambda: self.matched >= self.durable, timeout, "results")
 
     def heed(self) -> None:
-        """Take the answers that have come, without waiting; for those who send now and then.
+        """Take the answers that have come, without waiting; for producers that send rarely.
 
-        libzmq drops what has come and was not taken when the connection ends.
+        When a connection ends, libzmq drops the messages that nobody has taken.
         """
         self._receive(0)
         self._transmit()
@@ -179,8 +170,8 @@ class Producer:
     def settle(self, *, timeout: float | None = None) -> None:
         """Send nothing more, and return once the daemon has answered for all that has gone out.
 
-        ``reads_acknowledged`` is what it has then, and stays so. For use after an interrupt or an
-        error; ``send`` and ``flush`` go on with what is still held.
+        From then on ``reads_acknowledged`` is final. For use after an interrupt or an error;
+        ``send`` and ``flush`` go on with the batches that remain.
         """
         self._owes_answer()
         # messages arrive in order: the answer to a new greeting comes after those to all batches
@@ -194,10 +185,7 @@ class Producer:
 
     def close(self) -> None:
         """Close the connection. What is not acknowledged may be lost: ``flush`` first."""
-        self._connection.close()
-
-    def __enter__(self) -> Producer:
-        return self
+        super().close()
 
     def __exit__(
         self,
@@ -242,14 +230,14 @@ class Producer:
             self._transmit()
 
     def _ask_if_ended(self) -> None:
-        """Where the daemon took no more when it was last heard, another may answer by now."""
+        """The daemon took no more when it was last heard, but another may answer by now."""
         if self.state in _FINAL_STATES:
             self._greet_anew()
 
     # ---- messages out --------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """Say hello: the answer tells what the daemon has, wherever messages were lost."""
+        """Send ``hello``: the answer states what the daemon has, whichever messages were lost."""
         try:
             self._greet()
         except zmq.Again:
@@ -259,12 +247,12 @@ class Producer:
         self._asked = time.monotonic()
 
     def _greet(self) -> None:
-        # counted before: one that an interrupt kept back costs a second, one too few an answer
+        # counted first: one too many, after an interrupt, costs a second; one too few an answer
         self._greetings += 1
         self._socket.send(pack(self._header("hello")), zmq.NOBLOCK)
 
     def _greet_anew(self) -> None:
-        """Send nothing else before the daemon has been asked again."""
+        """Send nothing else before the next ``hello`` is answered."""
         self._synced = False
         self._asked = 0.0
 
@@ -277,7 +265,7 @@ class Producer:
         on_their_way = sum(held.size for held in account.held[first : max(first, behind)])
         while self._next <= account.total:
             held = account.held[self._next - 1 - self.durable]
-            # a batch that is alone may exceed what little credit there is: the daemon decides
+            # a lone batch may exceed what little credit there is: the daemon decides
             allowed = held.size + on_their_way <= self._credit
             if not allowed and (on_their_way or not self._credit):
                 return
@@ -294,8 +282,8 @@ class Producer:
                 self._blocked = True
                 return
             except BaseException:
-                # interrupted: where a part of the message has gone a greeting ends it, which the
-                # daemon refuses, and where none has it is a greeting; then it is asked what it has
+                # interrupted: if a part of the message is out, this hello ends it and the daemon
+                # refuses the message; if not, it is a hello; then the daemon is asked what it has
                 self._greet_anew()
                 self._torn = self._next
                 self._greet()
@@ -306,24 +294,6 @@ class Producer:
 
     def _header(self, kind: str) -> Header:
         return {"v": PROTOCOL, "type": kind, "producer": self.name, "epoch": self.epoch}
-
-    def _parts(self, reads: Any) -> Iterator[Batch]:
-        """The batch in as many parts as its size makes necessary."""
-        frames = encode_batch(reads) if isinstance(reads, ReadBatch) else encode_reads(reads)
-        size = size_of(frames)
-        count = len(reads)
-        if size <= self._max_batch:
-            last = _name(reads, count - 1) if count else None
-            yield Batch(frames, size, checksum(frames), count, last)
-            return
-        if count <= 1:
-            problem = (
-                f"read {_name(reads, 0)} makes a message of {size} bytes, at most "
-                f"{self._max_batch} are taken (ingest.max_batch_bytes)"
-            )
-            raise DaemonError(self.endpoint, problem)
-        yield from self._parts(_slice(reads, 0, count // 2))
-        yield from self._parts(_slice(reads, count // 2, count))
 
     # ---- messages in ---------------------------------------------------------------------------
 
@@ -360,7 +330,7 @@ class Producer:
         session = integer(header, "session")
         self._max_batch = integer(header, "max_batch_bytes", 1)
         if self._session not in (None, session):
-            # a daemon that has been started anew knows nothing of this producer
+            # a restarted daemon knows nothing of this producer
             lost = self.durable - self.matched
             self.state = ""
             self._begin(self._account.restarted(lost, self._later_epoch()))
@@ -397,11 +367,11 @@ class Producer:
         sequence = header.get("seq")
         reason = header.get("reason")
         if "received" in header:
-            # what came before may have been accepted without an acknowledgement so far
+            # batches before it may have been accepted, not yet acknowledged
             self._advance(header)
         on_its_way = isinstance(sequence, int) and self.durable < sequence < self._next
         if isinstance(sequence, int) and not on_its_way:
-            return  # about a batch that is going to be sent again anyway
+            return  # about a batch that will be sent again anyway
         if reason == Reason.CREDIT and isinstance(sequence, int):
             self._next = sequence
             self._credit = 0
@@ -425,15 +395,3 @@ class Producer:
         self._torn = 0
         # last: an interrupt before it leaves the epoch as it is, with an answer to wait for
         self._account = account
-
-
-def _name(reads: Any, index: int) -> str:
-    return str(reads.names[index] if isinstance(reads, ReadBatch) else reads[index][0])
-
-
-def _slice(reads: Any, start: int, stop: int) -> Any:
-    if not isinstance(reads, ReadBatch):
-        return reads[start:stop]
-    first, last = int(reads.offsets[start]), int(reads.offsets[stop])
-    offsets: Any = (reads.offsets[start : stop + 1] - first).astype(np.int64)
-    return ReadBatch(reads.names[start:stop], offsets, reads.bases[first:last])

@@ -1,4 +1,4 @@
-"""``Subscriber``: follows the feed, checks it, and notices what it missed."""
+"""``Subscriber``: follows the feed, checks it, and notices which messages it missed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from math import ceil
-from types import TracebackType
 
 import zmq
 
@@ -29,26 +28,26 @@ from streamer.protocol.transport.copying import Copier
 
 _POLL_SECONDS = 0.2
 _RECEIVE_MESSAGES = 10_000
-# a message has at most 12; of others no more than this is looked at
+# a message has at most 12; one of more than this is damaged
 _MOST_FRAMES = 32
 # topic and header
 _UNCHECKED_FRAMES = 2
 
 
-class Subscriber:
+class Subscriber(Connection):
     """Receives the messages of ``topics`` from the feed at ``endpoint``, as typed objects.
 
-    The arrays of a message are parts of one block of memory, which stays as long as one of them:
-    copy those that are kept longer than their message.
+    The arrays of a message are parts of one block of memory, which lives as long as any of them:
+    copy those that you keep longer than their message.
 
-    Messages that are damaged, or are not as docs/protocol.md has them, are dropped and counted in
-    ``damaged``, and ``damage`` says of the last of them what is wrong; they show as a Gap like any
-    other lost message. ``gaps`` counts those seen.
+    Messages that are damaged, or not as docs/protocol.md says, are dropped and counted in
+    ``damaged``; ``damage`` is the last such error. They show as a Gap like any other lost message.
+    ``gaps`` counts the gaps.
 
-    A daemon that ends says so: ``ended``; ``failed``: it does so although not all that it accepted
-    has been published. One that is silent for ``answer_seconds``, which beats prevent, is ``lost``.
-    Should one answer again later, its messages are received as before. ``published``: the topics
-    that the daemon can have messages on, None as long as it is not known.
+    ``ended``: the daemon has announced its end; ``failed``: it has not published all that it
+    accepted. Without a beat for ``answer_seconds`` it is ``lost``; should it send again, its
+    messages are received as before. ``published``: the topics that the daemon can have messages on,
+    None as long as that is unknown.
     """
 
     def __init__(
@@ -63,25 +62,24 @@ class Subscriber:
             if topic not in TOPICS:
                 problem = f"unknown topic '{topic}' (known: {', '.join(TOPICS)})"
                 raise UsageError(problem)
-        self.endpoint = endpoint
+        super().__init__(
+            endpoint, answer_seconds, context, zmq.SUB, {zmq.RCVHWM: _RECEIVE_MESSAGES}
+        )
         self.topics = tuple(dict.fromkeys(topics))
         self.damaged = 0
         self.damage: WireError | None = None
         self.gaps = 0
         self.ended = self.failed = False
         self.published: frozenset[str] | None = None
-        self._answer_seconds = answer_seconds
-        # seconds waited since the last message: a process that was stopped has not waited
+        # seconds spent waiting since the last message, without those of a stopped process
         self._silence = 0.0
-        self._connection = Connection(zmq.SUB, endpoint, {zmq.RCVHWM: _RECEIVE_MESSAGES}, context)
-        self._socket = self._connection.socket
-        # beats last: once they arrive, every other topic does
+        # beats last: once they arrive, all subscriptions hold
         for topic in (*(topic for topic in self.topics if topic != "beat"), "status", "beat"):
             self._socket.subscribe(topic)
         self._copier = Copier(self._socket, frames=_MOST_FRAMES, unchecked=_UNCHECKED_FRAMES)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        # those of the message before: the messages of a batch have the same
+        # of the message before: all messages of a batch have the same
         self._names: Sequence[str] = ()
         self._epoch = 0
         self._seen: dict[str, int] = {}
@@ -90,7 +88,7 @@ class Subscriber:
 
     @property
     def lost(self) -> bool:
-        """Whether a daemon that was heard has fallen silent without saying that it ends."""
+        """Whether a daemon that was heard has fallen silent without announcing its end."""
         return self.heard and not self.ended and self._silence > self._answer_seconds
 
     def receive(self, timeout: float | None = None) -> Message | None:
@@ -119,7 +117,7 @@ class Subscriber:
         return self.heard
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages until the daemon has said that it ends; DaemonLostError if it is ``lost``."""
+        """Messages until the daemon announces its end; DaemonLostError if it is ``lost``."""
         while not (self.ended and not self._ready):
             message = self.receive(_POLL_SECONDS)
             if message is not None:
@@ -127,30 +125,15 @@ class Subscriber:
             elif self.lost:
                 raise DaemonLostError(self.endpoint, self._answer_seconds)
 
-    def close(self) -> None:
-        """End the subscription."""
-        self._connection.close()
-
-    def __enter__(self) -> Subscriber:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _wait(self, seconds: float) -> None:
-        """Until a message comes or so many seconds have passed, some of them at most."""
+        """Wait for a message, for up to ``seconds`` and _POLL_SECONDS."""
         wait = min(seconds, _POLL_SECONDS)
         before = time.monotonic()
         if not self._poller.poll(ceil(wait * 1000)):
             self._silence += min(wait, time.monotonic() - before)
 
     def _take_one(self) -> bool:
-        """Look at one message that has come; whether there was one."""
+        """Process one message that has come; whether there was one."""
         received = self._copier.take()
         if received is None:
             return False
@@ -168,7 +151,7 @@ class Subscriber:
         return True
 
     def _note(self, message: BatchMessage | Beat | Status) -> None:
-        """What the message says about those before it, then the message itself."""
+        """Queue what the message implies about those before it, then the message itself."""
         self.heard = True
         stamp = message.stamp
         if stamp.epoch != self._epoch:
@@ -194,7 +177,7 @@ class Subscriber:
             self._ready.append(message)
 
     def _compare(self, beat: Beat) -> None:
-        """Notice what is missing at the end of a topic, where no later message shows it."""
+        """Notice what is missing at the end of a topic, which no later message shows."""
         for topic in (*self.topics, "status"):
             head = beat.heads.get(topic, 0)
             seen = self._seen.setdefault(topic, head)

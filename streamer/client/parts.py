@@ -1,0 +1,46 @@
+"""Reads as batches that are small enough for the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from streamer.client.account import Batch
+from streamer.client.errors import DaemonError
+from streamer.protocol.batch_messages import encode_batch, encode_reads
+from streamer.protocol.checksums import checksum
+from streamer.protocol.header import size_of
+from streamer.sequences.read_batch import ReadBatch
+
+Pair = tuple[str, str | bytes]
+Reads = Iterable[Pair]
+
+
+def parts(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterator[Batch]:
+    """Batches of at most ``most`` bytes; DaemonError about a read that is too large by itself."""
+    frames = encode_batch(reads) if isinstance(reads, ReadBatch) else encode_reads(reads)
+    size, count = size_of(frames), len(reads)
+    if size <= most:
+        yield Batch(frames, size, checksum(frames), count, _name(reads, -1) if count else None)
+        return
+    if count <= 1:
+        problem = (
+            f"read {_name(reads, 0)} makes a message of {size} bytes, at most "
+            f"{most} are taken (ingest.max_batch_bytes)"
+        )
+        raise DaemonError(endpoint, problem)
+    for start, stop in ((0, count // 2), (count // 2, count)):
+        yield from parts(_slice(reads, start, stop), most, endpoint)
+
+
+def _name(reads: ReadBatch | Sequence[Pair], index: int) -> str:
+    return str(reads.names[index] if isinstance(reads, ReadBatch) else reads[index][0])
+
+
+def _slice(reads: ReadBatch | Sequence[Pair], start: int, stop: int) -> ReadBatch | Sequence[Pair]:
+    if not isinstance(reads, ReadBatch):
+        return reads[start:stop]
+    first, last = int(reads.offsets[start]), int(reads.offsets[stop])
+    offsets = (reads.offsets[start : stop + 1] - first).astype(np.int64)
+    return ReadBatch(reads.names[start:stop], offsets, reads.bases[first:last])
