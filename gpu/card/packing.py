@@ -1,15 +1,14 @@
-"""Chunks of the stream in the form that the kernels read: 2 bits a base and a bit a window start.
+"""Chunks of the stream as the kernels read them: 2 bits a base and a bit a window start.
 
     bases    uint32   16 bases a word, the first most significant; gap codes as A
     starts   uint32   bit s % 32 of word s / 32: a window may start at symbol s
 
-The start mask holds all that the kernels need to know about reads, gap codes and the end of the
-chunk: a window may start where k symbols of one read without a gap code follow. So 0.375 bytes
-a base go to the card, and one bit a window comes back.
+A window may start where k symbols of one read without a gap code follow: the kernels need not know
+more about reads, gap codes and the end of the chunk. So 0.375 bytes a base go to the GPU, and one
+bit a window comes back.
 
 Operations: 16 symbols take two 8-byte loads and about 25 integer operations, which the compiler
-does on vectors of words. Bits of the mask are set by the word, a read at a time, and taken back
-around each gap code.
+vectorizes. Bits of the mask are set by the word, a read at a time, then cleared before gap codes.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ MAX_SYMBOLS = 2**31 - 64
 """Event words (thesis Fig. 11) have 31 bits for the index in the chunk."""
 
 SPARE_WORDS = 4
-"""Words behind the packed bases that a kernel may read: a window reads three words."""
+"""Words after the packed bases that a kernel may read: a window reads three words."""
 
 _PARALLEL_FROM = 1 << 18
 BLOCK = 4096
 _GAPS = np.uint64(0x0404040404040404)
-_EVERY = np.uint32(0xFFFFFFFF)
+_ONES = np.uint32(0xFFFFFFFF)
 
 
 class ChunkTooLargeError(ValueError):
@@ -62,7 +61,7 @@ class PackedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The words [first, stop) of ``chunk.starts``, and the bases that their windows have."""
+    """The words [first, stop) of ``chunk.starts``, and the bases of their windows."""
 
     chunk: PackedChunk
     first: int
@@ -70,16 +69,16 @@ class Segment:
 
     @property
     def words(self) -> int:
-        """Words that it takes among others: a cut one has one more, for the ends of its windows."""
+        """Words it takes among others; a cut one takes one more, for the ends of its windows."""
         return self.stop - self.first + (self.stop < self.chunk.starts.size)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedParts:
-    """Parts of packed chunks for one k, laid one behind the other, each from a whole word on.
+    """Parts of packed chunks for one k, one after another, each from a whole word.
 
-    No window starts in between, nor behind the last, where ``symbols`` is rounded up to a multiple
-    of ``step`` (32 divides it): few lengths keep what depends on the length few.
+    No window starts in between or after the last. ``symbols`` is rounded up to a multiple of
+    ``step`` (32 divides it), so that there are few lengths for which views are cached.
     """
 
     parts: Sequence[Segment]
@@ -87,12 +86,12 @@ class PackedParts:
 
     @property
     def symbols(self) -> int:
-        """Symbols of the chunk that they make."""
+        """Symbols of the chunk they make."""
         return -(-32 * sum(part.words for part in self.parts) // self.step) * self.step
 
 
 def packed_sizes(symbols: int) -> tuple[int, int]:
-    """Words of ``bases`` and of ``starts`` for a chunk of so many symbols."""
+    """Words of ``bases`` and of ``starts`` for a chunk of that length."""
     return -(-symbols // 16) + SPARE_WORDS, -(-symbols // 32)
 
 
@@ -107,20 +106,13 @@ def pack_chunk(
 ) -> PackedChunk:
     """Pack a chunk: ``bases`` uint8[n] (codes, 4 = gap), ``offsets`` int64[reads + 1].
 
-    ``out_bases`` and ``out_starts`` (uint32, at least as large as ``packed_sizes`` says; pinned
-    memory, say) receive the result if given. Raises ValueError unless 1 <= k <= 31,
-    BatchShapeError for offsets that do not describe the bases, ChunkTooLargeError above
-    MAX_SYMBOLS symbols.
+    ``out_bases`` and ``out_starts`` (uint32, of ``packed_sizes`` or larger, such as pinned memory)
+    receive the result. Raises ValueError unless 1 <= k <= 31, BatchShapeError for offsets that do
+    not describe the bases, ChunkTooLargeError above MAX_SYMBOLS symbols.
     """
     check_k(k)
     bases, offsets = check_batch(bases, offsets)
-    if bases.size > MAX_SYMBOLS:
-        message = f"a chunk of {bases.size} symbols, at most {MAX_SYMBOLS} fit"
-        raise ChunkTooLargeError(message)
-    base_words, start_words = packed_sizes(bases.size)
-    packed = array_for(out_bases, base_words)
-    starts = array_for(out_starts, start_words)
-    packed[base_words - SPARE_WORDS :] = 0
+    packed, starts = chunk_arrays(bases.size, out_bases, out_starts)
     ends = split_range(0, bases.size, threads if bases.size >= _PARALLEL_FROM else 1, align=32)
     run_all(
         [partial(_pack, bases, offsets, k, first, stop, packed, starts) for first, stop in ends],
@@ -129,14 +121,21 @@ def pack_chunk(
     return PackedChunk(k, bases.size, packed, starts)
 
 
-def array_for(given: NDArray[np.uint32] | None, size: int) -> NDArray[np.uint32]:
-    """``given``, as far as needed, or a new array of so many words."""
-    if given is None:
-        return np.empty(size, dtype=np.uint32)
-    if given.dtype != np.uint32 or given.ndim != 1 or given.size < size:
-        message = f"a result array needs {size} words of 32 bits"
-        raise ValueError(message)
-    return given[:size]
+def chunk_arrays(
+    symbols: int,
+    out_bases: NDArray[np.uint32] | None = None,
+    out_starts: NDArray[np.uint32] | None = None,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """bases, with cleared spare words, and starts of a chunk, new or in the arrays given."""
+    if symbols > MAX_SYMBOLS:
+        message = f"a chunk of {symbols} symbols, at most {MAX_SYMBOLS} fit"
+        raise ChunkTooLargeError(message)
+    base_words, start_words = packed_sizes(symbols)
+    bases = np.empty(base_words, np.uint32) if out_bases is None else out_bases[:base_words]
+    starts = np.empty(start_words, np.uint32) if out_starts is None else out_starts[:start_words]
+    assert (bases.size, starts.size) == (base_words, start_words)
+    bases[base_words - SPARE_WORDS :] = 0
+    return bases, starts
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -150,12 +149,12 @@ def squeeze(word):
 
 @njit(cache=True, nogil=True)
 def _squeeze_all(bases, first, stop, packed):
-    """Pack the symbols [first, stop), 16 | first; all of them ORed together, eight a word."""
+    """Pack the symbols [first, stop), 16 | first; returns the OR of all, eight a word."""
     seen = np.uint64(0)
     out = packed[first // 16 :]
     for word in range(stop // 16 - first // 16):  # from 0: no sign to check, hence vectors
-        high: np.uint64 = word_at(bases, first + 16 * word)  # type: ignore[call-arg]
-        low: np.uint64 = word_at(bases, first + 16 * word + 8)  # type: ignore[call-arg]
+        high: np.uint64 = word_at(bases, first + 16 * word)
+        low: np.uint64 = word_at(bases, first + 16 * word + 8)
         seen |= high | low
         out[word] = np.uint32((squeeze(high) << np.uint64(16)) | squeeze(low))
     rest = stop & 15
@@ -175,14 +174,14 @@ def set_bits(mask, low, high):
         return
     begin = low >> 5
     end = (high - 1) >> 5
-    head = np.uint32(_EVERY << np.uint32(low & 31))
-    tail = np.uint32(_EVERY >> np.uint32(31 - ((high - 1) & 31)))
+    head = np.uint32(_ONES << np.uint32(low & 31))
+    tail = np.uint32(_ONES >> np.uint32(31 - ((high - 1) & 31)))
     if begin == end:
         mask[begin] |= np.uint32(head & tail)
         return
     mask[begin] |= head
     for at in range(begin + 1, end):
-        mask[at] = _EVERY
+        mask[at] = _ONES
     mask[end] |= tail
 
 
@@ -190,18 +189,32 @@ def set_bits(mask, low, high):
 def clear_bits(mask, low, high):
     """Clear the bits [low, high), at most 32 of them."""
     for at in range(low >> 5, ((high - 1) >> 5) + 1):
-        head = np.uint32(_EVERY << np.uint32(max(low - 32 * at, 0)))
-        tail = np.uint32(_EVERY >> np.uint32(31 - min(high - 1 - 32 * at, 31)))
+        head = np.uint32(_ONES << np.uint32(max(low - 32 * at, 0)))
+        tail = np.uint32(_ONES >> np.uint32(31 - min(high - 1 - 32 * at, 31)))
         mask[at] &= np.uint32(~np.uint32(head & tail))
 
 
 @njit(cache=True, nogil=True)
+def open_windows(offsets, k, read, begin, end, starts):
+    """Set the starts of the windows in [begin, end), 32 | begin, from ``read`` on.
+
+    Returns the read that goes on at ``end``.
+    """
+    starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)
+    while True:
+        set_bits(starts, max(offsets[read], begin), min(offsets[read + 1] - k + 1, end))
+        if offsets[read + 1] >= end:
+            return read
+        read += 1
+
+
+@njit(cache=True, nogil=True)
 def _close_around_gaps(bases, k, begin, end, first, stop, starts):
-    """No window starts in [first, stop) that holds a gap code of the symbols [begin, end)."""
+    """Clear the starts in [first, stop) of windows with a gap code of the symbols [begin, end)."""
     at = begin
     while at < end:
         if at + 8 <= end:
-            gaps = word_at(bases, at) & _GAPS  # type: ignore[call-arg]
+            gaps = word_at(bases, at) & _GAPS
             while gaps != 0:
                 gap = at + (np.int64(trailing_zeros(gaps)) >> 3)
                 clear_bits(starts, max(gap - k + 1, first), min(gap + 1, stop))
@@ -219,12 +232,7 @@ def _pack(bases, offsets, k, first, stop, packed, starts):
     read = read_at(offsets, first)
     for begin in range(first, stop, BLOCK):
         end = min(begin + BLOCK, stop)
-        starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)
-        while True:
-            set_bits(starts, max(offsets[read], begin), min(offsets[read + 1] - k + 1, end))
-            if offsets[read + 1] >= end:
-                break
-            read += 1
+        read = open_windows(offsets, k, read, begin, end, starts)
         if _squeeze_all(bases, begin, end, packed) & _GAPS:
             _close_around_gaps(bases, k, begin, end, first, stop, starts)
     _close_around_gaps(bases, k, stop, min(stop + k - 1, bases.size), first, stop, starts)
