@@ -1,12 +1,11 @@
-"""The engine: chunks of the stream through the kernels, on any number of streams and cards.
+"""Exact matching on the GPU: chunks of the stream against a dictionary that may grow.
 
-pipeline         two streams (thesis 3.3.12) or the serial loop (3.3.9)
+pipeline         the engine (gpu/card/streams)
 card, slot       one device with its dictionary; one stream with its buffers
-flight           one chunk on its way
-staging          chunks packed ahead, a thread a chunk
-exchange         what several GPUs tell each other while they grow
+flight           one chunk in flight
+exchange         the exchange between cards that grow the same dictionary
 expand           compact results to arrays of the host
-device_tree      a snapshot on the GPU; derive: what is made of it there
+device_tree      a snapshot on the GPU; derive: the layouts made of it there
 chunk_match      one chunk against a snapshot, with any kernel
 kernels          the kernels by name: walk, bucket_table, shuffle, naive
 kmer_set         the growing set of k-mers; kmer_set_kernels: its layout and kernels

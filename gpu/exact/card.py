@@ -1,43 +1,49 @@
-"""One CUDA device: its slots, the snapshot in use and the set of k-mers."""
+"""One CUDA device of exact matching: its slots, the snapshot in use and the set of k-mers."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.budget import Budget
 from gpu.card.errors import CardMemoryError
 from gpu.card.intrinsics import cuda
-from gpu.card.place import OnCard
+from gpu.card.streams import CardShare, StreamCard
 from gpu.exact.device_tree import DeviceTree, device_bytes, kmer_count
 from gpu.exact.kernels import default_method
 from gpu.exact.kmer_set import KmerSet
 from gpu.exact.slot import Slot
 from trie.snapshots.tree_bitmap import TreeBitmap
+from trie.strands import Strands
 
 
-class ExactCard(OnCard):
-    """The card of that ``number`` with ``streams`` slots; ``alone`` if it is the only one used."""
+class ExactCard(StreamCard[Slot]):
+    """A card with the snapshot in use and the set of k-mers.
+
+    threads: of the host, to pack chunks. claimed: the event after the last ``claim`` that was
+    queued.
+    """
 
     def __init__(
-        self, number: int, k: int, max_symbols: int, streams: int, memory_bytes: int, *, alone: bool
+        self, k: int, strands: Strands, max_symbols: int, threads: int, share: CardShare
     ) -> None:
-        super().__init__(number, alone=alone)
+        super().__init__(share, partial(Slot, k, max_symbols))
         self.k = k
+        self.strands: Strands = strands
+        self.threads = threads
         with self.active():
-            self.budget = Budget(memory_bytes)
-            self.slots = [Slot(i, k, max_symbols, self.budget) for i in range(streams)]
             self.claimed = cuda.event()
             self._tree_ready = cuda.event()
         self.kmers: KmerSet | None = None
         self._tree: DeviceTree | None = None
         self._tree_version = 0
         self._tree_size = 0
-        # host arrays of the snapshot: they may still be on their way
+        # its host arrays may still be in flight
         self._tree_source: TreeBitmap | None = None
 
     def prepare_growth(self) -> None:
-        """Make the buffers for new k-mers before the stream comes: pinning memory takes long."""
+        """Make the buffers for new k-mers before the first chunk: pinning memory takes long."""
         with self.active():
             for slot in self.slots:
                 slot.growth.warm(slot.max_symbols)
@@ -50,7 +56,7 @@ class ExactCard(OnCard):
         canonical: bool,
         expected: int,
     ) -> None:
-        """Make the set of k-mers, with ``codes`` (each once) and their ``values`` in it."""
+        """Make the set of k-mers from ``codes`` (each once) and their ``values``."""
         with self.active():
             stream = self.slots[0].stream
             self.kmers = KmerSet(self.k, canonical, codes.size + expected, self.budget, stream)
@@ -62,9 +68,8 @@ class ExactCard(OnCard):
     ) -> DeviceTree:
         """The snapshot on this card, ready for what is queued next on the slot's stream.
 
-        ``words``: event words are asked for, which are walked for, whatever the kernel. A new
-        version is sent on that stream; chunks in flight keep the one they were queued with.
-        Raises CardMemoryError with the sizes if it does not fit.
+        words: event words are wanted, which need a walk, whatever the kernel. A new version is sent
+        on that stream; chunks in flight keep theirs. Raises CardMemoryError if it does not fit.
         """
         if method == "default":
             method = default_method(self.k)
@@ -82,7 +87,7 @@ class ExactCard(OnCard):
         return self._tree
 
     def _send(self, tree: TreeBitmap, slot: Slot, with_buckets: bool) -> None:
-        """Queue the snapshot that is to be in use from now on."""
+        """Queue the snapshot that is used from now on."""
         kmers = kmer_count(tree)
         size = device_bytes(self.k, tree.node_count, kmers, with_buckets=with_buckets)
         what = f"a dictionary of {tree.node_count} trie-nodes"
@@ -97,7 +102,7 @@ class ExactCard(OnCard):
         self._tree_size, self._tree_source = size, tree
 
     def _drop_tree(self) -> None:
-        """Give the old snapshot up where old and new do not fit side by side."""
+        """Free the old snapshot where old and new do not fit side by side."""
         for slot in self.slots:
             slot.stream.synchronize()
             slot.tree = None
@@ -106,8 +111,8 @@ class ExactCard(OnCard):
         self._tree_size = 0
 
     def close(self) -> None:
-        """Give the memory back."""
-        self.slots.clear()
+        """Free the memory."""
+        super().close()
         self._tree = self._tree_source = None
         if self.kmers is not None:
             self.kmers.table = None

@@ -1,34 +1,32 @@
-"""Chunks through the kernels: two streams side by side (thesis 3.3.12), or one after the other.
+"""The engine of exact matching: chunks through the kernels, on streams of one or more cards.
 
     stream A   pack | HtoD | kernels | DtoH |          reconcile | pack | HtoD | ...
     stream B                     pack | HtoD | kernels | DtoH |          reconcile | ...
 
-Every stream has a chunk buffer and a result buffer of its own. The host packs a chunk, queues its
-copies and kernels and goes on with the results of the other stream, which it waits for only then
-(thesis Fig. 20). With one stream nothing overlaps: the serial loop of thesis 3.3.9 (Fig. 17).
-
-A growing dictionary stays on the card (gpu/exact/kmer_set_kernels.py); the thesis sent it anew for
-each chunk. ``claim`` of a chunk waits for that of the chunk before it, whatever the stream, so
-that ``decide`` sees every earlier window. With a snapshot, its kernel answers first, and the set is
-only asked for what the snapshot lacks.
+A growing dictionary stays on the card (gpu/exact/kmer_set_kernels.py); the thesis sent it again for
+each chunk. ``claim`` of a chunk waits for that of the chunk before it, whatever the stream, so that
+``decide`` sees every earlier window. With a snapshot, its kernel answers first, and the set is only
+asked for what the snapshot lacks.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.errors import driver_errors_told
-from gpu.card.process_exit import several_used
-from gpu.card.timeline import Timeline
+from gpu.card.packing import pack_chunk
+from gpu.card.streams import Flights, LookAhead, StreamEngine, StreamOptions
 from gpu.exact.card import ExactCard
-from gpu.exact.exchange import tell_all
-from gpu.exact.flight import ChunkFound, ChunkPiece, Flight
+from gpu.exact.exchange import exchange
+from gpu.exact.flight import ChunkFound, ChunkPiece, ExactFlight
 from gpu.exact.kmer_set import KmerSet
+from gpu.exact.slot import PackedArrays, pinned_arrays
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
 
@@ -37,14 +35,23 @@ __all__ = ["MAX_CHUNK", "ChunkFound", "ChunkPiece", "Pipeline"]
 MAX_CHUNK = 1 << 25
 """Symbols of the largest chunk. It bounds a stream's buffers: 17 MB, growing 0.6 GB."""
 
+MOST_AHEAD = 8
+"""Threads that pack ahead at most."""
 
-class Pipeline:
+TOGETHER = 1 << 24
+"""Symbols that a thread packs ahead in one task ..."""
+
+MOST_TOGETHER = 16
+"""... in at most this many chunks: pinning a small buffer takes as long as pinning a large one."""
+
+Prepared = tuple[ChunkPiece, PackedArrays | None]
+
+
+class Pipeline(StreamEngine[ExactCard, ChunkFound]):
     """Matches chunks on one or more cards, in the order given.
 
-    k, strands: of the dictionary. chunk: symbols of the largest chunk (at most MAX_CHUNK).
-    streams: 2, or 1 for the serial loop; more are allowed. cards: numbers of the devices.
-    memory_bytes: to be used on each card, 0 for nine tenths of what is free. threads: of the host.
-    Raises CardMemoryError if the buffers do not fit, DeviceLostError if the driver fails.
+    k, strands: of the dictionary. chunk: symbols of the largest chunk (at most MAX_CHUNK). threads:
+    of the host. options: see StreamOptions.
     """
 
     def __init__(
@@ -53,31 +60,40 @@ class Pipeline:
         strands: Strands = "canonical",
         *,
         chunk: int = 1 << 20,
-        streams: int = 2,
-        cards: Sequence[int] = (0,),
-        memory_bytes: int = 0,
         threads: int = 1,
-        timeline: Timeline | None = None,
+        **options: Unpack[StreamOptions],
     ) -> None:
         self.k = k
         self.strands: Strands = strands
-        self.chunk = min(max(chunk, k), MAX_CHUNK)
-        self.timeline = timeline
+        self.chunk = size = min(max(chunk, k), MAX_CHUNK)
         self._threads = threads
-        self._number = 0
-        alone = len(cards) == 1
-        with driver_errors_told():
-            self.cards = [
-                ExactCard(number, k, self.chunk, streams, memory_bytes, alone=alone)
-                for number in cards
+
+        def packing(piece: ChunkPiece, buffer: PackedArrays) -> list[Callable[[], object]]:
+            bases, offsets = piece.bases, piece.offsets
+            assert isinstance(bases, np.ndarray)
+            assert offsets is not None
+            out_bases, out_starts = buffer
+            return [
+                partial(pack_chunk, bases, offsets, k, out_bases=out_bases, out_starts=out_starts)
             ]
-        several_used(cards)
-        # consecutive chunks go to different cards, then to different streams
-        self._slots = [(card, card.slots[i]) for i in range(streams) for card in self.cards]
+
+        threads_ahead = min(threads, MOST_AHEAD)
+        super().__init__(
+            lambda share: ExactCard(k, strands, size, threads, share),
+            ExactFlight,
+            LookAhead(
+                threads_ahead,
+                lambda: pinned_arrays(size),
+                packing,
+                most=threads_ahead,
+                together=min(max(1, TOGETHER // size), MOST_TOGETHER),
+            ),
+            **options,
+        )
 
     @property
     def kmers(self) -> KmerSet:
-        """The set of k-mers, alike on every card."""
+        """The set of k-mers, equal on every card."""
         found = self.cards[0].kmers
         assert found is not None, "load() makes the set"
         return found
@@ -95,103 +111,78 @@ class Pipeline:
                 card.load(codes, sets.astype(np.uint64), self.strands != "forward", room)
 
     def prepare(self, tree: TreeBitmap, version: int, method: str = "default") -> None:
-        """Send a snapshot ahead of the first chunk; CardMemoryError if it does not fit."""
+        """Send a snapshot before the first chunk; CardMemoryError if it does not fit."""
         with driver_errors_told():
             for card in self.cards:
                 with card.active():
                     card.tree(tree, version, method, card.slots[0])
 
-    def run(self, pieces: Iterable[ChunkPiece]) -> Iterator[ChunkFound]:
-        """The results of the chunks, in order; pieces are asked for one by one."""
-        flights: deque[Flight] = deque()
-        together: list[ChunkPiece] = []
-        try:
-            for piece in pieces:
+    def run(self, pieces: Iterable[ChunkPiece], *, ahead: bool = False) -> Iterator[ChunkFound]:
+        """The results of the chunks, in order; pieces are taken one by one.
+
+        ahead: threads pack chunks before their turn, a thread a chunk. Splitting a chunk over
+        threads, as otherwise, takes as long to wake them as to pack a million symbols.
+        """
+        prepared = self._ahead.prepared(pieces) if ahead else ((piece, None) for piece in pieces)
+        for found in self._run(prepared):
+            if found.codes is not None:
+                for card in self.cards:
+                    if card.kmers is not None:
+                        card.kmers.known += found.codes.size
+            yield found
+
+    def _run(self, prepared: Iterable[Prepared]) -> Iterator[ChunkFound]:
+        together: list[Prepared] = []
+        with self._flights() as flights:
+            for piece, buffer in prepared:
                 in_rounds = piece.grow and len(self.cards) > 1
                 if together and (piece.settled or not in_rounds):
-                    yield from self._round(together)
+                    yield from self._round(flights, together)
                     together = []
-                if in_rounds or piece.settled or not self._fits(piece, flights):
-                    while flights:
-                        yield self._land(flights.popleft())
                 if in_rounds:
-                    together.append(piece)
+                    together.append((piece, buffer))
                     if len(together) == len(self.cards):
-                        yield from self._round(together)
+                        yield from self._round(flights, together)
                         together = []
                     continue
-                if piece.grow and not flights:
-                    self._make_room(piece.symbols)
-                if len(flights) == len(self._slots):
-                    yield self._land(flights.popleft())
-                flights.append(self._send(piece))
+                if piece.settled or not self._fits(piece, flights):
+                    yield from flights.drain()
+                if piece.grow and not flights.flying:
+                    self._make_room(piece.symbols, flights)
+                yield from flights.queue(piece, buffer)
             if together:
-                yield from self._round(together)
-            while flights:
-                yield self._land(flights.popleft())
-        finally:
-            if flights:
-                self._abandon()
+                yield from self._round(flights, together)
+            yield from flights.drain()
 
-    def _send(self, piece: ChunkPiece) -> Flight:
-        card, slot = self._slots[self._number % len(self._slots)]
-        flight = Flight(self._number, card, slot, piece, self.strands, self._threads, self.timeline)
-        self._number += 1
+    def _round(
+        self, flights: Flights[ChunkFound], together: Sequence[Prepared]
+    ) -> Iterator[ChunkFound]:
+        """A chunk a card at once; then each card learns what the others found."""
+        yield from flights.drain()
+        self._make_room(sum(piece.symbols for piece, _ in together), flights)
+        flights.restart()
+        for piece, buffer in together:
+            yield from flights.queue(piece, buffer)
         with driver_errors_told():
-            flight.send()
-        return flight
+            exchange(self.cards, flights.flying, self._threads)
+        yield from flights.drain()
 
-    def _land(self, flight: Flight) -> ChunkFound:
-        with driver_errors_told():
-            found = flight.land()
-        if found.codes is not None:
-            self._learnt(found.codes.size)
-        return found
-
-    def _learnt(self, number: int) -> None:
-        for card in self.cards:
-            if card.kmers is not None:
-                card.kmers.known += number
-
-    def _round(self, pieces: Sequence[ChunkPiece]) -> Iterator[ChunkFound]:
-        """A chunk a card at once; each card is then told what the others found."""
-        self._make_room(sum(piece.symbols for piece in pieces))
-        self._number = 0  # one slot a card
-        flights = [self._send(piece) for piece in pieces]
-        with driver_errors_told():
-            tell_all(self.cards, flights, self._threads)
-        for flight in flights:
-            yield self._land(flight)
-
-    def _fits(self, piece: ChunkPiece, flights: Iterable[Flight]) -> bool:
-        """Whether the windows under way and those of this chunk fit the set as it is."""
+    def _fits(self, piece: ChunkPiece, flights: Flights[ChunkFound]) -> bool:
+        """Whether the set has room for the windows in flight and those of this chunk."""
         if not piece.grow:
             return True
-        under_way = sum(flight.symbols for flight in flights if flight.piece.grow)
-        return self.kmers.room(under_way + piece.symbols)
+        in_flight = sum(one.chunk.symbols for one in flights.flying if one.chunk.grow)
+        return self.kmers.room(in_flight + piece.symbols)
 
-    def _make_room(self, windows: int) -> None:
+    def _make_room(self, windows: int, flights: Flights[ChunkFound]) -> None:
         with driver_errors_told():
             for card in self.cards:
                 assert card.kmers is not None
                 if not card.kmers.room(windows):
-                    with card.active(), self._enlarging():
+                    with card.active(), self._enlarging(flights.sent):
                         card.kmers.enlarge(windows, card.slots[0].stream)
 
-    def _enlarging(self) -> AbstractContextManager[None]:
+    def _enlarging(self, number: int) -> AbstractContextManager[None]:
         if self.timeline is None:
             return nullcontext()
-        return self.timeline.host(self._number, 0, row="enlarge")
-
-    def close(self) -> None:
-        """Give the memory back, on the cards and pinned; nothing can be matched afterwards."""
-        self._slots.clear()
-        for card in self.cards:
-            card.close()
-
-    def _abandon(self) -> None:
-        """Leave no copy into a buffer under way behind."""
-        with driver_errors_told():
-            for card, slot in self._slots:
-                with card.active():
-                    slot.stream.synchronize()
+        return self.timeline.host(number, 0, row="enlarge")

@@ -1,6 +1,6 @@
-"""One stream with the buffers of one chunk: pinned on the host, and their like on the card.
+"""One stream with the buffers of one chunk: pinned on the host, and their like on the GPU.
 
-                pinned                       card
+                pinned                       GPU
     bases       uint32, 2 bits a base   ->   bases
     starts      uint32, a bit a symbol  ->   starts
     matches     uint32, a bit a symbol  <-   matches
@@ -8,12 +8,12 @@
     words       uint64                  <-   event words                           (on request)
     sets        uint32 a symbol         <-   target sets                           (on request)
 
-What is only needed at times is made when it is first asked for.
+The last three are made at first use.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
@@ -23,21 +23,23 @@ from gpu.card.budget import Budget
 from gpu.card.intrinsics import cuda
 from gpu.card.library import DeviceLists
 from gpu.card.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
+from gpu.card.streams import StreamSlot
 from gpu.exact.chunk_match import ChunkBuffers
 from gpu.exact.expand import copy_into, copy_range
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 
-_REMEMBERED = 64
+PackedArrays = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+"""bases and starts of a packed chunk, which may be longer than it."""
+
+# waking a thread takes as long as packing about a million symbols
 _PER_THREAD = 1 << 21
 
 
-class SlotViews(NamedTuple):
-    """The part of each buffer that a chunk of one length uses; making a view takes time."""
-
-    words: int
-    on_card: tuple[Any, Any, Any]
-    pinned: tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
+def pinned_arrays(max_symbols: int) -> PackedArrays:
+    """Pinned memory for a packed chunk."""
+    base_words, start_words = packed_sizes(max_symbols)
+    return cuda.pinned_array(base_words, np.uint32), cuda.pinned_array(start_words, np.uint32)
 
 
 class Growth:
@@ -58,71 +60,53 @@ class Growth:
         self.pinned_ordered = np.empty(0, np.uint64)
 
     def warm(self, number: int) -> None:
-        """Pin memory for so many codes, and let the library load what it needs."""
+        """Pin memory for ``number`` codes, and let the library load what it needs."""
         self.pin(number)
         self.lists.sum(1)
         self.lists.sort(1)
 
     def pin(self, number: int) -> None:
-        """Have pinned memory for so many codes; what it held before is lost."""
+        """Have pinned memory for ``number`` codes; its previous content is lost."""
         if self.pinned_codes.size < number:
             size = min(self.codes.size, 2 * number)
             self.pinned_codes = cuda.pinned_array(size, np.uint64)
             self.pinned_ordered = cuda.pinned_array(size, np.uint64)
 
 
-class Slot:
-    """Buffers for chunks of at most ``max_symbols`` symbols; ``number`` is that of the stream."""
+class Slot(StreamSlot):
+    """A stream and buffers for chunks of at most ``max_symbols`` symbols."""
 
-    def __init__(self, number: int, k: int, max_symbols: int, budget: Budget) -> None:
+    def __init__(self, k: int, max_symbols: int, number: int, budget: Budget) -> None:
+        super().__init__(number)
         base_words, start_words = packed_sizes(max_symbols)
         budget.take("the buffers of a chunk", 4 * (base_words + 2 * start_words))
-        self.number = number
         self.k = k
         self.max_symbols = max_symbols
-        self.stream = cuda.stream()
-        self.done = cuda.event()
         self.buffers = ChunkBuffers(max_symbols)
-        self._bases = cuda.pinned_array(base_words, np.uint32)
-        self._starts = cuda.pinned_array(start_words, np.uint32)
-        self._matches = cuda.pinned_array(start_words, np.uint32)
+        self.pinned = pinned_arrays(max_symbols)
+        self.matches = cuda.pinned_array(start_words, np.uint32)
+        self.tree: Any = None
         self._budget = budget
         self._growth: Growth | None = None
         self._sets: tuple[Any, NDArray[np.uint32]] | None = None
         self._words: NDArray[np.uint64] | None = None
         self._counter = cuda.pinned_array(1, np.uint32)
-        self._views: dict[int, SlotViews] = {}
-        self.tree: Any = None
-
-    def views(self, symbols: int) -> SlotViews:
-        """The used parts of the buffers for a chunk of so many symbols."""
-        found = self._views.get(symbols)
-        if found is None:
-            if len(self._views) == _REMEMBERED:
-                self._views.clear()
-            bases, starts = packed_sizes(symbols)
-            found = self._views[symbols] = SlotViews(
-                starts,
-                self.buffers.views(symbols),
-                (self._bases[:bases], self._starts[:starts], self._matches[:starts]),
-            )
-        return found
 
     def pack(self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], threads: int) -> None:
         """Pack a chunk into pinned memory."""
-        # waking a thread takes as long as packing a million symbols
         threads = min(threads, 1 + bases.size // _PER_THREAD)
+        out_bases, out_starts = self.pinned
         pack_chunk(
-            bases, offsets, self.k, threads=threads, out_bases=self._bases, out_starts=self._starts
+            bases, offsets, self.k, threads=threads, out_bases=out_bases, out_starts=out_starts
         )
 
-    def take(self, chunk: PackedChunk, threads: int) -> None:
+    def copy(self, chunk: PackedChunk, threads: int) -> None:
         """Copy a packed chunk into pinned memory."""
-        copy_into(self._bases, chunk.bases, threads)
-        copy_into(self._starts, chunk.starts, threads)
+        for pinned, array in zip(self.pinned, (chunk.bases, chunk.starts), strict=True):
+            copy_into(pinned, array, threads)
 
     def lay(self, chunks: PackedParts) -> None:
-        """Copy parts of packed chunks into pinned memory, one behind the other."""
+        """Copy parts of packed chunks into pinned memory, one after another."""
         parts = chunks.parts
         first, stop = (
             np.array([getattr(p, n) for p in parts], np.int64) for n in ("first", "stop")
@@ -132,20 +116,19 @@ class Slot:
             [(array_address(p.chunk.bases), array_address(p.chunk.starts)) for p in parts],
             np.uint64,
         )
-        to = self._bases, self._starts[: packed_sizes(chunks.symbols)[1]]
-        _lay(places.reshape(-1, 2), whole, first, stop, *to)
+        bases, starts = self.pinned
+        starts = starts[: packed_sizes(chunks.symbols)[1]]
+        _lay(places.reshape(-1, 2), whole, first, stop, bases, starts)
 
-    def upload(self, symbols: int, source: PackedChunk | None = None) -> None:
-        """Queue the copies of the packed chunk to the card, from ``source`` if given (pinned)."""
-        views = self.views(symbols)
-        here = views.pinned[:2] if source is None else (source.bases, source.starts)
-        for there, array in zip(views.on_card[:2], here, strict=True):
-            there.copy_to_device(array, stream=self.stream)
+    def upload(self, symbols: int, source: PackedArrays) -> None:
+        """Queue the copy of a packed chunk in pinned memory to the GPU."""
+        for there, array in zip(self.buffers.views(symbols)[:2], source, strict=True):
+            there.copy_to_device(array[: there.size], stream=self.stream)
 
     def download(self, symbols: int) -> None:
         """Queue the copy of the matches to the host."""
-        views = self.views(symbols)
-        views.on_card[2].copy_to_host(views.pinned[2], stream=self.stream)
+        matches = self.buffers.views(symbols)[2]
+        matches.copy_to_host(self.matches[: matches.size], stream=self.stream)
 
     @property
     def growth(self) -> Growth:
@@ -156,7 +139,7 @@ class Slot:
 
     @property
     def sets(self) -> tuple[Any, NDArray[np.uint32]]:
-        """uint32 a symbol, on the card and pinned."""
+        """uint32 a symbol, on the GPU and pinned."""
         if self._sets is None:
             size = 32 * packed_sizes(self.max_symbols)[1]
             self._budget.take("the target sets of a chunk", 4 * size)
@@ -164,14 +147,14 @@ class Slot:
         return self._sets
 
     def make_words(self) -> None:
-        """Have a match buffer of a word a symbol: it cannot fill."""
+        """Have a match buffer of a word a symbol, which cannot overflow."""
         if self._words is None:
             self._budget.take("the match buffer of a chunk", 8 * self.max_symbols)
             self.buffers.words = cuda.device_array(self.max_symbols, np.uint64)
             self._words = cuda.pinned_array(self.max_symbols, np.uint64)
 
     def download_words(self) -> NDArray[np.uint64]:
-        """The event words of the chunk, in no order; waits."""
+        """Wait for the event words of the chunk, in no order."""
         assert self._words is not None
         self.buffers.counter.copy_to_host(self._counter, stream=self.stream)
         self.stream.synchronize()
@@ -187,7 +170,7 @@ class Slot:
 def _lay(places, whole, first, stop, to_bases, to_starts):
     """Copy the words [first, stop) of the ``starts`` of every part, and the bases of their windows.
 
-    places: of bases and starts in memory. whole: words that the starts of the chunk have.
+    places: addresses of bases and starts. whole: words of the ``starts`` of the chunk.
     """
     at = 0
     for part in range(first.size):
@@ -195,7 +178,7 @@ def _lay(places, whole, first, stop, to_bases, to_starts):
         size = whole[part]
         starts = carray(pointer(places[part, 1]), size, np.uint32)
         copy_range(starts[begin:], 0, words, to_starts[at:])
-        # of a cut part there are the ends of its windows, where none starts
+        # a cut part has one more word, for the ends of its windows, where none starts
         there = words + (stop[part] < size)
         if there > words:
             to_starts[at + words] = 0

@@ -1,13 +1,12 @@
-"""Chunks through the Levenshtein kernels: streams side by side (gpu/card/streams.py).
+"""Chunks through the Levenshtein kernels, on streams of one or more cards (gpu/card/streams).
 
-A chunk begins k + D - 1 symbols before the first that it answers for (thesis 3.3.5), so results do
-not depend on where chunks are cut. Threads pack chunks ahead into pinned buffers; half a byte a
-symbol goes to the card. Back come the hits, 8 bytes each. Where these are more than one for 32
-symbols, the chunk is asked again for the words of all ends, 4 bytes each, and so are the next ones
-until hits are few.
+A chunk begins k + D - 1 symbols before the first end that it answers (thesis 3.3.5), so results do
+not depend on where chunks are cut. Threads pack chunks ahead into pinned buffers, half a byte a
+symbol. The hits come back, 8 bytes each. If there are more than one for 32 symbols, the chunk is
+matched again for the words of all ends, 4 bytes each, and so are the next ones until hits are few.
 
-A dictionary may be several sets of patterns (one that grows is); a chunk is asked of each in turn
-with the same text on the card.
+A dictionary may be several sets of patterns (one that grows is); a chunk is matched against each in
+turn, uploaded once.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from threading import Thread
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,17 @@ from numpy.typing import NDArray
 from gpu.card.budget import Budget
 from gpu.card.errors import driver_errors, driver_errors_told
 from gpu.card.intrinsics import cuda
-from gpu.card.place import OnCard
-from gpu.card.process_exit import several_used
-from gpu.card.streams import Ahead, BatchChunk, Flights, bar, overlapping
-from gpu.card.timeline import Timeline
+from gpu.card.streams import (
+    BatchChunk,
+    CardShare,
+    Flight,
+    LookAhead,
+    StreamCard,
+    StreamEngine,
+    StreamOptions,
+    StreamSlot,
+    overlapping,
+)
 from gpu.levenshtein import NearBuffers, compile_scans, launch
 from gpu.levenshtein.device_index import DeviceIndex, changes_soon
 from gpu.levenshtein.planes import PLANES, packing, plane_words
@@ -35,92 +42,52 @@ from trie.levenshtein import NOTHING, Patterns
 from trie.windows import check_batch
 
 MAX_CHUNK = 1 << 26
-"""Symbols of the largest chunk: it bounds a stream's buffers, 0.3 GB on the card, 0.3 pinned."""
+"""Symbols of the largest chunk: it bounds a stream's buffers, 0.3 GB on the GPU, 0.3 pinned."""
 
 FIRST_HITS = 1 << 14
-"""Hits that are fetched with their number, before it is known."""
+"""Hits that are downloaded with their number, before it is known."""
 
 MOST_AHEAD = 16
-"""Threads that pack: so many read as fast as memory gives."""
+"""Threads that pack at most: they read as fast as memory allows."""
 
-Hits = tuple[NDArray[np.int64], NDArray[np.uint32]]
+Planes = NDArray[np.uint32]
 SetHits = tuple[int, NDArray[np.int64], NDArray[np.uint32]]
 
 
-def _packing(chunk: BatchChunk, planes: NDArray[np.uint32]) -> list[Callable[[], None]]:
+def _packing(chunk: BatchChunk, planes: Planes) -> list[Callable[[], None]]:
     return packing(chunk.bases, chunk.offsets, chunk.origin, chunk.stop, planes)
 
 
-class _NearSlot:
-    """A stream and the buffers of a chunk on it; ``number`` is that of the stream."""
+class _NearSlot(StreamSlot):
+    """A stream and the buffers of a chunk on it."""
 
-    def __init__(self, number: int, size: int) -> None:
-        self.number = number
-        self.stream = cuda.stream()
+    def __init__(self, size: int, number: int, budget: Budget) -> None:
+        super().__init__(number)
+        budget.take("the buffers of a chunk", NearBuffers.nbytes(size))
         self.buffers = NearBuffers(size)
-        found = self.buffers.found
-        self._found = cuda.pinned_array(found.size, np.uint64)
-        self._first = found[: FIRST_HITS + 1]
+        self.found = cuda.pinned_array(self.buffers.found.size, np.uint64)
+        self.first = self.buffers.found[: FIRST_HITS + 1]
+        # whether hits were too many for the list
+        self.dense = False
         self._words: NDArray[np.uint32] | None = None
-        # whether hits were too many to be listed
-        self._dense = False
 
-    def ask(self, index: DeviceIndex, chunk: BatchChunk, timeline: Timeline | None) -> None:
-        """Queue a question to one set of patterns about the chunk that is there."""
-        with bar(timeline, "kernel", chunk.number, self.number, self.stream):
-            launch(
-                index, self.buffers, chunk.symbols, chunk.lead, self.stream, all_words=self._dense
-            )
-        with bar(timeline, "DtoH", chunk.number, self.number, self.stream):
-            if self._dense:
-                there = self.buffers.views(chunk.symbols)[1]
-                there.copy_to_host(self._all_words()[: chunk.symbols], stream=self.stream)
-            else:
-                self._first.copy_to_host(self._found[: self._first.size], stream=self.stream)
-
-    def answer(self, index: DeviceIndex, chunk: BatchChunk, timeline: Timeline | None) -> Hits:
-        """Ends - 1 in the chunk, ascending, and their words; waits."""
-        self.stream.synchronize()
-        if not self._dense and int(self._found[0]) >= self._found.size:
-            self._dense = True
-            self.ask(index, chunk, timeline)
-            self.stream.synchronize()
-        if self._dense:
-            words = self._all_words()[chunk.lead : chunk.symbols]
-            at = np.flatnonzero(words != NOTHING)
-            # an end is listed for each piece that reaches it
-            self._dense = at.size > self._found.size // 8
-            return at + chunk.lead, words[at]
-        behind = int(self._found[0]) + 1
-        if behind > self._first.size:
-            rest = slice(self._first.size, behind)
-            self.buffers.found[rest].copy_to_host(self._found[rest], stream=self.stream)
-            self.stream.synchronize()
-        hits = np.sort(self._found[1:behind])
-        ends = (hits >> np.uint64(32)).astype(np.int64)
-        least = np.flatnonzero(np.diff(ends, prepend=-1))
-        return ends[least], hits[least].astype(np.uint32)
-
-    def _all_words(self) -> NDArray[np.uint32]:
+    def all_words(self) -> NDArray[np.uint32]:
+        """Pinned memory for the words of all ends."""
         if self._words is None:
             self._words = cuda.pinned_array(self.buffers.max_symbols, np.uint32)
         return self._words
 
 
-class _NearCard(OnCard):
-    """One device: its slots and the tables that it holds."""
+class _NearCard(StreamCard[_NearSlot]):
+    """A card with the tables of the sets in use."""
 
-    def __init__(self, number: int, size: int, streams: int, memory: int, *, alone: bool) -> None:
-        super().__init__(number, alone=alone)
-        with self.active():
-            self.budget = Budget(memory)
-            self.budget.take("the buffers of a chunk", streams * NearBuffers.nbytes(size))
-            self.slots = [_NearSlot(i, size) for i in range(streams)]
+    def __init__(self, size: int, share: CardShare) -> None:
+        super().__init__(share, partial(_NearSlot, size))
         self._tables: dict[int, tuple[Patterns, DeviceIndex]] = {}
-        self.held: list[DeviceIndex] = []
+        self.indexes: list[DeviceIndex] = []
 
     def load(self, sets: Sequence[Patterns]) -> bool:
-        """Have the tables of these sets here, and of no others; whether others were before."""
+        """Have the tables of these sets, and no others; whether a set is new beside old ones."""
         grown = any(id(one) not in self._tables for one in sets) and bool(self._tables)
         wanted = {id(one) for one in sets}
         for key in [key for key in self._tables if key not in wanted]:
@@ -133,30 +100,82 @@ class _NearCard(OnCard):
                     self.budget.take(what, DeviceIndex.nbytes(one))
                     self._tables[id(one)] = one, DeviceIndex(one, stream=stream)
                     stream.synchronize()
-        self.held = [self._tables[id(one)][1] for one in sets]
+        self.indexes = [self._tables[id(one)][1] for one in sets]
         return grown
 
+    def close(self) -> None:
+        """Free the memory."""
+        super().close()
+        self._tables.clear()
+        self.indexes = []
 
-_Place = tuple[_NearCard, _NearSlot]
 
-
-@dataclass(frozen=True, slots=True)
-class _NearFlight:
-    """A chunk under way, and the pinned planes that it was sent from."""
+class _NearFlight(Flight[list[SetHits]]):
+    """A chunk on a slot, and the pinned planes that it was sent from."""
 
     card: _NearCard
     slot: _NearSlot
     chunk: BatchChunk
-    planes: NDArray[np.uint32]
+    buffer: Planes
+
+    def send(self) -> None:
+        """Upload the chunk and match it against the first set."""
+        with self.bar("HtoD"):
+            self.slot.buffers.upload(self.buffer, self.chunk.symbols, self.slot.stream)
+        self._match(self.card.indexes[0])
+
+    def land(self) -> list[SetHits]:
+        """Match the chunk against the other sets too: ends and words of each."""
+        answers = []
+        for number, index in enumerate(self.card.indexes):
+            if number:
+                self._match(index)
+            with self.bar("CPU"):
+                at, words = self._hits(index)
+            answers.append((number, at + self.chunk.origin + 1, words))
+        return answers
+
+    def _match(self, index: DeviceIndex) -> None:
+        slot, chunk, buffers = self.slot, self.chunk, self.slot.buffers
+        with self.bar("kernel"):
+            launch(index, buffers, chunk.symbols, chunk.lead, slot.stream, all_words=slot.dense)
+        with self.bar("DtoH"):
+            if slot.dense:
+                there = buffers.views(chunk.symbols)[1]
+                there.copy_to_host(slot.all_words()[: chunk.symbols], stream=slot.stream)
+            else:
+                slot.first.copy_to_host(slot.found[: slot.first.size], stream=slot.stream)
+
+    def _hits(self, index: DeviceIndex) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """Wait for ends - 1 in the chunk, ascending, and their words."""
+        slot, chunk, found = self.slot, self.chunk, self.slot.found
+        slot.stream.synchronize()
+        if not slot.dense and int(found[0]) >= found.size:
+            slot.dense = True
+            self._match(index)
+            slot.stream.synchronize()
+        if slot.dense:
+            words = slot.all_words()[chunk.lead : chunk.symbols]
+            at = np.flatnonzero(words != NOTHING)
+            # the list has an end once for each piece that reaches it
+            slot.dense = at.size > found.size // 8
+            return at + chunk.lead, words[at]
+        behind = int(found[0]) + 1
+        if behind > slot.first.size:
+            rest = slice(slot.first.size, behind)
+            slot.buffers.found[rest].copy_to_host(found[rest], stream=slot.stream)
+            slot.stream.synchronize()
+        hits = np.sort(found[1:behind])
+        ends = (hits >> np.uint64(32)).astype(np.int64)
+        least = np.flatnonzero(np.diff(ends, prepend=-1))
+        return ends[least], hits[least].astype(np.uint32)
 
 
-class NearEngine:
-    """Matches batches within ``distance`` edits of k-mers on one or more cards.
+class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
+    """Matches batches within ``distance`` edits of k-mers.
 
-    chunk: symbols of a chunk at most, without its overlap. streams: 2, or 1 for the serial loop, on
-    each of ``cards``. memory_bytes: to be used on each, 0 for nine tenths of what is free. threads:
-    of the host. timeline: notes what ran when. Raises CudaEngineError with one line if a card fails
-    or is too small.
+    chunk: symbols of a chunk at most, without its overlap. threads: of the host. options: see
+    StreamOptions.
     """
 
     def __init__(
@@ -165,31 +184,21 @@ class NearEngine:
         distance: int,
         *,
         chunk: int = 1_000_000,
-        streams: int = 2,
-        cards: Sequence[int] = (0,),
-        memory_bytes: int = 0,
         threads: int = 1,
-        timeline: Timeline | None = None,
+        **options: Unpack[StreamOptions],
     ) -> None:
         self._distance = distance
         self._overlap = k + distance - 1
         self._chunk = min(max(chunk, k), MAX_CHUNK)
-        self._timeline = timeline
         self._compiling: Thread | None = None
         size = self._chunk + self._overlap
-        alone = len(cards) == 1
-        with driver_errors_told():
-            self._cards = [
-                _NearCard(number, size, streams, memory_bytes, alone=alone) for number in cards
-            ]
-            several_used(cards)
-        # consecutive chunks go to different cards, then to different streams
-        self._places = [(card, card.slots[i]) for i in range(streams) for card in self._cards]
-        self._ahead: Ahead[BatchChunk, NDArray[np.uint32]] = Ahead(
-            min(threads, MOST_AHEAD),
-            lambda: cuda.pinned_array(PLANES * plane_words(size), np.uint32),
-            _packing,
-        )
+        threads = min(threads, MOST_AHEAD)
+
+        def planes() -> Planes:
+            return cuda.pinned_array(PLANES * plane_words(size), np.uint32)
+
+        ahead = LookAhead(threads, planes, _packing, most=2 * threads)
+        super().__init__(partial(_NearCard, size), _NearFlight, ahead, **options)
 
     def match(
         self,
@@ -201,70 +210,35 @@ class NearEngine:
     ) -> Iterator[SetHits]:
         """(set, ends int64 ascending, words uint32) of the ends first + 1 .. stop, chunk by chunk.
 
-        The tables of ``sets`` are made once: they stay on the cards while the same objects are
-        asked for. Raises BatchShapeError for offsets that do not describe the bases.
+        The tables of ``sets`` stay on the cards while the same objects are passed. Raises
+        BatchShapeError for offsets that do not describe the bases.
         """
         if not sets:
             return
         with driver_errors_told():
-            grown = [card.load(sets) for card in self._cards]
+            grown = [card.load(sets) for card in self.cards]
             if any(grown) and any(changes_soon(one) for one in sets):
                 self._compile_ahead()
         bases, offsets = check_batch(bases, offsets)
         chunks = overlapping(bases, offsets, range(first, stop, self._chunk), self._overlap)
-        flights: Flights[
-            _Place, tuple[BatchChunk, NDArray[np.uint32]], _NearFlight, Iterator[SetHits]
-        ]
-        flights = Flights(self._places, self._send, self._land, self._leave)
-        for answers in flights.run(self._ahead.prepared(chunks)):
+        for answers in self._flights().run(self._ahead.prepared(chunks)):
             yield from answers
 
     def _compile_ahead(self) -> None:
-        """Compile what a larger dictionary will ask for, once: the stream shall not wait for it."""
+        """Compile once what a larger dictionary will need, so that the stream does not wait."""
         if self._compiling is None:
             self._compiling = Thread(target=self._compile, name="compile")
             self._compiling.start()
 
     def _compile(self) -> None:
         usual = sys.getswitchinterval()
-        # numba's compiler is Python; usually each call of the stream would wait 5 ms for its turn
+        # numba's compiler holds the GIL: each call of the stream would wait 5 ms for its turn
         sys.setswitchinterval(1e-4)
         try:
-            # what goes wrong here is told when the kernel is launched
+            # an error is reported when the kernel is launched
             with suppress(*driver_errors()):
-                for card in self._cards:
+                for card in self.cards:
                     with card.active():
                         compile_scans(self._distance)
         finally:
             sys.setswitchinterval(usual)
-
-    def _send(self, place: _Place, prepared: tuple[BatchChunk, NDArray[np.uint32]]) -> _NearFlight:
-        (card, slot), (chunk, planes) = place, prepared
-        with driver_errors_told(), card.active():
-            with bar(self._timeline, "HtoD", chunk.number, slot.number, slot.stream):
-                slot.buffers.upload(planes, chunk.symbols, slot.stream)
-            slot.ask(card.held[0], chunk, self._timeline)
-        return _NearFlight(card, slot, chunk, planes)
-
-    def _land(self, flight: _NearFlight) -> Iterator[SetHits]:
-        card, slot, chunk = flight.card, flight.slot, flight.chunk
-        for number, index in enumerate(card.held):
-            with driver_errors_told(), card.active():
-                if number:
-                    slot.ask(index, chunk, self._timeline)
-                with bar(self._timeline, "CPU", chunk.number, slot.number):
-                    at, words = slot.answer(index, chunk, self._timeline)
-            if not number:
-                self._ahead.give_back(flight.planes)
-            yield number, at + chunk.origin + 1, words
-
-    def _leave(self, flight: _NearFlight) -> None:
-        with driver_errors_told(), flight.card.active():
-            flight.slot.stream.synchronize()
-        self._ahead.give_back(flight.planes)
-
-    def close(self) -> None:
-        """Give the memory back; nothing can be matched afterwards."""
-        self._ahead.close()
-        self._places.clear()
-        self._cards.clear()

@@ -1,13 +1,14 @@
-"""Chunks through the Levenshtein Tree Bitmap kernels: streams side by side (gpu/card/streams.py).
+"""Chunks through the Levenshtein Tree Bitmap, on streams of one or more cards (gpu/card/streams).
 
-A chunk begins k + D - 1 symbols before the first that it answers for (thesis 3.3.5), so results do
-not depend on where chunks are cut. 1 byte a symbol goes to the card, 8 come back.
+A chunk begins k + D - 1 symbols before the first end that it answers (thesis 3.3.5), so results do
+not depend on where chunks are cut. A symbol takes 1 byte to the GPU, and 8 come back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,17 @@ from numpy.typing import NDArray
 from gpu.card.budget import Budget
 from gpu.card.errors import driver_errors_told
 from gpu.card.intrinsics import cuda
-from gpu.card.place import OnCard
-from gpu.card.process_exit import several_used
-from gpu.card.streams import Ahead, BatchChunk, Flights, bar, overlapping
-from gpu.card.timeline import Timeline
+from gpu.card.streams import (
+    BatchChunk,
+    CardShare,
+    Flight,
+    LookAhead,
+    StreamCard,
+    StreamEngine,
+    StreamOptions,
+    StreamSlot,
+    overlapping,
+)
 from gpu.exact.expand import copy_into
 from gpu.ltb import ACTIVE_BYTES, DeviceLtb, LtbBuffers, launch, packing
 from trie.ltb import check_distance, overlap_of
@@ -26,46 +34,45 @@ from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
 
 MAX_CHUNK = 1 << 25
-"""Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the card, 0.3 pinned."""
+"""Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the GPU, 0.3 pinned."""
 
 MOST_AHEAD = 4
-"""Threads that pack: that is little work."""
+"""Threads that pack at most: that is little work."""
 
 _SYMBOL_BYTES = 11
-"""Of a chunk on the card: a symbol, two bitmaps, and the planes of ``ltb-sliced``."""
+"""Of a chunk on the GPU: a symbol, two bitmaps, and the planes of ``ltb-sliced``."""
 
 Bitmaps = NDArray[np.uint32]
+Symbols = NDArray[np.uint8]
 
 
-def _packing(chunk: BatchChunk, symbols: NDArray[np.uint8]) -> list[Callable[[], None]]:
+def _packing(chunk: BatchChunk, symbols: Symbols) -> list[Callable[[], None]]:
     return packing(chunk.bases, chunk.offsets, chunk.origin, chunk.stop, symbols)
 
 
-class _LtbSlot:
-    """A stream, its chunk buffer and its result buffers; ``number`` is that of the stream."""
+class _LtbSlot(StreamSlot):
+    """A stream, its chunk buffer and its result buffers."""
 
-    def __init__(self, number: int, size: int) -> None:
-        self.number = number
-        self.stream = cuda.stream()
+    def __init__(self, size: int, number: int, budget: Budget) -> None:
+        super().__init__(number)
+        budget.take("the buffers of a chunk", _SYMBOL_BYTES * size)
         self.buffers = LtbBuffers(size)
         self.matches = cuda.pinned_array(size, np.uint32)
         self.mismatches = cuda.pinned_array(size, np.uint32)
 
 
-class _LtbCard(OnCard):
-    """One device: its slots and the snapshot that it holds."""
+class _LtbCard(StreamCard[_LtbSlot]):
+    """A card with the snapshot in use."""
 
-    def __init__(self, number: int, size: int, streams: int, memory: int, *, alone: bool) -> None:
-        super().__init__(number, alone=alone)
-        with self.active():
-            self.budget = Budget(memory)
-            self.budget.take("the buffers of a chunk", streams * _SYMBOL_BYTES * size)
-            self.slots = [_LtbSlot(i, size) for i in range(streams)]
+    def __init__(self, size: int, distance: int, method: str, share: CardShare) -> None:
+        super().__init__(share, partial(_LtbSlot, size))
+        self.distance = distance
+        self.method = method
         self.tree: DeviceLtb | None = None
         self.active_bytes = 0
         self._source: TreeBitmap | None = None
 
-    def load(self, tree: TreeBitmap, distance: int) -> None:
+    def load(self, tree: TreeBitmap) -> None:
         """Have a snapshot here, and know how much a slot may take for active bitmaps."""
         with self.active():
             if self._source is not tree:
@@ -78,35 +85,54 @@ class _LtbCard(OnCard):
                 stream = self.slots[0].stream
                 self.tree, self._source = DeviceLtb(tree, stream), tree
                 stream.synchronize()
-        room = (self.budget.limit - self.budget.held) // len(self.slots)
-        self.budget.check("the active bitmaps", 4 * (distance + 1) * tree.node_count)
-        self.active_bytes = min(room, ACTIVE_BYTES)
+        self.budget.check("the active bitmaps", 4 * (self.distance + 1) * tree.node_count)
+        self.active_bytes = min(self.budget.left // len(self.slots), ACTIVE_BYTES)
+
+    def close(self) -> None:
+        """Free the memory."""
+        super().close()
+        self.tree = self._source = None
 
 
 def _tree_bytes(tree: TreeBitmap) -> int:
     return 32 * tree.node_count + (1 << 16)
 
 
-_Place = tuple[_LtbCard, _LtbSlot]
-
-
-@dataclass(frozen=True, slots=True)
-class _LtbFlight:
-    """A chunk under way, and the pinned symbols that it was sent from."""
+class _LtbFlight(Flight["_LtbFlight"]):
+    """A chunk on a slot, and the pinned symbols that it was sent from."""
 
     card: _LtbCard
     slot: _LtbSlot
     chunk: BatchChunk
-    symbols: NDArray[np.uint8]
+    buffer: Symbols
+
+    def send(self) -> None:
+        """Queue the chunk, its kernel and its bitmaps."""
+        card, slot, buffers = self.card, self.slot, self.slot.buffers
+        size, stream = self.chunk.symbols, self.slot.stream
+        assert card.tree is not None
+        with self.bar("HtoD"):
+            buffers.symbols[:size].copy_to_device(self.buffer[:size], stream=stream)
+        with self.bar("kernel"):
+            launch(
+                card.tree, buffers, size, card.distance, method=card.method, stream=stream,
+                active_bytes=card.active_bytes,
+            )  # fmt: skip
+        with self.bar("DtoH"):
+            buffers.matches[:size].copy_to_host(slot.matches[:size], stream=stream)
+            buffers.mismatches[:size].copy_to_host(slot.mismatches[:size], stream=stream)
+
+    def land(self) -> _LtbFlight:
+        """Wait; the bitmaps are in the slot."""
+        self.slot.stream.synchronize()
+        return self
 
 
-class LtbEngine:
-    """Matches batches with the Levenshtein Tree Bitmap on one or more cards.
+class LtbEngine(StreamEngine[_LtbCard, _LtbFlight]):
+    """Matches batches with the Levenshtein Tree Bitmap.
 
-    distance: D. chunk: symbols of a chunk at most, without its overlap. streams: 2, or 1 for the
-    serial loop, on each of ``cards``. memory_bytes: to be used on each, 0 for nine tenths of what
-    is free. method: a kernel. threads: of the host. timeline: notes what ran when. Raises
-    CudaEngineError with one line if a card fails or is too small.
+    distance: D. method: a kernel. chunk: symbols of a chunk at most, without its overlap. threads:
+    of the host. options: see StreamOptions.
     """
 
     def __init__(
@@ -116,31 +142,21 @@ class LtbEngine:
         *,
         method: str = "ltb-sliced",
         chunk: int = 1_000_000,
-        streams: int = 2,
-        cards: Sequence[int] = (0,),
-        memory_bytes: int = 0,
         threads: int = 1,
-        timeline: Timeline | None = None,
+        **options: Unpack[StreamOptions],
     ) -> None:
         check_distance(distance, k)
-        self._distance = distance
-        self._method = method
         self._overlap = overlap_of(k, distance)
         self._chunk = min(max(chunk, k), MAX_CHUNK)
         self._threads = threads
-        self._timeline = timeline
         size = self._chunk + self._overlap
-        alone = len(cards) == 1
-        with driver_errors_told():
-            self._cards = [
-                _LtbCard(number, size, streams, memory_bytes, alone=alone) for number in cards
-            ]
-            several_used(cards)
-        # consecutive chunks go to different cards, then to different streams
-        self._places = [(card, card.slots[i]) for i in range(streams) for card in self._cards]
-        self._ahead: Ahead[BatchChunk, NDArray[np.uint8]] = Ahead(
-            min(threads, MOST_AHEAD), lambda: cuda.pinned_array(size, np.uint8), _packing
-        )
+        threads = min(threads, MOST_AHEAD)
+
+        def symbols() -> Symbols:
+            return cuda.pinned_array(size, np.uint8)
+
+        ahead = LookAhead(threads, symbols, _packing, most=2 * threads)
+        super().__init__(partial(_LtbCard, size, distance, method), _LtbFlight, ahead, **options)
 
     def match(
         self, tree: TreeBitmap, bases: NDArray[np.uint8], offsets: NDArray[np.int64]
@@ -150,56 +166,17 @@ class LtbEngine:
         Raises BatchShapeError for offsets that do not describe the bases.
         """
         with driver_errors_told():
-            for card in self._cards:
-                card.load(tree, self._distance)
+            for card in self.cards:
+                card.load(tree)
         bases, offsets = check_batch(bases, offsets)
         total = bases.size
         matches = np.empty(total, dtype=np.uint32)
         mismatches = np.empty(total, dtype=np.uint32)
         chunks = overlapping(bases, offsets, range(0, total, self._chunk), self._overlap)
-        flights: Flights[_Place, tuple[BatchChunk, NDArray[np.uint8]], _LtbFlight, _LtbFlight]
-        flights = Flights(self._places, self._send, self._land, self._leave)
-        for flight in flights.run(self._ahead.prepared(chunks)):
+        for flight in self._flights().run(self._ahead.prepared(chunks)):
             slot, chunk = flight.slot, flight.chunk
-            with bar(self._timeline, "CPU", chunk.number, slot.number):
-                for there, pinned in ((matches, slot.matches), (mismatches, slot.mismatches)):
-                    copy_into(
-                        there[chunk.start : chunk.stop],
-                        pinned[chunk.lead : chunk.symbols],
-                        self._threads,
-                    )
+            whole, own = slice(chunk.start, chunk.stop), slice(chunk.lead, chunk.symbols)
+            with flight.bar("CPU"):
+                copy_into(matches[whole], slot.matches[own], self._threads)
+                copy_into(mismatches[whole], slot.mismatches[own], self._threads)
         return matches, mismatches
-
-    def _send(self, place: _Place, prepared: tuple[BatchChunk, NDArray[np.uint8]]) -> _LtbFlight:
-        """Queue a chunk: there, through the kernel, and back."""
-        (card, slot), (chunk, symbols) = place, prepared
-        held, size, stream = slot.buffers, chunk.symbols, slot.stream
-        noted = chunk.number, slot.number, stream
-        assert card.tree is not None
-        with driver_errors_told(), card.active():
-            with bar(self._timeline, "HtoD", *noted):
-                held.symbols[:size].copy_to_device(symbols[:size], stream=stream)
-            with bar(self._timeline, "kernel", *noted):
-                launch(
-                    card.tree, held, size, self._distance, method=self._method, stream=stream,
-                    active_bytes=card.active_bytes,
-                )  # fmt: skip
-            with bar(self._timeline, "DtoH", *noted):
-                held.matches[:size].copy_to_host(slot.matches[:size], stream=stream)
-                held.mismatches[:size].copy_to_host(slot.mismatches[:size], stream=stream)
-        return _LtbFlight(card, slot, chunk, symbols)
-
-    def _land(self, flight: _LtbFlight) -> _LtbFlight:
-        with driver_errors_told(), flight.card.active():
-            flight.slot.stream.synchronize()
-        self._ahead.give_back(flight.symbols)
-        return flight
-
-    def _leave(self, flight: _LtbFlight) -> None:
-        self._land(flight)
-
-    def close(self) -> None:
-        """Give the memory back; nothing can be matched afterwards."""
-        self._ahead.close()
-        self._places.clear()
-        self._cards.clear()

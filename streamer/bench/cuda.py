@@ -22,7 +22,6 @@ from gpu.exact import ChunkPiece, Pipeline, Timeline
 from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree
 from gpu.exact.expand import copied, fill_events
-from gpu.exact.staging import ChunkStaging
 from streamer.bench.timing import least_seconds, median_on_card
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import Matcher
@@ -146,11 +145,10 @@ def frozen(
                     ChunkPiece(in_pinned_memory(p.bases), snapshot=p.snapshot, pinned=True)
                     for p in packed
                 ]
-                staging = ChunkStaging(k, chunk, threads, in_use=number + 2)
                 runs: dict[str, Callable[[], object]] = {
                     "bytes to bits": partial(_match_all, engine, batch, k, chunk, tree, None),
                     "bytes, packed ahead, to bits": partial(
-                        _match_all, engine, batch, k, chunk, tree, None, staging
+                        _match_all, engine, batch, k, chunk, tree, None, ahead=True
                     ),
                     "bytes to bytes": partial(_match_all, engine, batch, k, chunk, tree, events),
                     "packed to bits": lambda e=engine, p=packed: sum(1 for _ in e.run(p)),  # type: ignore[misc]
@@ -184,10 +182,11 @@ def _match_all(
     chunk: int,
     tree: TreeBitmap,
     events: NDArray[np.uint8] | None,
-    staging: ChunkStaging | None = None,
+    *,
+    ahead: bool = False,
 ) -> None:
     pieces = pieces_of(batch, k, chunk, snapshot=lambda: (tree, 1))
-    for found in engine.run(pieces if staging is None else staging.packed(pieces)):
+    for found in engine.run(pieces, ahead=ahead):
         if events is not None:
             start = found.piece.position
             part = events[start : start + found.piece.symbols]

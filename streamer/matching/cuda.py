@@ -12,7 +12,6 @@ from gpu.exact import ChunkFound, ChunkPiece, CudaEngineError, Pipeline
 from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.expand import copied, fill_events, mismatched, scatter_words
 from gpu.exact.pipeline import MAX_CHUNK
-from gpu.exact.staging import ChunkStaging
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import slice_reads
 from streamer.matching.cuda_packed import PackedMatching
@@ -24,7 +23,7 @@ from trie.snapshots.tree_bitmap import TreeBitmap
 
 __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 
-# pieces of a batch from which on threads pack a piece each, and how many of them at most
+# pieces of a batch from which threads pack ahead, a piece each
 STAGED_FROM = 8
 # two words of 32 symbols, of which parts of packed batches are made
 LEAST_CHUNK = 64
@@ -75,8 +74,6 @@ class CudaEngine:
             threads=threads,
         )
         self._dictionary = dictionary
-        self._in_use = (streams + 1) * len(cards) + 2
-        self._staging: ChunkStaging | None = None
         self._has_set = in_set or with_sets
         if self._has_set:
             self._engine.load(dictionary.codes, dictionary.sets, growing=in_set)
@@ -100,7 +97,6 @@ class CudaEngine:
 
     def close(self) -> None:
         """Give the memory on the cards back."""
-        self._staging = None
         self._engine.close()
 
     def run(
@@ -114,20 +110,11 @@ class CudaEngine:
         """As ``MatchEngine.run``; with two streams a span is told while the next is matched."""
         try:
             pieces = self._pieces(batch, spans, position, arrays, snapshot)
-            for found in self._engine.run(self._staged(pieces, len(spans))):
+            ahead = len(spans) >= STAGED_FROM and self._threads > 1
+            for found in self._engine.run(pieces, ahead=ahead):
                 yield self._told(found, arrays)
         except TooManyWordNodesError as error:
             raise CudaEngineError(str(error)) from error
-
-    def _staged(self, pieces: Iterator[ChunkPiece], count: int) -> Iterator[ChunkPiece]:
-        """The pieces, of a long batch packed ahead, a thread a piece."""
-        if count < STAGED_FROM or self._threads == 1:
-            return pieces
-        if self._staging is None:
-            threads = min(self._threads, STAGED_FROM)
-            with driver_errors_told():
-                self._staging = ChunkStaging(self._k, self._chunk, threads, self._in_use)
-        return self._staging.packed(pieces)
 
     def _pieces(
         self,

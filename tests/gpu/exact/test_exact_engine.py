@@ -277,7 +277,7 @@ def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatc
 
     Nor is anything known too early: the tree has k-mers of the batch that is matched again.
     """
-    from gpu.exact.flight import Flight
+    from gpu.exact.flight import ExactFlight
     from streamer.errors import StreamerError
 
     reads = make_reads(9, 220, 3, reads=4)
@@ -288,7 +288,7 @@ def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatc
             known, mode="grow", chunk=30, device="cuda", cards=(0,), track_tree=True, kernel=kernel,
             on_fallback=None if told is None else told.append,
         )  # fmt: skip
-        failing(Flight, step, number, monkeypatch)
+        failing(ExactFlight, step, number, monkeypatch)
         with closing(matcher):
             parts = [batch_of(reads[:2]), batch_of(reads[2:])]
             if told is None:
@@ -368,14 +368,22 @@ def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
 
 def test_small_chunks_do_not_pin_many_buffers(monkeypatch):
     """Half a million of them took most of a minute, where chunks had 64 symbols."""
-    from gpu.exact import staging
+    from gpu.exact import ChunkPiece, Pipeline, pipeline, slot
 
-    pinned, make = [], staging.cuda.pinned_array
+    engine = Pipeline(5, "forward", chunk=64, threads=2)
+    engine.load(np.zeros(0, np.uint64), np.zeros(0, np.uint32), growing=False)
+    pinned, make = [], slot.cuda.pinned_array
     monkeypatch.setattr(
-        staging.cuda, "pinned_array", lambda *given: pinned.append(given) or make(*given)
+        slot.cuda, "pinned_array", lambda *given: pinned.append(given) or make(*given)
     )
-    staging.ChunkStaging(5, 64, threads=2, in_use=5)
-    assert len(pinned) == 2 * (2 * staging.MOST + 5)
+    piece = ChunkPiece(np.zeros(64, np.uint8), np.array([0, 64]))
+    for _ in range(2):
+        assert (
+            sum(not found.matches.any() for found in engine.run([piece] * 200, ahead=True)) == 200
+        )
+    # of two tasks, what they have left over, and the chunks in flight
+    assert len(pinned) <= 2 * (3 * pipeline.MOST_TOGETHER + 3)
+    engine.close()
 
 
 @pytest.mark.parametrize("mode", ["frozen", "grow"])

@@ -1,0 +1,101 @@
+"""An engine: chunks through the slots of one or more cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypedDict, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu.card.errors import driver_errors_told
+from gpu.card.process_exit import several_used
+from gpu.card.streams.flights import Answer, Flight, Flights
+from gpu.card.streams.look_ahead import LookAhead
+from gpu.card.streams.slots import CardShare, StreamCard
+from gpu.card.timeline import Timeline
+
+CardT = TypeVar("CardT", bound=StreamCard[Any])
+
+
+class StreamOptions(TypedDict, total=False):
+    """The options of every engine.
+
+    streams: 2 by default, or 1 for the serial loop, on each of ``cards``, the numbers of the
+    devices (0 alone by default). memory_bytes: to use on each, 0 for nine tenths of what is free.
+    timeline: records what ran when.
+    """
+
+    streams: int
+    cards: Sequence[int]
+    memory_bytes: int
+    timeline: Timeline | None
+
+
+class StreamEngine(Generic[CardT, Answer]):
+    """Cards, the slots on which their chunks fly, and the threads that prepare chunks.
+
+    Raises CardMemoryError if the buffers do not fit, DeviceLostError if the driver fails.
+    """
+
+    def __init__(
+        self,
+        make_card: Callable[[CardShare], CardT],
+        flight: Callable[..., Flight[Answer]],
+        ahead: LookAhead[Any, Any],
+        *,
+        streams: int = 2,
+        cards: Sequence[int] = (0,),
+        memory_bytes: int = 0,
+        timeline: Timeline | None = None,
+    ) -> None:
+        self.timeline = timeline
+        self._flight = flight
+        self._ahead = ahead
+        alone = len(cards) == 1
+        with driver_errors_told():
+            self.cards = [
+                make_card(CardShare(number, alone, streams, memory_bytes)) for number in cards
+            ]
+        several_used(cards)
+        # consecutive chunks go to different cards, then to different streams
+        self._places = [(card, card.slots[i]) for i in range(streams) for card in self.cards]
+
+    def _flights(self) -> Flights[Answer]:
+        return Flights(self._flight, self._places, self._ahead.give_back, self.timeline)
+
+    def close(self) -> None:
+        """Free the memory, on the cards and pinned; nothing can be matched afterwards."""
+        self._ahead.close()
+        self._places.clear()
+        for card in self.cards:
+            card.close()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChunk:
+    """The symbols [origin, stop) of a batch, matched for the ends after ``start``."""
+
+    bases: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    origin: int
+    start: int
+    stop: int
+
+    @property
+    def symbols(self) -> int:
+        return self.stop - self.origin
+
+    @property
+    def lead(self) -> int:
+        return self.start - self.origin
+
+
+def overlapping(
+    bases: NDArray[np.uint8], offsets: NDArray[np.int64], ends: range, overlap: int
+) -> Iterator[BatchChunk]:
+    """The ends of a batch in chunks of ``ends.step``, each with ``overlap`` symbols before them."""
+    for start in ends:
+        stop = min(start + ends.step, ends.stop)
+        yield BatchChunk(bases, offsets, max(start - overlap, 0), start, stop)

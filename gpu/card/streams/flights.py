@@ -1,0 +1,123 @@
+"""Chunks in flight: sent to a slot, landed when the slot is needed again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any, Generic, TypeVar
+
+from gpu.card.errors import CudaEngineError, driver_errors_told
+from gpu.card.intrinsics import context_asked_once
+from gpu.card.timeline import Timeline
+
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class Flight(Generic[Answer]):
+    """A chunk on its way through a slot of a card, the ``number``-th of its run.
+
+    buffer: the pinned memory in which the chunk was prepared, or None. Subclasses narrow the types.
+    """
+
+    number: int
+    card: Any
+    slot: Any
+    chunk: Any
+    buffer: Any
+    timeline: Timeline | None
+
+    def send(self) -> None:
+        """Queue all work of the device on the chunk."""
+        raise NotImplementedError
+
+    def land(self) -> Answer:
+        """Wait for the results."""
+        raise NotImplementedError
+
+    def bar(self, row: str) -> AbstractContextManager[None]:
+        """Record the block in that row of the timeline: work of the host in "CPU", else queued."""
+        if self.timeline is None:
+            return nullcontext()
+        if row == "CPU":
+            return self.timeline.host(self.number, self.slot.number)
+        return self.timeline.device(row, self.number, self.slot.number, self.slot.stream)
+
+
+@context_asked_once
+def _send(flight: Flight[Any]) -> None:
+    flight.send()
+
+
+class Flights(Generic[Answer]):
+    """Chunks in flight, the oldest first, at most one on each (card, slot) of ``places``.
+
+    make: a new flight. give_back: receives the buffer of a flight once its answer has been used.
+    As a context it waits at its end for what is still in flight, so that no copy into a buffer goes
+    on. Raises CudaEngineError where the driver fails.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Flight[Answer]],
+        places: Sequence[tuple[Any, Any]],
+        give_back: Callable[[Any], None],
+        timeline: Timeline | None,
+    ) -> None:
+        self.flying: deque[Any] = deque()
+        self.sent = 0
+        self._make = make
+        self._places = places
+        self._turns = cycle(places)
+        self._give_back = give_back
+        self._timeline = timeline
+
+    def __enter__(self) -> Flights[Answer]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self.flying:
+            flight = self.flying.popleft()
+            # what fails here has failed, or will fail, in a call that reports it
+            with suppress(CudaEngineError), driver_errors_told(), flight.card.active():
+                flight.slot.stream.synchronize()
+            self._give_back(flight.buffer)
+
+    def run(self, prepared: Iterable[tuple[Any, Any]]) -> Iterator[Answer]:
+        """The answers to all chunks, given with their buffers; chunks are taken one by one."""
+        with self:
+            for chunk, buffer in prepared:
+                yield from self.queue(chunk, buffer)
+            yield from self.drain()
+
+    def queue(self, chunk: Any, buffer: Any = None) -> Iterator[Answer]:
+        """Send a chunk; before, if its slot is taken, yield the oldest answer."""
+        if len(self.flying) == len(self._places):
+            yield from self._land()
+        card, slot = next(self._turns)
+        flight = self._make(self.sent, card, slot, chunk, buffer, self._timeline)
+        self.flying.append(flight)
+        self.sent += 1
+        with driver_errors_told(), card.active():
+            _send(flight)
+
+    def drain(self) -> Iterator[Answer]:
+        """The answers to all that is in flight."""
+        while self.flying:
+            yield from self._land()
+
+    def restart(self) -> None:
+        """Send the next chunk to the first place."""
+        self._turns = cycle(self._places)
+
+    def _land(self) -> Iterator[Answer]:
+        flight = self.flying.popleft()
+        try:
+            with driver_errors_told(), flight.card.active():
+                answer = flight.land()
+            yield answer
+        finally:
+            self._give_back(flight.buffer)

@@ -1,0 +1,56 @@
+"""One CUDA device of those that an engine uses, and its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from gpu.card.budget import Budget
+from gpu.card.intrinsics import SIMULATED, cuda
+
+
+@dataclass(frozen=True, slots=True)
+class CardShare:
+    """The device ``number``, and how much of it an engine uses.
+
+    alone: the engine uses no other device. memory_bytes: 0 for nine tenths of what is free.
+    """
+
+    number: int
+    alone: bool
+    streams: int
+    memory_bytes: int
+
+
+class StreamSlot:
+    """A stream; subclasses add the buffers of a chunk. ``number``: of the stream on its card."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.stream = cuda.stream()
+
+
+SlotT = TypeVar("SlotT", bound=StreamSlot)
+
+
+class StreamCard(Generic[SlotT]):
+    """A device with its budget and its slots; subclasses add what all chunks need there."""
+
+    def __init__(self, share: CardShare, make_slot: Callable[[int, Budget], SlotT]) -> None:
+        self._share = share
+        with self.active():
+            self.budget = Budget(share.memory_bytes)
+            self.slots = [make_slot(number, self.budget) for number in range(share.streams)]
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Make this the current device in a ``with`` block."""
+        # a thread's current device is the first one unless another is made active
+        if SIMULATED or (self._share.alone and self._share.number == 0):
+            return nullcontext()
+        return cuda.gpus[self._share.number]
+
+    def close(self) -> None:
+        """Free the memory."""
+        self.slots.clear()
