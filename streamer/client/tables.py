@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 16
 
 def columns_of(topics: Sequence[str]) -> list[str]:
     """The columns of rows of these topics together: ``topic`` first, ``batch`` last."""
-    names = dict.fromkeys(name for topic in topics for name in TOPICS[topic].shown)
+    names = dict.fromkeys(name for topic in topics for name in TOPICS[topic].shown.split())
     last = ["batch"] if BATCH_TOPICS.keys() & set(topics) else []
     return ["topic", *names, *last]
 
@@ -35,13 +35,14 @@ def pad(table: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
 def table(message: BatchMessage | Beat | Status) -> pl.DataFrame:
     """The rows of a message: ``topic``, then the columns of its topic."""
     topic = TOPICS[message.stamp.topic]
+    shown = topic.shown.split()
     if isinstance(message, BatchMessage):
-        found = pl.DataFrame({name: _column(name, message) for name in topic.shown})
+        found = pl.DataFrame({name: _column(name, message) for name in shown})
         batch = pl.lit(message.origin.batch, dtype=pl.Int64).alias("batch")
         return found.select(pl.lit(topic.name).alias("topic"), pl.all(), batch)
     totals = message.totals if isinstance(message, Beat) else message.status["totals"]
     state = message.state if isinstance(message, Status) else None
-    row = {"topic": topic.name, "state": state} | {n: totals.get(n) for n in topic.shown[1:]}
+    row = {"topic": topic.name, "state": state} | {n: totals.get(n) for n in shown[1:]}
     return pl.DataFrame([row], schema_overrides={"state": pl.String})
 
 

@@ -1,8 +1,8 @@
 """The daemon: reads in over one socket, matched in order, results out over another.
 
-Four threads, each with sockets of its own: ingest accepts batches, the engine matches them, the
-feed publishes what was found, control answers questions. A batch flows through them in this
-order, and its credit flows back to its producer when its results are out.
+Four threads, each with its own sockets: ingest accepts batches, the engine matches them, the feed
+publishes the results, control answers requests. A batch flows through them in this order, and its
+credit returns to its producer when its results are out.
 """
 
 from streamer.daemon.service import Service, run

@@ -1,4 +1,4 @@
-"""What the daemon knows about itself, written by its threads and read by control and the feed."""
+"""The state of the daemon, written by its threads and read by control and the feed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from streamer.daemon.config import Config
 from streamer.protocol.schema import TOPICS
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
-# a thread has failed: what was accepted and not published is lost
+# a thread has failed: accepted batches that were not published are lost
 FAILED = "failed"
-# reads are accepted in the first, and the second is the last
+# states in which batches are accepted, and the last states
 ACCEPTING, FINAL = (STARTING, RUNNING), (ENDED, FAILED)
 
 _RATE_SECONDS = 10.0
@@ -32,7 +32,7 @@ _COUNTS = (
 
 
 class Totals:
-    """Sums over all batches matched so far, and how fast they went."""
+    """Sums over all published batches, and their throughput."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,19 +42,19 @@ class Totals:
         self._recent: deque[tuple[float, int]] = deque()
 
     def add(self, accepted_at: float, **counts: int) -> None:
-        """Count a batch whose results are out; ``accepted_at`` is in monotonic seconds."""
+        """Count published batches; ``accepted_at`` is in monotonic seconds."""
         now = time.monotonic()
         with self._lock:
             for name, count in counts.items():
                 self._counts[name] += count
-            # time in which no batch was waiting or in work does not count
+            # idle time does not count
             self._busy += now - max(self._last, accepted_at)
             self._last = now
             self._recent.append((now, counts["bases"]))
             self._forget(now)
 
     def fields(self) -> dict[str, Any]:
-        """All sums; ``bases_per_second`` while there was work, ``recent_bases_per_second`` now."""
+        """All sums; ``bases_per_second`` over the busy time, the recent rate over ten seconds."""
         now = time.monotonic()
         with self._lock:
             self._forget(now)
@@ -83,11 +83,11 @@ def published(config: Config) -> list[str]:
 
 
 class Board:
-    """The state of the daemon. Plain attributes: each is written by one thread only."""
+    """The state of the daemon; each attribute is written by one thread only."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        # later than that of every daemon before it on this machine
+        # larger than that of every earlier daemon on this machine
         self.epoch = time.time_ns() // 1_000_000
         self.state = STARTING
         # states that the feed has not announced yet
@@ -108,12 +108,12 @@ class Board:
         self._started = time.monotonic()
 
     def enter(self, state: str) -> None:
-        """Go into another state, and have the feed say so."""
+        """Enter another state, which the feed announces."""
         self.state = state
         self.announcements.append(state)
 
     def fields(self) -> dict[str, Any]:
-        """Everything that ``status`` tells."""
+        """The reply to ``status``."""
         dictionary = self.config.dictionary
         return {
             "state": self.state,

@@ -1,4 +1,4 @@
-"""The connections thread: refuses more before the process has no file descriptor left for them."""
+"""The connections thread: refuses connections before the process runs out of descriptors."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from streamer.daemon.door import Door, open_descriptors, spare
+from streamer.daemon.door import Door
 from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.process import open_descriptors, spare
 from streamer.daemon.worker import POLL_MILLISECONDS, Worker
 from streamer.errors import StreamerError
 
 _LEAST_CONNECTIONS = 32
-# libzmq accepts some ten connections in a millisecond: between two looks while they come
+# between two checks while connections come: libzmq accepts ten in a millisecond
 _LOOK_SECONDS = 0.00005
 # between two lines of the log
 _REPORT_SECONDS = 10.0
@@ -23,10 +24,10 @@ log = structlog.get_logger("connections")
 
 
 class Connections(Worker):
-    """Shuts doors while too many descriptors are in use, and opens them again.
+    """Shuts doors while too many descriptors are in use.
 
     limit: descriptors that the process may have. The last door, that of control, stays open a
-    little longer, so that the daemon can be asked.
+    little longer, so that the daemon still answers.
     """
 
     def __init__(self, ended: Callable[[], None], doors: Sequence[Door], limit: int) -> None:
@@ -37,7 +38,7 @@ class Connections(Worker):
         last = self._limit + spare(limit) // 5
         self._limits = [self._limit] * (len(doors) - 1) + [last]
         self._reported = -_REPORT_SECONDS
-        # and its end has not been reported
+        # this has been logged, and its end has not
         self._refusing = False
         if open_descriptors() + _LEAST_CONNECTIONS > self._limit:
             problem = (
@@ -52,7 +53,7 @@ class Connections(Worker):
         self._wake.wake()
 
     def work(self) -> None:
-        """Look whenever a connection comes, and while a door is shut."""
+        """Check whenever a connection comes, and while a door is shut."""
         waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
         for door in self._doors:

@@ -1,4 +1,4 @@
-"""The control thread: questions and orders, answered also while the engine is busy."""
+"""The control thread: replies to requests, also while the engine is busy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = structlog.get_logger("control")
 
 
 class ControlWorker(SocketWorker):
-    """Answers ``status`` and ``drain``; a REQ socket's empty first frame is given back."""
+    """Replies to ``status`` and ``drain``; a REQ socket's empty first frame is returned."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ControlWorker(SocketWorker):
         self._drain = drain
 
     def work(self) -> None:
-        """Answer until told to stop."""
+        """Reply until asked to stop."""
         socket = self.bind(
             zmq.ROUTER,
             {zmq.MAXMSGSIZE: MAX_HEADER_BYTES, zmq.SNDHWM: 1000, zmq.RCVHWM: 1000},

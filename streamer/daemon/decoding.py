@@ -1,8 +1,8 @@
-"""Batches that came together, checked and made by few calls of kernels, whatever their number.
+"""Batches that came together, checked and made by a few calls of kernels, whatever their number.
 
-Decoded one by one they give the interpreter's lock back and ask for it again with each checksum and
-each pass over letters, and it is the lock that a daemon on a card is short of. What is not as it
-mostly is, damage and unusual names, is left to ``decode_batch``, which says what is wrong.
+Decoded one by one, each checksum and each pass over letters releases the GIL and takes it again,
+and the GIL limits a daemon on a GPU. Damage and unusual names are left to ``decode_batch``, which
+reports errors.
 """
 
 # mypy: no-check-untyped-defs
@@ -31,7 +31,7 @@ _FRAMES = 3
 def decode_together(
     messages: Sequence[tuple[Header, Sequence[memoryview]]], make: MakeTogether
 ) -> list[tuple[ReadBatch, bytes] | None]:
-    """What ``decode_batch`` gives of each header and its frames, or None: ask there.
+    """What ``decode_batch`` returns for each header and its frames, or None: call it.
 
     The letters stay in their frames.
     """
@@ -84,9 +84,9 @@ def _address(frame: memoryview) -> int:
 
 @njit(cache=True, nogil=True)
 def _look(address, places, sizes, ends, offsets, sums, names):
-    """Sums of names and offsets of each message, the offsets, and how many names; -1: odd ones.
+    """Put the sum over names and offsets, the offsets and the number of names of each message.
 
-    Odd are names that ``count_names`` does not count, and offsets that do not fit.
+    The number is -1 if ``count_names`` cannot count them or the offsets are inconsistent.
     """
     for i in range(sizes.shape[0]):
         value = np.uint32(0)

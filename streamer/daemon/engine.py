@@ -1,4 +1,4 @@
-"""The engine thread: accepted batches, in order, through the matcher."""
+"""The engine thread: matches accepted batches, in order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
@@ -23,24 +21,24 @@ from streamer.matching import Matcher
 from streamer.matching.matcher import Device, Kernel, MakeTogether
 from streamer.matching.near import Approximate, Options
 from streamer.protocol.batch_messages import Make
-from streamer.protocol.header import Buffer
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
 from trie.cpu.threads import usable_cores
 
-# batches matched but not yet published: results are larger than reads, so only a few
+# groups matched but not yet published: results are larger than reads, so only a few
 _AHEAD = 3
-# bases of waiting batches that are matched together: a card works on millions at a time
+# bases of waiting batches that are matched together: a GPU works on millions at a time
 _TOGETHER = 1 << 24
 
 log = structlog.get_logger("engine")
 
 
 class EngineWorker(Worker):
-    """Loads the dictionary, then matches what is in ``inbox`` and hands it to ``forward``.
+    """Loads the dictionary, then matches the batches in ``inbox`` and passes them to ``forward``.
 
-    Batches that wait are matched together and handed on together. A slot of ``slots`` is released
-    for what was matched together once its results are out.
+    Waiting batches are matched and passed on as a group. Each group takes one of ``slots``, to be
+    released once its results are out. ``make_batch`` and ``make_together`` are those of the
+    matcher; they change if a GPU fails.
     """
 
     def __init__(
@@ -55,9 +53,9 @@ class EngineWorker(Worker):
         super().__init__("engine", ended)
         self.inbox: Mailbox[Accepted] = Mailbox()
         self.slots = threading.Semaphore(_AHEAD)
-        self._make_batch: Make = ReadBatch.from_letters
-        self._make_together: MakeTogether | None = None
-        # (number of the batch in work, since when), for the watch on stalls
+        self.make_batch: Make = ReadBatch.from_letters
+        self.make_together: MakeTogether | None = None
+        # (number of the first batch in work, since when), to report stalls
         self.working_on: tuple[int, float] | None = None
         self._board = board
         self._forward = forward
@@ -76,8 +74,8 @@ class EngineWorker(Worker):
             matcher = make_matcher(config, dictionary, device, stored)
         try:
             self._board.targets = len(dictionary.targets.names)
-            self._tell(matcher)
-            # what is there now stays: looking through it for garbage would hold everything up
+            self._note(matcher)
+            # these objects stay: searching them for garbage would hold everything up
             gc.collect()
             gc.freeze()
             self.ready.set()
@@ -87,20 +85,9 @@ class EngineWorker(Worker):
                 for items in together(self.inbox.take()):
                     if not self._take_slot():
                         return
-                    # where distances count, targets are those of the k-mers as stored
                     self._match(matcher, dictionary, items, stored)
         finally:
             matcher.close()
-
-    def make_batch(
-        self, names: Sequence[str], offsets: NDArray[np.int64], letters: Buffer
-    ) -> ReadBatch:
-        """A batch in the form that is matched fastest (``Matcher.make_batch``); from any thread."""
-        return self._make_batch(names, offsets, letters)
-
-    def make_together(self) -> MakeTogether | None:
-        """How many batches are made in one step (``Matcher.make_together``); from any thread."""
-        return self._make_together
 
     def _take_slot(self) -> bool:
         while not self.stopping.is_set():
@@ -122,7 +109,7 @@ class EngineWorker(Worker):
         else:
             results = matcher.match_all(batches)
         self.working_on = None
-        self._tell(matcher)
+        self._note(matcher)
         self._forward(
             [
                 Matched(item, result, dictionary, stored)
@@ -130,9 +117,8 @@ class EngineWorker(Worker):
             ]
         )
 
-    def _tell(self, matcher: Matcher) -> None:
-        # another way if a card has failed
-        self._make_batch, self._make_together = matcher.make_batch, matcher.make_together
+    def _note(self, matcher: Matcher) -> None:
+        self.make_batch, self.make_together = matcher.make_batch, matcher.make_together
         self._board.kmers = matcher.kmers
         self._board.version = matcher.version
         self._board.snapshot_version = matcher.snapshot_version
@@ -153,7 +139,7 @@ def together(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
 
 
 def load_dictionary(config: Config, *, as_stored: bool = False) -> Dictionary:
-    """The dictionary that the configuration names; ``as_stored``: as it stands in the records."""
+    """The dictionary of the configuration; with ``as_stored`` its k-mers as in the records."""
     settings = config.dictionary
     strands = settings.strands or default_strands(config.matching)
     if settings.sources:
@@ -170,7 +156,7 @@ def load_dictionary(config: Config, *, as_stored: bool = False) -> Dictionary:
 
 
 def chosen_device(config: Config) -> Device:
-    """Where to match, said in one line; StreamerError if ``cuda`` is asked for and is not there."""
+    """The device of the configuration, logged if chosen here; StreamerError if it is missing."""
     settings = config.matching
     device = choose_device(
         settings.device, quiet=True, kernel=settings.kernel, option="matching.device"
@@ -186,7 +172,7 @@ def make_matcher(
     device: Device = "cpu",
     stored: Dictionary | None = None,
 ) -> Matcher:
-    """The matcher that the configuration asks for, on ``device``; ``stored`` as in Matched."""
+    """The matcher of the configuration, on ``device``; ``stored`` as in Matched."""
     settings = config.matching
     exact = settings.kernel in KERNELS["exact"]
     cards = usable_cards(settings.gpus) if device == "cuda" else None

@@ -1,4 +1,4 @@
-"""The feed thread: results out by topic, a beat every second, and the status of the daemon."""
+"""The feed thread: results by topic, a beat every second, and the daemon's changes of state."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import FINAL, Board
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Publication, publications
-from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
+from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.feed_messages import encode_notice
 from streamer.protocol.header import PROTOCOL, Header
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.sending import Message, send_all
 
-# subscribers send nothing but the names of topics
+# subscribers send only names of topics
 _MAX_SUBSCRIPTION = 1024
-# the size of a message that the high-water mark is reckoned with: the order of those of a megabyte
+# assumed size of a message for the high-water mark: that of a batch of a megabyte
 _MESSAGE_BYTES = 128 * 1024
 _LEAST_MESSAGES = 16
 _MOST_MESSAGES = 1 << 30
@@ -31,23 +31,23 @@ log = structlog.get_logger("feed")
 
 
 def high_water(budget: int) -> int:
-    """The high-water mark of the socket, which counts messages, from a budget in bytes.
+    """The socket's high-water mark, in messages, from a budget in bytes.
 
-    It stays as it is while the socket lives. libzmq's reader tells its writer how far it has read
-    at every multiple of half the mark only: after a change a subscriber can have read all there is
-    without having said so, count as full, and hear nothing more, not even that it missed something.
+    Changing it while the socket lives can silence a subscriber for good: libzmq's reader reports
+    its progress only at multiples of half the mark, so a subscriber that has read everything can
+    still count as full.
     """
     return min(max(_LEAST_MESSAGES, budget // _MESSAGE_BYTES), _MOST_MESSAGES)
 
 
 @lru_cache(maxsize=16)
 def _wanted(prefixes: frozenset[str]) -> frozenset[str]:
-    """The topics that somebody with one of these subscriptions hears."""
+    """The topics that match one of these subscriptions."""
     return frozenset(topic for topic in TOPICS if topic.startswith(tuple(prefixes)))
 
 
-class FeedWorker(InboxWorker):
-    """Publishes the groups of batches in ``inbox`` and tells ``done`` of each afterwards."""
+class FeedWorker(SocketWorker):
+    """Publishes the groups of batches in ``inbox`` and passes each to ``done`` afterwards."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class FeedWorker(InboxWorker):
         self.inbox: Mailbox[Sequence[Matched]] = Mailbox()
         self._board = board
         self._done = done
-        # messages put together and not yet sent
+        # messages not yet sent
         self._ready: list[Message] = []
         self._sequence = 0
         self._heads = dict.fromkeys(TOPICS, 0)
@@ -70,7 +70,7 @@ class FeedWorker(InboxWorker):
         return topic in _wanted(self._board.topics)
 
     def work(self) -> None:
-        """Publish until told to stop, then say that this is the end."""
+        """Publish until asked to stop, then announce the end."""
         socket = self.bind(
             zmq.XPUB,
             {
@@ -84,28 +84,28 @@ class FeedWorker(InboxWorker):
             next_beat = time.monotonic()
             while not self.stopping.is_set():
                 wait = min(max(0, int((next_beat - time.monotonic()) * 1000)), POLL_MILLISECONDS)
-                self._turn(socket, heard=socket in dict(poller.poll(wait)))
+                poller.poll(wait)
+                self._turn(socket)
                 if time.monotonic() >= next_beat:
                     self._beat(socket)
                     next_beat = time.monotonic() + period
-            self._turn(socket, heard=True)
+            self._turn(socket)
             self._beat(socket)
-            self._say_state(socket, self._board.state)
+            self._announce_state(socket, self._board.state)
         finally:
             self.release(socket)
 
-    def _turn(self, socket: zmq.Socket[bytes], *, heard: bool) -> None:
-        if heard:
-            self._subscriptions(socket)
-        # the end is said last of all
-        said = self._board.announcements
-        while said and said[0] not in FINAL:
-            self._say_state(socket, said.popleft())
+    def _turn(self, socket: zmq.Socket[bytes]) -> None:
+        self._subscriptions(socket)
+        # the end is announced last of all
+        states = self._board.announcements
+        while states and states[0] not in FINAL:
+            self._announce_state(socket, states.popleft())
         for group in self.inbox.take():
             self._publish_all(socket, group)
 
     def _publish_all(self, socket: zmq.Socket[bytes], matched: Sequence[Matched]) -> None:
-        """Say what batches have given that were matched together."""
+        """Publish a group of batches that were matched together."""
         intervals = self.wants("match") or self.wants("mismatch")
         group = publications(matched, intervals=intervals)
         for publication in group:
@@ -117,7 +117,7 @@ class FeedWorker(InboxWorker):
         self._flush(socket)
         self._done(matched)
 
-    def _say_state(self, socket: zmq.Socket[bytes], state: str) -> None:
+    def _announce_state(self, socket: zmq.Socket[bytes], state: str) -> None:
         self._announce(socket, "status", {"status": self._board.fields() | {"state": state}})
 
     def _subscriptions(self, socket: zmq.Socket[bytes]) -> None:
@@ -170,7 +170,7 @@ class FeedWorker(InboxWorker):
             self._flush(socket)
 
     def _next(self, topic: str) -> Header:
-        """The header of the next message; it has a number even if nobody listens."""
+        """The header of the next message, which is numbered even if nobody subscribes."""
         self._sequence += 1
         previous = self._heads[topic]
         self._heads[topic] = self._sequence
@@ -184,7 +184,6 @@ class FeedWorker(InboxWorker):
         }
 
     def _flush(self, socket: zmq.Socket[bytes]) -> None:
-        """Send what has been put together."""
-        # a socket of many subscribers never blocks: what one of them has no room for, it misses
+        # an XPUB socket never blocks: a subscriber without room misses messages
         messages, self._ready = self._ready, []
         send_all(socket, messages)

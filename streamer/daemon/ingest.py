@@ -13,7 +13,7 @@ from streamer.daemon.board import ACCEPTING, DRAINING, RUNNING, Board
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.producers import Producers, ProducerState
-from streamer.daemon.worker import POLL_MILLISECONDS, InboxWorker
+from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.matching.matcher import MakeTogether
 from streamer.protocol.batch_messages import Make, decode_batch
 from streamer.protocol.header import (
@@ -33,28 +33,28 @@ from streamer.protocol.transport.receiving import receive
 from streamer.protocol.transport.sending import send_all
 from streamer.sequences.read_batch import ReadBatch
 
-# messages, and bytes, taken before acknowledgements go out and the inbox is looked at
+# messages, and bytes, taken before acknowledgements go out and the inbox is read
 _BURST = 64
 _BURST_BYTES = 1 << 24
-# to refuse what has come, before the socket is closed
+# to refuse messages that have come, before the socket is closed
 _END_SECONDS = 1.0
-# for producers to read the end: libzmq drops what a peer has not read when its connection ends
+# for producers to read the end: libzmq drops unread messages when a connection ends
 _READ_SECONDS = 0.2
-# a message of the protocol has at most 5 frames; of others no more than this is looked at
+# a message of the protocol has at most 5 frames; further frames are dropped
 _MAX_FRAMES = 8
 
 log = structlog.get_logger("ingest")
 
 
 class _Message:
-    """A message of a producer: ``frames`` without the header, which is looked at when asked for."""
+    """A message of a producer: ``frames`` without the header, which is unpacked when asked for."""
 
     def __init__(self, route: bytes, frames: list[memoryview]) -> None:
         self.route = route
         self.frames = frames[1:]
         self._first = frames[:1]
         self._header: Header | None = None
-        # ahead of its turn, together with others
+        # ahead of time, together with others
         self.decoded: tuple[ReadBatch, bytes] | None = None
 
     @property
@@ -66,18 +66,13 @@ class _Message:
             self._header = unpack(self._first[0])
         return self._header
 
-    def batch(self, make: Make) -> tuple[ReadBatch, bytes]:
-        """The batch, as ``decode_batch`` tells it; WireError for any fault."""
-        return self.decoded or decode_batch(self.header, self.frames, make)
 
+class IngestWorker(SocketWorker):
+    """Accepts batches and passes them to ``forward`` in the order of acceptance.
 
-class IngestWorker(InboxWorker):
-    """Accepts batches and hands them to ``forward`` in the order of acceptance.
-
-    ``make`` is as in ``decode_batch``; the letters that it is given stay as they are.
-    ``make_together`` tells how many batches are made in one step, where there is a way.
-    ``inbox`` gets every accepted batch back once its results are out. ``drained`` is set once
-    the daemon drains and nothing is left.
+    ``makers`` returns what makes a batch, as in ``decode_batch``, and what makes many in one step,
+    if anything does. ``inbox`` gets every batch back once its results are out. ``drained`` is set
+    once the daemon drains and no batch is left.
     """
 
     def __init__(
@@ -86,8 +81,7 @@ class IngestWorker(InboxWorker):
         context: zmq.Context[zmq.Socket[bytes]],
         ended: Callable[[], None],
         forward: Callable[[Accepted], None],
-        make: Make = ReadBatch.from_letters,
-        make_together: Callable[[], MakeTogether | None] = lambda: None,
+        makers: Callable[[], tuple[Make, MakeTogether | None]],
     ) -> None:
         super().__init__("ingest", board.config.ingest.endpoint, context, ended)
         self.inbox: Mailbox[Accepted] = Mailbox()
@@ -95,8 +89,7 @@ class IngestWorker(InboxWorker):
         self._board = board
         self._life = board.state
         self._forward = forward
-        self._make = make
-        self._make_together = make_together
+        self._makers = makers
         self._settings = board.config.ingest
         self._producers = Producers(self._settings.memory_bytes, self._settings.max_batch_bytes)
         self._number = 0
@@ -112,8 +105,7 @@ class IngestWorker(InboxWorker):
             zmq.ROUTER,
             {
                 zmq.MAXMSGSIZE: frame_limit,
-                # what waits in front of the credit: a few messages a connection, so that more
-                # can come while those before them are decoded
+                # a few messages a connection, so that some can come while others are decoded
                 zmq.RCVHWM: min(1000, max(8, self._settings.memory_bytes // frame_limit // 4)),
                 zmq.SNDHWM: 1000,
             },
@@ -132,20 +124,20 @@ class IngestWorker(InboxWorker):
             self.release(socket)
 
     def open(self) -> None:
-        """Give credit: the engine can take batches now."""
+        """Give credit: the engine is ready."""
         self.opened = True
         self.inbox.wake()
 
     def _turn(self, socket: zmq.Socket[bytes]) -> int:
-        """Answer what has come: how many messages.
+        """Answer the messages that have come; how many.
 
-        The state of the daemon is read once a turn: what a turn accepts, the credit it gives and
-        the state that its answers name agree. The drain waits for every batch that was accepted.
+        The state of the daemon is read once a turn, so that the batches a turn accepts, its credit
+        and the state in its answers agree. The drain waits for every accepted batch.
         """
         before, self._life = self._life, self._board.state
         self._take_back()
         if self._life != before and self._life not in ACCEPTING:
-            # those who wait for credit, and those with nothing to send, say nothing and are told
+            # also to producers that send nothing: they wait for credit, or have no reads
             self._unacknowledged |= {producer.name: producer for producer in self._producers}
         taken = self._receive(socket)
         self._acknowledge(socket)
@@ -177,8 +169,8 @@ class IngestWorker(InboxWorker):
         return len(burst)
 
     def _decode_ahead(self, burst: Sequence[_Message]) -> None:
-        """Decode the batches that are likely to be taken, together."""
-        make = self._make_together()
+        """Decode together the batches that will probably be accepted."""
+        _, make = self._makers()
         if make is None:
             return
         likely = [message for message in burst if self._is_likely(message)]
@@ -187,7 +179,7 @@ class IngestWorker(InboxWorker):
             message.decoded = found
 
     def _is_likely(self, message: _Message) -> bool:
-        """Whether it is a new batch of a known producer, as far as its header tells."""
+        """Whether it is a new batch of a known producer, by its header."""
         size = size_of(message.frames)
         if not 0 < size <= self._settings.max_batch_bytes:
             return False
@@ -201,7 +193,7 @@ class IngestWorker(InboxWorker):
         return new and self._producers.open and size <= free
 
     def _handle(self, message: _Message) -> Header | None:
-        """Do what one message asks; the answer, None where the next acknowledgement is it."""
+        """Process one message; the answer, None if the next acknowledgement is the answer."""
         header = message.header
         kind = header.get("type")
         if kind not in ("hello", "batch"):
@@ -241,7 +233,8 @@ class IngestWorker(InboxWorker):
             problem = f"a batch of {size} bytes, at most {self._settings.max_batch_bytes} are taken"
             raise WireError(Reason.TOO_LARGE, problem)
         self._producers.check_room(producer, size)
-        batch, names = message.batch(self._make)
+        make, _ = self._makers()
+        batch, names = message.decoded or decode_batch(message.header, message.frames, make)
         self._producers.accept(producer, size)
         item = Accepted(
             self._number, producer, producer.epoch, sequence, size, batch, names, time.monotonic()
@@ -253,7 +246,7 @@ class IngestWorker(InboxWorker):
         for producer in self._unacknowledged.values():
             self._answer(producer.route, self._state(producer) | {"type": "ack"})
         self._unacknowledged.clear()
-        # a ROUTER drops what is for a peer that has gone or does not read: answers are cumulative
+        # a ROUTER drops answers to a peer that is gone or does not read; the next one replaces them
         send_all(socket, self._answers)
         self._answers.clear()
         board, producers = self._board, self._producers
@@ -264,13 +257,13 @@ class IngestWorker(InboxWorker):
             self._ended()
 
     def _state(self, producer: ProducerState) -> Header:
-        """What every answer says: cumulative, so that a lost one is made good by the next."""
+        """Fields of every answer, cumulative: the next answer makes up for a lost one."""
         return {
             "state": self._life,
             "producer": producer.name,
             "epoch": producer.epoch,
             "received": producer.received,
-            # nothing outlives the daemon yet: durable is what it has accepted
+            # nothing outlives the daemon yet
             "durable": producer.received,
             "matched": producer.matched,
             "credit": self._producers.credit(producer),

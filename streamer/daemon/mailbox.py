@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Mailbox(Generic[T]):
     """Items from any thread to one reader, which waits for ``fileno()`` to become readable.
 
-    It has no limit of its own: what may be in the daemon is bounded by the credit of producers.
+    It is unbounded: the credit of producers bounds what is in the daemon.
     """
 
     def __init__(self) -> None:
@@ -24,14 +24,14 @@ class Mailbox(Generic[T]):
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
-        # reentrant: a signal handler may wake while its own thread closes
+        # reentrant: a signal handler may call wake() while its own thread closes
         self._lock = threading.RLock()
         self._closed = False
-        # the reader has been woken and has not begun to take yet
+        # the reader has been woken and has not called take() yet
         self._woken = False
 
     def fileno(self) -> int:
-        """Readable while there is something to take."""
+        """A descriptor that is readable while there is something to take."""
         return self._reader
 
     def put(self, item: T) -> None:
@@ -45,9 +45,9 @@ class Mailbox(Generic[T]):
         self.wake()
 
     def wake(self) -> None:
-        """Make the reader look up, without an item."""
+        """Wake the reader, without an item."""
         if self._woken:
-            return  # it takes what is there now, too
+            return
         with self._lock:
             if self._closed:
                 return
@@ -64,7 +64,7 @@ class Mailbox(Generic[T]):
 
     def take(self) -> list[T]:
         """Everything that has been put since the last call."""
-        # wakes are taken before items, so that an item put in between leaves a wake behind
+        # first the wakes, then the items: an item put in between leaves a wake behind
         with contextlib.suppress(BlockingIOError):
             while len(os.read(self._reader, 4096)) == 4096:
                 pass
@@ -75,7 +75,7 @@ class Mailbox(Generic[T]):
         return taken
 
     def close(self) -> None:
-        """Give the pipe back; later items go nowhere."""
+        """Close the pipe; later items go nowhere."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -1,7 +1,7 @@
-"""Who sends what: one effect for every batch, and credit that bounds the daemon's memory.
+"""The producers: one effect for every batch, and credit that bounds the daemon's memory.
 
-A batch is keyed by (producer, epoch, sequence). Sequences start at 1 and have no holes, so the
-highest sequence accepted in the highest epoch says of every batch whether it was taken.
+A batch is keyed by (producer, epoch, sequence). Sequences start at 1 and have no gaps, so the
+highest sequence accepted in the highest epoch determines which batches were accepted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from streamer.protocol.header import Reason, WireError
 
 MAX_PRODUCERS = 100_000
-# what is kept of a batch beside its bytes is some kilobytes, and a batch may have one byte
+# a batch takes some kilobytes beside its bytes, and may have one byte
 MAX_QUEUED = 1 << 16
 # a producer counts as active this long after its last message
 ACTIVE_SECONDS = 5.0
@@ -21,7 +21,7 @@ ACTIVE_SECONDS = 5.0
 
 @dataclass(slots=True)
 class ProducerState:
-    """What is known about one producer; ``route`` is the connection it was last heard on."""
+    """One producer. route: its last connection. told_credit: the last credit it was sent."""
 
     name: str
     epoch: int
@@ -34,10 +34,10 @@ class ProducerState:
 
 
 class Producers:
-    """All producers, and the bytes that each of them and all together have in the daemon.
+    """All producers, and the bytes of theirs in the daemon.
 
     limit: bytes that may be in the daemon. Credit is what a producer may have on its way beyond
-    what is received: its share of the limit, less what it has in the daemon already.
+    its received batches: its share of the limit, less its bytes in the daemon.
     """
 
     def __init__(self, limit: int, max_batch: int) -> None:
@@ -48,17 +48,17 @@ class Producers:
         self._known: dict[str, ProducerState] = {}
         # those that share the limit
         self._active: dict[str, ProducerState] = {}
-        # those that were told of less than the largest batch, however long they have been silent:
-        # who waits for credit has nothing to say
+        # those whose credit is below the largest batch, however long they have been silent: a
+        # producer that waits for credit sends nothing
         self._waiting: dict[str, ProducerState] = {}
-        # batches are credited from the moment the engine can take them
+        # whether the engine is ready
         self.open = False
 
     def __len__(self) -> int:
         return len(self._known)
 
     def __iter__(self) -> Iterator[ProducerState]:
-        """Every producer that has been heard."""
+        """Every known producer."""
         return iter(self._known.values())
 
     @property
@@ -67,7 +67,7 @@ class Producers:
         return len(self._active)
 
     def find(self, name: str) -> ProducerState | None:
-        """The producer of this name, if it has been heard."""
+        """The producer of this name, if it is known."""
         return self._known.get(name)
 
     def hear(self, name: str, epoch: int, route: bytes) -> ProducerState:
@@ -118,7 +118,7 @@ class Producers:
             producer.matched += 1
 
     def credit(self, producer: ProducerState) -> int:
-        """Bytes that the producer may have on their way; remembered as told."""
+        """Bytes that the producer may have on their way; remembered as sent."""
         producer.told_credit = self._credit(producer)
         if producer.told_credit < self._max_batch:
             self._waiting[producer.name] = producer
@@ -127,7 +127,7 @@ class Producers:
         return producer.told_credit
 
     def to_be_told(self) -> Iterator[ProducerState]:
-        """Producers that may be waiting for the credit that they have by now."""
+        """Producers that may be waiting for the credit that they now have."""
         for producer in self._waiting.values():
             credit = self._credit(producer)
             enough = credit >= self._max_batch or producer.queued_bytes == 0
@@ -135,7 +135,7 @@ class Producers:
                 yield producer
 
     def forget_idle(self) -> None:
-        """Producers that have been silent and wait for nothing leave their share to the others."""
+        """Give the share of silent producers that wait for nothing to the others."""
         before = time.monotonic() - ACTIVE_SECONDS
         idle = [p for p in self._active.values() if p.heard < before and not p.queued_bytes]
         for producer in idle:
@@ -153,7 +153,7 @@ class Producers:
     def _make_room(self) -> None:
         if len(self._known) < MAX_PRODUCERS:
             return
-        # what never had a batch accepted leaves no trace that could be missed
+        # producers without an accepted batch can be forgotten
         self._known = {n: p for n, p in self._known.items() if p.received or p.queued_bytes}
         for some in (self._active, self._waiting):
             for name in some.keys() - self._known.keys():

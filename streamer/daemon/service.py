@@ -1,4 +1,4 @@
-"""The life of the daemon: start, run, drain, end; and what signals do to it."""
+"""The life of the daemon: start, run, drain, end; and its signals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from streamer.daemon.board import DRAINING, ENDED, FAILED, RUNNING, STARTING, Bo
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
-from streamer.daemon.door import aside, raise_limit
+from streamer.daemon.door import aside
 from streamer.daemon.engine import EngineWorker
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.ingest import IngestWorker
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.memory import keep_freed
+from streamer.daemon.process import keep_freed_memory, raise_limit
 from streamer.daemon.warming import warm_up
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
@@ -35,12 +35,11 @@ from streamer.protocol.endpoints import socket_path
 _BIND_SECONDS = 10.0
 # one moves 2 to 3 GB a second; connections are spread over them
 _IO_THREADS = 4
-# for the engine to end, and for each of the others where the engine takes all of it
+# for the engine to end, and at least for each of the other threads
 _JOIN_SECONDS, _LEAST_SECONDS = 10.0, 2.0
 # messages on their way have a second (SocketWorker.release)
 _TERM_SECONDS = 5.0
-# a thread that waits for the interpreter's lock asks for it after so long, not after 5 ms, in which
-# a card matches a hundred batches
+# after this long a waiting thread requests the GIL; in the default 5 ms a GPU matches 100 batches
 _SWITCH_SECONDS = 0.0005
 _LOOK_SECONDS = 0.5
 # a batch this long in the engine is worth a warning
@@ -72,8 +71,7 @@ class Service:
             self._context,
             notify,
             forward=self._engine.inbox.put,
-            make=self._engine.make_batch,
-            make_together=self._engine.make_together,
+            makers=lambda: (self._engine.make_batch, self._engine.make_together),
         )
         self._control = ControlWorker(self.board, self._context, notify, self.drain)
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
@@ -82,11 +80,11 @@ class Service:
         self._stall_said = -1
 
     def start(self) -> dict[str, str]:
-        """Bind all sockets and begin to load the dictionary; the endpoints as they are bound.
+        """Bind all sockets and begin to load the dictionary; returns the endpoints as bound.
 
         StreamerError if a socket cannot be bound; nothing is left behind then.
         """
-        keep_freed()
+        keep_freed_memory()
         limit = raise_limit()
         sys.setswitchinterval(_SWITCH_SECONDS)
         for worker in self._sockets:
@@ -106,7 +104,7 @@ class Service:
 
     def _guard(self, limit: int) -> None:
         """Refuse connections from now on that would take the last descriptors."""
-        # that of control is the last to be shut
+        # control is the last to be shut
         order = (self._feed, self._ingest, self._control)
         doors = [worker.door for worker in order if worker.door is not None]
         try:
@@ -119,13 +117,13 @@ class Service:
         self._connections.start()
 
     def drain(self, why: str) -> None:
-        """Finish what has been accepted, take nothing more, then end. From any thread."""
-        # a signal handler calls this too: no lock may be taken here that the main thread holds
+        """Finish the accepted batches, take nothing more, then end. From any thread."""
+        # a signal handler calls this too, so it must not take a lock that the main thread holds
         self._drain_wanted = why
         self._changed.wake()
 
     def wait(self) -> None:
-        """Return once the daemon has drained; StreamerError if one of its threads has failed."""
+        """Return once the daemon has drained; StreamerError if one of its threads failed."""
         try:
             while not (self.board.state == DRAINING and self._ingest.drained):
                 self._changed.wait(_LOOK_SECONDS)
@@ -145,11 +143,11 @@ class Service:
 
     @property
     def stuck(self) -> list[str]:
-        """Threads that have not ended although they were told to."""
+        """Threads that have not ended although they were asked to."""
         return [worker.name for worker in self._workers if worker.is_alive()]
 
     def leave(self, code: int) -> NoReturn:
-        """End the process at once; no file of a socket is left behind."""
+        """End the process at once, and leave no socket file behind."""
         for endpoint in self.board.endpoints.values():
             path = socket_path(endpoint)
             for file in (path, aside(path)) if path is not None else ():
@@ -184,7 +182,7 @@ class Service:
 
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
-        # the engine first, the feed late: it still has the end to say
+        # the engine first, the feed last: it announces the end
         last = [self._connections] if self._connections is not None else []
         for worker in (self._engine, self._ingest, self._control, self._feed, *last):
             worker.stop()
@@ -200,7 +198,7 @@ class Service:
             self._changed.close()
         if any(worker.is_alive() for worker in self._sockets):
             return
-        # where libzmq does not come back, which SocketWorker.bind prevents as far as is known
+        # in case libzmq does not return, which SocketWorker.bind should prevent
         ending = threading.Thread(target=self._context.term, name="sockets", daemon=True)
         ending.start()
         ending.join(_TERM_SECONDS)
@@ -216,18 +214,14 @@ def _as_streamer_error(worker: Worker, error: BaseException) -> StreamerError:
     return wrapped
 
 
+@logs.unfailing()
 def run(config: Config, *, ready: Callable[[dict[str, str]], None] | None = None) -> None:
-    """Run a daemon until SIGINT or SIGTERM, or ``drain`` on its control socket, has drained it.
+    """Run a daemon until SIGINT, SIGTERM or ``drain`` on its control socket has drained it.
 
     Call it in the main thread. A second signal ends the process at once. ``ready`` is called with
     the endpoints as bound. Log lines that cannot be written are dropped. StreamerError if the
     daemon cannot start or one of its threads fails.
     """
-    with logs.unfailing():
-        _run(config, ready)
-
-
-def _run(config: Config, ready: Callable[[dict[str, str]], None] | None) -> None:
     service = Service(config)
     signalled = False
 

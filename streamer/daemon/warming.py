@@ -1,6 +1,6 @@
-"""A few reads taken aside through all that a batch goes through, before the first batch comes.
+"""A few reads take the whole path of a batch before the first batch comes.
 
-Whatever is compiled on its way is compiled then, and a card and its driver have been woken.
+This compiles every kernel on the path and wakes a GPU and its driver.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def warm_up(config: Config, device: Device) -> None:
     producer = ProducerState("warm-up", 0, b"", 0.0)
     now = time.monotonic()
     accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
-    for said in publications([Matched(accepted, result, dictionary, stored)], intervals=True):
-        for topic in said.topics:
-            said.message(topic, {})
+    matched = Matched(accepted, result, dictionary, stored)
+    (publication,) = publications([matched], intervals=True)
+    for topic in publication.topics:
+        publication.message(topic, {})

@@ -1,4 +1,4 @@
-"""A thread of the daemon: what ends it early is kept and brings the daemon down, never a hang."""
+"""A thread of the daemon: an error that ends it brings the daemon down instead of hanging it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
 from streamer.protocol.endpoints import EndpointError, claim, socket_path
 
-# the longest a thread waits before it looks whether it shall stop
+# the longest that a thread waits before it checks whether to stop
 POLL_SECONDS = 0.2
 POLL_MILLISECONDS = 200
-# messages on their way when a socket is closed
+# for messages on their way when a socket is closed
 _LINGER_MILLISECONDS = 1000
 
 
 class Worker(threading.Thread):
-    """``work`` runs until ``stopping`` is set; ``inbox`` wakes it."""
+    """A thread that does ``work`` until ``stopping`` is set, and calls ``ended`` at its end."""
 
     def __init__(self, name: str, ended: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
@@ -35,7 +35,7 @@ class Worker(threading.Thread):
         raise NotImplementedError
 
     def run(self) -> None:
-        """Do the work, keep its error, and tell the service."""
+        """Do the work and store its error."""
         try:
             self.work()
         except BaseException as error:
@@ -50,7 +50,7 @@ class Worker(threading.Thread):
 
 
 class SocketWorker(Worker):
-    """A worker with one bound socket and an inbox that wakes its poll."""
+    """A worker with one bound socket."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class SocketWorker(Worker):
         self.door = self._open_door()
         self.endpoint = self.door.endpoint
         socket = self._context.socket(kind)
-        # now, not when it is closed: a peer that goes before has its connection ended with what is
-        # set then, by default for as long as a message waits for it, and the context never ends
+        # set now, not at close: a connection whose peer left earlier lingers as set then, by
+        # default as long as a message waits for it, and the context would never terminate
         socket.setsockopt(zmq.LINGER, _LINGER_MILLISECONDS)
         try:
             for option, value in options.items():
@@ -92,8 +92,15 @@ class SocketWorker(Worker):
         self.ready.set()
         return socket
 
+    def poller(self, socket: zmq.Socket[bytes], inbox: Mailbox[Any]) -> zmq.Poller:
+        """A poller over the socket and an inbox."""
+        poller = zmq.Poller()
+        poller.register(socket, zmq.POLLIN)
+        poller.register(inbox.fileno(), zmq.POLLIN)
+        return poller
+
     def release(self, socket: zmq.Socket[bytes]) -> None:
-        """Close the socket, giving what is on its way a second, and remove its file."""
+        """Close the socket, giving messages on their way a second, and remove its file."""
         if self.door is not None:
             self.door.remove()
         socket.close()
@@ -105,14 +112,3 @@ class SocketWorker(Worker):
             in_use = error.errno == errno.EADDRINUSE
             problem = "endpoint in use (is another daemon running?)" if in_use else error.strerror
             raise EndpointError(self.key, self.endpoint, str(problem).lower()) from None
-
-
-class InboxWorker(SocketWorker):
-    """A socket worker that is also woken by a mailbox."""
-
-    def poller(self, socket: zmq.Socket[bytes], inbox: Mailbox[Any]) -> zmq.Poller:
-        """A poller over the socket and the inbox."""
-        poller = zmq.Poller()
-        poller.register(socket, zmq.POLLIN)
-        poller.register(inbox.fileno(), zmq.POLLIN)
-        return poller

@@ -1,4 +1,4 @@
-"""Endpoints: which are allowed, the private directory of the default ones, and who holds a socket.
+"""Endpoints: which are allowed, the private directory of the default ones, and sockets in use.
 
 Allowed are Unix-domain sockets (``ipc:///path``), which the file system protects, and TCP on this
 machine (``tcp://127.0.0.1:port``). Nothing is encrypted yet, so other addresses are refused.
@@ -31,7 +31,7 @@ class EndpointError(StreamerError):
 
 
 def run_directory() -> Path:
-    """Where the default sockets live: one private directory a user."""
+    """The private directory of a user's default sockets."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
         return Path(runtime) / "kmer-streamer"
@@ -39,12 +39,12 @@ def run_directory() -> Path:
 
 
 def default_endpoint(name: str) -> str:
-    """The endpoint of a socket that the configuration does not name."""
+    """The default endpoint of the socket ``name``."""
     return f"ipc://{run_directory()}/{name}.sock"
 
 
 def check_endpoint(endpoint: str) -> str:
-    """The endpoint, in the form it is bound in; ValueError says why it is none."""
+    """The endpoint as it is bound; ValueError if it is not allowed."""
     if endpoint.startswith("ipc://"):
         path = endpoint[len("ipc://") :]
         if not path or path.startswith("@") or path == "*":
@@ -82,8 +82,8 @@ def socket_path(endpoint: str) -> Path | None:
 def claim(key: str, endpoint: str) -> None:
     """Make room for a socket: its directory, and no dead socket file in the way.
 
-    EndpointError if somebody listens there, if something else than a socket is there, or if the
-    default directory is not private. (libzmq itself would silently take a live socket's place.)
+    EndpointError if a process listens there, if a file that is no socket is there, or if the
+    default directory is not private. (libzmq itself would silently replace a live socket.)
     """
     path = socket_path(endpoint)
     if path is None:

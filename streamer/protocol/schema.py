@@ -43,7 +43,7 @@ class Topic(NamedTuple):
     """A topic of the feed.
 
     when: what makes the daemon send a message. fields: header fields that other topics lack.
-    shown: the columns of ``streamer watch``, without ``topic`` and ``batch``. needs: the
+    shown: the columns of ``streamer watch`` but for ``topic`` and ``batch``. needs: the
     configuration without which there are no messages.
     """
 
@@ -51,7 +51,7 @@ class Topic(NamedTuple):
     when: str
     columns: tuple[Column, ...] = ()
     fields: tuple[Field, ...] = ()
-    shown: tuple[str, ...] = ()
+    shown: str = ""
     needs: str = ""
 
 
@@ -70,17 +70,9 @@ _SNAPSHOT = Column("snapshot", "int64", "version", "of the dictionary that was s
 _TARGETS = Field("targets", "array of [number, label]")
 _DISTANCE = Field("distance", "the limit, in edits")
 
-_RUN_SHOWN = ("read", "start", "end", "event", "windows", "target")
+_RUN_SHOWN = "read start end event windows target"
 _TOTALS_SHOWN = (
-    "state",
-    "reads",
-    "bases",
-    "windows",
-    "matches",
-    "mismatches",
-    "reads_on_target",
-    "new_kmers",
-    "bases_per_second",
+    "state reads bases windows matches mismatches reads_on_target new_kmers bases_per_second"
 )
 
 FEED = (
@@ -101,7 +93,7 @@ FEED = (
             Column("best", "uint8", "0 or 1", "1: the best of a run of adjacent ends"),
         ),
         (_TARGETS, _DISTANCE),
-        ("read", "start", "end", "distance", "strand", "kmer", "target", "best", "snapshot"),
+        "read start end distance strand kmer target best snapshot",
         "a matching.distance and matching.semantics 'levenshtein'",
     ),
     Topic(
@@ -115,7 +107,7 @@ FEED = (
             _SNAPSHOT,
         ),
         (_DISTANCE,),
-        ("read", "end", "distances", "depths", "snapshot"),
+        "read end distances depths snapshot",
         "a matching.distance and matching.semantics 'ltb'",
     ),
     Topic(
@@ -127,7 +119,7 @@ FEED = (
             Column("start", "int64", "bases", "start of the window in the read"),
         ),
         (Field("seeded", "how many of the first rows are seeds"),),
-        ("read", "start", "end", "kmer"),
+        "read start end kmer",
         "a dictionary that grows or is seeded",
     ),
     Topic(
@@ -140,7 +132,7 @@ FEED = (
             Column("chunk_words", "int64", "words", "how many words the chunk has", True),
         ),
         (Field("error", "only if words cannot express the events: why"),),
-        ("word", "chunk_base", "chunk_version"),
+        "word chunk_base chunk_version",
     ),
     Topic(
         "read",
@@ -155,7 +147,7 @@ FEED = (
             Column("best_target", "int32", "number", "key of `targets`; -1: none"),
         ),
         (_TARGETS,),
-        ("read", "length", "windows", "matches", "mismatches", "skipped", "best_target"),
+        "read length windows matches mismatches skipped best_target",
     ),
     Topic(
         "beat",

@@ -1,0 +1,56 @@
+"""What the daemon asks of its process: memory that stays allocated, and file descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+
+# parameters of mallopt in glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+# the largest that it takes
+_FROM_HEAP = 1 << 25
+_KEPT_BYTES = 1 << 30
+
+# the most descriptors for connections, whatever the limit is: each takes tens of kilobytes
+_MOST = 1 << 16
+# left for connections that come before the doors are shut, and for files; most of a small limit,
+# because libzmq accepts hundreds while the thread that watches waits for a core
+_SPARE = 4096
+
+
+def keep_freed_memory() -> None:
+    """Make malloc keep freed memory: blocks below 32 MiB come from the heap. Needs glibc.
+
+    By default malloc gets large blocks from the kernel and returns them, as each thread does with
+    its arena, so that every batch is written to fresh pages: 256 page faults a megabyte, which cost
+    more than everything else that happens to it. Existing threads keep their arenas.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(_M_ARENA_MAX, 1)
+    mallopt(_M_MMAP_THRESHOLD, _FROM_HEAP)
+    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def raise_limit() -> int:
+    """Raise the limit of descriptors as far as possible; returns how many may be open then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return soft if soft != resource.RLIM_INFINITY else _MOST + _SPARE
+
+
+def spare(limit: int) -> int:
+    """How many descriptors of a limit are not for connections."""
+    return max(limit - _MOST, min(limit * 5 // 8, _SPARE))
+
+
+def open_descriptors() -> int:
+    """How many descriptors are open."""
+    # Linux before 6.2 reports no size
+    return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
