@@ -1,7 +1,5 @@
 """Ascending k-mer codes, each once: where codes stand in them, what they lack, two together."""
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from functools import partial

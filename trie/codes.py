@@ -78,7 +78,7 @@ def _encode_words(letters, words):
     """The codes of eight letters a word, if all are bases; what is not shows in the result."""
     other = np.uint64(0)
     for i in range(words.size):
-        word: np.uint64 = word_at(letters, 8 * i)
+        word = word_at(letters, 8 * i)
         words[i], strange = eight_codes(word)
         other |= strange
     return other

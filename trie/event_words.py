@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import MAX_K
-from trie.index.table_kernels import MATCH, MISMATCH
+from trie.windows import MATCH, MISMATCH
 
 MAX_NODES: Final = 1 << 27
 MAX_INDEX: Final = 1 << 31

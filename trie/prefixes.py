@@ -8,9 +8,6 @@ The codes and the table take 12 bytes a k-mer at most, where a Tree Bitmap of ra
 108. It knows depths, not trie nodes.
 """
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 from functools import partial
@@ -22,8 +19,7 @@ from trie.codes import check_k
 from trie.cpu.intrinsics import leading_zeros, prefetch_far
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
-from trie.index.table_kernels import MATCH, MISMATCH
-from trie.windows import BLOCK, check_batch, roll_block, start_state
+from trie.windows import BLOCK, MATCH, MISMATCH, check_batch, roll_block, start_state
 
 _PARALLEL_FROM = 1 << 16
 

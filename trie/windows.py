@@ -9,9 +9,6 @@ three (forward and reverse complement code), two 8-byte stores into L1; no branc
 since a symbol that ends no window only leaves the count of the block where it was.
 """
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 from typing import Final
@@ -21,6 +18,13 @@ from numpy.typing import NDArray
 
 from trie.codes import check_k
 from trie.cpu.jit import njit
+
+MATCH: Final = np.uint8(1)
+MISMATCH: Final = np.uint8(2)
+"""Events at the first symbol of a window; 0 where none begins."""
+
+NO_SET: Final = np.uint32(0xFFFFFFFF)
+"""Instead of the number of a set of targets: a k-mer that belongs to none."""
 
 BLOCK: Final = 128
 """Windows a block at most: 2 KB of codes and positions, and 128 cache lines asked for at once."""

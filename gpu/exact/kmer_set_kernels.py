@@ -37,6 +37,7 @@ import numpy as np
 from gpu.card.intrinsics import ALL_LANES, bit_mask_below, cuda, device_function, product
 from gpu.card.launch import Source
 from gpu.exact.bits import bit_of, window_reader, write_votes
+from trie.windows import NO_SET
 
 THREADS = 256
 """Threads a block; any multiple of 32."""
@@ -44,9 +45,6 @@ THREADS = 256
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 STREAM = np.uint64(1 << 32)
 """The value of a k-mer whose first window begins the stream."""
-
-NO_SET = np.uint32(0xFFFFFFFF)
-"""The target set of a window that has none."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _OTHER = np.uint64(0xD6E8FEB86659FD93)

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.target_sets import NO_SET, TargetSets
+from streamer.dictionary.target_sets import TargetSets
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from trie.codes import with_reverse_complements
 from trie.snapshots.snapshot_file import SnapshotDamagedError, is_snapshot, load_whole, save
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
-from trie.windows import codes_at, window_codes
+from trie.windows import NO_SET, codes_at, window_codes
 
 if TYPE_CHECKING:
     from streamer.matching import BatchResult

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu.jit import njit
+from trie.windows import NO_SET
 
-NO_SET = np.uint32(0xFFFFFFFF)
 SHOWN_TARGETS = 8
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.collecting import KmerCollector
-from streamer.dictionary.target_sets import NO_SET, SHOWN_TARGETS, TargetSets, side_by_side, united
+from streamer.dictionary.target_sets import SHOWN_TARGETS, TargetSets, side_by_side, united
 from streamer.errors import StreamerError
 from streamer.sequences.files import read_pieces, shown_name
 from streamer.sequences.read_batch import ReadBatch
@@ -18,6 +18,7 @@ from trie.codes import check_k, with_reverse_complements
 from trie.cpu.threads import usable_cores
 from trie.strands import Strands
 from trie.trees.shards import sort_unique
+from trie.windows import NO_SET
 
 __all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "TargetSets"]
 

@@ -128,7 +128,7 @@ class CpuEngine:
         codes, starts = window_codes(bases, offsets, self._k, canonical=self._canonical)
         missed = events[starts] == MISMATCH
         codes, starts = codes[missed], starts[missed]
-        stay = self._index.reconcile(codes)
+        stay = self._index.add(codes)
         events[starts[~stay]] = MATCH
         return codes[stay], starts[stay]
 

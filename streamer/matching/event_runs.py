@@ -12,9 +12,7 @@ import numpy as np
 
 from trie.cpu.intrinsics import popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit
-
-NO_SET = np.uint32(0xFFFFFFFF)
-
+from trie.windows import NO_SET
 
 # bits that a look at 64 gives at least, from any bit of a byte on
 _STEP = 56

@@ -4,17 +4,14 @@
     4**k / 8 bytes     2 MB at k = 12, 8 MB at 13, 32 MB at 14, 128 MB at 15
 
 A look-up reads one word of one cache line, and there is nothing to spill, double or compare; the
-index takes this form as soon as it is no larger than the hash table of the same k-mers. Parts for
-several writers are told by a hash of the cache line (512 codes), because canonical codes crowd in
-the lower half.
+index takes this form as soon as it is no larger than the hash table of the same k-mers. A hash of
+the cache line (512 codes) gives the part of a writer, because canonical codes crowd in the lower
+half.
 """
-
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +19,8 @@ from numpy.typing import NDArray
 from trie.cpu.intrinsics import prefetch_far, trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.vectors import aligned_words
-from trie.index.buckets import ODD, REGION_BITS, REGIONS
-from trie.index.table_kernels import MATCH, MISMATCH
-from trie.windows import BLOCK, roll_block, start_state
+from trie.index.buckets import ODD, REGIONS, in_part, region_of
+from trie.windows import BLOCK, MATCH, MISMATCH, roll_block, start_state
 
 MAX_BITSET_K: Final = 15
 _WORD: Final = np.uint64(6)
@@ -34,8 +30,7 @@ _ONE: Final = np.uint64(1)
 
 @njit(cache=True, nogil=True, inline="always")
 def _in_part(code, part, part_bits):
-    region = ((code >> np.uint64(9)) * ODD) >> np.uint64(64 - REGION_BITS)
-    return region >> np.uint64(REGION_BITS - part_bits) == np.uint64(part)
+    return in_part(region_of((code >> np.uint64(9)) * ODD), part, part_bits)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -44,7 +39,7 @@ def _bit(words, code):
 
 
 @njit(cache=True, nogil=True)
-def _match_windows(words, bases, offsets, k, canonical, start, stop, events):
+def _match_windows(words, bases, offsets, k, canonical, start, stop, events, values):
     """Events of the windows that begin in [start, stop); ``events`` is zero there."""
     codes = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
@@ -68,24 +63,12 @@ def _match_windows(words, bases, offsets, k, canonical, start, stop, events):
 
 
 @njit(cache=True, nogil=True)
-def _find_codes(words, codes, found):
-    limit = np.uint64(words.size)
-    for first in range(0, codes.size, BLOCK):
-        last = min(first + BLOCK, codes.size)
-        for j in range(first, last):
-            prefetch_far(words, min(codes[j] >> _WORD, limit - _ONE))
-        for j in range(first, last):
-            found[j] = codes[j] >> _WORD < limit and _bit(words, codes[j]) == _ONE
-
-
-@njit(cache=True, nogil=True)
-def _insert_codes(words, codes, part, part_bits, new):
-    """Insert the codes of one part in order; ``new`` tells which were absent; how many were."""
+def _insert_codes(words, counts, codes, values, first, part, part_bits, new):
+    """As ``trie.index.table_kernels.insert_codes``, but there is always room."""
     pending = np.empty(BLOCK, dtype=np.int64)
-    added = 0
-    for first in range(0, codes.size, BLOCK):
+    for begin in range(first, codes.size, BLOCK):
         count = 0
-        for j in range(first, min(first + BLOCK, codes.size)):
+        for j in range(begin, min(begin + BLOCK, codes.size)):
             pending[count] = j
             if _in_part(codes[j], part, part_bits):
                 prefetch_far(words, codes[j] >> _WORD)
@@ -95,13 +78,13 @@ def _insert_codes(words, codes, part, part_bits, new):
             absent = _bit(words, codes[j]) == np.uint64(0)
             words[codes[j] >> _WORD] |= _ONE << (codes[j] & _INSIDE)
             new[j] = absent
-            added += np.int64(absent)
-    return added
+            counts[part] += np.int64(absent)
+    return codes.size
 
 
 @njit(cache=True, nogil=True)
 def _grow_windows(
-    words, bases, offsets, k, canonical, seed_end, stop, state, part, part_bits,
+    words, counts, bases, offsets, k, canonical, seed_end, stop, state, part, part_bits,
     events, new_codes, new_positions, filled,
 ):  # fmt: skip
     """As ``trie.index.table_kernels.grow_windows``, but there is always room."""
@@ -111,7 +94,7 @@ def _grow_windows(
     next_positions = np.empty(BLOCK, dtype=np.uint64)
     last_seed = np.int64(seed_end) - np.int64(k)
     end = np.uint64(stop)
-    filled = np.uint64(filled)
+    filled = before = np.uint64(filled)
     count = 0
     while count > 0 or state[0] < end:
         rolled = roll_block(bases, offsets, k, canonical, end, state, next_codes, next_positions)
@@ -139,6 +122,7 @@ def _grow_windows(
         waiting, next_codes = next_codes, waiting
         positions, next_positions = next_positions, positions
         count = n
+    counts[part] += np.int64(filled - before)
     return np.int64(filled)
 
 
@@ -160,20 +144,14 @@ def bitset_bytes(k: int) -> int:
 
 
 class KmerBitset:
-    """A set of k-mer codes, k <= 15, with the methods of ``KmerTable`` (no values)."""
-
-    with_values = False
+    """A set of k-mer codes, k <= 15, with the methods of ``KmerTable``; it has no values."""
 
     def __init__(self, k: int) -> None:
-        if not 1 <= k <= MAX_BITSET_K:
-            message = f"a bitset holds k-mers of 1 to {MAX_BITSET_K} symbols, not {k}"
-            raise ValueError(message)
-        self.k = k
         self._words = aligned_words(bitset_bytes(k) // 8)
-        self._added = np.zeros(REGIONS, dtype=np.int64)
+        self._counts = np.zeros(REGIONS, dtype=np.int64)
 
     def __len__(self) -> int:
-        return int(self._added.sum())
+        return int(self._counts.sum())
 
     def memory_bytes(self) -> int:
         """Bytes of the array."""
@@ -185,67 +163,18 @@ class KmerBitset:
         _list_codes(self._words, out)
         return out
 
-    def match(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        canonical: bool,
-        start: int,
-        stop: int,
-        events: NDArray[np.uint8],
-        values: NDArray[np.uint32] | None,
-    ) -> None:
-        """Write the events of the windows that begin in [start, stop)."""
-        _match_windows(self._words, bases, offsets, self.k, canonical, start, stop, events)
+    def match(self, *windows: Any) -> None:
+        """As ``KmerTable.match``."""
+        _match_windows(self._words, *windows)
 
-    def find(
-        self, codes: NDArray[np.uint64], values: NDArray[np.uint32] | None
-    ) -> NDArray[np.bool_]:
-        """Whether each code is in the set."""
-        found = np.empty(codes.size, dtype=np.bool_)
-        _find_codes(self._words, codes, found)
-        return found
+    def insert(self, *codes: Any) -> int:
+        """As ``KmerTable.insert``, always to the end."""
+        return int(_insert_codes(self._words, self._counts, *codes))
 
-    def insert(
-        self,
-        codes: NDArray[np.uint64],
-        values: NDArray[np.uint32] | None,
-        first: int,
-        part: int,
-        part_bits: int,
-        new: NDArray[np.bool_],
-    ) -> int:
-        """Insert codes[first:] of one part, in order, to the end."""
-        added = _insert_codes(self._words, codes[first:], part, part_bits, new[first:])
-        self._added[part] += added
-        return int(codes.size)
-
-    def grow(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        canonical: bool,
-        seed_end: int,
-        stop: int,
-        state: NDArray[np.uint64],
-        part: int,
-        part_bits: int,
-        events: NDArray[np.uint8],
-        new_codes: NDArray[np.uint64],
-        new_positions: NDArray[np.int64],
-        filled: int,
-    ) -> int:
-        """Insert the windows of one part in stream order; how many are new so far."""
-        total = int(
-            _grow_windows(
-                self._words, bases, offsets, self.k, canonical, seed_end, stop, state, part,
-                part_bits, events, new_codes, new_positions, filled,
-            )
-        )  # fmt: skip
-        self._added[part] += total - filled
-        return total
+    def grow(self, *windows: Any) -> int:
+        """As ``KmerTable.grow``, always to the end."""
+        return int(_grow_windows(self._words, self._counts, *windows))
 
     def enlarge(self, threads: int = 1) -> None:
-        """A bitset is never full."""
-        message = "a bitset is never full"
-        raise NotImplementedError(message)
+        """Never called: a bitset is never full."""
+        raise NotImplementedError

@@ -1,13 +1,15 @@
-"""The k-mer index that the engine asks: a bitset for short k-mers, a hash table for the others.
+"""The k-mer index of the engine: a bitset for short k-mers, a hash table for the others.
 
 Exact matching of thesis 3.3.1, the growing dictionary of 3.3.9 and the reconciliation of 3.3.10:
-every window of k symbols is a match or a mismatch, and in a growing dictionary a mismatched k-mer
-is added at once, so that the first window ever of a k-mer is its only mismatch.
+every window of k symbols is a match or a mismatch, and a growing dictionary adds a mismatched k-mer
+at once, so that the first window ever of a k-mer is its only mismatch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +19,18 @@ from trie.cpu.threads import run_all, split_range
 from trie.index.bitset import MAX_BITSET_K, KmerBitset, bitset_bytes
 from trie.index.buckets import REGION_BITS
 from trie.index.merge import merge_parts
-from trie.index.table import KmerTable
-from trie.index.table_kernels import MATCH, MISMATCH, NO_VALUE
-from trie.windows import check_batch, start_state
-
-__all__ = ["MATCH", "MISMATCH", "NO_VALUE", "KmerIndex"]
+from trie.index.table import NO_VALUES, KmerTable
+from trie.windows import NO_SET, check_batch, start_state
 
 _ALWAYS_BITSET_K = 12
 _PARALLEL_FROM = 1 << 16
-# symbols or codes between two looks at the whole; what parts add in them waits in L3 for the merge
+# symbols or codes between two merges; what the parts add in between waits in L3
 _SLAB = 1 << 18
 _NO_EVENTS = np.empty(0, dtype=np.uint8)
 
 
 class KmerIndex:
-    """A growing set of k-mers of one length, with a small integer each if ``with_values``.
+    """A growing set of k-mers of one length, with the number of a set each if ``with_values``.
 
     ``expected`` k-mers fit without doubling. Raises ValueError unless 1 <= k <= 31. Calls that add
     need the index for themselves; any number of threads may look up at once in between.
@@ -40,19 +39,13 @@ class KmerIndex:
     def __init__(self, k: int, *, expected: int = 0, with_values: bool = False) -> None:
         check_k(k)
         self.k = k
-        self.with_values = with_values
+        self._with_values = with_values
         self._store: KmerTable | KmerBitset
         if k <= _ALWAYS_BITSET_K and not with_values:
             self._store = KmerBitset(k)
         else:
-            self._store = KmerTable(k, expected=min(expected, 4**k), with_values=with_values)
-            if self._bitset_is_smaller(self._store.memory_bytes()):
-                self._store = KmerBitset(k)
-
-    def _bitset_is_smaller(self, table_bytes: int) -> bool:
-        return (
-            not self.with_values and self.k <= MAX_BITSET_K and bitset_bytes(self.k) <= table_bytes
-        )
+            self._store = KmerTable(expected=min(expected, 4**k), with_values=with_values)
+            self._settle()
 
     def __len__(self) -> int:
         return len(self._store)
@@ -76,68 +69,31 @@ class KmerIndex:
     ) -> NDArray[np.bool_]:
         """Add k-mer codes (uint64[n], each below 4**k) with their values (uint32[n]).
 
-        Returns bool[n]: which were absent; of equal codes only the first is. A k-mer that is
-        present keeps its value; without ``values`` a new one gets NO_VALUE. Raises ValueError for
-        values of another length, or where the index holds none, and for a code out of range.
+        Returns bool[n]: which were absent; of equal codes only the first is. So mismatched k-mers
+        in stream order become those that stay mismatches (thesis 3.3.10). A k-mer that is present
+        keeps its value; without ``values`` a new one gets NO_SET.
         """
         codes = np.ascontiguousarray(codes, dtype=np.uint64)
-        if codes.size and int(codes.max()) >> (2 * self.k):
-            message = f"a code is not one of {self.k} bases"
-            raise ValueError(message)
-        if values is not None:
-            if not self.with_values:
-                message = "this index holds no values"
-                raise ValueError(message)
-            values = np.ascontiguousarray(values, dtype=np.uint32)
-            if values.size != codes.size:
-                message = f"{values.size} values for {codes.size} codes"
-                raise ValueError(message)
         new = np.empty(codes.size, dtype=np.bool_)
         part_bits = _part_bits(threads, codes.size)
+
+        def add_slab(*slab: NDArray[Any]) -> None:
+            """Codes, values, and which are new."""
+            reached = np.zeros(1 << part_bits, dtype=np.int64)
+
+            def work(part: int) -> None:
+                codes, values, new = slab
+                reached[part] = self._store.insert(
+                    codes, values, reached[part], part, part_bits, new
+                )
+
+            self._in_parts(work, reached, slab[0].size, threads)
+
         for start in range(0, codes.size, _SLAB):
             slab = slice(start, start + _SLAB)
-            self._add_slab(
-                codes[slab], None if values is None else values[slab], new[slab], part_bits, threads
-            )
+            add_slab(codes[slab], NO_VALUES if values is None else values[slab], new[slab])
             self._settle()
         return new
-
-    def _add_slab(
-        self,
-        codes: NDArray[np.uint64],
-        values: NDArray[np.uint32] | None,
-        new: NDArray[np.bool_],
-        part_bits: int,
-        threads: int,
-    ) -> None:
-        reached = [0] * (1 << part_bits)
-        while unfinished := [part for part, at in enumerate(reached) if at < codes.size]:
-            stops = run_all(
-                [
-                    partial(self._store.insert, codes, values, reached[part], part, part_bits, new)
-                    for part in unfinished
-                ],
-                threads,
-            )
-            for part, at in zip(unfinished, stops, strict=True):
-                reached[part] = at
-            if min(stops) < codes.size:
-                self._store.enlarge(threads)
-
-    def reconcile(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Add mismatched k-mers in order: True where it stays a mismatch (thesis 3.3.10).
-
-        False are those that an earlier event of the stream has added: they become matches.
-        """
-        return self.add(codes)
-
-    def find(
-        self, codes: NDArray[np.uint64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.uint32] | None]:
-        """Whether each code (uint64[n]) is present, and the values (None for an index without)."""
-        codes = np.ascontiguousarray(codes, dtype=np.uint64)
-        values = np.full(codes.size, NO_VALUE, dtype=np.uint32) if self.with_values else None
-        return self._store.find(codes, values), values
 
     def match(
         self,
@@ -153,22 +109,18 @@ class KmerIndex:
 
         ``bases`` uint8[total], ``offsets`` int64[reads + 1]. Returns ``events`` uint8[total]: at
         the first symbol of each window 1 for a match, 2 for a mismatch, 0 elsewhere. ``values``
-        uint32[total], if given, receives the k-mer's value or NO_VALUE. Raises BatchShapeError
+        uint32[total], if given, receives the k-mer's value or NO_SET. Raises BatchShapeError
         (a ValueError) for offsets that do not describe the bases or results of another size.
         """
         bases, offsets = check_batch(bases, offsets)
         events = _results(events, bases.size, np.uint8, 0)
         if values is not None:
-            values = _results(values, bases.size, np.uint32, NO_VALUE)
-            if not self.with_values:
-                values = None
-        ranges = split_range(
-            0, bases.size, threads if bases.size >= _PARALLEL_FROM else 1, align=64
-        )
-        store = self._store
+            values = _results(values, bases.size, np.uint32, NO_SET)
+        out = values if values is not None and self._with_values else NO_VALUES
+        threads_here = threads if bases.size >= _PARALLEL_FROM else 1
         tasks = [
-            partial(store.match, bases, offsets, canonical, start, stop, events, values)
-            for start, stop in ranges
+            partial(self._store.match, bases, offsets, self.k, canonical, a, b, events, out)
+            for a, b in split_range(0, bases.size, threads_here, align=64)
         ]
         run_all(tasks, threads)
         return events
@@ -193,74 +145,66 @@ class KmerIndex:
         bases, offsets = check_batch(bases, offsets)
         events = _results(events, bases.size, np.uint8, 0)
         part_bits = _part_bits(threads, bases.size)
-        # pages that no new k-mer is written to are never made
+        states = np.tile(start_state(offsets, np.uint64(0)), (1 << part_bits, 1))
+
+        def grow_to(stop: int, events: NDArray[np.uint8], *rows: NDArray[Any]) -> NDArray[np.int64]:
+            """Have every part take the windows that end before ``stop``; new k-mers of each."""
+            filled = np.zeros(len(states), dtype=np.int64)
+
+            def work(part: int) -> None:
+                codes, positions = rows
+                filled[part] = self._store.grow(
+                    bases, offsets, self.k, canonical, seed_end, stop, states[part], part,
+                    part_bits, events, codes[part], positions[part], filled[part],
+                )  # fmt: skip
+
+            self._in_parts(work, states[:, 0], stop, threads)
+            return filled
+
+        # pages that no new k-mer is written to take no memory
         new_codes = np.empty(bases.size, dtype=np.uint64)
         new_positions = np.empty(bases.size, dtype=np.int64)
-        states = [start_state(offsets, np.uint64(0)) for _ in range(1 << part_bits)]
-        grow = partial(self._grow_to, bases, offsets, canonical, seed_end, states, part_bits)
-        total = 0
         shape = (len(states), min(_SLAB, bases.size) if part_bits else 0)
         rows = np.empty(shape, dtype=np.uint64), np.empty(shape, dtype=np.int64)
+        total = 0
         for start in range(0, bases.size, _SLAB):
             stop = min(start + _SLAB, bases.size)
             left = new_codes[total:], new_positions[total:]
             if part_bits == 0:
-                filled = grow(stop, events, left[0][np.newaxis], left[1][np.newaxis], threads)
+                filled = grow_to(stop, events, left[0][np.newaxis], left[1][np.newaxis])
             else:
-                filled = grow(stop, _NO_EVENTS, *rows, threads)
+                filled = grow_to(stop, _NO_EVENTS, *rows)
                 merge_parts(
                     bases, offsets, self.k, seed_end, start, stop, *rows, filled,
                     events, *left, threads,
                 )  # fmt: skip
-            total += sum(filled)
+            total += int(filled.sum())
             self._settle()
         return _trimmed(new_codes, total), _trimmed(new_positions, total)
 
-    def _grow_to(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        canonical: bool,
-        seed_end: int,
-        states: list[NDArray[np.uint64]],
-        part_bits: int,
-        stop: int,
-        events: NDArray[np.uint8],
-        codes: NDArray[np.uint64],
-        positions: NDArray[np.int64],
-        threads: int,
-    ) -> list[int]:
-        """Let every part take the windows that end before ``stop``; how many were new to each."""
-        filled = [0] * len(states)
-        while True:
-            unfinished = [part for part, state in enumerate(states) if state[0] < stop]
-            if not unfinished:
-                return filled
-            counts = run_all(
-                [
-                    partial(
-                        self._store.grow, bases, offsets, canonical, seed_end, stop, states[part],
-                        part, part_bits, events, codes[part], positions[part], filled[part],
-                    )
-                    for part in unfinished
-                ],
-                threads,
-            )  # fmt: skip
-            for part, count in zip(unfinished, counts, strict=True):
-                filled[part] = count
-            if any(states[part][0] < stop for part in unfinished):
+    def _in_parts(
+        self, work: Callable[[int], None], reached: NDArray[Any], stop: int, threads: int
+    ) -> None:
+        """Call ``work(part)`` until all have reached ``stop``; a full table is enlarged."""
+        while (unfinished := np.flatnonzero(reached < stop)).size:
+            run_all([partial(work, int(part)) for part in unfinished], threads)
+            if (reached < stop).any():
                 self._store.enlarge(threads)
 
     def _settle(self) -> None:
-        """Turn the table into a bitset where that is no larger.
+        """Turn the table into a bitset if that is no larger.
 
         Only between slabs: the parts of several writers are not the same in both.
         """
-        table = self._store
-        if isinstance(table, KmerTable) and self._bitset_is_smaller(table.memory_bytes()):
-            codes = table.codes()
+        if (
+            not self._with_values
+            and self.k <= MAX_BITSET_K
+            and isinstance(self._store, KmerTable)
+            and bitset_bytes(self.k) <= self._store.memory_bytes()
+        ):
+            codes = self._store.codes()
             self._store = KmerBitset(self.k)
-            self._store.insert(codes, None, 0, 0, 0, np.empty(codes.size, dtype=np.bool_))
+            self._store.insert(codes, NO_VALUES, 0, 0, 0, np.empty(codes.size, dtype=np.bool_))
 
 
 def _results(given: NDArray | None, size: int, dtype: type, fill: int | np.uint32) -> NDArray:  # type: ignore[type-arg]
@@ -275,12 +219,12 @@ def _results(given: NDArray | None, size: int, dtype: type, fill: int | np.uint3
 
 
 def _part_bits(threads: int, size: int) -> int:
-    """The parts for several writers: the largest power of two not above ``threads``."""
+    """Parts for several writers: the largest power of two not above ``threads``."""
     if size < _PARALLEL_FROM:
         return 0
     return min(max(1, threads).bit_length() - 1, REGION_BITS)
 
 
 def _trimmed(array: NDArray, count: int) -> NDArray:  # type: ignore[type-arg]
-    """The first ``count`` elements; copied where the rest would hold much memory for nothing."""
+    """The first ``count`` elements; copied if the rest would waste much memory."""
     return array[:count] if 2 * count >= array.size else array[:count].copy()

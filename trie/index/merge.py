@@ -1,9 +1,9 @@
 """Join what several writers of an index added, each its own part of the k-mers, in stream order.
 
-Each part holds its new k-mers by ascending window position, and positions are distinct, so that the
+Each part holds its new k-mers by ascending window position, and positions are distinct, so the
 parts join without comparing: within 4,096 symbols (32 KB of codes, in L1 or L2) every part
-scatters its codes to their positions, and one sweep gathers them. About 3 operations a
-new k-mer and 2 a symbol; ranges of symbols are independent, each has its thread.
+scatters its codes to their positions, and one sweep gathers them. About 3 operations a new k-mer
+and 2 a symbol; ranges of symbols are independent, each has its thread.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
-from trie.index.table_kernels import MATCH, MISMATCH
-from trie.windows import BLOCK, roll_block, start_state
+from trie.windows import BLOCK, MATCH, MISMATCH, roll_block, start_state
 
 _SPAN: Final = 4096
 
@@ -67,7 +66,7 @@ def merge_parts(
     stop: int,
     codes: NDArray[np.uint64],
     positions: NDArray[np.int64],
-    filled: list[int],
+    filled: NDArray[np.int64],
     events: NDArray[np.uint8],
     out_codes: NDArray[np.uint64],
     out_positions: NDArray[np.int64],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from trie.cpu.vectors import aligned_words
 from trie.index import table_kernels as kernels
 from trie.index.buckets import MIN_BUCKET_BITS, REGION_BITS, REGIONS, SLOTS
 
-_NO_STORED = np.empty(0, dtype=np.uint32)
+NO_VALUES = np.empty(0, dtype=np.uint32)
 _LOAD_NUMERATOR, _LOAD_DENOMINATOR = 5, 8
 """The table doubles above 5/8 load: 10 of 100 buckets are full then, 2 of 1000 just after it."""
 
@@ -31,9 +32,8 @@ class KmerTable:
     whose key has p in its highest bits, so that parts never touch the same bucket.
     """
 
-    def __init__(self, k: int, *, expected: int = 0, with_values: bool = False) -> None:
-        self.k = k
-        self.with_values = with_values
+    def __init__(self, *, expected: int = 0, with_values: bool = False) -> None:
+        self._with_values = with_values
         self._counts = np.zeros(REGIONS, dtype=np.int64)
         self._allocate(bucket_bits_for(expected))
 
@@ -42,7 +42,7 @@ class KmerTable:
         self._shift = np.uint64(64 - bucket_bits)
         self._keys = aligned_words(SLOTS << bucket_bits)
         self._stored = (
-            np.empty(SLOTS << bucket_bits, dtype=np.uint32) if self.with_values else _NO_STORED
+            np.empty(SLOTS << bucket_bits, dtype=np.uint32) if self._with_values else NO_VALUES
         )
         slots = SLOTS << (bucket_bits - REGION_BITS)
         self._limit = slots * _LOAD_NUMERATOR // _LOAD_DENOMINATOR
@@ -73,73 +73,27 @@ class KmerTable:
         ]  # fmt: skip
         run_all(tasks, threads)
 
-    def match(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        canonical: bool,
-        start: int,
-        stop: int,
-        events: NDArray[np.uint8],
-        values: NDArray[np.uint32] | None,
-    ) -> None:
-        """Write the events, and values, of the windows that begin in [start, stop)."""
-        stored, out = (_NO_STORED, _NO_STORED) if values is None else (self._stored, values)
-        kernels.match_windows(
-            self._keys, self._shift, stored, bases, offsets, self.k, canonical, start, stop,
-            events, out,
-        )  # fmt: skip
+    def match(self, *windows: Any) -> None:
+        """Write the events, and values, of the windows that begin in [start, stop).
 
-    def find(
-        self, codes: NDArray[np.uint64], values: NDArray[np.uint32] | None
-    ) -> NDArray[np.bool_]:
-        """Whether each code is in the set; writes the values of those that are."""
-        found = np.empty(codes.size, dtype=np.bool_)
-        stored, out = (_NO_STORED, _NO_STORED) if values is None else (self._stored, values)
-        kernels.find_codes(self._keys, self._shift, stored, codes, found, out)
-        return found
+        windows: bases, offsets, k, canonical, start, stop, events, values.
+        """
+        kernels.match_windows(self._keys, self._shift, self._stored, *windows)
 
-    def insert(
-        self,
-        codes: NDArray[np.uint64],
-        values: NDArray[np.uint32] | None,
-        first: int,
-        part: int,
-        part_bits: int,
-        new: NDArray[np.bool_],
-    ) -> int:
-        """Insert codes[first:] of one part; where it stopped (below the end: enlarge, go on)."""
-        given = _NO_STORED if values is None else values
-        return int(
-            kernels.insert_codes(
-                self._keys, self._shift, self._stored, self._counts, self._limit, codes, given,
-                first, part, part_bits, new,
-            )
-        )  # fmt: skip
+    def insert(self, *codes: Any) -> int:
+        """Insert codes[first:] of one part in order; where it stopped, to go on once enlarged.
 
-    def grow(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        canonical: bool,
-        seed_end: int,
-        stop: int,
-        state: NDArray[np.uint64],
-        part: int,
-        part_bits: int,
-        events: NDArray[np.uint8],
-        new_codes: NDArray[np.uint64],
-        new_positions: NDArray[np.int64],
-        filled: int,
-    ) -> int:
+        codes: codes, values (may be empty), first, part, part_bits, new (says which were absent).
+        """
+        table = (self._keys, self._shift, self._stored, self._counts, self._limit)
+        return int(kernels.insert_codes(*table, *codes))
+
+    def grow(self, *windows: Any) -> int:
         """Insert the windows of one part in stream order from ``state`` on; how many are new.
 
-        ``state[0]`` below ``stop`` means that the table must be enlarged first.
+        ``state[0]`` below ``stop`` means that the table must be enlarged first. windows: bases,
+        offsets, k, canonical, seed_end, stop, state, part, part_bits, events, new_codes,
+        new_positions, filled (of both, before).
         """
-        return int(
-            kernels.grow_windows(
-                self._keys, self._shift, self._stored, self._counts, self._limit, bases, offsets,
-                self.k, canonical, seed_end, stop, state, part, part_bits, events, new_codes,
-                new_positions, filled,
-            )
-        )  # fmt: skip
+        table = (self._keys, self._shift, self._stored, self._counts, self._limit)
+        return int(kernels.grow_windows(*table, *windows))

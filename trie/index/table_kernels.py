@@ -1,19 +1,15 @@
 """Kernels of the k-mer table: look-up, insertion, growth along a stream, doubling.
 
 The layout, the bytes a look-up reads and the plain functions are in ``trie.index.buckets``. A table
-that does not fit the cache is bound by the cache lines that can be on their way at once, so the
-kernels keep many on their way without a pause: while the windows of one block are looked up, each
-turn of the loop asks for the line of a window of the next block, and asks for it into the
-second-level cache (`prefetch_far`; 183 M random lines a second and core against 133 M, where this
-was written). The few look-ups that a full bucket sends on to the next line wait in a list until
-that line has come (`_finish_late`).
+larger than the cache is bound by the number of cache lines in flight, so the kernels always keep
+many in flight: while the windows of one block are looked up, each turn of the loop prefetches the
+line of a window of the next block, into the second-level cache (``prefetch_far``; 183 M random
+lines a second and core against 133 M). The few look-ups that a full bucket sends on to the next
+line wait in a list until that line has arrived (``_finish_late``).
 
 Operations a window: about 10 to roll the codes, 3 for key and bucket, 1 prefetch, 8 to compare and
 write; memory a window: one line, and the line behind it for 5 of 100 at the highest load.
 """
-
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
 
 from __future__ import annotations
 
@@ -26,21 +22,17 @@ from trie.cpu.jit import njit
 from trie.cpu.vectors import equal_mask
 from trie.index.buckets import (
     FREE,
-    REGION_BITS,
     REGIONS,
     SLOTS,
     code_of,
     find_slot,
     find_spilled,
     home,
+    in_part,
     key_of,
     region_of,
 )
-from trie.windows import BLOCK, roll_block, start_state
-
-NO_VALUE: Final = np.uint32(0xFFFFFFFF)
-MATCH: Final = np.uint8(1)
-MISMATCH: Final = np.uint8(2)
+from trie.windows import BLOCK, MATCH, MISMATCH, NO_SET, roll_block, start_state
 
 _LATE: Final = 32
 _STRAYS: Final = 512
@@ -49,13 +41,13 @@ _LAST: Final = np.uint64(7)
 
 @njit(cache=True, nogil=True)
 def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, values):
-    """Look up the keys whose home bucket is full; ``stored`` is empty for no values."""
+    """Look up the keys whose home bucket is full; ``values`` may be empty."""
     for i in range(count):
         key = late_keys[i]
         slot = find_spilled(keys, shift, home(key, shift), key)
         if keys[slot] == key:
             events[late_positions[i]] = MATCH
-            if stored.size:
+            if values.size:
                 values[late_positions[i]] = stored[slot]
         else:
             events[late_positions[i]] = MISMATCH
@@ -63,7 +55,10 @@ def _finish_late(keys, shift, late_keys, late_positions, count, events, stored, 
 
 @njit(cache=True, nogil=True)
 def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop, events, values):
-    """Events (and values) of the windows that begin in [start, stop); ``events`` is zero there."""
+    """Events of the windows that begin in [start, stop), where ``events`` is zero; their values.
+
+    ``values`` may be empty, and must be for a table without values.
+    """
     one = np.uint64(1)
     codes = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
@@ -74,7 +69,7 @@ def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop
     late = np.uint64(0)
     hit_slots = np.empty(BLOCK, dtype=np.uint64)
     hit_positions = np.empty(BLOCK, dtype=np.uint64)
-    with_values = stored.size > 0
+    with_values = values.size > 0
     end = min(stop + k - 1, bases.size)
     state = start_state(offsets, np.uint64(start))
     count = 0
@@ -120,21 +115,6 @@ def match_windows(keys, shift, stored, bases, offsets, k, canonical, start, stop
 
 
 @njit(cache=True, nogil=True)
-def find_codes(keys, shift, stored, codes, found, values):
-    """Whether each code is in the table, and its value."""
-    for first in range(0, codes.size, BLOCK):
-        last = min(first + BLOCK, codes.size)
-        for j in range(first, last):
-            prefetch_far(keys, home(key_of(codes[j]), shift))
-        for j in range(first, last):
-            key = key_of(codes[j])
-            slot = find_slot(keys, shift, key)
-            found[j] = keys[slot] == key
-            if stored.size > 0 and keys[slot] == key:
-                values[j] = stored[slot]
-
-
-@njit(cache=True, nogil=True)
 def _tight(counts, limit):
     for region in range(REGIONS):
         if counts[region] > limit:
@@ -150,17 +130,12 @@ def _store_counts(local, counts, part, part_bits):
         counts[region] = local[region]
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _in_part(key, part, part_bits):
-    return region_of(key) >> np.uint64(REGION_BITS - part_bits) == np.uint64(part)
-
-
 @njit(cache=True, nogil=True)
 def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part, part_bits, new):
-    """Insert codes[first:] of one part in order; ``new`` tells which were absent.
+    """Insert codes[first:] of one part in order; ``new`` says which were absent.
 
     Returns where it stopped: the end, or the code before which the table must double. A region
-    has room for a whole block above its limit.
+    has room for a whole block above its limit. ``values`` may be empty.
     """
     local = counts.copy()
     pending = np.empty(BLOCK, dtype=np.int64)
@@ -170,7 +145,7 @@ def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part,
         for j in range(first, last):
             key = key_of(codes[j])
             pending[count] = j
-            if _in_part(key, part, part_bits):
+            if in_part(region_of(key), part, part_bits):
                 prefetch_far(keys, home(key, shift))
                 count += 1
         for i in range(count):
@@ -182,7 +157,7 @@ def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part,
             new[j] = absent
             local[region_of(key)] += np.int64(absent)
             if absent and stored.size > 0:
-                stored[slot] = values[j] if values.size > 0 else NO_VALUE
+                stored[slot] = values[j] if values.size > 0 else NO_SET
         first = last
     _store_counts(local, counts, part, part_bits)
     return first
@@ -195,9 +170,9 @@ def grow_windows(
 ):  # fmt: skip
     """Insert the windows of one part in stream order, from ``state`` on.
 
-    New k-mers are appended to ``new_codes`` and ``new_positions`` (``filled`` are there already);
-    returns how many these then are. Ends at symbol ``stop``, or before it (state[0] tells) where
-    the table must double. ``events`` is written unless it is empty.
+    New k-mers are appended to ``new_codes`` and ``new_positions``, which hold ``filled`` of them;
+    returns how many they hold then. Ends at symbol ``stop``, or before it (see state[0]) where the
+    table must double. ``events`` is written unless it is empty.
     """
     local = counts.copy()
     waiting = np.empty(BLOCK, dtype=np.uint64)
@@ -220,7 +195,7 @@ def grow_windows(
             key = key_of(next_keys[j])
             next_keys[n] = key
             next_positions[n] = next_positions[j]
-            n += np.int64(_in_part(key, part, part_bits))
+            n += np.int64(in_part(region_of(key), part, part_bits))
         for j in range(max(n, count)):
             if j < n:
                 prefetch_far(keys, home(next_keys[j], shift))
@@ -232,7 +207,7 @@ def grow_windows(
                 if absent:  # a hit writes nothing: 1.5 times as fast where most windows hit
                     keys[slot] = key
                     if stored.size > 0:
-                        stored[slot] = NO_VALUE
+                        stored[slot] = NO_SET
                     new_codes[filled] = code_of(key)
                     new_positions[filled] = np.int64(position)
                     filled += np.uint64(1)
@@ -265,9 +240,9 @@ def _place(keys, shift, stored, key, value):
 def double_regions(old_keys, old_stored, keys, shift, stored, first, last):
     """Move the regions first..last-1 of a table into an empty one of twice the size.
 
-    Old bucket i splits into 2i and 2i + 1; how full these are stays in a register, since a compare
-    of a whole line right behind a store into it would wait for the store. Keys that had spilled
-    out of their bucket are placed one by one, a few hundred at a time.
+    Old bucket i splits into 2i and 2i + 1; how full these are stays in a register, since comparing
+    a whole line right after a store into it would wait for the store. Keys that had spilled out of
+    their bucket are placed one by one, a few hundred at a time.
     """
     strays = np.empty(_STRAYS, dtype=np.uint64)
     stray_values = np.empty(_STRAYS, dtype=np.uint32)

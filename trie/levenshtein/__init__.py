@@ -18,8 +18,6 @@ end, ``pieces`` (trie/levenshtein/pieces.py) looks pieces of the patterns up and
 finds. Both give the same words.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from dataclasses import dataclass

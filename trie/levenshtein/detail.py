@@ -7,8 +7,6 @@ piece, and the least over all pieces and patterns is the answer (trie/levenshtei
 codes and the bounds of the read count too: a gap equals nothing, and no alignment leaves the read.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 import numpy as np

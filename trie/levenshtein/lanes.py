@@ -16,8 +16,6 @@ nothing. A gap code has eq = 0. Where the best score is at most D the pattern's 
 Memory: 28 bytes a pattern and thread.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from functools import partial

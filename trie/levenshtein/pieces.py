@@ -23,8 +23,6 @@ are compared: bit i < m is symbol a + w + i behind it (a: its offset, m = k - w 
 is symbol a - 1 - i before it.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ that runs backwards. What lies outside the range is zero.
 Operations: a test of a vector for 64 symbols, plane and direction, and a reversal of its bits.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from typing import Final

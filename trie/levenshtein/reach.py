@@ -23,8 +23,6 @@ does it in vector lanes. Levels are written out because neither of numba's targe
 array in registers. A side and its edits have at most 31 symbols.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -15,8 +15,6 @@ with short k-mers, the ends that it can reach are searched with ``lanes`` instea
 (trie/levenshtein/lanes.py): text can be as dense as it likes.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from functools import partial

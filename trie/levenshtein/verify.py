@@ -8,8 +8,6 @@ Operations a candidate for D edits: twice 8 (D + 1)^2 + 5 (2D + 1) and about ten
 without a branch: eight candidates an instruction with 256-bit vectors.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 import numpy as np

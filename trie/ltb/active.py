@@ -16,9 +16,6 @@ Cost: a symbol takes about 25 D + 40 operations for each trie-node that has a st
 the others. Memory: 4 (D + 2) N bytes a thread.
 """
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 from typing import Any

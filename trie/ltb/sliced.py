@@ -22,9 +22,6 @@ left (root, 0) is longer. Cost: about 10 (D + 1) W operations for each node of t
 trie-node) that is active in the block, and as much for each of its children.
 """
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 from typing import Final

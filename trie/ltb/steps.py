@@ -16,9 +16,6 @@ gap code needs no case of its own, and I-transitions are an OR of whole bitmaps.
 ``steps`` makes the functions for numba's CPU target, its CUDA target and its simulator alike.
 """
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba)
-
 from __future__ import annotations
 
 from collections.abc import Callable

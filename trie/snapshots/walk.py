@@ -13,9 +13,6 @@ where a k-mer does not end with a whole trie-node. For a large batch the walk be
 with one look-up in a table of all 4**9 prefixes (1 MB, L2), which saves three levels.
 """
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 from functools import partial
@@ -27,9 +24,8 @@ from numpy.typing import NDArray
 from trie.cpu.intrinsics import popcount, prefetch_far
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
-from trie.index.table_kernels import MATCH
 from trie.snapshots.tree_bitmap import TreeBitmap
-from trie.windows import BLOCK, check_batch, roll_block, start_state
+from trie.windows import BLOCK, MATCH, check_batch, roll_block, start_state
 
 _PARALLEL_FROM: Final = 1 << 16
 _JUMP_LEVEL: Final = 3

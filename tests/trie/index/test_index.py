@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.reference.index import Oracle, batch, code_of, windows
 from trie.index.bitset import KmerBitset
-from trie.index.kmer_index import NO_VALUE, KmerIndex
+from trie.index.kmer_index import KmerIndex
 from trie.index.table import KmerTable
-from trie.windows import BatchShapeError
+from trie.windows import MATCH, NO_SET, BatchShapeError
 
 KS = (1, 2, 3, 4, 11, 12, 13, 15, 16, 21, 30, 31)
 
@@ -117,7 +117,7 @@ def test_lengths_around_block_edges(length: int) -> None:
     values = np.zeros(length, dtype=np.uint32)
     events = index.match(bases, offsets, canonical=True, values=values)
     assert events.tolist() == oracle.match(bases, offsets).tolist()
-    assert (values == NO_VALUE).all()
+    assert (values == NO_SET).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -131,17 +131,13 @@ def test_values_follow_their_kmers_through_doublings(threads: int) -> None:
     for number, code in enumerate(codes):
         assert new[number] == (code not in expected)
         expected.setdefault(code, number)
-    found, values = index.find(np.array(codes, dtype=np.uint64))
-    assert found.all()
-    assert values is not None
-    assert values.tolist() == [expected[code] for code in codes]
     out = np.zeros(bases.size, dtype=np.uint32)
     events = index.match(bases, offsets, canonical=True, values=out, threads=threads)
-    reference = np.full(bases.size, NO_VALUE, dtype=np.uint32)
+    reference = np.full(bases.size, NO_SET, dtype=np.uint32)
     for first, kmer in windows(bases, offsets, 16, canonical=True):
         reference[first] = expected[code_of(kmer)]
     np.testing.assert_array_equal(out, reference)
-    np.testing.assert_array_equal(events == 1, reference != NO_VALUE)
+    np.testing.assert_array_equal(events == 1, reference != NO_SET)
 
 
 def test_values_of_misses_and_grown_kmers_are_none() -> None:
@@ -152,32 +148,34 @@ def test_values_of_misses_and_grown_kmers_are_none() -> None:
     offsets = np.array([0, 5])
     events = index.match(bases, offsets, canonical=False, values=values)
     assert events.tolist() == [1, 2, 0, 0, 0]
-    assert values.tolist() == [7] + [NO_VALUE] * 4
+    assert values.tolist() == [7] + [NO_SET] * 4
     index.grow(bases, offsets, canonical=False)
     assert index.match(bases, offsets, canonical=False, values=values).tolist() == [1, 1, 0, 0, 0]
-    assert values.tolist() == [7] + [NO_VALUE] * 4
+    assert values.tolist() == [7] + [NO_SET] * 4
 
 
 @pytest.mark.parametrize("k", KS)
 def test_the_smallest_and_the_largest_code(k: int) -> None:
     index = KmerIndex(k)
     ends = np.array([0, 4**k - 1], dtype=np.uint64)
-    assert index.find(ends)[0].tolist() == [False, False]
+    bases = np.repeat(np.array([0, 3], dtype=np.uint8), k)
+    offsets = np.array([0, k, 2 * k])
+    assert not (index.match(bases, offsets, canonical=False) == MATCH).any()
     assert index.add(np.array([0, 0, 4**k - 1, 0], dtype=np.uint64)).tolist() == [
         True,
         False,
         True,
         False,
     ]
-    assert index.find(ends)[0].tolist() == [True, True]
+    assert (index.match(bases, offsets, canonical=False) == MATCH).sum() == 2
     assert index.codes().tolist() == ends.tolist()
-    assert index.reconcile(ends).tolist() == [False, False]
+    assert index.add(ends).tolist() == [False, False]
 
 
-def test_reconcile_is_a_sequential_insert() -> None:
+def test_equal_codes_are_new_once() -> None:
     index = KmerIndex(31)
     index.add(np.array([5], dtype=np.uint64))
-    assert index.reconcile(np.array([3, 5, 3, 9, 9], dtype=np.uint64)).tolist() == [
+    assert index.add(np.array([3, 5, 3, 9, 9], dtype=np.uint64)).tolist() == [
         True,
         False,
         False,
@@ -220,13 +218,3 @@ def test_bad_arguments() -> None:
             index.match(bases, np.array(offsets, dtype=np.int64), canonical=True)
     with pytest.raises(ValueError, match="results"):
         index.match(bases, np.array([0, 5]), canonical=True, events=np.zeros(4, dtype=np.uint8))
-    with pytest.raises(ValueError, match="no values"):
-        index.add(np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.uint32))
-    with pytest.raises(ValueError, match="4 bases"):
-        index.add(np.array([256], dtype=np.uint64))
-    with pytest.raises(ValueError, match="2 values"):
-        KmerIndex(4, with_values=True).add(
-            np.zeros(1, dtype=np.uint64), np.zeros(2, dtype=np.uint32)
-        )
-    with pytest.raises(ValueError, match="bitset"):
-        KmerBitset(16)
