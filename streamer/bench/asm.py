@@ -1,31 +1,27 @@
-"""Measurements of approximate pattern search: the paper's table and figures, and the peers.
+"""Approximate pattern search: the WsPASM paper's table and figures, and the peers.
 
-Every function returns plain rows and prints nothing. Texts are random ACGT from a fixed seed (the
-packets of the WsPASM paper are not to be had); rates are of the best of several runs after one that
-compiles. Positions and distances of all hits are part of every timing of ours: as columns in the
-paper's tables, which begin with codes, as rows beside the peers.
+Texts are random ACGT (the packets of the paper are not published). Every timing includes positions
+and distances of all hits: as columns in the paper's tables, which start from codes, as rows beside
+the peers.
 """
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.batch.asm import METHODS, find, search
 from streamer.batch.asm.patterns import masks_of, searches
 from streamer.batch.choice import Choice, Device
-from streamer.bench.timing import least_and_result
-from streamer.sequences.read_batch import ReadBatch
+from streamer.bench import peers
+from streamer.bench.inputs import Codes, batch_of, random_codes, random_letters
+from streamer.bench.suite import Row, Table
+from streamer.bench.timing import in_turns, least_and_result, least_seconds, median_on_gpu
 from streamer.sequences.record_buffer import TextPiece
 from trie.cpu.threads import usable_cores
-
-Row = dict[str, Any]
 
 SEED = 20
 K = 6
@@ -41,240 +37,200 @@ TABLE_1 = {
 
 PAPERS = ("sequential", "pasm", "wspasm", "wspasm-shared")
 SLOW_PART = 2_000_000
-"""Symbols for the slow methods of the CPU where the card is what is asked for."""
+"""Symbols for the slow methods of the CPU beside a GPU."""
 
 FIGURE_LENGTHS = (8, 16, 32, 64)
-
 PEER_CASES = ((16, 2), (16, 5), (16, 6), (20, 4), (24, 3), (32, 3), (32, 6), (48, 6), (64, 6))
+STEP_CASES = ((16, 6), (16, 2), (24, 3), (32, 6), (8, 1), (64, 6))
+"""Lengths of patterns, and k."""
 
-_LETTERS = np.frombuffer(b"ACGT", dtype=np.uint8)
+ON_GPU = (1 << 32) - (1 << 22)
+"""Symbols in GPU memory whose steps are measured."""
+
+ALL = 1 << 40
+"""A limit of hits that is never reached."""
 
 
-def random_codes(size: int, seed: int = SEED) -> NDArray[np.uint8]:
-    """Random base codes."""
-    return np.random.default_rng(seed).integers(0, 4, size, dtype=np.uint8)
+def tables(device: str, scale: float = 1.0) -> list[Table]:
+    """The paper's tables; on the CPU those of the peers too, on a GPU those of each step."""
+    on_gpu = device == "cuda"
+    paper = [
+        Table("Table 1", partial(table_1, on_gpu, scale)),
+        Table("Figures 6 and 7", partial(figures_6_7, on_gpu, scale)),
+    ]
+    if on_gpu:
+        return [
+            *paper,
+            Table(
+                "Steps, packed text in GPU memory, symbols x patterns/s",
+                partial(steps, int(ON_GPU * scale)),
+            ),
+            Table(
+                "The same with 96 patterns",
+                partial(steps, int(scale * (1 << 24)), ((24, 3),), 96),
+            ),
+            Table("From host memory", partial(from_host, scale)),
+        ]
+    return [
+        *paper,
+        Table("Against peers, one pattern", partial(beside_peers, int(64_000_000 * scale))),
+        Table(
+            "Against peers, 96 patterns",
+            partial(beside_peers, int(4_000_000 * scale), ((24, 3),), 96, 3),
+        ),
+    ]
 
 
 def _pattern(length: int, number: int = 0) -> bytes:
-    return _LETTERS[random_codes(length, SEED + 1 + length + 1000 * number)].tobytes()
+    return random_letters(length, SEED + 1 + length + 1000 * number).tobytes()
 
 
-def _search(
-    codes: NDArray[np.uint8],
-    patterns: Sequence[bytes],
-    k: int,
-    method: str,
-    device: Device,
-    threads: int,
-) -> int:
+def _search(codes: Codes, pattern: bytes, method: str, device: Device) -> int:
     """How many hits there are; their columns are made and dropped."""
-    wanted = searches([masks_of(pattern) for pattern in patterns], k, "forward")
-    batch = ReadBatch(["text"], np.array([0, codes.size]), codes)
-    choice = Choice(method, device)
-    return sum(len(hits) for hits in find([TextPiece(batch)], wanted, choice, threads=threads))
+    wanted = searches([masks_of(pattern)], K, "forward")
+    text = TextPiece(batch_of(codes, np.array([0, codes.size])))
+    return sum(map(len, find([text], wanted, Choice(method, device), threads=1)))
 
 
-class Where(NamedTuple):
-    """A method and where it runs: ``cpu``; ``cuda`` (host to host); ``card`` (all stays there)."""
+def _times(
+    codes: Codes, length: int, on_gpu: bool, repeats: int
+) -> Iterator[tuple[str, str, float, int | None]]:
+    """Every method, where it runs, its seconds and hits for one pattern.
 
-    method: str
-    where: str
-
-
-def _places(cuda: bool) -> list[Where]:
-    places = []
+    Where: ``cpu``, one thread by its own time; ``cuda``, from host memory to host memory; ``card``,
+    from a text in GPU memory to hits there. Beside a GPU the slow methods of the CPU get the first
+    SLOW_PART symbols.
+    """
+    pattern = _pattern(length)
     for method, devices in METHODS.items():
-        places += [Where(method, device) for device in devices if device == "cpu" or cuda]
-        places += [Where(method, "card")] * (cuda and "cuda" in devices)
-    return places
+        if "cpu" in devices:
+            part = codes[:SLOW_PART] if on_gpu and method != "bit-parallel" else codes
+            run = partial(_search, part, pattern, method, "cpu")
+            seconds, hits = least_and_result(run, repeats, clock=time.thread_time)
+            share = codes.size / part.size
+            yield method, "cpu", seconds * share, hits if share == 1 else None
+        if on_gpu and "cuda" in devices:
+            run = partial(_search, codes, pattern, method, "cuda")
+            yield method, "cuda", *least_and_result(run, repeats)
+            yield method, "card", *least_and_result(_on_gpu(codes, pattern, method), repeats)
 
 
-def _measured(
-    place: Where, codes: NDArray[np.uint8], pattern: bytes, repeats: int, *, cuda: bool
-) -> tuple[float, int | None]:
-    """Seconds of a search with K, and its hits.
+def _on_gpu(codes: Codes, pattern: bytes, method: str) -> Callable[[], int]:
+    from gpu.asm import Searcher
 
-    On the CPU the time of one thread; beside a GPU (``cuda``) the slow methods get the first
-    SLOW_PART symbols, and the seconds are scaled.
-    """
-    method, where = place
-    if where == "card":
-        from gpu.asm import Searcher
-
-        searcher = Searcher([masks_of(pattern)], K, method)
-        text = searcher.upload(codes)
-
-        def search() -> int:
-            hits = searcher.batches(text, codes.size, 0, 1 << 40)
-            return sum(found.total for _, found in hits)
-
-        return least_and_result(search, repeats)
-    if where == "cuda":
-        return least_and_result(partial(_search, codes, [pattern], K, method, "cuda", 1), repeats)
-    slow = cuda and method != "bit-parallel"
-    part = codes[:SLOW_PART] if slow else codes
-    search_part = partial(_search, part, [pattern], K, method, "cpu", 1)
-    seconds, hits = least_and_result(search_part, repeats, clock=time.thread_time)
-    return seconds * codes.size / part.size, hits if part.size == codes.size else None
+    searcher = Searcher([masks_of(pattern)], K, method)
+    text = searcher.upload(codes)
+    return lambda: sum(hits.total for _, hits in searcher.batches(text, codes.size, 0, ALL))
 
 
-def table_1(*, cuda: bool = False, scale: float = 1.0, repeats: int = 3) -> list[Row]:
-    """The paper's Table 1: one pattern of 16, k = 6, one thread of the CPU; from codes in memory.
-
-    With ``cuda`` also from the host's memory to the host's, and from a text on the GPU (packed for
-    bit-parallel, else codes) to hits on the GPU. ``scale`` shrinks the texts.
-    """
-    rows = []
+def table_1(on_gpu: bool, scale: float, repeats: int = 3) -> Iterator[Row]:
+    """The paper's Table 1: one pattern of 16, k = 6. ``scale`` shrinks the texts."""
     for megabytes, paper in TABLE_1.items():
-        codes = random_codes(int(megabytes * 1e6 * scale))
+        codes = random_codes(int(megabytes * 1e6 * scale), SEED)
         base = None
-        for place in _places(cuda):
-            method, where = place
-            seconds, hits = _measured(place, codes, _pattern(16), repeats, cuda=cuda)
+        for method, where, seconds, hits in _times(codes, 16, on_gpu, repeats):
             base = base or seconds
             theirs = paper[PAPERS.index(method)] if method in PAPERS else None
-            rows.append(
-                {
-                    "MB": megabytes * scale,
-                    "hits": hits,
-                    "method": method,
-                    "device": where,
-                    "Gbit/s": 8 * codes.size / seconds / 1e9,
-                    "x sequential": base / seconds,
-                    "paper Gb/s": theirs,
-                    "paper x": theirs / paper[0] if theirs else None,
-                }
-            )
-    return rows
+            yield {
+                "MB": megabytes * scale, "hits": hits, "method": method, "device": where,
+                "Gbit/s": 8 * codes.size / seconds / 1e9, "x sequential": base / seconds,
+                "paper Gb/s": theirs, "paper x": theirs / paper[0] if theirs else None,
+            }  # fmt: skip
 
 
-def figures_6_7(*, cuda: bool = False, scale: float = 1.0, repeats: int = 2) -> list[Row]:
+def figures_6_7(on_gpu: bool, scale: float, repeats: int = 2) -> Iterator[Row]:
     """Figures 6 and 7: seconds by pattern length, k = 6, the largest text of Table 1."""
-    codes = random_codes(int(22.87e6 * scale))
-    rows = []
+    codes = random_codes(int(22.87e6 * scale), SEED)
     for length in FIGURE_LENGTHS:
         base = None
-        for place in _places(cuda):
-            method, where = place
-            seconds, _ = _measured(place, codes, _pattern(length), repeats, cuda=cuda)
+        for method, where, seconds, _ in _times(codes, length, on_gpu, repeats):
             base = base or seconds
-            rows.append(
-                {
-                    "m": length,
-                    "method": method,
-                    "device": where,
-                    "seconds": seconds,
-                    "x sequential": base / seconds,
-                }
-            )
-    return rows
+            yield {
+                "m": length, "method": method, "device": where, "seconds": seconds,
+                "x sequential": base / seconds,
+            }  # fmt: skip
 
 
-def peers(
-    size: int = 64_000_000, repeats: int = 5, cases: Sequence[tuple[int, int]] = PEER_CASES
-) -> list[Row]:
-    """One pattern, forward, all hits, from letters in memory to rows: GB/s of wall time.
+def beside_peers(
+    size: int,
+    cases: Sequence[tuple[int, int]] = PEER_CASES,
+    count: int = 1,
+    repeats: int = 5,
+) -> Iterator[Row]:
+    """Patterns, forward, all hits, from letters in memory to rows: GB/s of wall time.
 
-    Everything takes turns, so that what else the machine does meets all alike. sassy ``search_all``
-    makes an object of every hit. edlib (mode HW) tells the best distance only; hyperscan reports
-    ends without distances and refuses what it cannot do; both are given a hundredth of the text.
+    sassy makes an object of every hit, so it gets less text where hits or patterns are many. edlib
+    and hyperscan get a hundredth of the text.
     """
-    text = _LETTERS[random_codes(size)].tobytes()
-    return [_peer_row(length, k, 1, text, repeats) for length, k in cases]
-
-
-def many(
-    size: int = 4_000_000, count: int = 96, length: int = 24, k: int = 3, repeats: int = 3
-) -> list[Row]:
-    """Many patterns over one text, as above."""
-    return [_peer_row(length, k, count, _LETTERS[random_codes(size)].tobytes(), repeats)]
-
-
-def _peer_row(length: int, k: int, count: int, text: bytes, repeats: int) -> Row:
-    patterns = [_pattern(length, i) for i in range(count)]
-
-    def ours(threads: int) -> Callable[[], int]:
-        return lambda: (
-            search(text, patterns, k, strands="forward", device="cpu", threads=threads).size
-        )
-
-    density = ours(usable_cores())() / len(text)
-    # a peer that makes an object a hit is given less where they are many
-    part = text[: len(text) // (16 if density > 1e-3 or count > 1 else 1)]
+    text = random_letters(size, SEED).tobytes()
     cores = usable_cores()
-    runs = {
-        "1 thread": (ours(1), len(text)),
-        f"{cores} threads": (ours(cores), len(text)),
-        "sassy": (_sassy(patterns, part, k), len(part)),
-        "edlib": (_edlib(patterns, text[: len(text) // 100], k), len(text) // 100),
-        "hyperscan": (_hyperscan(patterns, text[: len(text) // 100], k), len(text) // 100),
+    for length, k in cases:
+        patterns = [_pattern(length, i) for i in range(count)]
+        ours = partial(search, text, patterns, k, strands="forward", device="cpu")
+        density = ours(threads=cores).size / size
+        part = text[: size // (16 if density > 1e-3 or count > 1 else 1)]
+        little = text[: size // 100]
+        runs = {
+            "1 thread": (size, partial(ours, threads=1)),
+            f"{cores} threads": (size, partial(ours, threads=cores)),
+            "sassy": (len(part), peers.sassy(patterns, part, k)),
+            "edlib": (len(little), peers.edlib(patterns, little, k)),
+            "hyperscan": (len(little), peers.hyperscan(patterns, little, edit_distance=k)[0]),
+        }
+        seconds = in_turns({name: run for name, (_, run) in runs.items() if run}, repeats)
+        rates = {name: runs[name][0] / took / 1e9 for name, took in seconds.items()}
+        row: Row = {"m": length, "k": k, "patterns": count, "hits": density}
+        row |= {name: rates.get(name) for name in runs}
+        for name in ("sassy", "edlib", "hyperscan"):
+            row[f"x {name}"] = rates["1 thread"] / rates[name] if name in rates else None
+        yield row
+
+
+def steps(
+    size: int, cases: Sequence[tuple[int, int]] = STEP_CASES, count: int = 1
+) -> Iterator[Row]:
+    """``bit-parallel`` on packed text: text into lanes; hits of all patterns, listed; both."""
+    codes = np.resize(random_codes(min(size, 1 << 26), SEED), size)
+    for length, k in cases:
+        yield {"m": length, "k": k, "patterns": count} | _steps(codes, length, k, count)
+
+
+def _steps(codes: Codes, length: int, k: int, count: int) -> Row:
+    from gpu.asm import Searcher
+    from gpu.asm.bit_parallel import Listed, SlicedPatterns, SlicedText, scan
+    from gpu.card.workspace import Workspace
+
+    masks = [masks_of(_pattern(length, i)) for i in range(count)]
+    packed = Searcher(masks, k, "bit-parallel").upload(codes)
+    patterns, space = SlicedPatterns(masks), Workspace()
+
+    def sliced() -> SlicedText:
+        return SlicedText(packed, codes.size, length + k, count, space)
+
+    def listed(text: SlicedText) -> Listed:
+        return scan(text, patterns, k, ALL, 0, space)
+
+    text = sliced()
+    row: Row = {"hits": listed(text).total / codes.size}
+    seconds = {
+        "slice": median_on_gpu(sliced, 3),
+        "scan and list": least_seconds(lambda: listed(text), 9),
+        "all": least_seconds(lambda: listed(sliced()), 9),
     }
-    rates = {
-        name: size / seconds / 1e9
-        for (name, (_, size)), seconds in zip(
-            runs.items(), _in_turns([run for run, _ in runs.values()], repeats), strict=True
-        )
-        if seconds
-    }
-    row: Row = {"m": length, "k": k, "patterns": count, "hits": density}
-    for name in runs:
-        row[name] = rates.get(name)
-    for name in ("sassy", "edlib", "hyperscan"):
-        row[f"x {name}"] = rates["1 thread"] / rates[name] if name in rates else None
-    return row
+    return row | {name: codes.size * count / took for name, took in seconds.items()}
 
 
-def _in_turns(runs: Sequence[Callable[[], Any] | None], repeats: int) -> list[float | None]:
-    """The least wall time of each that there is."""
-    least: list[float | None] = [None] * len(runs)
-    for _ in range(repeats):
-        for i, run in enumerate(runs):
-            if run is not None:
-                begin = time.perf_counter()
-                run()
-                seconds = time.perf_counter() - begin
-                least[i] = min(least[i] or seconds, seconds)
-    return least
+def from_host(scale: float) -> Iterator[Row]:
+    """From host memory to host memory: codes to columns, and letters to rows."""
+    from gpu.asm import Searcher
 
-
-def _sassy(patterns: Sequence[bytes], text: bytes, k: int) -> Callable[[], Any] | None:
-    try:
-        import sassy
-    except ImportError:
-        return None
-    searcher = sassy.Searcher("dna", rc=False)
-    return lambda: [len(searcher.search_all(pattern, text, k)) for pattern in patterns]
-
-
-def _edlib(patterns: Sequence[bytes], text: bytes, k: int) -> Callable[[], Any] | None:
-    try:
-        import edlib
-    except ImportError:
-        return None
-    return lambda: [edlib.align(p, text, mode="HW", task="distance", k=k) for p in patterns]
-
-
-def _hyperscan(patterns: Sequence[bytes], text: bytes, k: int) -> Callable[[], Any] | None:
-    try:
-        hyperscan: Any = importlib.import_module("hyperscan")
-    except ImportError:
-        return None
-    edits = hyperscan.ExpressionExt(flags=hyperscan.HS_EXT_FLAG_EDIT_DISTANCE, edit_distance=k)
-    database = hyperscan.Database()
-    try:
-        database.compile(
-            expressions=list(patterns),
-            ids=list(range(len(patterns))),
-            elements=len(patterns),
-            flags=[0] * len(patterns),
-            ext=[edits] * len(patterns),
-        )
-    except hyperscan.error:
-        return None
-    ends: list[int] = []
-
-    def scan() -> None:
-        ends.clear()
-        database.scan(text, match_event_handler=lambda i, start, end, flags, _: ends.append(end))
-
-    return scan
+    codes = random_codes(int(scale * (1 << 28)), SEED)
+    letters = random_letters(int(scale * (1 << 26)), SEED)
+    for k in (2, 6):
+        searcher = Searcher([masks_of(_pattern(16))], k, "bit-parallel")
+        for size in (int(22_870_000 * scale), codes.size):
+            seconds = least_seconds(partial(searcher.search, codes[:size], 0, ALL), 5)
+            yield {"m": 16, "k": k, "from": "codes", "symbols": size, "symbols/s": size / seconds}
+        run = partial(search, letters, _pattern(16), k, strands="forward", device="cuda")
+        rate = letters.size / least_seconds(run, 3)
+        yield {"m": 16, "k": k, "from": "letters", "symbols": letters.size, "symbols/s": rate}

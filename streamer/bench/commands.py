@@ -1,4 +1,4 @@
-"""Whole commands as users run them: seconds, and the greatest memory of the process."""
+"""Whole commands as users run them: seconds, and the peak memory of the process."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamer.bench.inputs import Codes, random_codes
+from streamer.bench.suite import Row, Table
 from trie.codes import decode
 
 K = 31
@@ -24,49 +26,51 @@ _SEED = 14
 _LINE = 60
 
 
-def dictionaries(kmers: int) -> Iterator[dict[str, Any]]:
+def tables(
+    device: str, kmers: int = 20_000_000, bases: int = 300_000_000, strain: int = 5_000_000
+) -> list[Table]:
+    """Dictionaries of ``kmers``, texts of ``bases``, genomes of ``strain`` bases; on the CPU."""
+    return [
+        Table("match, by dictionary", partial(dictionaries, kmers)),
+        Table("Long texts", partial(texts, bases)),
+        Table("lcs of two strains", partial(strains, strain)),
+    ]
+
+
+def dictionaries(kmers: int) -> Iterator[Row]:
     """Rows of ``match`` with dictionaries of random 31-mers: memory beside the program itself."""
-    rng = np.random.default_rng(_SEED)
-    bases = rng.integers(0, 4, kmers + K - 1, dtype=np.uint8)
+    bases = random_codes(kmers + K - 1, _SEED)
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
         _write(at / "small.fa", [bases[:2000]])
         _write(at / "reads.fa", bases[: 150 * (bases.size // 150)].reshape(-1, 150)[:1000])
         _write(at / "one.fa", [bases])
-        records = rng.integers(0, 4, (kmers // (MANY - K + 1), MANY), dtype=np.uint8)
-        _write(at / "many.fa", records)
-        del bases, records
+        many = kmers // (MANY - K + 1)
+        _write(at / "many.fa", random_codes(many * MANY, _SEED + 1).reshape(many, MANY))
+        del bases
         run = ["match", at / "reads.fa", "-k", K, "--device", "cpu", "-d"]
         _measured([*run, at / "small.fa", "--report", "windows"])  # compiles
         for report in ("intervals", "windows"):
-            least = _measured([*run, at / "small.fa", "--report", report])
+            least = _measured([*run, at / "small.fa", "--report", report])["peak GB"]
             for name, options in (
                 ("one record", [at / "one.fa"]),
                 ("many records", [at / "many.fa"]),
                 ("one record, --save", [at / "one.fa", "--save", at / "saved"]),
                 ("saved", [at / "saved"]),
             ):
-                found = _measured([*run, *options, "--report", report])
-                yield {
-                    "dictionary": name,
-                    "report": report,
-                    "k-mers": kmers,
-                    "seconds": found["seconds"],
-                    "CPU seconds": found["CPU seconds"],
-                    "peak GB": found["peak GB"],
-                    "bytes a k-mer": 1e9 * (found["peak GB"] - least["peak GB"]) / kmers,
-                    "program GB": least["peak GB"],
-                }
+                row: Row = {"dictionary": name, "report": report, "k-mers": kmers}
+                row |= _measured([*run, *options, "--report", report])
+                row["bytes a k-mer"] = 1e9 * (row["peak GB"] - least) / kmers
+                yield row | {"program GB": least}
 
 
-def texts(bases: int) -> Iterator[dict[str, Any]]:
+def texts(bases: int) -> Iterator[Row]:
     """Rows of ``asm``, ``hamming`` and ``primer`` over one record of random bases."""
-    rng = np.random.default_rng(_SEED)
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
-        _write_long(at / "text.fa", bases, rng)
-        _write(at / "patterns.fa", rng.integers(0, 4, (8, 24), dtype=np.uint8))
-        _write(at / "alpha.fa", rng.integers(0, 4, (1, 30_000), dtype=np.uint8))
+        _write_long(at / "text.fa", bases)
+        _write(at / "patterns.fa", random_codes(8 * 24, _SEED + 1).reshape(8, 24))
+        _write(at / "alpha.fa", [random_codes(30_000, _SEED + 2)])
         for run in (
             ["asm", at / "text.fa", "--patterns", at / "patterns.fa", "-k", 3],
             ["hamming", at / "text.fa", "--patterns", at / "patterns.fa", "-k", 4],
@@ -75,7 +79,7 @@ def texts(bases: int) -> Iterator[dict[str, Any]]:
             yield {"command": run[0], "bases": bases} | _measured([*run, "--device", "cpu"])
 
 
-def strains(bases: int) -> Iterator[dict[str, Any]]:
+def strains(bases: int) -> Iterator[Row]:
     """Rows of ``lcs`` for a random genome and changed copies of it.
 
     A copy has a share of its bases changed (substitutions, and insertions and deletions of one
@@ -107,7 +111,7 @@ def strains(bases: int) -> Iterator[dict[str, Any]]:
 
 
 def _measured(arguments: list[Any]) -> dict[str, float]:
-    """Wall and CPU seconds and the greatest resident memory of a command."""
+    """Wall and CPU seconds and the peak resident memory of a command."""
     command = [sys.executable, "-m", "streamer", *map(str, arguments), "--quiet"]
     started = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -123,7 +127,7 @@ def _measured(arguments: list[Any]) -> dict[str, float]:
     }
 
 
-def _changed(bases: NDArray[np.uint8], rate: float, rng: np.random.Generator) -> NDArray[np.uint8]:
+def _changed(bases: Codes, rate: float, rng: np.random.Generator) -> Codes:
     """A copy with that share of substitutions, insertions and deletions, a third each."""
     kind = rng.random(bases.size) / (rate / 3)
     copy = np.where(kind < 1, (bases + rng.integers(1, 4, bases.size)) % 4, bases).astype(np.uint8)
@@ -135,17 +139,17 @@ def _changed(bases: NDArray[np.uint8], rate: float, rng: np.random.Generator) ->
     return copy
 
 
-def _write(path: Path, records: Any) -> None:
+def _write(path: Path, records: Iterable[Codes]) -> None:
     with path.open("wb") as file:
         for number, record in enumerate(records):
             file.write(b">record%d\n%b\n" % (number, decode(record).tobytes()))
 
 
-def _write_long(path: Path, bases: int, rng: np.random.Generator) -> None:
+def _write_long(path: Path, bases: int) -> None:
     """One record in lines of 60 bases."""
     with path.open("wb") as file:
         file.write(b">text\n")
-        for start in range(0, bases, _LINE << 16):
+        for number, start in enumerate(range(0, bases, _LINE << 16)):
             size = min(_LINE << 16, bases - start)
-            lines = decode(rng.integers(0, 4, size, dtype=np.uint8)).tobytes()
+            lines = decode(random_codes(size, 100 + number)).tobytes()
             file.writelines(lines[at : at + _LINE] + b"\n" for at in range(0, size, _LINE))

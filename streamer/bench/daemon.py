@@ -14,25 +14,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
+from streamer.bench.inputs import LETTERS, Codes, half_hit, random_codes
+from streamer.bench.suite import Row, Table
 from streamer.client import Producer, Subscriber
 from streamer.client.messages import ReadSummaries
-from streamer.sequences.read_batch import ReadBatch
-
-Row = dict[str, Any]
 
 Busy = Callable[[], dict[str, float]]
-"""Tells the seconds that each thread of the daemon has been busy."""
+"""The seconds that each thread of the daemon has been busy."""
 
 GENOME = 1_000_000
-READ = 1_000
 _TIMEOUT = 600.0
+
+
+def tables(device: str, k: int = 21, producers: int = 4, bases: int = 1 << 31) -> list[Table]:
+    """TCP and local sockets, batches of 1 and 4 MB, ``bases`` a measurement."""
+    rows = partial(daemon, device=device, k=k, producers=producers, bases=bases)
+    return [Table("Daemon, socket to feed", rows)]
 
 
 def daemon(
@@ -51,7 +54,7 @@ def daemon(
     """
     for transport in transports:
         with tempfile.TemporaryDirectory() as folder:
-            genome = np.random.default_rng(1).integers(0, 4, GENOME, dtype=np.uint8)
+            genome = random_codes(GENOME, 1)
             with _serving(Path(folder), transport, device, k, genome) as (endpoints, busy):
                 for size in batch_bytes:
                     count = max(1, bases // (producers * size))
@@ -62,7 +65,7 @@ def daemon(
 def _measured(
     endpoints: dict[str, str],
     busy: Busy,
-    genome: NDArray[np.uint8],
+    genome: Codes,
     producers: int,
     size: int,
     count: int,
@@ -71,7 +74,7 @@ def _measured(
     context = multiprocessing.get_context("spawn")
     go = context.Barrier(producers + 2)
     said: Any = context.Queue()
-    reads = producers * max(1, size // READ)  # of one batch each
+    reads = producers * len(half_hit(genome, size, 0))  # of one batch each
     arguments = (endpoints["feed"], tuple(topics), reads, reads * count, go, said)
     children = [context.Process(target=_subscribe, args=arguments, daemon=True)]
     children += [
@@ -108,10 +111,10 @@ def _measured(
 
 @contextmanager
 def _serving(
-    folder: Path, transport: str, device: str, k: int, genome: NDArray[np.uint8]
+    folder: Path, transport: str, device: str, k: int, genome: Codes
 ) -> Iterator[tuple[dict[str, str], Busy]]:
-    """A daemon in a process of its own: its endpoints, and who tells how busy its threads were."""
-    letters = np.frombuffer(b"ACGT", dtype=np.uint8)[genome]
+    """A daemon in a process of its own: its endpoints, and how busy its threads have been."""
+    letters = LETTERS[genome]
     (folder / "genome.fa").write_bytes(b">genome\n" + letters.tobytes() + b"\n")
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -120,8 +123,8 @@ def _serving(
 
     def busy() -> dict[str, float]:
         here.send("busy?")
-        told: dict[str, float] = here.recv()
-        return told
+        answer: dict[str, float] = here.recv()
+        return answer
 
     try:
         if not here.poll(_TIMEOUT):
@@ -168,22 +171,10 @@ def _serve(folder: Path, transport: str, device: str, k: int, pipe: Any) -> None
     ended.join(30.0)
 
 
-def batch_of(genome: NDArray[np.uint8], size: int, seed: int) -> ReadBatch:
-    """Reads of 1,000 bases, half of them from the genome: about ``size`` bases."""
-    rng = np.random.default_rng(seed)
-    number = max(1, size // READ)
-    rows = rng.integers(0, 4, (number, READ), dtype=np.uint8)
-    for row in range(0, number, 2):
-        start = rng.integers(0, genome.size - READ)
-        rows[row] = genome[start : start + READ]
-    offsets = np.arange(number + 1, dtype=np.int64) * READ
-    return ReadBatch([f"read{i}" for i in range(number)], offsets, rows.reshape(-1))
-
-
 def _produce(
-    endpoint: str, genome: NDArray[np.uint8], size: int, count: int, number: int, go: Any, said: Any
+    endpoint: str, genome: Codes, size: int, count: int, number: int, go: Any, said: Any
 ) -> None:
-    batch = batch_of(genome, size, number)
+    batch = half_hit(genome, size, number)
     with Producer(endpoint, name=f"bench{number}", answer_seconds=_TIMEOUT) as producer:
         # what is compiled and what the daemon makes at its first batch do not count
         producer.send(batch, timeout=_TIMEOUT)
@@ -209,7 +200,7 @@ def _subscribe(
 
 
 def _listen(feed: Subscriber, reads: int) -> int:
-    """The bases of so many reads, as they come."""
+    """Receive that many reads; their bases."""
     seen = bases = 0
     while seen < reads:
         message = feed.receive(_TIMEOUT)

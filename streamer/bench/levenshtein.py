@@ -1,27 +1,32 @@
-"""Measurements of the full Levenshtein distance to a dictionary, and sassy in the same run.
+"""The full Levenshtein distance to a dictionary, and sassy in the same run.
 
 Random k-mers in random text, one strand, starts and k-mers of the hits included. Rates on the CPU
-are of one thread by its own clock, the best of some runs; on CUDA medians by events, data on the
-card. Every function returns plain rows.
+are of one thread by its own clock; on CUDA medians by events in GPU memory, unless a table says
+otherwise.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.bench.timing import least_seconds, median_on_card
+from streamer.bench import peers
+from streamer.bench.inputs import LETTERS, Codes, batch_of, cut, random_codes, random_kmers
+from streamer.bench.suite import Row, Table
+from streamer.bench.timing import least_seconds, median_on_gpu, timeline_columns
+from trie.cpu.threads import usable_cores
 from trie.levenshtein import NOTHING, Patterns, unpack
 from trie.levenshtein.lanes import nearest_words as by_lanes
 from trie.levenshtein.pieces import build
 from trie.levenshtein.scan import nearest_words as by_pieces
 
-Row = dict[str, Any]
-Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
+Batch = tuple[Codes, NDArray[np.int64]]
 
 DICTIONARIES: tuple[tuple[int, int, int], ...] = (
     (96, 24, 3),
@@ -33,143 +38,126 @@ DICTIONARIES: tuple[tuple[int, int, int], ...] = (
 )
 """k-mers, k and D."""
 
-SASSY_MISSING = "sassy is not installed: pip install 'kmer-streamer[bench]'"
-_LETTERS = np.frombuffer(b"ACGT", dtype=np.uint8)
+ENGINES = ((1_000_000, 21, 1), (10_000, 21, 2), (96, 24, 3))
+CHUNKS = ((1 << 22, 2), (1 << 24, 1), (1 << 24, 2), (1 << 25, 2))
+"""Symbols of a chunk, and streams."""
+
+
+def tables(device: str, bases: int = 4_000_000, kmers: int = 1_000_000) -> list[Table]:
+    """Texts of ``bases``, longer ones on a GPU; a dictionary of ``kmers`` that grows."""
+    if device == "cuda":
+        return [
+            Table("Dictionaries, data on the card", partial(on_gpu, 16 * bases)),
+            Table("From host memory, ms of each stage a chunk", partial(engine, 128 * bases)),
+            Table("Growing", partial(growth, kmers, device="cuda", ends=bases // 4)),
+            Table("Matching while it grows", partial(matching, 4 * bases)),
+        ]
+    return [
+        Table("Against sassy, one thread", partial(against_sassy, bases)),
+        Table("Dictionaries, one thread", partial(dictionaries, bases)),
+        Table("Growing", partial(growth, kmers)),
+    ]
 
 
 def random_patterns(kmers: int, k: int, distance: int) -> Patterns:
-    """So many random k-mers."""
-    codes = np.random.default_rng(k).integers(0, 4**k, kmers, dtype=np.uint64)
-    return Patterns.of(np.unique(codes), k, distance, both=False)
+    """Random k-mers, each once."""
+    return Patterns.of(np.unique(random_kmers(kmers, k, k)), k, distance, both=False)
 
 
 def random_batch(total: int) -> Batch:
     """Reads of 10,000 random bases."""
-    bases = np.random.default_rng(1).integers(0, 4, total).astype(np.uint8)
-    return bases, np.append(np.arange(0, total, 10_000), total).astype(np.int64)
+    return random_codes(total, 1), cut(total, 10_000)
 
 
-def dictionaries(total: int) -> list[Row]:
+def _scheme(index: Any) -> str:
+    return f"{'01*0' if index.scheme.paired else 'pigeonhole'}, {index.scheme.key_symbols}"
+
+
+def dictionaries(total: int) -> Iterator[Row]:
     """Ends a second of one thread, for dictionaries of several sizes."""
     bases, offsets = random_batch(total)
-    rows: list[Row] = []
     for kmers, k, distance in DICTIONARIES:
         patterns = random_patterns(kmers, k, distance)
         began = time.thread_time()
         index = build(patterns)
         built = time.thread_time() - began
         stop = max(1000, total // (1 if kmers < 1_000 else 4 if distance < 3 else 16))
-
-        def pieces(
-            patterns: Patterns = patterns, index: Any = index, stop: int = stop
-        ) -> NDArray[np.uint32]:
-            words = by_pieces(patterns, index, bases, offsets, stop=stop)
-            unpack(words, 0, patterns)
-            return words
-
-        seconds = least_seconds(pieces, 3, clock=time.thread_time)
         few = min(stop, max(1000, 200_000_000 // (kmers * 32)))
-        lanes = least_seconds(
-            lambda p=patterns, few=few: by_lanes(p, bases, offsets, stop=few),  # type: ignore[misc]
-            1,
-            clock=time.thread_time,
-        )
-        scheme = index.scheme
-        rows.append(
-            {
-                "k-mers": kmers,
-                "k": k,
-                "D": distance,
-                "scheme": f"{'01*0' if scheme.paired else 'pigeonhole'}, {scheme.key_symbols}",
-                "pieces ends/s": stop / seconds,
-                "lanes ends/s": few / lanes,
-                "hits": int((pieces() != NOTHING).sum()),
-                "index s": built,
-                "index MB": index.nbytes / 1e6,
-            }
-        )
-    return rows
+        pieces = partial(by_pieces, patterns, index, bases, offsets, stop=stop)
+        unpacked = partial(lambda run, patterns: unpack(run(), 0, patterns), pieces, patterns)
+        lanes = partial(by_lanes, patterns, bases, offsets, stop=few)
+        yield {
+            "k-mers": kmers, "k": k, "D": distance, "scheme": _scheme(index),
+            "pieces ends/s": stop / least_seconds(unpacked, 3, clock=time.thread_time),
+            "lanes ends/s": few / least_seconds(lanes, 1, clock=time.thread_time),
+            "hits": int((pieces() != NOTHING).sum()),
+            "index s": built, "index MB": index.nbytes / 1e6,
+        }  # fmt: skip
 
 
-def against_sassy(total: int, kmers: int = 96, k: int = 24, distance: int = 3) -> list[Row]:
+def against_sassy(total: int, kmers: int = 96, k: int = 24, distance: int = 3) -> Iterator[Row]:
     """One thread, one strand, all ends: the hits are the same."""
-    try:
-        import sassy
-    except ImportError:
-        return [{"peer": SASSY_MISSING}]
-    bases, _ = random_batch(total)
+    bases = random_codes(total, 1)
     offsets = np.array([0, total], dtype=np.int64)
     patterns = random_patterns(kmers, k, distance)
-    for at in range(500, total - 2 * k, 50_000):
-        # an occurrence now and then, with one symbol another
-        code = int(patterns.codes[at % patterns.codes.size])
-        bases[at : at + k] = [(code >> (2 * (k - 1 - i))) & 3 for i in range(k)]
-        bases[at + 9] ^= 1
-    text = _LETTERS[bases].tobytes()
     shifts = np.arange(2 * (k - 1), -1, -2, dtype=np.uint64)
-    symbols = (patterns.codes[:, None] >> shifts) & np.uint64(3)
-    kmers_as_letters = [row.tobytes() for row in _LETTERS[symbols.astype(np.intp)]]
-    searcher = sassy.Searcher("dna", rc=False)
-
-    def theirs() -> set[int]:
-        return {
-            match.text_end
-            for pattern in kmers_as_letters
-            for match in searcher.search_all(pattern, text, distance)
-        }
-
+    symbols = ((patterns.codes[:, None] >> shifts) & np.uint64(3)).astype(np.uint8)
+    for at in range(500, total - 2 * k, 50_000):
+        # an occurrence now and then, with one symbol changed
+        bases[at : at + k] = symbols[at % len(symbols)]
+        bases[at + 9] ^= 1
+    text = LETTERS[bases].tobytes()
+    search = peers.sassy([row.tobytes() for row in LETTERS[symbols]], text, distance)
+    if search is None:
+        yield {"peer": peers.missing("sassy")}
+        return
     index = build(patterns)
 
     def ours() -> set[int]:
         words = by_pieces(patterns, index, bases, offsets)
         return set(unpack(words, 0, patterns).end.tolist())
 
+    def theirs() -> set[int]:
+        return {match.text_end for found in search() for match in found}
+
     assert ours() == theirs()
     mine = least_seconds(ours, 3, clock=time.thread_time)
     peer = least_seconds(theirs, 3, clock=time.thread_time)
-    return [
-        {
-            "k-mers": kmers, "k": k, "D": distance, "hits": len(ours()),
-            "pieces ends/s": total / mine, "sassy ends/s": total / peer, "ratio": peer / mine,
-        }
-    ]  # fmt: skip
+    yield {
+        "k-mers": kmers, "k": k, "D": distance, "hits": len(ours()),
+        "pieces ends/s": total / mine, "sassy ends/s": total / peer, "ratio": peer / mine,
+    }  # fmt: skip
 
 
-def growth(kmers: int = 1_000_000, k: int = 21, distance: int = 1) -> list[Row]:
+def growth(
+    kmers: int, k: int = 21, distance: int = 1, *, device: Any = "cpu", ends: int = 10_000
+) -> Iterator[Row]:
     """What the next batch pays when a dictionary has grown: sets that are merged and indexed."""
     from streamer.matching.near import Options
     from streamer.matching.near.levenshtein import LevenshteinSolver
     from streamer.matching.near.near_result import Step
-    from streamer.sequences.read_batch import ReadBatch
 
-    bases, offsets = random_batch(10_000)
-    batch = ReadBatch(["a"], offsets, bases)
-    rng = np.random.default_rng(3)
-    solver = LevenshteinSolver(
-        random_patterns(kmers, k, distance).codes, k, distance, False, Options()
-    )
-    rows = []
-    for new in (0, kmers // 100, kmers // 100, kmers // 10, kmers):
-        codes = rng.integers(0, 4**k, new, dtype=np.uint64)
-        began = time.thread_time()
+    clock = time.thread_time if device == "cpu" else time.perf_counter
+    batch = batch_of(*random_batch(ends))
+    codes = random_patterns(kmers, k, distance).codes
+    solver = LevenshteinSolver(codes, k, distance, False, Options(device=device))
+    if device == "cuda":
+        solver.match(batch, Step(0, ends, 1))  # compiles
+    for seed, new in enumerate((0, kmers // 100, kmers // 100, kmers // 10, kmers)):
+        codes = random_kmers(new, k, 100 + seed)
+        began = clock()
         if new:
             solver.learn(codes)
-        learnt = time.thread_time()
-        solver.match(batch, Step(0, bases.size, 1))
-        rows.append(
-            {
-                "new k-mers": new,
-                "sets": len(solver.sizes()),
-                "largest": max(solver.sizes()),
-                "learning, s": learnt - began,
-                "next 10,000 ends, s": time.thread_time() - learnt,
-            }
-        )
-    return rows
+        learnt = clock()
+        solver.match(batch, Step(0, ends, 1))
+        yield {
+            "new k-mers": new, "sets": len(solver.sizes()), "largest": max(solver.sizes()),
+            "learning, s": learnt - began, f"next {ends:,} ends, s": clock() - learnt,
+        }  # fmt: skip
 
 
-def on_card(total: int) -> list[Row]:
-    """Ends a second on the current CUDA device, the list of hits included."""
+def on_gpu(total: int) -> Iterator[Row]:
+    """Ends a second with the list of hits, and with a word for every end instead."""
     from gpu.levenshtein import NearBuffers, launch
     from gpu.levenshtein.device_index import DeviceIndex
     from gpu.levenshtein.planes import pack_planes
@@ -177,22 +165,67 @@ def on_card(total: int) -> list[Row]:
     bases, offsets = random_batch(total)
     buffers = NearBuffers(total)
     buffers.upload(pack_planes(bases, offsets).planes.reshape(-1), total)
-    rows: list[Row] = []
     for kmers, k, distance in DICTIONARIES:
         patterns = random_patterns(kmers, k, distance)
         index = DeviceIndex(patterns)
-        seconds = median_on_card(partial(launch, index, buffers, total, 0), 5)
+        run = partial(launch, index, buffers, total, 0)
+        words = median_on_gpu(partial(run, all_words=True), 5)
+        seconds = median_on_gpu(run, 5)
         number = int(buffers.found[:1].copy_to_host()[0])
         assert number < buffers.found.size, "random text has few hits"
         listed = buffers.found[1 : number + 1].copy_to_host()
-        rows.append(
-            {
-                "k-mers": kmers, "k": k, "D": distance,
-                "scheme": f"{'01*0' if index.scheme.paired else 'pigeonhole'}, "
-                f"{index.scheme.key_symbols}",
-                "ends/s": total / seconds,
-                "hits": np.unique(listed >> np.uint64(32)).size,
-                "tables MB": DeviceIndex.nbytes(patterns) / 1e6,
-            }
+        yield {
+            "k-mers": kmers, "k": k, "D": distance, "scheme": _scheme(index),
+            "ends/s": total / seconds, "words of all, ends/s": total / words,
+            "hits": np.unique(listed >> np.uint64(32)).size,
+            "tables MB": DeviceIndex.nbytes(patterns) / 1e6,
+        }  # fmt: skip
+
+
+def engine(total: int) -> Iterator[Row]:
+    """From host memory to host results, by chunk and streams."""
+    from gpu.levenshtein.stream import NearEngine
+
+    bases, offsets = random_batch(total)
+    for kmers, k, distance in ENGINES:
+        patterns = random_patterns(kmers, k, distance)
+
+        def match(engine: Any, patterns: Patterns = patterns) -> None:
+            for _ in engine.match([patterns], bases, offsets, 0, total):
+                pass
+
+        for chunk, streams in CHUNKS:
+            make = partial(
+                NearEngine, k, distance, chunk=chunk, streams=streams, threads=usable_cores()
+            )
+            row: Row = {
+                "k-mers": kmers, "k": k, "D": distance, "chunk": chunk, "streams": streams
+            }  # fmt: skip
+            yield row | timeline_columns(make, match, total, chunk)
+
+
+def matching(total: int, k: int = 21, device: Any = "cuda") -> Iterator[Row]:
+    """The whole matcher while nearly every window is new, then again over the same bases; D = 1."""
+    from streamer.dictionary.targets import Dictionary
+    from streamer.matching import Matcher
+    from streamer.matching.near import Approximate, Options
+
+    batch = batch_of(*random_batch(total))
+    first = batch_of(random_codes(1 << 16, 2), np.array([0, 1 << 16]))
+    for chunk in (1 << 16, 1 << 20, 1 << 23):
+        stored = Dictionary.empty(k, "forward")
+        near = Approximate(
+            stored, semantics="levenshtein", distance=1, both=False,
+            options=Options(device=device, chunk=chunk),
         )  # fmt: skip
-    return rows
+        with closing(
+            Matcher(stored, mode="grow", chunk=chunk, device=device, approximate=near)
+        ) as matcher:
+            matcher.match(first)
+            run = partial(matcher.match, batch)
+            growing = least_seconds(run, 1, warm=False)
+            saturated = least_seconds(run, 1, warm=False)
+            yield {
+                "chunk": chunk, "k-mers": matcher.kmers, "bases/s": total / growing,
+                "saturated bases/s": total / saturated,
+            }  # fmt: skip

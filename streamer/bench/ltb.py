@@ -1,69 +1,86 @@
-"""Measurements of the Levenshtein Tree Bitmap: thesis Fig. 37 and 38, and what is faster.
+"""The Levenshtein Tree Bitmap: thesis Fig. 37 and 38, and what is faster.
 
 The thesis's inputs: random bases, a dictionary of all windows of the first 75,000 of them (the
-seed). It does not say the distance; the saving of 20 % of the memory accesses in its Fig. 37 is
+seed). It does not state the distance; the saving of 20 % of the memory accesses in its Fig. 37 is
 that of D = 2: 2 D + 1 sweeps for the naive kernel, 2 D reads of bitmaps for the efficient one.
 
-Every function returns plain rows. Times on CUDA are medians by CUDA events, data on the card; on
-the CPU the best of some runs.
+Times on CUDA are medians by CUDA events, from symbols in GPU memory to bitmaps there, unless a
+table says otherwise; on the CPU wall times of all cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.bench.timing import least_seconds, median_on_card
+from streamer.bench.inputs import Codes, cut, random_codes, random_kmers
+from streamer.bench.suite import Row, Table
+from streamer.bench.timing import least_seconds, median_on_gpu, timeline_columns
 from trie.cpu.threads import usable_cores
 from trie.ltb import approximate
 from trie.ltb.ltb_words import pack_words
 from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
 from trie.windows import window_codes
 
-Row = dict[str, Any]
-Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
+Batch = tuple[Codes, NDArray[np.int64]]
 
 KS = (6, 9, 12)
-STREAM_37, STREAM_38, SEED = 500_000, 100_000, 75_000
-DISTANCE = 2
+SEED = 75_000
 DICTIONARIES = ((96, 24, 3), (10_000, 21, 2), (1_000_000, 21, 1))
 """k-mers, k and D, beside the thesis's."""
+
+ENGINES = ((96, 24, 3, 256), (10_000, 21, 2, 32))
+"""k-mers, k, D, and how much longer the stream is than that of Fig. 37."""
+
+
+def tables(device: str, distance: int = 2, bases: int = 500_000) -> list[Table]:
+    """The thesis's figures with that D, on streams of ``bases`` (Fig. 37) and a fifth (Fig. 38)."""
+    on_gpu = device == "cuda"
+    figure_37_ = Table(
+        "Naive and transition-efficient (thesis, Fig. 37)",
+        partial(figure_37, distance, bases, on_gpu),
+    )
+    others = Table("Other dictionaries, bit-sliced", partial(dictionaries, 200 * bases, on_gpu))
+    if not on_gpu:
+        return [figure_37_, others]
+    figure_38_ = Table(
+        "Transition-efficient and queue (thesis, Fig. 38)",
+        partial(figure_38, distance, bases // 5),
+    )
+    from_host = Table("From host memory, ms of each stage a chunk", partial(engine, bases))
+    return [figure_37_, figure_38_, others, from_host]
 
 
 def thesis_input(k: int, total: int, seed: int = SEED) -> tuple[TreeBitmap, Batch]:
     """A random stream, and the snapshot of the windows in its first ``seed`` symbols."""
-    bases = np.random.default_rng(37).integers(0, 4, total).astype(np.uint8)
-    offsets = np.array([0, total], dtype=np.int64)
+    bases = random_codes(total, 37)
     start = min(seed, total)
     codes, _ = window_codes(bases[:start], np.array([0, start]), k, canonical=False)
-    return snapshot(codes, k), (bases, offsets)
+    return snapshot(codes, k), (bases, cut(total, total))
 
 
 def random_input(kmers: int, k: int, total: int) -> tuple[TreeBitmap, Batch]:
     """Random k-mers and reads of 1,000 random bases."""
-    rng = np.random.default_rng(k)
-    tree = snapshot(rng.integers(0, 4**k, kmers, dtype=np.uint64), k)
-    bases = rng.integers(0, 4, total).astype(np.uint8)
-    return tree, (bases, np.append(np.arange(0, total, 1000), total).astype(np.int64))
+    bases = random_codes(total, k)
+    return snapshot(random_kmers(kmers, k, k), k), (bases, cut(total, 1000))
 
 
 def on_cpu(tree: TreeBitmap, batch: Batch, distance: int, method: str, repeat: int = 2) -> float:
     """Seconds on all cores."""
-    threads = usable_cores()
-    few = (batch[0][:100], np.array([0, min(100, batch[0].size)]))
-    approximate(tree, *few, distance, method=method)
-    run = partial(approximate, tree, *batch, distance, method=method, threads=threads)
+    few = min(100, batch[0].size)
+    approximate(tree, batch[0][:few], np.array([0, few]), distance, method=method)
+    run = partial(approximate, tree, *batch, distance, method=method, threads=usable_cores())
     return least_seconds(run, repeat, warm=False)
 
 
 def on_cuda(
     tree: TreeBitmap, batch: Batch, distance: int, methods: Sequence[str], repeat: int = 5
 ) -> dict[str, float]:
-    """Seconds a method, from symbols on the card to bitmaps there; their words agree."""
+    """Seconds of each method; their words agree."""
     from gpu.ltb import DeviceLtb, LtbBuffers, launch, pack_symbols
 
     symbols = pack_symbols(*batch)
@@ -74,34 +91,31 @@ def on_cuda(
     first: NDArray[np.uint64] | None = None
     for method in methods:
         queue = partial(launch, there, buffers, symbols.size, distance, method=method)
-        taken[method] = median_on_card(queue, repeat, enough=2)
+        taken[method] = median_on_gpu(queue, repeat, enough=2)
         found = pack_words(buffers.matches.copy_to_host(), buffers.mismatches.copy_to_host())
         first = found if first is None else first
         assert np.array_equal(first, found), f"{method}: other words"
     return taken
 
 
-def figure_37(distance: int = DISTANCE, total: int = STREAM_37, *, cuda: bool) -> list[Row]:
+def figure_37(distance: int, total: int, on_gpu: bool) -> Iterator[Row]:
     """The naive and the efficient kernel by k; beside them the bit-sliced ones and the CPU."""
-    rows = []
     for k in KS:
         tree, batch = thesis_input(k, total)
         row: Row = {"k": k, "D": distance, "trie-nodes": tree.node_count}
-        if cuda:
+        if on_gpu:
             taken = on_cuda(tree, batch, distance, ("ltb-naive", "ltb-efficient", "ltb-sliced"))
             row |= {f"{method} s": seconds for method, seconds in taken.items()}
             row["naive/efficient"] = taken["ltb-naive"] / taken["ltb-efficient"]
         for method in ("active", "sliced"):
             row[f"CPU {method} s"] = on_cpu(tree, batch, distance, method, 1)
-        rows.append(row)
-    return rows
+        yield row
 
 
-def figure_38(distance: int = DISTANCE, total: int = STREAM_38) -> list[Row]:
+def figure_38(distance: int, total: int) -> Iterator[Row]:
     """The efficient and the queue kernel by k, and the warps of each on a multiprocessor."""
     from gpu.ltb.kernels import occupancy, threads_of
 
-    rows = []
     for k in KS:
         tree, batch = thesis_input(k, total)
         taken = on_cuda(tree, batch, distance, ("ltb-efficient", "ltb-queue"))
@@ -112,24 +126,37 @@ def figure_38(distance: int = DISTANCE, total: int = STREAM_38) -> list[Row]:
             registers, blocks = occupancy(method)
             row[f"{method} registers"] = registers
             row[f"{method} warps"] = blocks * threads_of(method) // 32
-        rows.append(row)
-    return rows
+        yield row
 
 
-def dictionaries(total: int = 100_000_000, *, cuda: bool) -> list[Row]:
+def dictionaries(total: int, on_gpu: bool) -> Iterator[Row]:
     """Other dictionaries, the bit-sliced method: symbols a second."""
-    rows = []
     for kmers, k, distance in DICTIONARIES:
         row: Row = {"k-mers": kmers, "k": k, "D": distance}
         # the work a symbol grows with the dictionary
         size = max(total // (1 + kmers // 2000), 1000)
-        if cuda:
-            tree, batch = random_input(kmers, k, size)
-            row["CUDA symbols/s"] = (
-                size / on_cuda(tree, batch, distance, ("ltb-sliced",))["ltb-sliced"]
-            )
+        if on_gpu:
+            taken = on_cuda(*random_input(kmers, k, size), distance, ("ltb-sliced",))
+            row["CUDA symbols/s"] = size / taken["ltb-sliced"]
         size = max(size // 20, 20_000)
+        row["CPU symbols/s"] = size / on_cpu(*random_input(kmers, k, size), distance, "sliced")
+        yield row
+
+
+def engine(total: int) -> Iterator[Row]:
+    """From host memory to host results, by chunk and streams."""
+    from gpu.ltb.stream import LtbEngine
+
+    for kmers, k, distance, times in ENGINES:
+        size = times * total
         tree, batch = random_input(kmers, k, size)
-        row["CPU symbols/s"] = size / on_cpu(tree, batch, distance, "sliced")
-        rows.append(row)
-    return rows
+
+        def match(engine: Any, tree: TreeBitmap = tree, batch: Batch = batch) -> None:
+            engine.match(tree, *batch)
+
+        for chunk, streams in ((1 << 22, 2), (1 << 23, 2), (1 << 23, 1)):
+            make = partial(
+                LtbEngine, k, distance, chunk=chunk, streams=streams, threads=usable_cores()
+            )
+            row: Row = {"k-mers": kmers, "chunk": chunk, "streams": streams}
+            yield row | timeline_columns(make, match, size, chunk)

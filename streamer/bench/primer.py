@@ -1,33 +1,49 @@
-"""Measurements of the primer problem: the paper's tables again, beside the fast methods.
+"""The primer problem: the paper's tables again, beside the fast methods.
 
-Every function returns plain rows and prints nothing. Sequences are random; the paper's are
-homologous genes, but its methods' work hardly depends on the symbols. Where a method would take
-hours, ``starts`` starts are measured and the time for all is theirs times |alpha| / starts. Ratios
-are to the best sequential method of the paper (alternative, optimization 2) in the same rows.
+Sequences are random; the paper's are homologous genes, but its methods' work hardly depends on the
+symbols. Where a method would take hours, ``starts`` starts are measured, and the time for all is
+theirs times |alpha| / starts. Ratios are to the best sequential method of the paper (alternative,
+optimization 2) in the same rows.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from streamer.batch.choice import Choice
+from streamer.batch.choice import Choice, Device
 from streamer.batch.primer import reaches
 from streamer.batch.primer.paper import alternative, conventional, cores
 from streamer.batch.primer.problem import Alpha
-from streamer.batch.records import Codes
-from streamer.bench.timing import least_seconds
+from streamer.bench.inputs import Codes, random_codes
+from streamer.bench.suite import Row, Table
+from streamer.bench.timing import least_and_result, least_seconds
 from trie.cpu.threads import usable_cores
 
-Row = dict[str, Any]
 
-SIZE = (43_606, 241_494, 100)
-TABLE_5 = (107_280, 1_088_386, 100)
-TABLE_4 = (107_280, 2_220_391, 256)
+class Size(NamedTuple):
+    """Lengths of alpha and beta, and k."""
+
+    m: int
+    n: int
+    k: int
+
+    def sequences(self, share: int = 1) -> tuple[Codes, Codes]:
+        """Random alpha, and a ``share``-th of beta."""
+        return random_codes(self.m, 1), random_codes(self.n // share, 2)
+
+
+SIZE = Size(43_606, 241_494, 100)
+TABLE_5 = Size(107_280, 1_088_386, 100)
+TABLE_4 = Size(107_280, 2_220_391, 256)
+SMALL_K = tuple(Size(29_903, 8_000_000, k) for k in (1, 2, 3))
+SMALL_K_ON_GPU = tuple(Size(29_903, 9_312_488, k) for k in (4, 5, 6))
+HOST = Size(29_903, 3_100_000_000, 6)
+"""A virus and a random host genome."""
 
 PAPER_SECONDS = {
     "conventional": 12_216.1,
@@ -40,76 +56,106 @@ PAPER_SECONDS = {
 """Tables 1 and 2, with optimizations 1, 2 and 3; Intel Xeon, 4 cores, 8 threads."""
 
 PAPER_COMPARISONS = {"conventional": 243e10, "alternative": 137e10}
+PAPER_BEST = {TABLE_5: 118.5e8, SIZE: 118.0e8}
+"""Comparisons a second of Table 5."""
 
-PAPER_CARD = {"conventional": (98.5e8, 274e10), "alternative": (118.0e8, 137e10)}
-"""Table 3: comparisons a second, comparisons; Quadro M4000."""
+PAPER_ON_GPU = (
+    ("conventional", 3, "conventional 1+3+4+5", 98.5e8, 274e10),
+    ("alternative", 0, "alternative 3+4", 76.0e8, None),
+    ("alternative", 3, "alternative 3+4+5+6", 118.0e8, 137e10),
+)
+"""Table 3: method, prefetch factor, name, comparisons a second, comparisons; Quadro M4000."""
+
+PAPER_MISSES = {1: (8_193.3, 0.49, 0.001), 2: (7_453.7, 0.015, 0.0), 3: (7_401.4, 0.0, 0.0)}
+"""Table 4: seconds, and the shares of alpha and beta that were missed, by factor c."""
 
 
-def sequences(m: int, n: int, seed: int = 1) -> tuple[Codes, Codes]:
-    """Random alpha and beta."""
-    rng = np.random.default_rng(seed)
-    return rng.integers(0, 4, m, dtype=np.uint8), rng.integers(0, 4, n, dtype=np.uint8)
+def tables(
+    device: Device, starts: int = 0, size: tuple[int, int, int] | None = None
+) -> list[Table]:
+    """The paper's tables on ``starts`` starts (0: a good number), at its sizes or at ``size``."""
+    given = Size(*size) if size else None
+    at, large = given or SIZE, given or TABLE_4
+    sizes = (given,) if given else (SIZE, TABLE_5, TABLE_4)
+    growing_ = Table("Sizes (Fig. 10, Table 5)", partial(growing, device, sizes), "growing")
+    if device == "cuda":
+        number = starts or 1056
+        share = 1 if given else 16  # of beta, where a method would take hours
+        small = (given,) if given else SMALL_K_ON_GPU
+        return [
+            Table("Methods (Table 3, Fig. 7)", partial(on_gpu, at, number), "methods"),
+            Table(
+                "Speculative prefetch (Table 4)",
+                partial(prefetch, large, number, share),
+                "prefetch",
+            ),
+            Table("Threads a block (Fig. 9)", partial(block_sizes, large, number, share), "blocks"),
+            Table(
+                "Filter for small k, both strands",
+                partial(filtered, small, device, ("windows", "seeds", "hook-row"), "both"),
+                "filter",
+            ),
+            Table("A host genome, both strands", partial(host_genome, given or HOST), "filter"),
+            growing_,
+        ]
+    number = starts or 16
+    return [
+        Table("Methods (Tables 1, 2)", partial(on_cores, at, number), "methods"),
+        Table("By threads (Fig. 5)", partial(scaling, at, number), "scaling"),
+        Table("Filter for small k", partial(filtered, SMALL_K), "filter"),
+        growing_,
+    ]
 
 
 def _sample(alpha: Codes, beta: Codes, k: int, starts: int) -> tuple[Alpha, int]:
-    """So much of alpha that about ``starts`` starts are looked at before its end is reached."""
+    """So much of alpha that about ``starts`` starts are processed before its end is reached."""
     whole = Alpha.of([alpha[: min(alpha.size, starts + 4 * k + 100)]])
     reach = reaches(whole, [beta], k, Choice("windows", "cpu"))
     length = int(reach[min(starts, reach.size) - 1])
-    looked_at = int((reach < length).sum()) + 1
-    return Alpha.of([alpha[:length]]), looked_at
+    processed = int((reach < length).sum()) + 1
+    return Alpha.of([alpha[:length]]), processed
 
 
-def on_cores(
-    size: tuple[int, int, int] = SIZE,
-    starts: int = 16,
-    threads: Sequence[int] | None = None,
-    methods: Sequence[str] = tuple(PAPER_SECONDS),
-) -> list[Row]:
+def on_cores(size: Size, starts: int, threads: Sequence[int] | None = None) -> list[Row]:
     """Tables 1 and 2: the paper's methods on some starts, the default on all, and ratios."""
-    m, n, k = size
-    alpha, beta = sequences(m, n)
+    m, _, k = size
+    alpha, beta = size.sequences()
     some, number = _sample(alpha, beta, k, starts)
+    whole = Alpha.of([alpha])
     all_cores = usable_cores()
     rows: list[Row] = []
-    best = PAPER_SECONDS["alternative"]
-    for method in methods:
-        used = all_cores if "-" in method else 1
-        whole = Alpha.of([alpha[:200]])
-        reaches(whole, [beta[:500]], min(k, 20), Choice(method, "cpu"), threads=used)
-        run = partial(reaches, some, [beta], k, Choice(method, "cpu"), threads=used)
-        seconds = least_seconds(run, 1, warm=False)
+
+    def add(method: str, used: int, over: Alpha, share: float) -> None:
+        run = partial(reaches, over, [beta], k, Choice(method, "cpu"), threads=used)
+        paper = PAPER_SECONDS.get(method)
         rows.append(
             {
-                "method": method,
-                "threads": used,
-                "seconds for all": seconds * m / number,
-                "comparisons": _comparisons(method, some, beta, k) * m / number,
-                "paper's seconds": PAPER_SECONDS[method],
-                "paper's comparisons": PAPER_COMPARISONS.get(method),
-                "paper's x alternative": best / PAPER_SECONDS[method],
+                "method": method, "threads": used,
+                "seconds for all": least_seconds(run, 1, warm=False) * share,
+                "comparisons": _comparisons(method, some, beta, k, share) if paper else None,
+                "paper's seconds": paper, "paper's comparisons": PAPER_COMPARISONS.get(method),
+                "paper's x alternative": PAPER_SECONDS["alternative"] / paper if paper else None,
             }
-        )
-    everything = Alpha.of([alpha])
-    for method in ("hook-row", "windows"):
-        for used in threads or sorted({1, all_cores}):
-            over, share = (some, m / number) if method == "hook-row" else (everything, 1.0)
-            run = partial(reaches, over, [beta], k, Choice(method, "cpu"), threads=used)
-            seconds = least_seconds(run, 1, warm=False)
-            rows.append(
-                {"method": method, "threads": used, "seconds for all": seconds * share}
-                | dict.fromkeys(
-                    ("comparisons", "paper's seconds", "paper's comparisons",
-                     "paper's x alternative")
-                )
-            )  # fmt: skip
-    sequential = next(row["seconds for all"] for row in rows if row["method"] == "alternative")
-    for row in rows:
-        row["x alternative"] = sequential / row["seconds for all"]
-    return rows
+        )  # fmt: skip
+
+    for method in PAPER_SECONDS:
+        used = all_cores if "-" in method else 1
+        few = Alpha.of([alpha[:200]])
+        reaches(few, [beta[:500]], min(k, 20), Choice(method, "cpu"), threads=used)  # compiles
+        add(method, used, some, m / number)
+    for used in threads or sorted({1, all_cores}):
+        add("hook-row", used, some, m / number)
+    for used in threads or sorted({1, all_cores}):
+        add("windows", used, whole, 1.0)
+    return _against_alternative(rows, "alternative")
 
 
-def _comparisons(method: str, some: Alpha, beta: Codes, k: int) -> float:
+def _against_alternative(rows: list[Row], name: str) -> list[Row]:
+    base = next(row["seconds for all"] for row in rows if row["method"] == name)
+    return [row | {"x alternative": base / row["seconds for all"]} for row in rows]
+
+
+def _comparisons(method: str, some: Alpha, beta: Codes, k: int, share: float) -> float:
     """Symbols compared, of the methods that Table 1 counts; nan for the others."""
     solvers = {
         "conventional": conventional.longest_prefix,
@@ -119,102 +165,95 @@ def _comparisons(method: str, some: Alpha, beta: Codes, k: int) -> float:
         return float("nan")
     counts = np.zeros(1, dtype=np.int64)
     cores.coarse(solvers[method], some, [beta], k, some.first_reaches(k), 1, counts)
-    return float(counts[0])
+    return share * float(counts[0])
 
 
-def scaling(
-    size: tuple[int, int, int] = SIZE, starts: int = 16, threads: Sequence[int] | None = None
-) -> list[Row]:
+def scaling(size: Size, starts: int, threads: Sequence[int] | None = None) -> list[Row]:
     """Fig. 5: the paper's best method over cores, and the default, by threads."""
-    m, n, k = size
-    alpha, beta = sequences(m, n)
-    some, number = _sample(alpha, beta, k, starts)
+    alpha, beta = size.sequences()
+    some, number = _sample(alpha, beta, size.k, starts)
+    methods = {
+        "alternative-coarse": (some, size.m / number),
+        "windows": (Alpha.of([alpha]), 1.0),
+    }
     rows = []
-    for used in threads or sorted({1, 2, usable_cores()} & set(range(1, usable_cores() + 1))):
+    for used in threads or sorted({1, min(2, usable_cores()), usable_cores()}):
         row: Row = {"threads": used}
-        for method, over, share in (
-            ("alternative-coarse", some, m / number),
-            ("windows", Alpha.of([alpha]), 1.0),
-        ):
-            run = partial(reaches, over, [beta], k, Choice(method, "cpu"), threads=used)
+        for method, (over, share) in methods.items():
+            run = partial(reaches, over, [beta], size.k, Choice(method, "cpu"), threads=used)
             row[f"{method}, s"] = share * least_seconds(run, 1, warm=False)
         rows.append(row)
     for row in rows:
-        for method in ("alternative-coarse", "windows"):
+        for method in methods:
             row[f"{method}, speedup"] = rows[0][f"{method}, s"] / row[f"{method}, s"]
     return rows
 
 
 def filtered(
-    sizes: Sequence[tuple[int, int, int]] = (
-        (29_903, 8_000_000, 1), (29_903, 8_000_000, 2), (29_903, 8_000_000, 3),
-    ),
-) -> list[Row]:  # fmt: skip
-    """The lossless filter against the default: small k, one thread, forward strand."""
-    rows = []
-    for m, n, k in sizes:
-        alpha, beta = sequences(m, n)
+    sizes: Sequence[Size],
+    device: Device = "cpu",
+    methods: Sequence[str] = ("windows", "seeds"),
+    strands: str = "forward",
+) -> Iterator[Row]:
+    """The lossless filter (seeds) against the scan (windows) for small k, one thread."""
+    for size in sizes:
+        alpha, beta = size.sequences()
         whole = Alpha.of([alpha])
-        row: Row = {"alpha": m, "beta": n, "k": k}
+        row: Row = {"alpha": size.m, "beta": size.n, "k": size.k}
         found = []
-        for method in ("windows", "seeds"):
-            begin = time.perf_counter()
-            found.append(reaches(whole, [beta], k, Choice(method, "cpu"), threads=1))
-            row[f"{method}, s"] = time.perf_counter() - begin
-        row["equal"] = str(bool((found[0] == found[1]).all()))
+        for method in methods:
+            run = partial(
+                reaches, whole, [beta], size.k, Choice(method, device), threads=1, strands=strands
+            )
+            # on a GPU the first run compiles
+            row[f"{method}, s"], reach = least_and_result(run, 1, warm=device == "cuda")
+            found.append(reach)
+        row["equal"] = str(all(np.array_equal(found[0], one) for one in found))
         row["ratio"] = row["windows, s"] / row["seeds, s"]
-        rows.append(row)
-    return rows
+        yield row
 
 
-def on_card(size: tuple[int, int, int] = SIZE, starts: int = 1056) -> list[Row]:
-    """Table 3 and Fig. 7 on a CUDA device: the paper's kernels on some starts."""
+def host_genome(size: Size) -> Iterator[Row]:
+    """A virus against a host genome in 24 records, in host memory, both strands."""
+    alpha = Alpha.of([random_codes(size.m, 1)])
+    beta = [random_codes(size.n // 24, 100 + record) for record in range(24)]
+    choice = Choice("seeds", "cuda")
+    run = partial(reaches, alpha, beta, size.k, choice, strands="both")
+    for number in ("first", "second"):
+        seconds = least_seconds(run, 1, warm=False)
+        yield {"alpha": size.m, "beta": size.n, "k": size.k, "run": number, "seconds": seconds}
+
+
+def _starts(size: Size, starts: int, margin: int) -> NDArray[np.int64]:
+    return np.linspace(0, size.m - margin, starts).astype(np.int64)
+
+
+def on_gpu(size: Size, starts: int) -> list[Row]:
+    """Table 3 and Fig. 7 on a GPU: the paper's kernels on some starts, the default on all."""
     from gpu.primer.paper import longest_prefixes
 
-    m, n, k = size
-    alpha, beta = sequences(m, n)
-    some = np.linspace(0, m - 4 * k, starts).astype(np.int64)
+    alpha, beta = size.sequences()
+    some = _starts(size, starts, 4 * size.k)
     rows: list[Row] = []
-    for method, factor, name in (
-        ("conventional", 3, "conventional 1+3+4+5"),
-        ("alternative", 0, "alternative 3+4"),
-        ("alternative", 3, "alternative 3+4+5+6"),
-    ):
-        run = partial(longest_prefixes, method, alpha, beta, k, some, factor=factor)
-        _, counts = run()
-        seconds = least_seconds(run, 2, warm=False)
-        rate, paper = int(counts[0]) / seconds, PAPER_CARD[method]
+    for method, factor, name, paper_rate, paper_comparisons in PAPER_ON_GPU:
+        run = partial(longest_prefixes, method, alpha, beta, size.k, some, factor=factor)
+        seconds, (_, counts) = least_and_result(run, 2)
+        compared = int(counts[0])
         rows.append(
             {
-                "method": name,
-                "seconds for all": seconds * m / starts,
-                "comparisons": int(counts[0]) * m / starts,
-                "comparisons/s": rate,
-                "paper's comparisons": paper[1] if factor else None,
-                "paper's comparisons/s": paper[0] if factor else 76.0e8,
+                "method": name, "seconds for all": seconds * size.m / starts,
+                "comparisons": compared * size.m / starts, "comparisons/s": compared / seconds,
+                "paper's comparisons": paper_comparisons, "paper's comparisons/s": paper_rate,
             }
-        )
+        )  # fmt: skip
     whole = Alpha.of([alpha])
-    default = partial(reaches, whole, [beta], k, Choice("windows", "cuda"))
-    default()
-    rows.append(
-        {"method": "windows", "seconds for all": least_seconds(default, 3, warm=False)}
-        | dict.fromkeys(
-            ("comparisons", "comparisons/s", "paper's comparisons", "paper's comparisons/s")
-        )
-    )
-    slowest = rows[-2]["seconds for all"]
-    for row in rows:
-        row["x alternative"] = slowest / row["seconds for all"]
-    return rows
+    default = partial(reaches, whole, [beta], size.k, Choice("windows", "cuda"))
+    windows = dict.fromkeys(rows[0]) | {"method": "windows"}
+    rows.append(windows | {"seconds for all": least_seconds(default, 3)})
+    return _against_alternative(rows, PAPER_ON_GPU[-1][2])
 
 
-PAPER_MISSES = {1: (8_193.3, 0.49, 0.001), 2: (7_453.7, 0.015, 0.0), 3: (7_401.4, 0.0, 0.0)}
-
-
-def prefetch(
-    size: tuple[int, int, int] = TABLE_4, starts: int = 1056, share: int = 16
-) -> list[Row]:
+def prefetch(size: Size, starts: int, share: int) -> Iterator[Row]:
     """Table 4: miss rates of the speculative prefetch by its factor c, 256 threads a block.
 
     Some starts along one ``share``-th of beta; the seconds are for all of both.
@@ -222,77 +261,48 @@ def prefetch(
     from gpu.primer.paper import longest_prefixes
     from gpu.primer.paper.alternative import prefetched
 
-    m, n, k = size
-    alpha, beta = sequences(m, n // share)
-    some = np.linspace(0, m - 4 * k, starts).astype(np.int64)
-    rows = []
-    for factor in (1, 2, 3):
-        run = partial(longest_prefixes, "alternative", alpha, beta, k, some, factor=factor)
-        run()
-        seconds = least_seconds(run, 1, warm=False)
-        _, counts = longest_prefixes(
-            "alternative", alpha, beta, k, some, factor=factor, counted=True
-        )
-        ahead = prefetched(factor, k, 256)
-        rows.append(
-            {
-                "c": factor,
-                "seconds for all": seconds * share * m / starts,
-                "prefetch alpha": ahead,
-                "prefetch beta": ahead + 256,
-                "alpha missed": counts[2] / counts[1],
-                "beta missed": counts[4] / counts[3],
-                "paper's seconds": PAPER_MISSES[factor][0],
-                "paper's alpha missed": PAPER_MISSES[factor][1],
-                "paper's beta missed": PAPER_MISSES[factor][2],
-            }
-        )
-    return rows
+    alpha, beta = size.sequences(share)
+    some = _starts(size, starts, 4 * size.k)
+    for factor, (paper, paper_alpha, paper_beta) in PAPER_MISSES.items():
+        run = partial(longest_prefixes, "alternative", alpha, beta, size.k, some, factor=factor)
+        seconds = least_seconds(run, 1)
+        _, counts = run(counted=True)
+        ahead = prefetched(factor, size.k, 256)
+        yield {
+            "c": factor, "seconds for all": seconds * share * size.m / starts,
+            "prefetch alpha": ahead, "prefetch beta": ahead + 256,
+            "alpha missed": counts[2] / counts[1], "beta missed": counts[4] / counts[3],
+            "paper's seconds": paper, "paper's alpha missed": paper_alpha,
+            "paper's beta missed": paper_beta,
+        }  # fmt: skip
 
 
 def block_sizes(
-    size: tuple[int, int, int] = TABLE_4, starts: int = 1056, ks: Sequence[int] = (50, 100),
-    share: int = 16,
-) -> list[Row]:  # fmt: skip
+    size: Size, starts: int, share: int, ks: Sequence[int] = (50, 100)
+) -> Iterator[Row]:
     """Fig. 9: threads a block of the alternative solution; ``share`` as in ``prefetch``."""
     from gpu.primer.paper import longest_prefixes
 
-    m, n, _ = size
-    alpha, beta = sequences(m, n // share)
-    some = np.linspace(0, m - 600, starts).astype(np.int64)
-    rows = []
+    alpha, beta = size.sequences(share)
+    some = _starts(size, starts, 600)
     for threads in (64, 128, 256, 512):
         row: Row = {"threads a block": threads}
         for k in ks:
             run = partial(longest_prefixes, "alternative", alpha, beta, k, some, threads=threads)
-            run()
-            row[f"k = {k}, s for all"] = least_seconds(run, 1, warm=False) * share * m / starts
-        rows.append(row)
-    return rows
+            row[f"k = {k}, s for all"] = least_seconds(run, 1) * share * size.m / starts
+        yield row
 
 
-def growing(
-    device: str, sizes: Sequence[tuple[int, int, int]] = (SIZE, TABLE_5, TABLE_4)
-) -> list[Row]:
+def growing(device: Device, sizes: Sequence[Size]) -> Iterator[Row]:
     """Fig. 10 and Table 5: the default on the paper's sizes, and what its methods would compare."""
-    rows = []
-    paper = {TABLE_5: 118.5e8, TABLE_4: None, SIZE: 118.0e8}
-    for m, n, k in sizes:
-        alpha, beta = sequences(m, n)
-        whole = Alpha.of([alpha])
-        choice = Choice("windows", "cuda" if device == "cuda" else "cpu")
-        if device == "cuda":
-            reaches(whole, [beta], k, choice)
-        seconds = least_seconds(partial(reaches, whole, [beta], k, choice), 1, warm=False)
+    for size in sizes:
+        alpha, beta = size.sequences()
+        run = partial(reaches, Alpha.of([alpha]), [beta], size.k, Choice("windows", device))
+        seconds = least_seconds(run, 1, warm=device == "cuda")
+        m, n, k = size
         # column e of L has a cell, and a third of a comparison more, for each symbol of beta
-        rows.append(
-            {
-                "alpha": m,
-                "beta": n,
-                "k": k,
-                "seconds": seconds,
-                "comparisons/s, if as alternative": 4 / 3 * m * n * k / seconds,
-                "paper's best comparisons/s": paper.get((m, n, k)),
-            }
-        )
-    return rows
+        yield {
+            "alpha": m, "beta": n, "k": k, "seconds": seconds,
+            "comparisons/s, if as alternative": 4 / 3 * m * n * k / seconds,
+            "paper's best comparisons/s": PAPER_BEST.get(size),
+        }  # fmt: skip

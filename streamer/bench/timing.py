@@ -1,14 +1,22 @@
-"""How long runs take: the least of several by a host's clock, the median by a card's events."""
+"""How long runs take: the least of several by a clock of the host, the median by CUDA events."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from gpu.card.timeline import Activity
+
 T = TypeVar("T")
+
+COPIED_BYTES = 1 << 30
+"""What a large GPU copies in half a millisecond."""
 
 
 def least_seconds(
@@ -32,7 +40,7 @@ def least_and_result(
     clock: Callable[[], float] = time.perf_counter,
     warm: bool = True,
 ) -> tuple[float, T]:
-    """As ``least_seconds``, and what the last of the runs gave; one at least is made."""
+    """As ``least_seconds``, and the result of the last run, of which there is at least one."""
     if warm:
         run()
     least = float("inf")
@@ -40,16 +48,30 @@ def least_and_result(
         start = clock()
         result = run()
         least = min(least, clock() - start)
-    # a clock of the CPU's time may stand still while little is done
+    # a clock of CPU time may stand still while little is done
     return max(least, 1e-9), result
 
 
-def median_on_card(
-    queue: Callable[[], object], repeats: int = 7, *, enough: float = float("inf")
-) -> float:
-    """The median seconds, by events, of what ``queue`` queues on the default stream of the card.
+def in_turns(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """The least wall time of each run; they take turns, so that other load meets all alike."""
+    least = dict.fromkeys(runs, float("inf"))
+    for _ in range(repeats):
+        for name, run in runs.items():
+            least[name] = min(least[name], least_seconds(run, 1, warm=False))
+    return least
 
-    One run before does not count. There are fewer runs if they take ``enough`` seconds together.
+
+def median_on_gpu(
+    queue: Callable[[], object],
+    repeats: int = 7,
+    *,
+    enough: float = float("inf"),
+    queued: int = 1,
+) -> float:
+    """The median seconds, by events, of what ``queue`` puts on the default stream.
+
+    A first run does not count. Runs end early once they took ``enough`` seconds together. If
+    several are ``queued`` at once they wait behind copies, so that the GPU never waits for Python.
     """
     from gpu.card.intrinsics import cuda
 
@@ -57,10 +79,52 @@ def median_on_card(
     cuda.synchronize()
     seconds: list[float] = []
     while len(seconds) < repeats and sum(seconds) <= enough:
+        if queued > 1:
+            _copy_for_milliseconds()
         begin, end = cuda.event(), cuda.event()
         begin.record()
-        queue()
+        for _ in range(queued):
+            queue()
         end.record()
         end.synchronize()
-        seconds.append(1e-3 * begin.elapsed_time(end))
+        seconds.append(1e-3 * begin.elapsed_time(end) / queued)
     return float(np.median(seconds))
+
+
+def _copy_for_milliseconds() -> None:
+    to, from_ = _large_arrays()
+    for _ in range(8):
+        to.copy_to_device(from_)
+
+
+@cache
+def _large_arrays() -> list[Any]:
+    from gpu.card.intrinsics import cuda
+
+    return [cuda.device_array(COPIED_BYTES, np.uint8) for _ in range(2)]
+
+
+def timeline_columns(
+    make: Callable[..., Any], match: Callable[[Any], object], symbols: int, chunk: int
+) -> dict[str, float]:
+    """Symbols a second of an engine, and milliseconds a chunk of each row of its timeline."""
+    from gpu.card.timeline import Timeline
+
+    with closing(make()) as engine:
+        seconds = least_seconds(partial(match, engine), 3)
+    timeline = Timeline()
+    with closing(make(timeline=timeline)) as engine:
+        match(engine)
+        spent = timeline_milliseconds(timeline.activities())
+    chunks = -(-symbols // chunk)
+    return {"symbols/s": symbols / seconds} | {
+        f"{row} ms": ms / chunks for row, ms in spent.items()
+    }
+
+
+def timeline_milliseconds(bars: Iterable[Activity]) -> dict[str, float]:
+    """Milliseconds in each row of a timeline."""
+    spent: dict[str, float] = {}
+    for bar in bars:
+        spent[bar.row] = spent.get(bar.row, 0.0) + bar.end - bar.begin
+    return spent

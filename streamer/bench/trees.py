@@ -1,45 +1,31 @@
-"""Measurements of the dictionary's structures: thesis figure 39 again, memory, snapshot times.
+"""The dictionary's structures: thesis figure 39 again, memory, snapshot times.
 
-Every function returns plain rows and prints nothing. A time is the best of several runs, after one
-that compiles the kernels; it includes the allocation of the result, not its release.
+A time includes the allocation of the result, not its release.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.bench.inputs import random_codes, random_kmers
+from streamer.bench.suite import Row
 from trie.cpu.threads import usable_cores
 from trie.snapshots.tree_bitmap import from_sorted, snapshot
 from trie.trees.hybrid_tree import HybridTreeBitmap
 from trie.trees.pointer_tree import PointerTree
+from trie.windows import window_codes
 
-Row = dict[str, object]
 T = TypeVar("T")
 Tree = HybridTreeBitmap | PointerTree
 
 FIGURE_39_K = (6, 9, 12)
 FIGURE_39_BASES = (5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 1_000_000, 10_000_000)
 SPARSE_K = (15, 21, 31)
-
-
-def windows(bases: int, k: int, seed: int) -> NDArray[np.uint64]:
-    """The codes of all windows of a random sequence: uint64[bases - k + 1]."""
-    symbols = np.random.default_rng(seed).integers(0, 4, bases, dtype=np.uint64)
-    codes = np.zeros(bases - k + 1, dtype=np.uint64)
-    for i in range(k):
-        codes <<= np.uint64(2)
-        codes |= symbols[i : i + codes.size]
-    return codes
-
-
-def random_kmers(number: int, k: int, seed: int) -> NDArray[np.uint64]:
-    """Random codes in no order, with whatever repeats chance brings: uint64[number]."""
-    return np.random.default_rng(seed).integers(0, 4**k, number, dtype=np.uint64)
 
 
 def best(repeats: int, prepare: Callable[[], T], measured: Callable[[T], object]) -> float:
@@ -61,31 +47,24 @@ def _built(make: Callable[[int], Tree], k: int, codes: NDArray[np.uint64]) -> Tr
 
 
 def figure_39(
-    *,
-    ks: Sequence[int] = FIGURE_39_K,
-    bases: Sequence[int] = FIGURE_39_BASES,
-    repeats: int = 5,
-    seed: int = 39,
-) -> list[Row]:
+    bases: Sequence[int], ks: Sequence[int] = FIGURE_39_K, repeats: int = 5
+) -> Iterator[Row]:
     """Construction and conversion of both trees on random streams, and the gain (thesis 3.4.2).
 
     The Hybrid Tree Bitmap runs on one thread, as the pointer tree does.
     """
-    return [
-        _figure_39_row(k, size, min(repeats, 2) if size >= 10_000_000 else repeats, seed)
-        for k in ks
-        for size in bases
-    ]
+    for k in ks:
+        for size in bases:
+            codes, _ = window_codes(random_codes(size, 39), np.array([0, size]), k, canonical=False)
+            yield _figure_39_row(k, size, codes, min(repeats, 2) if size >= 10_000_000 else repeats)
 
 
-def _figure_39_row(k: int, bases: int, repeats: int, seed: int) -> Row:
-    codes = windows(bases, k, seed)
+def _figure_39_row(k: int, bases: int, codes: NDArray[np.uint64], repeats: int) -> Row:
     for make in (PointerTree, HybridTreeBitmap):
-        _built(make, k, codes[:1000]).to_tree_bitmap()
+        _built(make, k, codes[:1000]).to_tree_bitmap()  # compiles
     pointer, hybrid = PointerTree(k), HybridTreeBitmap(k)
     pointer.insert(codes)
     hybrid.insert(codes)
-    row: Row = {"k": k, "bases": bases, "kmers": len(hybrid)}
     times = {
         "construct_pointer": best(repeats, lambda: PointerTree(k), lambda t: t.insert(codes)),
         "construct_hybrid": best(
@@ -94,6 +73,7 @@ def _figure_39_row(k: int, bases: int, repeats: int, seed: int) -> Row:
         "convert_pointer": best(repeats, lambda: pointer, lambda t: t.to_tree_bitmap()),
         "convert_hybrid": best(repeats, lambda: hybrid, lambda t: t.to_tree_bitmap(1)),
     }
+    row: Row = {"k": k, "bases": bases, "kmers": len(hybrid)}
     row |= {f"{name}_s": seconds for name, seconds in times.items()}
     for phase in ("construct", "convert"):
         row[f"{phase}_gain"] = times[f"{phase}_pointer"] / times[f"{phase}_hybrid"]
@@ -101,21 +81,16 @@ def _figure_39_row(k: int, bases: int, repeats: int, seed: int) -> Row:
 
 
 def memory(
-    *,
-    ks: Sequence[int] = SPARSE_K,
-    sizes: Sequence[int] = (1_000_000, 10_000_000),
-    pointer_limit: int = 6 << 30,
-    seed: int = 40,
-) -> list[Row]:
+    sizes: Sequence[int], ks: Sequence[int] = SPARSE_K, pointer_limit: int = 6 << 30
+) -> Iterator[Row]:
     """Bytes a random k-mer takes in both trees, in the snapshot and as a bare sorted code.
 
-    A pointer tree that might pass ``pointer_limit`` bytes (it doubles its array, and both are there
+    A pointer tree that might pass ``pointer_limit`` bytes (it doubles its array, and both exist
     while it moves) is left out: None.
     """
-    rows: list[Row] = []
     for k in ks:
         for size in sizes:
-            codes = random_kmers(size, k, seed)
+            codes = random_kmers(size, k, 40)
             hybrid = _built(HybridTreeBitmap, k, codes)
             kmers = len(hybrid)
             row: Row = {"k": k, "kmers": kmers, "hybrid_bytes": hybrid.memory_bytes() / kmers}
@@ -126,23 +101,13 @@ def memory(
             nodes = size * (k - np.log(size) / np.log(4) + 1.5)
             if 3 * 16 * nodes <= pointer_limit:
                 row["pointer_bytes"] = _built(PointerTree, k, codes).memory_bytes() / kmers
-            rows.append(row)
-    return rows
+            yield row
 
 
-def snapshots(
-    *,
-    ks: Sequence[int] = SPARSE_K,
-    size: int = 10_000_000,
-    threads: int | None = None,
-    repeats: int = 3,
-    seed: int = 41,
-) -> list[Row]:
+def snapshots(size: int, ks: Sequence[int] = SPARSE_K, repeats: int = 3) -> Iterator[Row]:
     """Seconds to a snapshot of random k-mers: unsorted, sorted, grown in the Hybrid Tree Bitmap."""
-    return [
-        _snapshot_row(k, random_kmers(size, k, seed), threads or usable_cores(), repeats)
-        for k in ks
-    ]
+    for k in ks:
+        yield _snapshot_row(k, random_kmers(size, k, 41), usable_cores(), repeats)
 
 
 def _snapshot_row(k: int, codes: NDArray[np.uint64], threads: int, repeats: int) -> Row:
@@ -150,8 +115,7 @@ def _snapshot_row(k: int, codes: NDArray[np.uint64], threads: int, repeats: int)
     grown = HybridTreeBitmap(k)
     grown.insert(ordered, threads)
     nodes = grown.to_tree_bitmap(threads).node_count  # the tree's arrays are free again below
-    snapshot(codes[:100_000], k, threads)
-    row: Row = {"k": k, "kmers": ordered.size, "threads": threads, "nodes": nodes}
+    snapshot(codes[:100_000], k, threads)  # compiles
     timed: dict[str, Callable[[HybridTreeBitmap], object]] = {
         "from_unsorted_s": lambda _: snapshot(codes, k, threads),
         "from_sorted_s": lambda _: from_sorted(ordered, k, threads),
@@ -159,6 +123,8 @@ def _snapshot_row(k: int, codes: NDArray[np.uint64], threads: int, repeats: int)
         "insert_sorted_s": lambda tree: tree.insert(ordered, threads),
         "insert_unsorted_s": lambda tree: tree.insert(codes, threads),
     }
-    for name, measured in timed.items():
-        row[name] = best(repeats, lambda: HybridTreeBitmap(k), measured)
-    return row
+    row: Row = {"k": k, "kmers": ordered.size, "threads": threads, "nodes": nodes}
+    return row | {
+        name: best(repeats, lambda: HybridTreeBitmap(k), measured)
+        for name, measured in timed.items()
+    }

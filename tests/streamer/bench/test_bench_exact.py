@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamer.bench import exact
+from streamer.bench import exact, peers
+from streamer.bench.inputs import half_hit
 from streamer.bench.plain_hash import PlainHashSet
 from trie.index.kmer_index import KmerIndex
 from trie.windows import window_codes
 
 
 def test_rows_of_a_small_run() -> None:
-    rows = exact.frozen(kmers=3000, total=3000, ks=(15,), threads=(1, 2), repeats=1)
+    rows = list(exact.frozen(kmers=3000, total=3000, ks=(15,), threads=(1, 2), repeats=1))
     methods = {(row["method"], row["threads"]) for row in rows}
     assert {("index", 2), ("snapshot walk", 1), ("plain hash set", 1), ("sshash", 1)} <= methods
     assert all(row["windows/s"] is not None or row["note"] for row in rows)
@@ -23,7 +24,7 @@ def test_rows_of_a_small_run() -> None:
 def test_the_plain_hash_set_answers_as_the_index() -> None:
     text = np.random.default_rng(1).integers(0, 4, 20_000, dtype=np.uint8)
     offsets = np.array([0, text.size])
-    stream = exact.half_hit(text[:10_000], 10_000, 2)
+    stream = half_hit(text[:10_000], 10_000, 2)
     for expected in (0, 20_000):
         plain = PlainHashSet(15, expected=expected)
         index = KmerIndex(15)
@@ -53,11 +54,11 @@ def test_sshash_answers_as_the_index() -> None:
     text = np.random.default_rng(3).integers(0, 4, 20_000, dtype=np.uint8)
     index = KmerIndex(21)
     index.grow(text, np.array([0, text.size]), canonical=True)
-    query = exact._sshash_query(text, 21)
+    query = peers.sshash(exact.unique_pieces(text, 21), 21)
     assert query is not None
-    for stream in (exact.half_hit(text, 20_000, 4), exact.sequenced(text, 20_000, 150, 5)):
+    for stream in (half_hit(text, 20_000, 4), exact.sequenced(text, 20_000, 150, 5)):
         events = index.match(stream.bases, stream.offsets, canonical=True)
-        for number, read in enumerate(stream.reads()):
+        for number, read in enumerate(exact.letters_of(stream)):
             first = int(stream.offsets[number])
             hits = [hit is not None for hit in query.query_sequence(read)]
             assert hits == (events[first : first + len(hits)] == 1).tolist()

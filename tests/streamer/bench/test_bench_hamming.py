@@ -8,13 +8,13 @@ from streamer.bench import hamming as bench
 def test_tables_have_every_method_and_equal_matches():
     methods = bench.methods_of("cpu")
     assert set(methods) >= {"bit-sliced", "naive", "shift-add", "pmasm"}
-    rows = bench.table_1(bench.cpu_rate, methods, 3000, sets=2)
+    rows = list(bench.table_1(bench.cpu_rate, methods, 3000, sets=2))
     assert len(rows) == len(bench.SETS) * len(methods)
     assert all(row["min"] <= row["mean"] <= row["max"] for row in rows)
-    rows = bench.table_3(bench.cpu_rate, methods, [2000, 5000])
+    rows = list(bench.by_size(bench.cpu_rate, methods, [2000, 5000], 12))
     for size in (2000, 5000):
         assert len({row["matches"] for row in rows if row["text"] == size}) == 1
-    shown = bench.ratios(rows, False, bench.naive_rate(5000)[0])
+    shown = list(bench.ratios(rows, "cpu"))
     assert [row["method"] for row in shown] == [f"{method} (CPU)" for method in methods]
     assert {row["paper"] for row in shown if row["method"] == "pmasm (CPU)"} == {6.0}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamer.bench import lcs as bench
+from streamer.bench import peers
 
 
 def test_lengths_stand_beside_the_peer():
@@ -13,7 +14,7 @@ def test_lengths_stand_beside_the_peer():
     for row in rows:
         assert row["n"] in (70, 600)
         if row["seconds"] is None:
-            assert row["note"] == bench.RAPIDFUZZ_MISSING
+            assert row["note"] == peers.missing("rapidfuzz")
             continue
         assert row["G cells/s"] == pytest.approx(row["n"] ** 2 / row["seconds"] / 1e9)
         if row["method"] == "rapidfuzz LCSseq":
@@ -36,7 +37,7 @@ def test_similar_genomes_differ_by_what_was_substituted():
 
 def test_figures_and_table(monkeypatch):
     monkeypatch.setattr(bench, "FIGURE_A", (50_000, 200_000))
-    rows = bench.figures(0.002, 2)
+    rows = list(bench.figures(0.002, 2))
     assert [(row["m"], row["n"]) for row in rows] == [
         (m, n) for m in (100, 400) for n in (2_000, 4_000, 10_000, 20_000)
     ]
@@ -50,10 +51,10 @@ def test_figures_and_table(monkeypatch):
 def test_figures_of_a_card_stand_beside_the_papers(monkeypatch):
     monkeypatch.setattr(bench, "_match", lambda *_: lambda: None)
     monkeypatch.setattr(bench, "_breakdown", lambda *_: {"total, s": 2.0})
-    monkeypatch.setattr(bench, "random_bases", lambda count, seed: None)
-    rows = bench.card_figures(1, 1)
+    monkeypatch.setattr(bench, "random_letters", lambda count, seed: None)
+    rows = list(bench.gpu_figures(1, 1))
     assert len(rows) == 16
     (ours,) = [row for row in rows if (row["m"], row["n"]) == (20_000_000, 10_000_000)]
     assert ours["LCS paper, s"] == 7_239.77
     assert ours["times"] == pytest.approx(7_239.77 / 2)
-    assert "times" not in bench.card_figures(0.5, 1)[0]
+    assert "times" not in next(bench.gpu_figures(0.5, 1))

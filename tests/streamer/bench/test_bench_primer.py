@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamer.bench import primer
 
-SIZE = (400, 3000, 12)
+SIZE = primer.Size(400, 3000, 12)
 
 
 def test_rows_of_a_small_run():
@@ -20,9 +20,9 @@ def test_rows_of_a_small_run():
 
 
 def test_scaling_filter_and_sizes():
-    (row,) = primer.scaling(SIZE, 10, threads=[1])
+    (row,) = primer.scaling(SIZE, 10, [1])
     assert row["windows, speedup"] == 1
-    (row,) = primer.filtered([(300, 9000, 2)])
+    (row,) = primer.filtered([primer.Size(300, 9000, 2)])
     assert row["equal"] == "True"
     (row,) = primer.growing("cpu", [SIZE])
     assert row["seconds"] > 0
