@@ -55,15 +55,6 @@ def jit(function: Callable[..., None], **options: Any) -> Any:
     return kernel
 
 
-@cache
-def compiled(function: Callable[..., Any], *shape: Any) -> Any:
-    """The kernel of a plain function, or with a ``shape`` the one that the function makes for it.
-
-    Made once in a process.
-    """
-    return jit(function(*shape) if shape else function)
-
-
 class UnknownError(TypeError):
     """A value that has no name which is the same in another process."""
 

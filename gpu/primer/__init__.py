@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpu.card.budget import free_memory
 from gpu.card.intrinsics import cuda
-from gpu.card.kernel_cache import compiled
+from gpu.card.launch import made, plain, with_threads
 from gpu.primer import extend, packed_text, seed_table, seeds, window_scan
 from trie.cpu.threads import run_all, split_range, usable_cores
 
@@ -176,7 +176,7 @@ class GpuText:
         run_all(parts, usable_cores())
         self._codes[: self.size].copy_to_device(self._staged[: self.size])
         words = self.columns // 32 + SPARE_WORDS
-        compiled(packed_text.pack)[-(-words // packed_text.THREADS), packed_text.THREADS](
+        with_threads(plain(packed_text.pack), words, packed_text.THREADS)(
             self._codes[: self.size], np.int64(self.strand), self._words, self._low[:words],
             self._high,
         )  # fmt: skip
@@ -221,7 +221,7 @@ class GpuText:
         on_device = cuda.to_device(blocks)
 
         def launch(keys: Any, counter: Any) -> None:
-            compiled(window_scan.kernel, -(-longest // 32))[grid, window_scan.THREADS](
+            made(window_scan.kernel, -(-longest // 32))[grid, window_scan.THREADS](
                 self._words, np.uint32(first // TILE), np.uint32(stop // TILE), self._alpha.codes,
                 on_device, np.uint32(segment), np.int32(ahead), np.int32(self._k - 1), keys,
                 counter,
@@ -237,13 +237,12 @@ class GpuText:
         rows = pieces_each * symbols
         windows = cuda.device_array((blocks.shape[1], 4), np.uint32)
         on_device = cuda.to_device(blocks)
-        grid = -(-blocks.shape[1] // seed_table.THREADS)
-        compiled(seed_table.windows_of)[grid, seed_table.THREADS](
+        count = blocks.shape[1]
+        with_threads(plain(seed_table.windows_of), count, seed_table.THREADS)(
             self._alpha.codes, on_device, np.int32(rows), windows
         )
         places = cuda.to_device(np.zeros(4**symbols, dtype=np.uint32))
-        grid = -(-blocks.shape[1] * pieces_each // seed_table.THREADS)
-        put = compiled(seed_table.variants)[grid, seed_table.THREADS]
+        put = with_threads(plain(seed_table.variants), count * pieces_each, seed_table.THREADS)
         shape = np.int32(symbols), np.int32(pieces_each), np.int32(errors)
         put(windows, on_device, *shape, places, places, np.int32(0))
         begins = np.zeros(4**symbols + 1, dtype=np.uint32)
@@ -262,10 +261,9 @@ class GpuText:
             message = f"a text of {stop} columns, pieces are looked for in {MOST_COLUMNS} at most"
             raise ValueError(message)
         first = max(0, first - BEFORE)
-        grid = -(-(stop - first) // seeds.THREADS)
 
         def launch(keys: Any, counter: Any) -> None:
-            compiled(seeds.seeds)[grid, seeds.THREADS](
+            with_threads(plain(seeds.seeds), stop - first, seeds.THREADS)(
                 self._low, self._high, np.int64(first), np.int64(stop), table.windows,
                 np.int32(table.rows), np.int32(table.symbols), np.int32(self._k), table.begins,
                 table.entries, keys, counter,
@@ -328,11 +326,12 @@ class GpuText:
         launches = 1 if places < FEW or kind == extend.EVERYWHERE else LAUNCHES
         counts = cuda.to_device(np.zeros((launches, 2), dtype=np.uint32))
         cores = cuda.to_device(blocks)
-        run = compiled(extend.kernel, words, hooked, self._alpha.gaps)
+        kernel = made(extend.kernel, words, hooked, self._alpha.gaps)
+        run = with_threads(kernel, places, extend.THREADS)
         for launch in range(launches):
             steps = 1 if launch + 1 < launches else extend.MOST_STEPS
             left = self._lists[launch % 2]
-            run[-(-places // extend.THREADS), extend.THREADS](
+            run(
                 self._words, np.int64(self.columns), self._alpha.planes, self._alpha.ends,
                 np.int32(self._k), cores, keys, np.int64(places), where, np.int32(kind),
                 np.int32(steps), reach, left, self._outgrown, counts, np.int32(launch),

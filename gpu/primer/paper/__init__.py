@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpu.card.budget import free_memory
 from gpu.card.intrinsics import cuda
-from gpu.card.kernel_cache import compiled
+from gpu.card.launch import made
 from gpu.primer.paper import alternative, conventional
 
 BLOCK_THREADS = 256
@@ -54,11 +54,11 @@ def longest_prefixes(
         some = cuda.to_device(starts[at : at + batch])
         found = cuda.device_array(some.size, np.int32)
         if method == "conventional":
-            compiled(conventional.kernel, threads)[some.size, threads](
+            made(conventional.kernel, threads)[some.size, threads](
                 codes, text, np.int32(k), some, rows, found, counts[:1]
             )
         else:
-            compiled(alternative.kernel, threads, k, factor, counted)[some.size, threads](
+            made(alternative.kernel, threads, k, factor, counted)[some.size, threads](
                 codes, text, np.int32(k), some, found, counts
             )
         found.copy_to_host(lengths[at : at + batch])

@@ -68,7 +68,7 @@ def _along_diagonals(codes, end, text, r, k, from_, until, floor, scratch):
         if scratch.size < diagonals + k + 3:
             scratch = np.empty(diagonals + k + 3, dtype=np.int32)
         counts = np.zeros(1, dtype=np.int64)
-        never = np.zeros(1, dtype=np.int64)
+        never = np.zeros(1, dtype=np.uint8)
         c = longest_prefix(codes[r:end], text[at:stop], k, scratch, counts, never, diagonals)
         best = max(best, r + c)
         if best >= end:

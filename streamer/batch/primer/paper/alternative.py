@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from trie.codes import GAP
+from trie.cpu.intrinsics import load_now
 from trie.cpu.jit import njit
 
 
@@ -35,7 +36,7 @@ def longest_prefix(alpha, beta, k, column, comparisons, stop, diagonals=-1):
     compared = 0
     c = min(m, k - 1)
     for e in range(k):
-        if stop[0] < 0:
+        if load_now(stop):
             break
         before = np.int32(column[shift - e - 1])  # L[d - 1, e - 1]
         for d in range(-e, diagonals):

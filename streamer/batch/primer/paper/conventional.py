@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from trie.codes import GAP
+from trie.cpu.intrinsics import load_now
 from trie.cpu.jit import njit
 
 
@@ -21,14 +22,14 @@ def longest_prefix(alpha, beta, k, row, comparisons, stop):
     """The length of alpha's longest prefix within k - 1 differences of a substring of beta.
 
     alpha and beta: uint8[], one record each. row: int32[|beta| + 1] or more, overwritten.
-    comparisons: int64[1], raised by the symbols compared. stop: int64[1]; another thread may set it
-    below 0, which ends the search with the result so far.
+    comparisons: int64[1], raised by the symbols compared. stop: uint8[1]; once another thread sets
+    it, the search ends with the result so far.
     """
     n = beta.size
     for j in range(n + 1):
         row[j] = 0
     for i in range(1, alpha.size + 1):
-        if stop[0] < 0:
+        if load_now(stop):
             return i - 1
         symbol = alpha[i - 1]
         diagonal = row[0]

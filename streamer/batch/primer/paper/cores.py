@@ -1,6 +1,6 @@
 """The paper's solutions over cores (section 3): coarse-grained, fine-grained, and both.
 
-coarse        threads take starts in turns, schedule(static, 1) of Fig. 4a, and share ``stop``
+coarse        threads take starts in turns, schedule(static, 1) of Fig. 4a, and share ``done``
 fine          threads take the diagonals of a column of L; a barrier a column, optimization 3
 coarse-fine   several starts at a time, each by several threads
 
@@ -11,19 +11,20 @@ optimization 1 (section 3.1).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.batch.primer.paper import alternative
 from streamer.batch.primer.problem import Alpha, Columns
 from streamer.batch.records import Codes
+from trie.cpu.interrupts import interruptible
 from trie.cpu.threads import run_all, split_range
 
-SECONDS = 0.1
-"""How long an interrupt may be unseen."""
+Stop = NDArray[np.uint8]
 
 
 def coarse(
@@ -41,53 +42,43 @@ def coarse(
     compared.
     """
     for begin, end in alpha.bounds():
+        record = alpha.codes[begin:end]
         for piece in pieces:
-            stop = _first_done(reach[begin:end], end)
+            done = _first_done(reach[begin:end], end)
             counts = np.zeros((threads, 1), dtype=np.int64)
-            tasks = [
-                partial(_take_turns, longest_prefix, alpha.codes[begin:end], piece, k,
-                        range(thread, end - begin - k + 1, threads), begin, reach[begin:end], stop,
+            turns = [
+                partial(_take_turns, longest_prefix, record, piece, k,
+                        range(thread, record.size - k + 1, threads), begin, reach[begin:end], done,
                         counts[thread])
                 for thread in range(threads)
             ]  # fmt: skip
-            _unless_interrupted(tasks, threads, stop)
-            reach[begin + stop[0] : end] = end
+            interruptible(partial(_run, turns, threads), float(piece.size) * k * record.size)
+            reach[begin + done[0] : end] = end
             if comparisons is not None:
                 comparisons[0] += counts.sum()
 
 
+def _run(turns: Sequence[Callable[[Stop], None]], threads: int, stop: Stop) -> None:
+    run_all([partial(turn, stop) for turn in turns], threads)
+
+
 def _take_turns(
     longest_prefix: Callable[..., int], alpha: Codes, beta: Codes, k: int, starts: range,
-    begin: int, reach: Columns, stop: Columns, comparisons: Columns,
+    begin: int, reach: Columns, done: Columns, comparisons: Columns, stop: Stop,
 ) -> None:  # fmt: skip
     """Fig. 1 for some starts of one record, at ``begin``, against one text.
 
-    reach: int64[m] of the record is raised. stop: int64[1], shared by the threads: no start after
-    it is solved, since alpha ends there (Fig. 4a).
+    reach: int64[m] of the record is raised. done: int64[1], shared by the threads: the first start
+    at which alpha has been matched to its end; later ones have no solution (Fig. 4a).
     """
     room = np.empty(beta.size + k + 3, dtype=np.int32)
     for r in starts:
-        if r >= stop[0]:
+        if r >= done[0] or stop[0]:
             break
         c = longest_prefix(alpha[r:], beta, k, room, comparisons, stop)
         reach[r] = max(reach[r], begin + r + c)
         if r + c >= alpha.size:
-            stop[0] = min(stop[0], r)
-
-
-def _unless_interrupted(tasks: Sequence[Callable[[], None]], threads: int, stop: Columns) -> None:
-    """Run the tasks beside this thread, which can be interrupted: they then end at ``stop`` < 0."""
-    with ThreadPoolExecutor(1) as beside:
-        try:
-            done = beside.submit(run_all, tasks, threads)
-            # in short waits: a library with an interrupt handler of its own, such as polars, keeps
-            # interrupts from ending a wait
-            while not wait([done], timeout=SECONDS).done:
-                pass
-            done.result()
-        except BaseException:
-            stop[0] = -1
-            raise
+            done[0] = min(done[0], r)
 
 
 def _first_done(reach: Columns, end: int) -> Columns:
