@@ -12,12 +12,12 @@ import os
 import time
 
 import numpy as np
+from streamer.bench.table import machine_line, print_table
 
 import gpu.ltb
 import gpu.ltb.kernels
 from gpu.ltb import sliced
 from streamer.bench import ltb
-from streamer.bench.table import machine_line, print_table
 from tests.gpu.plain import ltb_bitmaps
 
 

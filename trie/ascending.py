@@ -1,4 +1,4 @@
-"""Ascending k-mer codes, each once: where codes stand in them, what they lack, two together."""
+"""Sets of k-mer codes as ascending arrays: look-up, difference, merge."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_all, run_ranges, split_range
 
-_PER_THREAD = 1 << 15
-"""Codes that are worth a thread."""
+_GRAIN = 1 << 15
+"""Fewer codes are not worth a thread."""
 
 _TOGETHER = 64
 
@@ -19,17 +19,13 @@ _TOGETHER = 64
 def places(
     held: NDArray[np.uint64], codes: NDArray[np.uint64], threads: int = 1
 ) -> NDArray[np.int64]:
-    """Where each of the codes, which come in any order, stands in ``held``; -1 if it does not.
+    """The index of each code (uint64[m], any order) in ``held``, -1 if absent.
 
-    held: uint64[n], ascending, each once. codes: uint64[m].
+    held: uint64[n], ascending, each once.
     """
     found = np.empty(codes.size, dtype=np.int64)
-    run_all(
-        [
-            partial(_places, held, codes[first:stop], found[first:stop])
-            for first, stop in _parts(codes.size, threads)
-        ],
-        threads,
+    run_ranges(
+        lambda a, b: _places(held, codes[a:b], found[a:b]), 0, codes.size, threads, grain=_GRAIN
     )
     return found
 
@@ -45,10 +41,11 @@ def lacking(
 def merged(
     first: NDArray[np.uint64], second: NDArray[np.uint64], threads: int = 1
 ) -> NDArray[np.uint64]:
-    """All codes of two ascending arrays, ascending, those of both twice."""
+    """All codes of two ascending arrays, ascending; codes in both come twice."""
     out = np.empty(first.size + second.size, dtype=np.uint64)
     longer, shorter = (first, second) if first.size >= second.size else (second, first)
-    cuts = [start for start, _ in _parts(longer.size, threads)] + [longer.size]
+    parts = split_range(0, longer.size, min(threads, 1 + longer.size // _GRAIN))
+    cuts = [start for start, _ in parts] + [longer.size]
     others = [0, *np.searchsorted(shorter, longer[cuts[1:-1]]).tolist(), shorter.size]
     run_all(
         [
@@ -60,17 +57,13 @@ def merged(
     return out
 
 
-def _parts(size: int, threads: int) -> list[tuple[int, int]]:
-    return split_range(0, size, min(threads, 1 + size // _PER_THREAD))
-
-
 @njit(cache=True, nogil=True)
 def _places(held, codes, found):
     at = np.zeros(_TOGETHER, dtype=np.uint64)
     for begin in range(0, codes.size, _TOGETHER):
         asked = codes[begin : begin + _TOGETHER]
         at[:] = 0
-        # step by step for many codes at once, which do not wait for each other
+        # one binary search step for many codes at once, so that their cache misses overlap
         left = np.uint64(held.size)
         while left > 1:
             half = left >> np.uint64(1)
@@ -88,7 +81,7 @@ def _merge(first, second, out):
     i = 0
     j = 0
     while i < first.size and j < second.size:
-        # without a branch, which random codes would mispredict
+        # no branch: random codes would mispredict it
         a, b = first[i], second[j]
         out[i + j] = min(a, b)
         i, j = i + (a <= b), j + (a > b)

@@ -16,6 +16,7 @@ from trie.cpu.jit import njit
 GAP = 4
 INVALID = 255
 MAX_K = 31
+MAX_DISTANCE = 4
 
 LETTERS = b"ACGT"
 _WORDS = 256  # of eight letters, that are looked at together
@@ -205,4 +206,12 @@ def check_k(k: int) -> None:
     """Raise ValueError unless 1 <= k <= 31."""
     if not 1 <= k <= MAX_K:
         message = f"k is {k}, it must lie in 1..{MAX_K}"
+        raise ValueError(message)
+
+
+def check_distance(distance: int, k: int) -> None:
+    """Raise ValueError unless 0 <= distance <= 4 and distance < k."""
+    most = min(MAX_DISTANCE, k - 1)
+    if not 0 <= distance <= most:
+        message = f"the distance is {distance}, it must lie in 0..{most} for k = {k}"
         raise ValueError(message)

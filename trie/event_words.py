@@ -5,19 +5,19 @@
          0 match / 1 mismatch
 
 The index is that of the symbol which decided the event, window start + depth - 1; the node holds
-the deepest state reached; the depth is k for a match. One byte a window and an array of depths say
-the same in less memory: words are made where they are asked for.
+the deepest state reached; the depth is k for a match. A byte a window and an array of depths hold
+the same in less memory, so words are made on request only.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import MAX_K
-from trie.windows import MATCH, MISMATCH
+from trie.windows import MISMATCH
 
 MAX_NODES: Final = 1 << 27
 MAX_INDEX: Final = 1 << 31
@@ -35,17 +35,6 @@ class WordOverflowError(ValueError):
         self.value = value
         self.limit = limit
         super().__init__(f"{field} {value} does not fit an event word, it must be below {limit}")
-
-
-class UnpackedEvents(NamedTuple):
-    """The fields of event words, in their order, n of each."""
-
-    events: NDArray[np.uint8]
-    """1 match, 2 mismatch."""
-    starts: NDArray[np.int64]
-    """The first symbol of the window in its chunk."""
-    nodes: NDArray[np.uint32]
-    depths: NDArray[np.uint8]
 
 
 def pack_events(
@@ -77,16 +66,3 @@ def pack_events(
 def _check(field: str, values: NDArray[np.uint64], limit: int) -> None:
     if values.size and int(values.max()) >= limit:
         raise WordOverflowError(field, int(values.max()), limit)
-
-
-def unpack_events(words: NDArray[np.uint64]) -> UnpackedEvents:
-    """The fields of event words (uint64[n])."""
-    words = np.ascontiguousarray(words, dtype=np.uint64)
-    depths = words & np.uint64(MAX_K)
-    index = (words >> _INDEX) & np.uint64(MAX_INDEX - 1)
-    return UnpackedEvents(
-        events=np.where(words >> _TYPE, MISMATCH, MATCH).astype(np.uint8),
-        starts=index.astype(np.int64) - depths.astype(np.int64) + 1,
-        nodes=((words >> _NODE) & np.uint64(MAX_NODES - 1)).astype(np.uint32),
-        depths=depths.astype(np.uint8),
-    )

@@ -1,16 +1,14 @@
 """How deep a k-mer goes in the trie of a set of k-mers, from the ascending codes alone.
 
 The longest prefix that a code shares with any of the set is the one that it shares with its
-neighbour below or above in ascending order. A table of where each value of the upper bits begins
-leaves a short stretch to search: about one code in a set of random k-mers.
+neighbor below or above in ascending order. A table of where each value of the upper bits begins
+leaves a short range to search: about one code in a set of random k-mers.
 
-The codes and the table take 12 bytes a k-mer at most, where a Tree Bitmap of random 31-mers takes
-108. It knows depths, not trie nodes.
+The codes and the table take at most 12 bytes a k-mer; a Tree Bitmap of random 31-mers takes 108. It
+knows depths, not trie nodes.
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +16,14 @@ from numpy.typing import NDArray
 from trie.codes import check_k
 from trie.cpu.intrinsics import leading_zeros, prefetch_far
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range
-from trie.windows import BLOCK, MATCH, MISMATCH, check_batch, roll_block, start_state
-
-_PARALLEL_FROM = 1 << 16
+from trie.cpu.threads import run_ranges
+from trie.windows import BLOCK, GRAIN, MATCH, MISMATCH, check_batch, roll_block, start_state
 
 
 class PrefixDepths:
     """Depths of windows in the trie of ``codes`` (uint64, ascending, each once, all of length k).
 
-    The codes are kept, not copied.
+    The codes are not copied.
     """
 
     def __init__(self, codes: NDArray[np.uint64], k: int) -> None:
@@ -53,14 +49,17 @@ class PrefixDepths:
         """Write the depth of each window's event: k for a match, else as the walk measures it.
 
         ``events`` and ``depths`` are uint8[total], as ``KmerIndex.match`` has them; depths of
-        symbols that begin no window stay. Raises BatchShapeError for offsets that do not fit.
+        symbols that begin no window stay. Raises BatchShapeError for invalid offsets.
         """
         bases, offsets = check_batch(bases, offsets)
-        measure = partial(
-            _measure, self._codes, self._starts, self._shift, bases, offsets, self._k, canonical
-        )
-        parts = split_range(0, bases.size, threads if bases.size >= _PARALLEL_FROM else 1, align=64)
-        run_all([partial(measure, start, stop, events, depths) for start, stop in parts], threads)
+
+        def measure(start: int, stop: int) -> None:
+            _measure(
+                self._codes, self._starts, self._shift, bases, offsets, self._k, canonical,
+                start, stop, events, depths,
+            )  # fmt: skip
+
+        run_ranges(measure, 0, bases.size, threads, grain=GRAIN, align=64)
 
 
 @njit(cache=True, nogil=True)
@@ -78,8 +77,8 @@ def _fill_starts(codes, shift, starts):
 def _measure(codes, starts, shift, bases, offsets, k, canonical, start, stop, events, depths):
     """Depths of the windows that begin in [start, stop).
 
-    The missing windows of a block take each step together, so that the lines that they need are
-    on their way at once: a line of ``starts``, one of ``codes``, then the search.
+    The missing windows of a block take each step together, so that their cache misses overlap: a
+    line of ``starts``, one of ``codes``, then the search.
     """
     one = np.uint64(1)
     spare = np.uint64(64 - 2 * k)

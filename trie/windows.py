@@ -1,12 +1,12 @@
 """Windows of a batch of reads: rolled k-mer codes, a block at a time, into buffers that stay in L1.
 
-A batch is ``bases`` uint8[total] (base codes, 4 = gap; the reads one behind the other) and
-``offsets`` int64[reads + 1], the first symbol of each read and then the total. A window is k
-consecutive symbols of one read without a gap code (thesis 3.3.1).
+A batch is ``bases`` uint8[total] (base codes, 4 = gap, all reads in a row) and ``offsets``
+int64[reads + 1], the first symbol of each read and then the total. A window is k consecutive
+symbols of one read without a gap code (thesis 3.3.1).
 
 Cost a symbol: one byte read, about ten integer operations in two independent dependency chains of
 three (forward and reverse complement code), two 8-byte stores into L1; no branch but the loop's,
-since a symbol that ends no window only leaves the count of the block where it was.
+since a symbol that ends no window leaves the count of the block unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ NO_SET: Final = np.uint32(0xFFFFFFFF)
 """Instead of the number of a set of targets: a k-mer that belongs to none."""
 
 BLOCK: Final = 128
-"""Windows a block at most: 2 KB of codes and positions, and 128 cache lines asked for at once."""
+"""Most windows of a block: 2 KB of codes and positions, and 128 cache lines prefetched together."""
+
+GRAIN: Final = 1 << 14
+"""Symbols that are worth a thread."""
 
 # The state of a roll between blocks: next symbol, its read, windows' run, both codes.
 _SYMBOL, _READ, _RUN, _FORWARD, _REVERSE = range(5)
@@ -53,7 +56,7 @@ def check_batch(
     return bases, offsets
 
 
-@njit(cache=True)  # so short that giving up the interpreter's lock takes longer
+@njit(cache=True)  # so short that releasing the GIL takes longer
 def ascending(offsets):
     """Whether no number is smaller than the one before it."""
     for i in range(1, offsets.size):
@@ -64,7 +67,7 @@ def ascending(offsets):
 
 @njit(cache=True, nogil=True)
 def read_at(offsets, symbol):
-    """The last read that begins at or before a symbol; behind the last read, how many there are."""
+    """The last read that begins at or before a symbol; the number of reads behind the last."""
     low = 0
     high = offsets.size - 1
     while low < high:
@@ -78,7 +81,7 @@ def read_at(offsets, symbol):
 
 @njit(cache=True, nogil=True)
 def start_state(offsets, start):
-    """The state of a roll from symbol ``start`` on: windows that begin earlier are left out."""
+    """The state of a roll over the windows that begin at symbol ``start`` or later."""
     state = np.zeros(STATE_WORDS, dtype=np.uint64)
     state[_SYMBOL] = start
     state[_READ] = read_at(offsets, np.int64(start))

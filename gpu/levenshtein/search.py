@@ -38,7 +38,8 @@ import numpy as np
 from gpu.card.assembly import instruction
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_word
 from gpu.card.launch import Source
-from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, NOTHING, PATTERN_SHIFT
+from trie.codes import MAX_DISTANCE
+from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT
 from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
 from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
 
@@ -114,7 +115,7 @@ def symbols_from(firsts, place):
 
 
 @device_function
-def tell_ends(
+def write_ends(
     k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, found,
     out,
 ):  # fmt: skip
@@ -323,7 +324,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                         break
                     backs = not backs
                 if total <= most:
-                    tell_ends(
+                    write_ends(
                         np.int64(k), distance, np.int64(width), entry, np.int64(behind),
                         load_word(ranks, index), low, high, gaps, firsts,
                         np.int64(np.uint32(origin + found)), np.int64(lead), np.int64(symbols),

@@ -1,7 +1,7 @@
 """The Levenshtein Tree Bitmap on the GPU: a snapshot and a chunk in, bitmaps a symbol out.
 
 ``launch`` queues a chunk on a stream, over buffers that the caller owns (gpu/ltb/stream.py). The
-bitmaps are those of trie/ltb, and trie/ltb/ltb_words.py makes their words (thesis Fig. 31).
+bitmaps are those of trie/ltb (thesis Fig. 31).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from gpu.exact.device_tree import DeviceNodes, clear
 from gpu.ltb import queue, sliced
 from gpu.ltb.kernels import KERNELS, kernel, resident_blocks, threads_of
 from gpu.ltb.sweeping import FIRST_OF_READ
-from trie.ltb import check_distance, overlap_of
+from trie.codes import check_distance
+from trie.ltb import overlap_of
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
 
@@ -167,7 +168,7 @@ def launch(
 
     method: one of KERNELS. active_bytes: memory for the active bitmaps of the thesis's kernels; one
     block always runs. Afterwards ``buffers.matches`` and ``buffers.mismatches`` hold the bitmaps of
-    the symbols. Raises DistanceError as trie/ltb, TooManyQueueNodesError for ``ltb-queue`` and a
+    the symbols. Raises ValueError for the distance, TooManyQueueNodesError for ``ltb-queue`` and a
     trie that is too large.
     """
     check_distance(distance, tree.k)

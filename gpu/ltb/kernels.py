@@ -10,7 +10,7 @@ from gpu.card.intrinsics import SIMULATED, cuda, numba_type
 from gpu.card.launch import Source, compiled
 from gpu.ltb import efficient, naive, queue, sliced
 from gpu.ltb.sweeping import ARGUMENTS
-from trie.ltb import MAX_DISTANCE
+from trie.codes import MAX_DISTANCE
 
 KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
 """Names of the methods: the default, then those of the thesis."""

@@ -29,7 +29,8 @@ from gpu.card.streams import (
 )
 from gpu.exact.expand import copy_into
 from gpu.ltb import ACTIVE_BYTES, DeviceLtb, LtbBuffers, launch, packing
-from trie.ltb import check_distance, overlap_of
+from trie.codes import check_distance
+from trie.ltb import overlap_of
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.windows import check_batch
 

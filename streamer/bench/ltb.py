@@ -22,7 +22,6 @@ from streamer.bench.suite import Row, Table
 from streamer.bench.timing import least_seconds, median_on_gpu, timeline_columns
 from trie.cpu.threads import usable_cores
 from trie.ltb import approximate
-from trie.ltb.ltb_words import pack_words
 from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
 from trie.windows import window_codes
 
@@ -80,7 +79,7 @@ def on_cpu(tree: TreeBitmap, batch: Batch, distance: int, method: str, repeat: i
 def on_cuda(
     tree: TreeBitmap, batch: Batch, distance: int, methods: Sequence[str], repeat: int = 5
 ) -> dict[str, float]:
-    """Seconds of each method; their words agree."""
+    """Seconds of each method; their bitmaps agree."""
     from gpu.ltb import DeviceLtb, LtbBuffers, launch, pack_symbols
 
     symbols = pack_symbols(*batch)
@@ -88,13 +87,13 @@ def on_cuda(
     buffers = LtbBuffers(symbols.size)
     buffers.symbols.copy_to_device(symbols)
     taken = {}
-    first: NDArray[np.uint64] | None = None
+    first: NDArray[np.uint32] | None = None
     for method in methods:
         queue = partial(launch, there, buffers, symbols.size, distance, method=method)
         taken[method] = median_on_gpu(queue, repeat, enough=2)
-        found = pack_words(buffers.matches.copy_to_host(), buffers.mismatches.copy_to_host())
+        found = np.stack([buffers.matches.copy_to_host(), buffers.mismatches.copy_to_host()])
         first = found if first is None else first
-        assert np.array_equal(first, found), f"{method}: other words"
+        assert np.array_equal(first, found), f"{method}: other bitmaps"
     return taken
 
 

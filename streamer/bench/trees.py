@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.bench.inputs import random_codes, random_kmers
+from streamer.bench.pointer_tree import PointerTree
 from streamer.bench.suite import Row
 from trie.cpu.threads import usable_cores
 from trie.snapshots.tree_bitmap import from_sorted, snapshot
 from trie.trees.hybrid_tree import HybridTreeBitmap
-from trie.trees.pointer_tree import PointerTree
 from trie.windows import window_codes
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trie.event_words import MAX_INDEX, MAX_NODES, WordOverflowError, pack_events, unpack_events
+from tests.reference.event_words import unpack_events
+from trie.event_words import MAX_INDEX, MAX_NODES, WordOverflowError, pack_events
 
 rows = st.tuples(st.integers(0, 2), st.integers(1, 31), st.integers(0, MAX_NODES - 1))
 

@@ -7,7 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -132,6 +132,25 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     if errors:
         raise next(filter(interrupt_in, errors.values()), errors[min(errors)])
     return [results[index] for index in range(len(tasks))]
+
+
+def run_ranges(
+    work: Callable[[int, int], T],
+    start: int,
+    stop: int,
+    threads: int,
+    *,
+    grain: int = 1,
+    align: int = 1,
+) -> list[T]:
+    """The results of ``work(a, b)`` for ranges that cover [start, stop), in order, on threads.
+
+    There are as many ranges as threads, but no more than one for each ``grain`` and one more.
+    Cuts as in ``split_range``.
+    """
+    parts = min(threads, 1 + (stop - start) // grain)
+    ranges = split_range(start, stop, parts, align=align)
+    return run_all([partial(work, a, b) for a, b in ranges], threads)
 
 
 def split_range(start: int, stop: int, parts: int, *, align: int = 1) -> list[tuple[int, int]]:

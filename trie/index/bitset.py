@@ -66,6 +66,7 @@ def _match_windows(words, bases, offsets, k, canonical, start, stop, events, val
 def _insert_codes(words, counts, codes, values, first, part, part_bits, new):
     """As ``trie.index.table_kernels.insert_codes``, but there is always room."""
     pending = np.empty(BLOCK, dtype=np.int64)
+    added = 0
     for begin in range(first, codes.size, BLOCK):
         count = 0
         for j in range(begin, min(begin + BLOCK, codes.size)):
@@ -78,7 +79,8 @@ def _insert_codes(words, counts, codes, values, first, part, part_bits, new):
             absent = _bit(words, codes[j]) == np.uint64(0)
             words[codes[j] >> _WORD] |= _ONE << (codes[j] & _INSIDE)
             new[j] = absent
-            counts[part] += np.int64(absent)
+            added += np.int64(absent)
+    counts[part] += added
     return codes.size
 
 

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import check_k
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_all, run_ranges
 from trie.index.bitset import MAX_BITSET_K, KmerBitset, bitset_bytes
 from trie.index.buckets import REGION_BITS
 from trie.index.merge import merge_parts
 from trie.index.table import NO_VALUES, KmerTable
-from trie.windows import NO_SET, check_batch, start_state
+from trie.windows import GRAIN, NO_SET, check_batch, start_state
 
 _ALWAYS_BITSET_K = 12
 _PARALLEL_FROM = 1 << 16
@@ -117,12 +117,11 @@ class KmerIndex:
         if values is not None:
             values = _results(values, bases.size, np.uint32, NO_SET)
         out = values if values is not None and self._with_values else NO_VALUES
-        threads_here = threads if bases.size >= _PARALLEL_FROM else 1
-        tasks = [
-            partial(self._store.match, bases, offsets, self.k, canonical, a, b, events, out)
-            for a, b in split_range(0, bases.size, threads_here, align=64)
-        ]
-        run_all(tasks, threads)
+
+        def match(start: int, stop: int) -> None:
+            self._store.match(bases, offsets, self.k, canonical, start, stop, events, out)
+
+        run_ranges(match, 0, bases.size, threads, grain=GRAIN, align=64)
         return events
 
     def grow(

@@ -1,9 +1,9 @@
 """The nearest k-mer at every end of a read, by full Levenshtein distance (thesis, future work).
 
 For every end e of a read: the least edit distance between a pattern P and read[s:e], over all
-patterns of a dictionary and all starts s of that read, where it is at most D (0 <= D <= 4, D < k).
-Of equals the first pattern counts, and then the largest start. A gap code equals nothing, but an
-alignment may substitute it or insert it.
+patterns of a dictionary and all starts s of that read, if it is at most D (0 <= D <= 4, D < k). The
+first pattern wins a tie, then the largest start. A gap code equals nothing, but an alignment may
+substitute or insert it.
 
 Patterns are k-mer codes in the order of their rank in ties: the stored k-mers, ascending, and with
 both strands behind them their reverse complements in the same order. An answer is a word an end:
@@ -14,21 +14,21 @@ both strands behind them their reverse complements in the same order. An answer 
 so that the least word is the answer to every tie, and 0xFFFFFFFF (a distance of 7) is none.
 
 Methods: ``lanes`` (trie/levenshtein/lanes.py) computes the distance of every pattern at every
-end, ``pieces`` (trie/levenshtein/pieces.py) looks pieces of the patterns up and verifies what it
-finds. Both give the same words.
+end; ``pieces`` (trie/levenshtein/pieces.py) looks up pieces of the patterns and verifies the
+candidates. Both give the same words.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.codes import check_k, with_reverse_complements
+from trie.codes import MAX_DISTANCE, check_distance, check_k, with_reverse_complements
 from trie.cpu.jit import njit
 
-MAX_DISTANCE = 4
 DISTANCE_SHIFT = 29
 PATTERN_SHIFT = 4
 MAX_PATTERNS = 1 << (DISTANCE_SHIFT - PATTERN_SHIFT)
@@ -63,7 +63,7 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """What is near, by ascending end.
+    """The nearest patterns by ascending end.
 
     end int64: the symbol behind the match, from the first of the batch. length int64: symbols
     matched. distance uint8. strand uint8: 0 is ``+``, 1 is ``-``. code uint64: the k-mer as stored.
@@ -78,25 +78,19 @@ class Nearest:
     def __len__(self) -> int:
         return self.end.size
 
-
-def check_distance(distance: int, k: int) -> None:
-    """Raise ValueError unless 0 <= distance <= 4 and distance < k."""
-    if not 0 <= distance <= MAX_DISTANCE:
-        message = f"the distance is {distance}, it must lie in 0..{MAX_DISTANCE}"
-        raise ValueError(message)
-    if distance >= k:
-        message = f"the distance {distance} must be less than k = {k}"
-        raise ValueError(message)
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """All of them in this order."""
+        return self.end, self.length, self.distance, self.strand, self.code
 
 
 def unpack(words: NDArray[np.uint32], first: int, patterns: Patterns) -> Nearest:
-    """What the words of the ends first + 1, first + 2, ... say."""
+    """The answers in the words of the ends first + 1, first + 2, ..."""
     at = np.flatnonzero(words != NOTHING)
     return unpack_found(at + first + 1, words[at], patterns)
 
 
 def unpack_found(ends: NDArray[np.int64], words: NDArray[np.uint32], patterns: Patterns) -> Nearest:
-    """What the words of these ends say, none of them NOTHING."""
+    """The answers in the words of these ends, none of them NOTHING."""
     rank = (words >> np.uint32(PATTERN_SHIFT)) & np.uint32(MAX_PATTERNS - 1)
     stored = patterns.codes.size
     reverse = rank >= stored
@@ -113,35 +107,23 @@ def joined(parts: list[Nearest]) -> Nearest:
     """One behind the other."""
     if len(parts) == 1:
         return parts[0]
-    return Nearest(
-        np.concatenate([part.end for part in parts]),
-        np.concatenate([part.length for part in parts]),
-        np.concatenate([part.distance for part in parts]),
-        np.concatenate([part.strand for part in parts]),
-        np.concatenate([part.code for part in parts]),
-    )
+    return Nearest(*map(np.concatenate, zip(*(part.columns() for part in parts), strict=True)))
 
 
 def least(parts: list[Nearest]) -> Nearest:
-    """The answer to several sets of patterns that were asked for the same ends."""
+    """The nearest of several sets of patterns, searched over the same ends."""
     found = parts[0]
     for other in parts[1:]:
         if not len(other):
             continue
         both = joined([found, other])
-        order = _merged(both.end, both.distance, both.strand, both.code, both.length, len(found))
-        found = Nearest(
-            both.end[order],
-            both.length[order],
-            both.distance[order],
-            both.strand[order],
-            both.code[order],
-        )
+        order = _merged(*both.columns(), len(found))
+        found = Nearest(*(column[order] for column in both.columns()))
     return found
 
 
 @njit(cache=True, nogil=True)
-def _merged(end, distance, strand, code, length, border):
+def _merged(end, length, distance, strand, code, border):
     """Where the best of each end stands: int64, ends ascending.
 
     Ends ascend in the rows before ``border`` and in those from it on, each once there.
@@ -159,20 +141,9 @@ def _merged(end, distance, strand, code, length, border):
                 order[number] = j
                 j += 1
         else:
-            # the smaller of (distance, strand, code, length)
-            better = i
-            if distance[i] != distance[j]:
-                if distance[j] < distance[i]:
-                    better = j
-            elif strand[i] != strand[j]:
-                if strand[j] < strand[i]:
-                    better = j
-            elif code[i] != code[j]:
-                if code[j] < code[i]:
-                    better = j
-            elif length[j] < length[i]:
-                better = j
-            order[number] = better
+            one = (distance[i], strand[i], code[i], length[i])
+            other = (distance[j], strand[j], code[j], length[j])
+            order[number] = j if other < one else i
             i += 1
             j += 1
         number += 1
@@ -187,10 +158,10 @@ def _merged(end, distance, strand, code, length, border):
 
 @njit(cache=True, nogil=True)
 def shortest_length(pattern, k, distance, bases, first, end):
-    """The least number of symbols before ``end`` at that very distance from a pattern.
+    """The least number of symbols before ``end``, and from ``first`` on, at that very distance.
 
-    None of them lies before ``first``. Rows are pattern symbols from the last to the first, and
-    the band is 2 distance + 1 wide; the length is k + the column in which the last row is right.
+    Rows are pattern symbols from the last to the first, and the band is 2 distance + 1 wide; the
+    length is k + the column in which the last row reaches the distance.
     """
     far = 99
     band = 2 * distance + 1

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from trie.codes import MAX_DISTANCE
 from trie.cpu.jit import njit
-from trie.levenshtein import DISTANCE_SHIFT, MAX_DISTANCE, PATTERN_SHIFT
+from trie.levenshtein import DISTANCE_SHIFT, PATTERN_SHIFT
 from trie.levenshtein.planes import GAP, GAP_BACK, HIGH, HIGH_BACK, LOW, LOW_BACK, window
 from trie.levenshtein.reach import CENTRE, UNREACHED, reach, sides
 
@@ -22,7 +23,7 @@ _before, _behind = sides(njit(nogil=True), REACH)
 
 
 @njit(cache=True, nogil=True)
-def tell_ends(
+def write_ends(
     k, distance, width, low, high, behind, rank, planes, total, at, left, right, ends_at, out,
     places, costs,
 ):  # fmt: skip

@@ -9,25 +9,22 @@ negative vertical differences of a column of k <= 31 cells, and the score of its
     vp' = hn << 1 | ~(xv | hp << 1)                    vn'   = hp << 1 & xv
 
 Operations a symbol and pattern: 17 and the minimum of the scores, all on contiguous uint32 rows, so
-that a vector of 8 patterns takes about 20 instructions whatever the text is: dense hits cost
-nothing. A gap code has eq = 0. Where the best score is at most D the pattern's start is found by
-``shortest_length``.
+that a vector of 8 patterns takes about 20 instructions for any text: dense hits cost nothing. A gap
+code has eq = 0. If the best score is at most D, ``shortest_length`` finds the pattern's start.
 
 Memory: 28 bytes a pattern and thread.
 """
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
+from trie.codes import MAX_DISTANCE
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_ranges
 from trie.levenshtein import (
     DISTANCE_SHIFT,
-    MAX_DISTANCE,
     NOTHING,
     PATTERN_SHIFT,
     Patterns,
@@ -47,8 +44,8 @@ def nearest_words(
 ) -> NDArray[np.uint32]:
     """uint32[stop - first]: the words (trie/levenshtein) of the ends first + 1 .. stop.
 
-    bases: uint8[total], offsets: int64[reads + 1], a batch of reads. What lies before ``first`` is
-    looked at as far as a match may reach back.
+    bases: uint8[total], offsets: int64[reads + 1], a batch of reads. A match may begin before
+    ``first``.
     """
     bases, offsets = check_batch(bases, offsets)
     stop = bases.size if stop is None else stop
@@ -56,16 +53,14 @@ def nearest_words(
     if not patterns.words.size or stop <= first:
         return words
     planes = equal_symbols(patterns.words, patterns.k)
-    run_all(
-        [
-            partial(
-                _search, patterns.words, patterns.k, patterns.distance, planes, bases, offsets,
-                a, b, words[a - first : b - first],
-            )
-            for a, b in split_range(first, stop, threads)
-        ],
-        threads,
-    )  # fmt: skip
+
+    def search(a: int, b: int) -> None:
+        _search(
+            patterns.words, patterns.k, patterns.distance, planes, bases, offsets, a, b,
+            words[a - first : b - first],
+        )  # fmt: skip
+
+    run_ranges(search, first, stop, threads)
     return words
 
 

@@ -1,4 +1,4 @@
-"""Pieces of patterns in bucket tables: what of a pattern survives D edits, and where it is found.
+"""Pieces of patterns in bucket tables: D edits leave some of them intact.
 
 Two lossless schemes. u is the length of a piece, and the key has the first w symbols of a piece:
 
@@ -9,10 +9,9 @@ Two lossless schemes. u is the length of a piece, and the key has the first w sy
                 pairs (i, i + g + 1), asked for text pieces (g + 1) u + s symbols apart, |s| <= g:
                 1 + 3 + ... + (2D + 1) = (D + 1)^2 questions, but keys of twice the length.
 
-An edit between two pieces counts for the left one, so that pieces without edits lie in the text as
-they stand. Where a key is found the whole pattern is verified from the first piece outwards, so the
-tables only have to hold every occurrence, never to prove one. Which scheme and which w cost least
-is reckoned from the number of patterns (``choose``).
+An edit between two pieces counts for the left one, so that pieces without edits occur in the text
+unchanged. A key that is found only gives a candidate: the whole pattern is verified from the first
+piece outwards. ``choose`` takes the scheme and w of least cost for the number of patterns.
 
     starts   uint32[tables * 4**(key symbols) + 1]   first entry of each bucket, over all tables
     entries  uint64   63-60 piece | 59-30 high bits | 29-0 low bits
@@ -44,7 +43,7 @@ LONGEST_KEY = 12
 """Symbols of a key: 16 M buckets."""
 
 _AHEAD = 64
-"""Entries whose places are asked for at once."""
+"""Entries whose places are prefetched together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class PieceCosts:
-    """What a machine pays, in any unit: a question by the bytes of the tables, a candidate.
+    """What a machine pays for a question, by the bytes of the tables, and a candidate; any unit.
 
     levels: (bytes, cost of a look-up in so much memory), ascending. candidate: what each costs
     beside its own look-up, and verify: for each of (D + 1)^2.
@@ -106,8 +105,7 @@ class PieceCosts:
         return next(cost for limit, cost in self.levels if size <= limit)
 
 
-# cycles of one core: first-level cache, second, third, memory with prefetch, and where pages are
-# translated anew each time
+# cycles of one core: first-level cache, second, third, memory with prefetch, and with TLB misses
 CPU_COSTS = PieceCosts(
     ((2**15, 6.0), (2**20, 8.0), (2**24, 16.0), (2**26, 30.0), (float("inf"), 55.0)),
     candidate=10.0,
@@ -158,7 +156,7 @@ class PieceIndex:
 
 
 def build(patterns: Patterns, scheme: Scheme | None = None, *, threads: int = 1) -> PieceIndex:
-    """The index of patterns, by a counting sort of the keys of every table."""
+    """The index of patterns: a counting sort of the keys of every table."""
     if scheme is None:
         scheme = choose(patterns.words.size, patterns.k, patterns.distance)
     words = patterns.words
@@ -212,6 +210,16 @@ def _around(plane, k, width, offset):
     return behind | ((plane >> np.uint64(k - offset)) << np.uint64(k - width - offset))
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _next_keys(words, begin, k, spacing, width, gap, anchor, starts, keys):
+    """The keys, plus one, of the next words; how many there are. Prefetches their counts."""
+    number = min(_AHEAD, words.size - begin)
+    for i in range(number):
+        keys[i] = np.uint64(1) + _key(words[begin + i], k, spacing, width, gap, anchor)
+        prefetch_to_write(starts, keys[i])
+    return number
+
+
 @njit(cache=True, nogil=True)
 def _fill(words, k, spacing, width, gap, anchors, first, starts, entries, ranks):
     """Fill one table: count in ``starts``, zeros at first, add up, place.
@@ -220,15 +228,12 @@ def _fill(words, k, spacing, width, gap, anchors, first, starts, entries, ranks)
     the end is the first of b + 1. So starts[0] is left to the table before.
     """
     one = np.uint64(1)
-    # many at once, so that memory answers side by side
+    # many at once, so that their cache misses overlap
     keys = np.empty(_AHEAD, dtype=np.uint64)
     soon = np.empty(_AHEAD, dtype=np.uint32)
     for anchor in range(anchors):
         for begin in range(0, words.size, _AHEAD):
-            number = min(_AHEAD, words.size - begin)
-            for i in range(number):
-                keys[i] = one + _key(words[begin + i], k, spacing, width, gap, anchor)
-                prefetch_to_write(starts, keys[i])
+            number = _next_keys(words, begin, k, spacing, width, gap, anchor, starts, keys)
             for i in range(number):
                 starts[keys[i]] += np.uint32(1)
     at = np.uint32(first)
@@ -239,10 +244,7 @@ def _fill(words, k, spacing, width, gap, anchors, first, starts, entries, ranks)
     for anchor in range(anchors):
         offset = anchor * spacing
         for begin in range(0, words.size, _AHEAD):
-            number = min(_AHEAD, words.size - begin)
-            for i in range(number):
-                keys[i] = one + _key(words[begin + i], k, spacing, width, gap, anchor)
-                prefetch_to_write(starts, keys[i])
+            number = _next_keys(words, begin, k, spacing, width, gap, anchor, starts, keys)
             for i in range(number):
                 entry = starts[keys[i]]
                 starts[keys[i]] = entry + np.uint32(1)

@@ -1,4 +1,4 @@
-"""How far an alignment comes with so many edits: furthest-reaching places on diagonals.
+"""How far an alignment gets with c edits: furthest-reaching places on diagonals.
 
 Ukkonen's and Landau and Vishkin's idea on words. A side of a pattern (the symbols behind a piece
 that was found, or those before it, read backwards) and the text beside that piece are two bit
@@ -77,22 +77,19 @@ def reach(wrap: Callable[..., Any]) -> Reach:
         return np.uint32(run(above(plo, phi, tlo, thi, ends, 0), one) < end)
 
     @wrap
-    def cost1(plo, phi, tlo, thi, ends, end):
-        zero = np.uint32(0)
-        x0 = above(plo, phi, tlo, thi, ends, 0)
-        x1 = above(plo, phi, tlo, thi, ends, 1)
-        y1 = below(plo, phi, tlo, thi, ends, 1)
-        f0 = run(x0, one)
-        g1 = step(y1, zero, zero, f0)
-        g0 = step(x0, zero, f0, zero)
-        h1 = step(x1, f0, zero, zero)
-        return np.uint32(np.uint32(f0 < end) + np.uint32(max(g0, max(g1, h1)) < end))
-
-    @wrap
     def three(x1, x0, y1, f0):
         """Diagonals -1, 0, 1 after one edit."""
         zero = np.uint32(0)
         return step(y1, zero, zero, f0), step(x0, zero, f0, zero), step(x1, f0, zero, zero)
+
+    @wrap
+    def cost1(plo, phi, tlo, thi, ends, end):
+        x0 = above(plo, phi, tlo, thi, ends, 0)
+        x1 = above(plo, phi, tlo, thi, ends, 1)
+        y1 = below(plo, phi, tlo, thi, ends, 1)
+        f0 = run(x0, one)
+        a, b, c = three(x1, x0, y1, f0)
+        return np.uint32(np.uint32(f0 < end) + np.uint32(max(b, max(a, c)) < end))
 
     @wrap
     def five(x2, x1, x0, y1, y2, a, b, c):

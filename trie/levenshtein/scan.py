@@ -1,4 +1,4 @@
-"""The method ``pieces`` on the CPU: look pieces up, verify in lanes, tell ends; tile after tile.
+"""The method ``pieces`` on the CPU: look pieces up, verify in lanes, write ends, tile by tile.
 
 A tile of text becomes bit planes and the codes of w symbols from every place on. Blocks of BLOCK
 positions then pass through stages, each a plain loop, so that the memory latencies of a block
@@ -10,14 +10,12 @@ overlap:
     passing     trie/levenshtein/verify.py, eight candidates an instruction
     ends        trie/levenshtein/detail.py, for what has passed
 
-Where a block has so many candidates that all patterns side by side cost less, as in repeats or
-with short k-mers, the ends that it can reach are searched with ``lanes`` instead
-(trie/levenshtein/lanes.py): text can be as dense as it likes.
+If a block has so many candidates that comparing all patterns side by side costs less, as in repeats
+or with short k-mers, ``lanes`` (trie/levenshtein/lanes.py) searches the ends that it can reach.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -25,9 +23,9 @@ from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import prefetch
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_ranges
 from trie.levenshtein import NOTHING, Patterns, verify
-from trie.levenshtein.detail import tell_ends
+from trie.levenshtein.detail import write_ends
 from trie.levenshtein.lanes import equal_symbols, search_read
 from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
 from trie.levenshtein.planes import (
@@ -42,14 +40,13 @@ from trie.levenshtein.planes import (
     window,
 )
 from trie.levenshtein.reach import DIAGONALS
-from trie.windows import check_batch
+from trie.windows import GRAIN, check_batch
 
 TILE: Final = 1 << 15
 BLOCK: Final = 256
 BATCH: Final = 512
 _BEFORE: Final = 128  # symbols of a tile before its first end: more than 2 (k + D)
 _BEHIND: Final = 64  # and behind its last, for codes that begin there
-_PER_THREAD: Final = 1 << 14
 _LARGE: Final = 1 << 18  # bytes of tables from which on they are prefetched
 
 
@@ -75,17 +72,15 @@ def nearest_words(
         return words
     scheme = index.scheme
     questions = scheme.lookups()
-    run_all(
-        [
-            partial(
-                _scan, index.starts, index.entries, index.ranks, questions, scheme.k,
-                scheme.distance, scheme.spacing, scheme.width, scheme.paired, patterns.words,
-                bases, offsets, a, b, dense, words[a - first : b - first],
-            )
-            for a, b in split_range(first, stop, min(threads, 1 + (stop - first) // _PER_THREAD))
-        ],
-        threads,
-    )  # fmt: skip
+
+    def scan(a: int, b: int) -> None:
+        _scan(
+            index.starts, index.entries, index.ranks, questions, scheme.k, scheme.distance,
+            scheme.spacing, scheme.width, scheme.paired, patterns.words, bases, offsets, a, b,
+            dense, words[a - first : b - first],
+        )  # fmt: skip
+
+    run_ranges(scan, first, stop, threads, grain=GRAIN)
     return words
 
 
@@ -212,7 +207,7 @@ def _candidates(
     entries, ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile,
     ranges, words, found, passed, places, costs, out,
 ):  # fmt: skip
-    """Verify the entries of the ranges and tell the ends of those within the distance.
+    """Verify the entries of the ranges and write the ends of those within the distance.
 
     later: the first entry that is of pairs with pieces between.
     """
@@ -238,20 +233,20 @@ def _candidates(
             found[1, held] = np.uint32(piece)
             held += 1
             if held == BATCH:
-                _tell(
+                _verify(
                     ranks, k, distance, spacing, width, later, planes, total, origin, begin, last,
                     tile, held, words, found, passed, places, costs, out,
                 )  # fmt: skip
                 held = 0
     if held:
-        _tell(
+        _verify(
             ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile,
             held, words, found, passed, places, costs, out,
         )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def _tell(
+def _verify(
     ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile, held,
     words, found, passed, places, costs, out,
 ):  # fmt: skip
@@ -269,16 +264,16 @@ def _tell(
                 other |= (words[verify.HIGH, j] >> behind) ^ words[verify.HIGH_BACK, j]
                 other |= window(planes[GAP_BACK], total - piece)
                 if not other & np.uint32(np.uint32(one << ahead) - one):
-                    # all is equal before this piece: the first piece tells as much
+                    # all is equal before this piece: the first piece finds the same
                     continue
             if found[0, j] >= later and between <= last - place - width:
                 other = words[verify.LOW, j] ^ words[verify.LOW_ON, j]
                 other |= words[verify.HIGH, j] ^ words[verify.HIGH_ON, j]
                 other |= window(planes[GAP], piece + width)
                 if not other & np.uint32(np.uint32(one << np.uint32(between)) - one):
-                    # the next piece is there too: the pair of both tells the same
+                    # the next piece is there too: the pair of both finds the same
                     continue
-            tell_ends(
+            write_ends(
                 k, distance, width, words[verify.LOW, j], words[verify.HIGH, j],
                 np.int64(behind), ranks[found[0, j]], planes, total, piece, place - begin,
                 last - place - width, place + width - 1 - tile, out, places, costs,

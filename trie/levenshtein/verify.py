@@ -1,8 +1,8 @@
 """Candidates by the hundred: which of them can be within the distance, in vector lanes.
 
-For each candidate the sides of the piece are aligned (trie/levenshtein/reach.py) and it passes if
-some c edits suffice before the piece and D - c behind it. Gap codes count as A and reads are not
-told apart here, so that what passes is only a superset, which ``tell_ends`` then looks at in full.
+Each candidate aligns the sides of the piece (trie/levenshtein/reach.py) and passes if some c edits
+suffice before the piece and D - c behind it. Gap codes count as A and reads join here, so that what
+passes is a superset, which ``write_ends`` then examines in full.
 
 Operations a candidate for D edits: twice 8 (D + 1)^2 + 5 (2D + 1) and about ten, on uint32 lanes
 without a branch: eight candidates an instruction with 256-bit vectors.
@@ -20,26 +20,6 @@ _cost0, _cost1, _cost2, _cost3, _cost4 = REACH.costs
 # rows of the candidates' words
 LOW, HIGH, BEHIND, LOW_BACK, HIGH_BACK, LOW_ON, HIGH_ON = range(7)
 ROWS = 7
-
-
-@njit(cache=True, nogil=True)
-def passing(distance, around, count, words, passed):
-    """passed[j] = 1 where candidate j can be within the distance, else 0.
-
-    around: symbols of a pattern beside the piece, k - w. words: uint32[ROWS, >= count]: the two
-    planes of the entry, the symbols behind the piece, and the text's planes before and behind the
-    piece.
-    """
-    if distance == 0:
-        _passing0(around, count, words, passed)
-    elif distance == 1:
-        _passing1(around, count, words, passed)
-    elif distance == 2:
-        _passing2(around, count, words, passed)
-    elif distance == 3:
-        _passing3(around, count, words, passed)
-    else:
-        _passing4(around, count, words, passed)
 
 
 @njit(nogil=True, forceinline=True)
@@ -62,31 +42,28 @@ def _sum(cost, around, words, j):
     return np.uint32(on + back)
 
 
-@njit(cache=True, nogil=True)
-def _passing0(around, count, words, passed):
+@njit(nogil=True, inline="always")
+def _passing(cost, distance, around, count, words, passed):
+    """A loop for each ``cost``: with a choice in it, it would not become vectors."""
     for j in range(count):
-        passed[j] = _sum(_cost0, around, words, j) <= np.uint32(0)
-
-
-@njit(cache=True, nogil=True)
-def _passing1(around, count, words, passed):
-    for j in range(count):
-        passed[j] = _sum(_cost1, around, words, j) <= np.uint32(1)
+        passed[j] = _sum(cost, around, words, j) <= np.uint32(distance)
 
 
 @njit(cache=True, nogil=True)
-def _passing2(around, count, words, passed):
-    for j in range(count):
-        passed[j] = _sum(_cost2, around, words, j) <= np.uint32(2)
+def passing(distance, around, count, words, passed):
+    """passed[j] = 1 where candidate j can be within the distance, else 0.
 
-
-@njit(cache=True, nogil=True)
-def _passing3(around, count, words, passed):
-    for j in range(count):
-        passed[j] = _sum(_cost3, around, words, j) <= np.uint32(3)
-
-
-@njit(cache=True, nogil=True)
-def _passing4(around, count, words, passed):
-    for j in range(count):
-        passed[j] = _sum(_cost4, around, words, j) <= np.uint32(4)
+    around: symbols of a pattern beside the piece, k - w. words: uint32[ROWS, >= count]: the two
+    planes of the entry, the symbols behind the piece, and the text's planes before and behind the
+    piece.
+    """
+    if distance == 0:
+        _passing(_cost0, 0, around, count, words, passed)
+    elif distance == 1:
+        _passing(_cost1, 1, around, count, words, passed)
+    elif distance == 2:
+        _passing(_cost2, 2, around, count, words, passed)
+    elif distance == 3:
+        _passing(_cost3, 3, around, count, words, passed)
+    else:
+        _passing(_cost4, 4, around, count, words, passed)

@@ -9,8 +9,8 @@ always active. On a symbol c each active (v, d) activates
 
 as far as the node exists and the level is at most D. A state at depth h and level d accepts if
 h >= d + (k - D) (equation 4) and reports the distance d + (k - h): a subset of the deletions only.
-On a gap code there is no K, S goes to every child and no mismatch is told. States start afresh in
-every read. Two methods give the same bitmaps: ``active``, the thesis's data structure, and
+On a gap code there is no K, S goes to every child and there is no mismatch. Every read begins with
+(root, 0) alone. Two methods give the same bitmaps: ``active``, the thesis's data structure, and
 ``sliced``, the default.
 """
 
@@ -22,40 +22,24 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from trie.codes import check_distance
 from trie.cpu.threads import run_all, split_range
 from trie.ltb.active import run_active
 from trie.ltb.sliced import run_sliced
 from trie.snapshots.tree_bitmap import TreeBitmap
-from trie.windows import check_batch
+from trie.windows import check_batch, read_at
 
-MAX_DISTANCE: Final = 4
 METHODS: Final = {"sliced": run_sliced, "active": run_active}
 
 _PARALLEL_FROM: Final = 1 << 12
 _PARTS_A_THREAD: Final = 4
 
 
-class DistanceError(ValueError):
-    """A distance D outside 0..min(4, k - 1)."""
-
-    def __init__(self, distance: int, k: int) -> None:
-        self.distance = distance
-        super().__init__(
-            f"a distance of {distance}: it must lie in 0..{min(MAX_DISTANCE, k - 1)} for k = {k}"
-        )
-
-
-def check_distance(distance: int, k: int) -> None:
-    """Raise DistanceError unless 0 <= distance <= 4 and distance < k."""
-    if not 0 <= distance <= min(MAX_DISTANCE, k - 1):
-        raise DistanceError(distance, k)
-
-
 def overlap_of(k: int, distance: int) -> int:
     """Symbols that a chunk repeats of the one before it, k + D - 1.
 
-    A run of the automaton leaves (root, 0) for good and then takes at most k + D symbols, one for
-    each unit of depth or level.
+    Once a run of the automaton has left (root, 0) it takes at most k + D symbols, one for each unit
+    of depth or level.
     """
     return k + distance - 1
 
@@ -74,8 +58,8 @@ def approximate(
     ``bases`` uint8[total] (codes, 4 = gap), ``offsets`` int64[reads + 1]. Returns two
     uint32[total]: of the symbol at e - 1, bit i of the first is set if a k-mer ends at e at
     distance i, bit h + 1 of the second if the state of depth h < k at level 0 has no transition on
-    the symbol. For strands ``both`` the tree holds both orientations. Raises DistanceError unless
-    0 <= distance <= 4 and distance < k, BatchShapeError for offsets that do not fit, KeyError for
+    the symbol. For strands ``both`` the tree holds both orientations. Raises ValueError unless
+    0 <= distance <= 4 and distance < k, BatchShapeError for invalid offsets, KeyError for
     an unknown method.
     """
     bases, offsets = check_batch(bases, offsets)
@@ -88,7 +72,9 @@ def approximate(
     parts = _PARTS_A_THREAD * threads if threads > 1 and total >= _PARALLEL_FROM else 1
     tasks = []
     for start, stop in split_range(0, total, parts):
-        warm, read = warm_start(offsets, start, overlap)
+        read = read_at(offsets, start)
+        # earlier symbols have no effect from ``start`` on
+        warm = max(start - overlap, int(offsets[read]))
         tasks.append(
             partial(
                 run, tree.inmaps, tree.exmaps, tree.prefix_sums, tree.level_offsets, tree.k,
@@ -97,10 +83,3 @@ def approximate(
         )  # fmt: skip
     run_all(tasks, threads)
     return matches, mismatches
-
-
-def warm_start(offsets: NDArray[np.int64], start: int, overlap: int) -> tuple[int, int]:
-    """The symbol at which the automaton begins so that it is right from ``start`` on; its read."""
-    read = int(np.searchsorted(offsets, start, side="right")) - 1
-    read = min(read, offsets.size - 2)
-    return max(start - overlap, int(offsets[read]) if read >= 0 else 0), read

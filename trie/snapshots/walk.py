@@ -3,19 +3,18 @@
 A trie-node covers three symbols, six bits g = 16 b0 + 4 b1 + b2 of the k-mer's code:
 
     exmap bit g set      descend to prefix_sum + popcount(exmap & (2**g - 1))
-    exmap bit g clear    the walk ends; inmap bits 1 + b0 and 5 + 4 b0 + b1 tell how much deeper
+    exmap bit g clear    the walk ends, up to two symbols deeper: inmap bits 1 + b0, 5 + 4 b0 + b1
     last level k // 3    the same two inmap bits (bits deeper than k are 0)
 
-The windows of a block go down together, a level a pass; each pass asks for the lines of the next
-one, so that as many as the core can carry are on their way. A level costs about 12 operations and
-two cache lines (exmap and prefix sum) a window that is still going; the end one line (inmap)
-where a k-mer does not end with a whole trie-node. For a large batch the walk begins at level 3
-with one look-up in a table of all 4**9 prefixes (1 MB, L2), which saves three levels.
+The windows of a block go down together, a level a pass; each pass prefetches the cache lines of the
+next one. A level costs about 12 operations and two cache lines (exmap and prefix sum) for each
+window that goes on; the end costs one line (inmap) if a k-mer does not end with a whole trie-node.
+For a large batch the walk begins at level 3 with one look-up in a table of all 4**9 prefixes (1 MB,
+L2), which saves three levels.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -23,15 +22,13 @@ from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import popcount, prefetch_far
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_ranges
 from trie.snapshots.tree_bitmap import TreeBitmap
-from trie.windows import BLOCK, MATCH, check_batch, roll_block, start_state
+from trie.windows import BLOCK, GRAIN, MATCH, check_batch, roll_block, start_state
 
-_PARALLEL_FROM: Final = 1 << 16
 _JUMP_LEVEL: Final = 3
 _JUMP_FROM: Final = 1 << 19
 _NOWHERE: Final = np.uint32(0xFFFFFFFF)
-_NO_JUMP = np.empty(0, dtype=np.uint32)
 _NO_NODES = np.empty(0, dtype=np.uint32)
 
 
@@ -57,8 +54,8 @@ def _make_jump(exmaps, prefix_sums):
 def _levels(exmaps, prefix_sums, first, last, lean_level, codes, nodes, depths, going, active):
     """Take the windows going[:active] from level ``first`` down to ``last``, as far as each gets.
 
-    Whether a window goes on is as good as random, so nothing here branches on it. Without
-    ``nodes`` of ``lean_level`` the prefix sums above it are not read.
+    Whether a window goes on is practically random, so nothing here branches on it. At
+    ``lean_level`` no nodes are needed, so the prefix sums above it are not read.
     """
     one = np.uint64(1)
     for level in range(first, last):
@@ -98,8 +95,8 @@ def _descend(
 ):  # fmt: skip
     """Walk codes[:count] down together: the deepest depth in the trie of each, and its node.
 
-    ``codes``, ``going`` and ``others`` are used up. Nodes on the last level are
-    only right if they are wanted.
+    Overwrites ``codes``, ``going`` and ``others``. Nodes on the last level are only right if
+    ``want_nodes``.
     """
     levels = k // 3
     left = np.uint64(64 - 2 * k)  # zeros behind the k-mer meet inmap bits that are 0
@@ -178,9 +175,9 @@ def _walk_windows(
 
 
 def _jump_of(tree: TreeBitmap, windows: int) -> NDArray[np.uint32]:
-    """The table of the first three levels, where it is worth its millisecond."""
+    """The table of the first three levels if it is worth its millisecond."""
     if windows < _JUMP_FROM or tree.k < 3 * _JUMP_LEVEL + 3:
-        return _NO_JUMP
+        return _NO_NODES
     jump: NDArray[np.uint32] = _make_jump(tree.exmaps, tree.prefix_sums)
     return jump
 
@@ -200,21 +197,19 @@ def walk(
     window and 0 elsewhere, ``events`` uint8[total] (1 match, 2 mismatch), ``depths`` uint8[total]
     (k, or for a mismatch 1 + the length of the longest prefix of the, canonical, window in the
     trie) and, if ``want_nodes``, ``nodes`` uint32[total]: the node that holds the deepest state
-    reached, else None. Raises BatchShapeError (a ValueError) for offsets that do not fit the bases.
+    reached, else None. Raises BatchShapeError (a ValueError) for invalid offsets.
     """
     bases, offsets = check_batch(bases, offsets)
     events = np.zeros(bases.size, dtype=np.uint8)
     depths = np.zeros(bases.size, dtype=np.uint8)
     nodes = np.zeros(bases.size, dtype=np.uint32) if want_nodes else None
     jump = _jump_of(tree, bases.size)
-    ranges = split_range(0, bases.size, threads if bases.size >= _PARALLEL_FROM else 1, align=64)
-    tasks = [
-        partial(
-            _walk_windows, tree.inmaps, tree.exmaps, tree.prefix_sums, jump, bases, offsets,
-            tree.k, canonical, start, stop, want_nodes, events, depths,
-            _NO_NODES if nodes is None else nodes,
-        )
-        for start, stop in ranges
-    ]  # fmt: skip
-    run_all(tasks, threads)
+
+    def walk_range(start: int, stop: int) -> None:
+        _walk_windows(
+            tree.inmaps, tree.exmaps, tree.prefix_sums, jump, bases, offsets, tree.k, canonical,
+            start, stop, want_nodes, events, depths, _NO_NODES if nodes is None else nodes,
+        )  # fmt: skip
+
+    run_ranges(walk_range, 0, bases.size, threads, grain=GRAIN, align=64)
     return events, depths, nodes

@@ -1,21 +1,21 @@
 """Merge ascending k-mers into a shard of the Hybrid Tree Bitmap in one linear pass.
 
-The old nodes are read depth-first, which gives their k-mers in ascending order; those are joined
-with the new ones, and the nodes of both are written one behind the other to a new pool:
+Reading the old nodes depth-first gives their k-mers in ascending order; these are joined with the
+new ones, and the nodes of both go one after the other to a new pool:
 
     old pool --list--> codes  \\
                                join --> codes --build--> new pool
     new k-mers         codes  /
 
 No k-mer is searched for. ``build`` keeps the nodes on the way to the last k-mer open: their exmaps,
-and the words of the children that they have so far. A k-mer hangs from the deepest node that it
-shares with the one before or the one after it. A node that the next k-mer does not share is
-complete: it is written with the size that it needs, and its offset becomes a word of its parent.
-So children stand before their parents, and each word is written once, in order.
+and the words of their children so far. A k-mer hangs from the deepest node that it shares with the
+one before or after it. A node that the next k-mer does not share is complete: it is written with
+the size that it needs, and its offset becomes a word of its parent. So children precede their
+parents, and each word is written once, in order.
 
-The steps hand on blocks of 1,024 codes, which stay in the first-level cache. On one core of a
-server a k-mer passes in about 12 ns: 5 to list an old one, 3 to join (without a branch), 8 to
-build, half of them branches missed where nodes end; inserting it took 45 to 95. A k-mer moves 8 to
+The steps pass on blocks of 1,024 codes, which stay in the first-level cache. On one core of a
+server a k-mer takes about 12 ns: 5 to list an old one, 3 to join (without a branch), 8 to build,
+half of them mispredicted branches where nodes end; inserting it took 45 to 95. A k-mer moves 8 to
 24 bytes in and as many out.
 """
 
@@ -61,11 +61,11 @@ def _inmap_of(exmap):
 
 @njit(cache=True, nogil=True)
 def _list(pool, k, depth, left, place, prefix, block):
-    """The next k-mers of a tree, up to BLOCK, ascending: (how many, the depth to go on with).
+    """The next k-mers of a tree, up to BLOCK, ascending: (their number, the depth to resume at).
 
-    ``left``, ``place``, ``prefix`` hold for every level above ``depth`` the node being read: the
-    bits of its exmap to come, where their words begin, the symbols that lead to it. Depth 0: the
-    end.
+    ``left``, ``place``, ``prefix`` describe the node being read on every level above ``depth``: the
+    remaining bits of its exmap, where their words begin, the symbols that lead to it. Depth 0 is
+    the end.
     """
     one = np.uint64(1)
     six = np.uint64(6)
@@ -121,15 +121,15 @@ def _join(old, i, stop_i, ended, codes, j, stop_j, new, previous, out):
     """Join old[i:stop_i] and codes[j:stop_j] until ``out`` is full or more of the old is needed.
 
     ended: the old ones end with stop_i. new[j] becomes whether a code is neither among the old
-    nor a repeat, unless ``new`` is empty; previous: the last code given out. Equal codes may
-    come twice. (i, j, how many, the last code.)
+    nor a repeat, unless ``new`` is empty; previous: the last code written. Equal codes may come
+    twice. Returns (i, j, how many, the last code).
     """
     one = np.uint64(1)
     found = np.uint64(0)
     limit = np.uint64(out.size)
     noted = new.size > 0
     while True:
-        # as many steps as neither side can end in, without looking
+        # steps in which neither side can end
         steps = min(limit - found, min(stop_i - i, stop_j - j))
         if steps == 0:
             break
@@ -182,10 +182,10 @@ def _levels(codes, k, held, levels):
 def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state):
     """Give ``held`` and all codes but the last their places; close the nodes that are complete.
 
-    held: the code that waits for the one after it, shared: the level to which it shared its nodes
-    with the one before it; both are returned for the next block. levels: of ``_levels``.
-    ``exmaps`` and ``counts`` (of children) are those of the node that is open on each level,
-    ``children`` holds its words, 64 a level. The first code of a shard is counted by its end.
+    held: the code that waits for its successor, shared: the level down to which it shares its
+    nodes with its predecessor; both are returned for the next block. levels: of ``_levels``.
+    ``exmaps`` and ``counts`` (of children) belong to the open node of each level, ``children``
+    holds its words, 64 a level. The end of a shard counts its first code.
     """
     # unsigned throughout: a signed index is checked for its sign
     one = np.uint64(1)
@@ -229,7 +229,7 @@ def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state
             node = used + np.uint64(2)
             at = level << np.uint64(6)
             while first < number:
-                # what is too much is written over by the next node
+                # the next node overwrites the excess
                 for n in range(eight):
                     pool[node + n] = children[at + n]
                 node += eight
@@ -322,8 +322,8 @@ def _join_two(one, other, out):
 
 
 class Joiner:
-    """Ascending runs as one. Each thread joins in memory that it uses again: fresh memory costs
-    as much as the work, and more where several threads ask the system for it."""
+    """Joins ascending runs, in memory that each thread reuses: fresh memory costs as much as the
+    work, and more when several threads allocate it."""
 
     def __init__(self) -> None:
         self._memory = threading.local()

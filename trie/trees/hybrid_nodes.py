@@ -12,13 +12,15 @@ A child's word is one of
     0 | offset of a node      a child on an inner level
     inmap                     a child on the last level k // 3, which has nothing else
 
-and there are no child words where the last level uses no symbol (k % 3 == 0): the exmap says it
-all. Beyond the thesis: no "all brothers at once" allocation (the drawback it names in 3.4.2), the
-last level without nodes, and tails, which spare sparse tries their long chains of single children.
+and there are no child words if the last level uses no symbol (k % 3 == 0): the exmap has it all.
+Beyond the thesis: a child takes a word only if it exists (allocating "the child's brothers and
+sisters also" is the drawback that 3.4.2 names), the last level has no nodes, and a subtrie of one
+k-mer stays that k-mer (a tail) until a second one comes, which spares sparse tries their long
+chains of single children.
 
 Each of the 64 first-level subtries (shards) is a tree of its own in a pool of its own, with a root
-of its own at offset 0: one bit of the common root's exmap. A kernel serves many shards, so it is
-given the addresses and sizes (in words) of their pools.
+of its own at offset 0: one bit of the common root's exmap. A kernel serves many shards, so it gets
+the addresses and sizes (in words) of their pools.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ FREE = 3
 STARTED = FREE + len(CAPACITY)
 STATE = STARTED + 12
 
-# more than one k-mer can take from the end of a pool: a tail unfolded down to the last level,
+# more words than one k-mer can take from the end of a pool: a tail unfolded down to the last level,
 # four words a node, and a full node moved to the next size
 MARGIN = 128
 
@@ -184,10 +186,10 @@ def _copy_node(old, node, pool, at):
 
 @njit(cache=True, nogil=True)
 def move(old, pool, k, state):
-    """Copy the nodes in use, breadth-first, to a pool with room for them; free ones stay behind.
+    """Copy the nodes in use, breadth-first, to a pool with room for them; drop the free ones.
 
-    A copied node still names its children's old places, until the scan gets to it, copies them to
-    the end and names their new ones.
+    A copied node holds its children's old places until the scan reaches it, copies them to the end
+    and writes their new ones.
     """
     end = _copy_node(old, np.int64(0), pool, np.int64(0))
     level_end = end

@@ -1,10 +1,7 @@
 """The Hybrid Tree Bitmap (thesis 3.3.13): a growing trie whose nodes look like trie-nodes.
 
-A node holds an inmap, an exmap and its children, and is allocated on an external transition only.
-Beyond the thesis: a child costs a word only if it exists (allocating "the child's brothers and
-sisters also" is the drawback 3.4.2 names), the last level has no nodes, and a subtrie of one k-mer
-stays that k-mer (a tail) until a second one comes, which spares sparse tries their long chains of
-single children. The layout and the kernels are in ``trie.trees.hybrid_nodes``.
+The layout of the nodes, what it adds to the thesis, and the kernels are in
+``trie.trees.hybrid_nodes``.
 """
 
 from __future__ import annotations
@@ -26,14 +23,14 @@ from trie.trees import hybrid_merge, hybrid_nodes
 from trie.trees.hybrid_nodes import FREED, KMERS, MARGIN, STARTED, STATE, USED
 from trie.trees.shards import SHARDS, SMALL, as_codes, check_range, group
 
-# of a shard's pool; a cache line more than a power of two, lest all roots compete for one cache set
+# of a shard's pool; a cache line more than a power of two, or all roots would share one cache set
 FIRST_WORDS = 512 + 8
 SMALL_POOL = 4096
 NOT_ASCENDING = "the k-mers of a run do not ascend"
-# words that a k-mer may take in a new tree; a pool that proves too small is written again
+# words that a k-mer may take in a new tree; a pool that is too small is written again
 FIRST_WORDS_EACH = 2.0
-# ascending k-mers are merged in a linear pass from so many on, if the shard holds no more than so
-# many times as many: a search takes about ten times as long as a k-mer passed by
+# a linear pass merges at least MERGED_FROM ascending k-mers if the shard holds at most
+# MERGED_SHARE times as many: a search takes about ten times as long as a k-mer passed by
 MERGED_FROM = 256
 MERGED_SHARE = 8
 
@@ -62,7 +59,7 @@ class HybridTreeBitmap:
         return int(self._tiny.sum() + self._state[:, KMERS].sum())
 
     def memory_bytes(self) -> int:
-        """The bytes of the pools, unused room included, and of their state."""
+        """Bytes of the pools, unused room included, and of their state."""
         tables = (self._tiny, self._state, self._sizes, self._addresses, self._first_pools)
         return sum(array.nbytes for array in (*tables, *self._grown_pools.values()))
 
@@ -81,7 +78,7 @@ class HybridTreeBitmap:
             self._insert(codes, new, SHARDS)
             return new
         threads = threads or usable_cores()
-        # shard by shard also on one thread: what a shard touches stays in the cache
+        # shard by shard also on one thread: a shard stays in the cache
         grouped, bounds, order = group(codes, self.k, threads, noting_order=True)
         add = self._insert_into_shard if order is not None else self._merge_into_shard
         run_all(
@@ -125,12 +122,12 @@ class HybridTreeBitmap:
         sizes = sum((np.diff(bounds) for bounds in cut), start=np.zeros(SHARDS, np.int64))
         # the most work first, so that the cores end together
         work = np.argsort(-(sizes + self._state[:, KMERS]))
-        nobody_asks = np.empty(0, dtype=np.bool_)
+        unasked = np.empty(0, dtype=np.bool_)
         joiner = hybrid_merge.Joiner()
 
         def merge_shard(shard: int) -> None:
             parts = [run[b[shard] : b[shard + 1]] for run, b in zip(codes, cut, strict=True)]
-            self._merge_into_shard(shard, joiner.joined(parts), nobody_asks)
+            self._merge_into_shard(shard, joiner.joined(parts), unasked)
 
         run_all([partial(merge_shard, int(shard)) for shard in work if sizes[shard]], threads)
 
@@ -145,13 +142,12 @@ class HybridTreeBitmap:
     def _insert_into_shard(
         self, shard: int, codes: NDArray[np.uint64], new: NDArray[np.bool_]
     ) -> None:
-        """Insert codes of one shard, in any order."""
         self._insert(codes, new, 1)
 
     def _merge_into_shard(
         self, shard: int, codes: NDArray[np.uint64], new: NDArray[np.bool_]
     ) -> None:
-        """Insert ascending codes of one shard; ``new`` is empty if nobody asks which were new."""
+        """Insert ascending codes of one shard; ``new`` is empty if the caller does not need it."""
         state = self._state[shard]
         held = int(state[KMERS])
         if codes.size < MERGED_FROM or MERGED_SHARE * codes.size < held:
@@ -161,7 +157,7 @@ class HybridTreeBitmap:
         kmers = held + codes.size
         each = int(state[USED] - state[FREED]) / held if held else FIRST_WORDS_EACH
         while True:
-            # what is never touched takes no memory, and is given back below
+            # untouched pages take no memory, and are released below
             pool = np.empty(int(1.5 * each * kmers) + hybrid_merge.SLACK, dtype=np.uint64)
             fresh = np.zeros(STATE, dtype=np.int64)
             if hybrid_merge.rebuild(old, state, codes, 0, codes.size, new, pool, self.k, fresh):
@@ -172,7 +168,7 @@ class HybridTreeBitmap:
         self._state[shard] = fresh
 
     def _insert(self, codes: NDArray[np.uint64], new: NDArray[np.bool_], shards: int) -> None:
-        """Insert codes, in any order, of about so many shards."""
+        """Insert codes, in any order, of about ``shards`` shards."""
         pools = (self._addresses, self._sizes, self._state)
         start = 0
         while True:
@@ -191,7 +187,7 @@ class HybridTreeBitmap:
         self._addresses[shard] = array_address(pool)
 
     def _grow(self, shard: int, to_come: int) -> None:
-        """Half as much room again as is in use; more in a small tree or for a large batch."""
+        """Add half of what is in use; more in a small tree or for a large batch."""
         state = self._state[shard]
         live = int(state[USED] - state[FREED])
         room = max(live // 2, min(live, SMALL_POOL), min(3 * to_come, 4 * live))

@@ -1,7 +1,7 @@
-"""The 64 first-level subtries (shards): k-mers grouped, sorted and freed of repeats by shard.
+"""The 64 first-level subtries (shards): k-mers grouped, sorted and deduplicated by shard.
 
 The shard of a k-mer (k >= 3) is the number of its first three symbols. No two shards share a
-trie-node but the root, so they are built, grown and written by threads that need no locks.
+trie-node but the root, so threads build, grow and write them without locks.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def cut_between_shards(bounds: NDArray[np.int64], parts: int) -> list[int]:
 class Grouped(NamedTuple):
     """Codes grouped by shard, in their old order within a shard.
 
-    ``order`` int64[n] holds the old position of every code, or None if ``codes`` is the very
-    array that was given, because it ascends already.
+    ``order`` int64[n] holds the old position of every code; None if ``codes`` ascends already and
+    is the argument itself.
     """
 
     codes: NDArray[np.uint64]
@@ -149,7 +149,7 @@ def group(codes: NDArray[np.uint64], k: int, threads: int, *, noting_order: bool
 def sort_unique(codes: NDArray[np.uint64], k: int, threads: int) -> NDArray[np.uint64]:
     """The distinct codes in ascending order, a new array; ValueError if one is not below 4**k.
 
-    A shard of ten million k-mers fits a core's cache, where NumPy's vectorised sort is at its best.
+    A shard of ten million k-mers fits a core's cache, where NumPy's vectorized sort is fastest.
     """
     if k < 3:
         check_range(codes, k)

@@ -223,7 +223,7 @@ def test_schemes_follow_the_size_of_the_dictionary():
 
 def test_what_is_refused():
     codes = np.zeros(1, dtype=np.uint64)
-    for k, distance, says in ((32, 1, "k is 32"), (5, 5, "0..4"), (3, 3, "less than k = 3")):
+    for k, distance, says in ((32, 1, "k is 32"), (5, 5, "0..4"), (3, 3, "0..2 for k = 3")):
         with pytest.raises(ValueError, match=says):
             Patterns.of(codes, k, distance, both=False)
     too_many = np.zeros(MAX_PATTERNS // 2 + 1, dtype=np.uint64)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.reference import ltb as ltb_oracle
 from tests.reference import ltb_cases
-from trie.ltb import METHODS, DistanceError, approximate, overlap_of
+from trie.ltb import METHODS, approximate, overlap_of
 from trie.snapshots.tree_bitmap import snapshot
 from trie.snapshots.walk import walk
 from trie.windows import BatchShapeError
@@ -112,7 +112,7 @@ def test_both_strands_are_a_dictionary_of_both():
 @pytest.mark.parametrize(("k", "distance"), [(5, -1), (5, 5), (31, 5), (1, 1), (3, 3)])
 def test_distances_out_of_range_are_refused(k, distance):
     tree = snapshot(np.zeros(0, dtype=np.uint64), k)
-    with pytest.raises(DistanceError, match=f"0..{min(4, k - 1)} for k = {k}"):
+    with pytest.raises(ValueError, match=f"0..{min(4, k - 1)} for k = {k}"):
         approximate(tree, np.zeros(3, np.uint8), np.array([0, 3]), distance)
 
 

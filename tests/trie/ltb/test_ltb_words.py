@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.reference.ltb_words import pack_words, unpack_words
 from trie.event_words import MAX_INDEX, WordOverflowError
-from trie.ltb.ltb_words import pack_words, unpack_words
 
 bitmap = st.one_of(st.just(0), st.integers(0, 2**32 - 1))
 

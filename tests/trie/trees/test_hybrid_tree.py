@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from streamer.bench.pointer_tree import PointerTree
 from tests.reference import tree_bitmap as oracle
 from trie.snapshots.tree_bitmap import snapshot
 from trie.trees.hybrid_tree import HybridTreeBitmap
-from trie.trees.pointer_tree import PointerTree
 
 
 @pytest.mark.parametrize("k", [3, 8, 12, 21, 31])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from streamer.bench.pointer_tree import PointerTree
 from tests.reference import tree_bitmap as oracle
 from tests.trie.strategies import EDGE_K, batches
 from trie.snapshots.tree_bitmap import snapshot
 from trie.trees.hybrid_tree import HybridTreeBitmap
-from trie.trees.pointer_tree import PointerTree
 
 TREES = pytest.mark.parametrize("make", [PointerTree, HybridTreeBitmap])
 Tree = PointerTree | HybridTreeBitmap

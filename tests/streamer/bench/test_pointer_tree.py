@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from streamer.bench import pointer_tree
+from streamer.bench.pointer_tree import PointerTree
 from trie.snapshots.tree_bitmap import TooManyNodesError
-from trie.trees import pointer_tree
-from trie.trees.pointer_tree import PointerTree
 
 
 def test_a_node_for_every_symbol() -> None:
