@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections import Counter
 from contextlib import suppress
 
 import pytest
-
-from tests.waiting import SIMULATION
-
-SIMULATED = "_simulated.py"
 
 with suppress(ImportError):  # without it the tests that need it tell
     from hypothesis import HealthCheck, settings
@@ -25,6 +23,12 @@ with suppress(ImportError):  # without it the tests that need it tell
     settings.load_profile("repeatable")
 
 
+# other tests, and the parts of those in tests/gpu/conftest.py, are for other processes
+collect_ignore = (
+    ["golden", "streamer", "trie"] if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" else []
+)
+
+
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="Record golden files anew.")
 
@@ -35,25 +39,23 @@ def update_golden(request):
     return request.config.getoption("--update-golden")
 
 
-def pytest_collection_modifyitems(items):
-    """What takes longest comes first, and may."""
-    items.sort(key=lambda item: not item.path.name.endswith(SIMULATED))
-    for item in items:
-        if item.path.name.endswith(SIMULATED):
-            item.add_marker(pytest.mark.timeout(SIMULATION + 100))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """A worker of pytest-xdist takes a file, or one simulator."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid):
-            file = super()._split_scope(nodeid)
-            return nodeid if file.endswith(SIMULATED) else file
-
-    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+def pytest_terminal_summary(terminalreporter):
+    """Add what ran, and what did not for which reason, to the line that scripts/test ends with."""
+    path = os.environ.get("STREAMER_TEST_SUMMARY")
+    if not path:
+        return
+    reports = terminalreporter.stats
+    parts = [
+        f"{len(reports[outcome]):,} {outcome}"
+        for outcome in ("passed", "failed", "error")
+        if reports.get(outcome)
+    ]
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in reports.get("skipped", ())
+    )
+    missing = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+    with open(path, "a") as file:
+        file.write(", ".join(parts) + (f", not run: {missing}" if missing else "") + "\n")
 
 
 @pytest.fixture

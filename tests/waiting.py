@@ -16,9 +16,6 @@ DEADLINE = 600.0
 What compiles at its first run takes a minute, and several where cores are slow and shared.
 """
 
-SIMULATION = 3000.0
-"""The same for a simulator, which runs many tests, each with the usual limit."""
-
 
 def until(holds: Callable[[], object], what: str) -> None:
     """Return once it holds; AssertionError at the deadline."""

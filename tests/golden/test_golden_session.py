@@ -27,6 +27,8 @@ from tests.daemon_kit import (
 )
 from tests.waiting import DEADLINE
 
+pytestmark = pytest.mark.whole
+
 HERE = Path(__file__).parent
 VARYING = {"epoch", "session", "time", "seq", "prev", "message"}
 BATCH_TOPICS = {b"match", b"mismatch", b"near", b"ltb", b"delta", b"word", b"read"}

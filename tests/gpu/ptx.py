@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from numba import cuda
 from numba.cuda import types
+
+CAPABILITIES = [
+    pytest.param((8, 0), id="sm_80", marks=pytest.mark.slow),
+    pytest.param((9, 0), id="sm_90"),
+]
 
 NAMES = {name: getattr(types, name) for name in ("int32", "int64", "uint8", "uint32", "uint64")}
 NAMES |= {"uint16": types.uint16, "int16": types.int16, "int8": types.int8}

@@ -17,7 +17,7 @@ from tests.data_files import ROOT
 from tests.gpu import placement
 from tests.waiting import DEADLINE
 
-pytestmark = [*placement.marks(), pytest.mark.skipif(placement.SIMULATED, reason="needs a GPU")]
+pytestmark = [*placement.marks(), placement.NO_GPU]
 
 
 FILLER = """

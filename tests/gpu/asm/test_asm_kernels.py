@@ -1,7 +1,4 @@
-"""Every method of asm on CUDA gives what brute force gives: on a card or in the simulator.
-
-Without a card these tests are skipped here and run by test_simulated.py.
-"""
+"""Every method of asm on CUDA against brute force."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ def chosen():
     # a strip has 8 rows here, a block of the warp kernels 32 columns
     few += [("bit-parallel", 9, 8), ("bit-parallel", 17, 2), ("wspasm", 30, 2)]
     few += [("wspasm-shared", 20, 6)]
-    return placement.share(few)
+    return few
 
 
 @pytest.mark.parametrize(("method", "length", "k"), chosen(), ids=str)
@@ -97,7 +94,7 @@ def test_pattern_lengths_and_distances(method, length, k):
 
 def sizes():
     if SIMULATED:
-        return placement.share([1, 31, 32, 33, 70])
+        return [1, 31, 32, 33, 70]
     return [1, 31, 32, 33, 1000, 65_535, 65_536, 65_537]
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-    pytest.skip("the simulator compiles nothing", allow_module_level=True)
-
 from gpu.asm import counting, listing, places, slicing, strips
 from gpu.asm.paper import end_bits, pasm, wspasm
 from tests.gpu.ptx import compiled
+
+pytestmark = pytest.mark.whole
 
 WARPS = (
     "uint8[::1]", "uint8[::1]", "int32[::1]", "int32[:,::1]", "int32", "int32", "int32",

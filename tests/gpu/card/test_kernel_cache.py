@@ -90,7 +90,7 @@ print(sum(cleared._cache_hits.values()), sum(cleared._cache_misses.values()))
 """
 
 
-@pytest.mark.skipif(placement.SIMULATED or not placement.usable(), reason="no CUDA device")
+@placement.NO_GPU
 @pytest.mark.gpu
 def test_a_second_process_loads_what_the_first_has_compiled(tmp_path):
     told = []

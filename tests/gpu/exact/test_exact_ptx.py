@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-    pytest.skip("the simulator compiles nothing", allow_module_level=True)
-
 from gpu.exact.bucket_table import choose_shape
 from gpu.exact.kernels import bucket_sources, sources
-from tests.gpu.ptx import compiled
+from tests.gpu.ptx import CAPABILITIES, compiled
+
+pytestmark = pytest.mark.whole
 
 PER_K = ("walk", "walk_canonical", "walk_words", "walk_canonical_words", "shuffle", "shuffle_words")
 SHAPES = (choose_shape(15, 10_000_000), choose_shape(31, 10_000_000))
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", [name for name in sources(1) if name not in PER_K])
 def test_the_kernels_for_every_k(name, capability):
     ptx = compiled(sources(15)[name], capability)
@@ -39,7 +36,7 @@ def test_the_kernels_made_for_one_k(name, k, capability):
         assert "shfl.sync.up" in ptx
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_kernels_of_the_bucket_table(shape, capability):
     for name, source in bucket_sources(shape).items():

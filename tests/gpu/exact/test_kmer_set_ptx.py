@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-    pytest.skip("the simulator compiles nothing", allow_module_level=True)
-
 from gpu.exact.kmer_set_kernels import sources
-from tests.gpu.ptx import compiled
+from tests.gpu.ptx import CAPABILITIES, compiled
+
+pytestmark = pytest.mark.whole
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("k", [1, 15, 31])
 @pytest.mark.parametrize("name", sources(1, True))
 def test_the_kernels_of_the_growing_set(name, k, capability):

@@ -1,7 +1,6 @@
-"""The kernels of the search with k mismatches: on a card, or in the simulator.
+"""The kernels of the search with k mismatches against the CPU's methods.
 
-Without a card these tests are skipped here and run by test_simulated.py. The CPU methods
-are held against the definition in tests/reference.
+tests/streamer/batch/hamming compares those with the definition.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def cases():
             # a kernel a length and k up to 32 symbols, which takes a while to compile
             some = ks if length in (1, 12, 33, 64) else [ks[number % len(ks)]]
             found += [(length, k, size + length, 7) for k in some for size in (0, 1, 33_000)]
-    return placement.share(found)
+    return found
 
 
 def text_and_patterns(length, symbols, count, seed):
@@ -102,7 +101,7 @@ def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count
     )
 
 
-@pytest.mark.parametrize(("length", "k"), placement.share([(5, 1), (12, 4), (32, 19), (40, 24)]))
+@pytest.mark.parametrize(("length", "k"), [(5, 1), (12, 4), (32, 19), (40, 24)])
 def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
     from gpu.hamming.shape import TILE
 
@@ -133,7 +132,7 @@ def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
     np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 1), wanted)
 
 
-@pytest.mark.parametrize(("length", "k"), placement.share([(2, 0), (4, 1), (3, 2), (40, 39)]))
+@pytest.mark.parametrize(("length", "k"), [(2, 0), (4, 1), (3, 2), (40, 39)])
 def test_hits_put_in_order_on_the_card(length, k, monkeypatch):
     from gpu.hamming import sort_kernels, sorting
 

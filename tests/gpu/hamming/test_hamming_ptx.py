@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-    pytest.skip("the simulator compiles nothing", allow_module_level=True)
-
 
 from gpu.hamming import bit_sliced, pigeonhole, sort_kernels
 from gpu.hamming.network import Network
 from gpu.hamming.paper import naive, pmasm, shift_add
 from gpu.hamming.shape import WORDS, shape_for
-from tests.gpu.ptx import compiled
+from tests.gpu.ptx import CAPABILITIES, compiled
+
+pytestmark = pytest.mark.whole
 
 SHARED_BYTES = 48 * 1024
 
@@ -60,7 +58,7 @@ def pigeonhole_source(length):
     return pigeonhole.pigeonhole(length), arguments
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", sources())
 def test_the_kernels_for_all_patterns(name, capability):
     ptx = compiled(sources()[name], capability)

@@ -1,4 +1,4 @@
-"""Kernels of the longest common subsequence against its definition, on a card or simulated."""
+"""Kernels of the longest common subsequence against its definition."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def bits(words, count):
     return np.unpackbits(np.ascontiguousarray(words).view(np.uint8), bitorder="little")[:count]
 
 
-CASES = placement.share(
+CASES = (
     [
         (1, 1, 4, None), (31, 33, 4, None), (40, 64, 1, None), (1_023, 90, 4, None),
         (1_025, 65, 4, None), (1_100, 31, 20, None), (100, 33, 200, None), (5_300, 33, 4, 5),
@@ -101,7 +101,7 @@ def test_passes_in_both_directions_and_every_mark(rows, columns, symbols, words)
                 )
 
 
-@pytest.mark.parametrize("rows", placement.share([1, 31, 32, 33, 1_000]))
+@pytest.mark.parametrize("rows", [1, 31, 32, 33, 1_000])
 def test_cuts(rows):
     from gpu.lcs import LcsCard
     from streamer.batch.lcs.passes import Splits, best_cut
@@ -120,7 +120,7 @@ def test_cuts(rows):
         assert (cut[t], length[t]) == best_cut(pool, first[t], last[t], counts[t]), t
 
 
-PAIRS = placement.share(
+PAIRS = (
     list(oracle.pairs(50, (90, 310, 1_100), 6))
     if SIMULATED
     else list(oracle.pairs(50, (*oracle.LENGTHS, *oracle.LONG, 9_000), 64))
@@ -152,33 +152,3 @@ def test_whole_answers(method, monkeypatch):
         assert oracle.is_subsequence(some, oracle.plain(a)), case
         assert oracle.is_subsequence(some, oracle.plain(b)), case
         assert not oracle.GAPS & set(some), case
-
-
-def test_a_step_is_the_bit_vectors_of_listing_4():
-    """Carries that run through all words of a lane, in and out."""
-    if not SIMULATED:
-        pytest.skip("a step alone runs in the simulator; on a card it is part of every pass")
-    from gpu.lcs.word_operations import step, symbol_words
-
-    rng = np.random.default_rng(60)
-    for words, scale in ((1, 1), (2, 8), (4, 8), (8, 8), (10, 8)):
-        stride = symbol_words(words)
-        table = rng.integers(0, 2**32, stride * 3, dtype=np.uint32)
-        table[:stride] = 0xFFFFFFFF
-        for symbols in (0x00000000, 0x02010001, 0x01020102):
-            v = tuple(rng.integers(0, 2**32, words, dtype=np.uint32))
-            carries = np.uint32(rng.integers(0, 2**32, dtype=np.uint32))
-            got = step(words, scale)(table, symbols * scale, 4 * min(words, 4), carries, v)
-            whole = sum(int(x) << (32 * i) for i, x in enumerate(v))
-            out = 0
-            for column in range(4):
-                symbol = symbols >> (8 * column) & 255
-                at = stride * symbol + min(words, 4)
-                m = sum(int(table[at + 128 * (i // 4) + i % 4]) << (32 * i) for i in range(words))
-                total = whole + (whole & m) + (int(carries) >> (31 - column) & 1)
-                out = 2 * out + (total >> (32 * words))
-                whole = (total | (whole & ~m)) & ((1 << (32 * words)) - 1)
-            assert int(got[0]) == out
-            assert [int(x) for x in got[1:]] == [
-                whole >> (32 * i) & 0xFFFFFFFF for i in range(words)
-            ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from types import SimpleNamespace
 
@@ -11,16 +10,15 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-    pytest.skip("the simulator compiles nothing", allow_module_level=True)
-
 from gpu.lcs.kernels import SHAPES, sources
-from tests.gpu.ptx import compiled
+from tests.gpu.ptx import CAPABILITIES, compiled
+
+pytestmark = pytest.mark.whole
 
 SHARED_BYTES = 48 * 1024
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", [name for name in sources(SHAPES[0]) if name != "systolic"])
 def test_the_kernels_of_every_shape(name, capability):
     ptx = compiled(sources(SHAPES[0])[name], capability)
@@ -28,7 +26,7 @@ def test_the_kernels_of_every_shape(name, capability):
     assert ".local" not in ptx
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_systolic_kernel_keeps_its_words_in_registers(shape, capability):
     ptx = compiled(sources(shape)["systolic"], capability)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-    pytest.skip("the simulator compiles nothing", allow_module_level=True)
-
 from gpu.levenshtein import index
 from gpu.levenshtein.search import sources
 from tests.gpu.ptx import compiled
+
+pytestmark = pytest.mark.whole
 
 
 @pytest.mark.parametrize("name", ["scan1", "scan0_paired", "fill"])

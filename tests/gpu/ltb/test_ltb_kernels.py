@@ -1,7 +1,4 @@
-"""The Levenshtein Tree Bitmap kernels against a plain set of states: on a card or in the simulator.
-
-Without a card these tests are skipped here and run by test_simulated.py.
-"""
+"""The Levenshtein Tree Bitmap kernels against a plain set of states."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ def chosen():
             ltb_cases.make(7, 4, 6, kmers=4, reads=1, length=14),
         ]
         cases += [case for case in ltb_cases.awkward() if case.k < 31]
-        return placement.share([shortened(case) for case in cases])
+        return [shortened(case) for case in cases]
     return ltb_cases.edges(20, reads=2) + ltb_cases.awkward()
 
 

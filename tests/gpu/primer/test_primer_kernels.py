@@ -1,4 +1,4 @@
-"""The primer problem on a card or in the simulator: every method gives what brute force gives."""
+"""Every method of the primer problem on CUDA against brute force."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ GAPS = (["ACNTGA", "", "GCA"], ["AGCANGTTA", "AC"], 3)
 SEEDS = [("alternative", case) for case in (cases()[0], GAPS, cases()[4])]
 
 
-@pytest.mark.parametrize(("method", "case"), placement.share(CASES + SEEDS))
+@pytest.mark.parametrize(("method", "case"), CASES + SEEDS)
 @pytest.mark.usefixtures("pieces_pay")
 def test_every_method_gives_what_brute_force_gives(method, case):
     from streamer.batch.choice import Choice

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-    pytest.skip("the simulator compiles nothing", allow_module_level=True)
-
 from tests.gpu.primer.primer_sources import sources
 from tests.gpu.ptx import compiled
+
+pytestmark = pytest.mark.whole
 
 
 @pytest.mark.parametrize("name", sources())

@@ -9,6 +9,8 @@ import pytest
 
 from tests.waiting import DEADLINE
 
+pytestmark = pytest.mark.whole
+
 PROGRAM = """
 import queue, signal, sys, threading, time
 import numpy as np

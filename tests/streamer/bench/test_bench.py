@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.mark.parametrize("section", ["frozen", "grow", "snapshot", "memory", "figure39", "files"])
 def test_every_part(section, streamer):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytestmark = pytest.mark.whole
+
 
 def test_tables(streamer):
     code, out, _ = streamer("bench", "asm", "--scale", 0.002)

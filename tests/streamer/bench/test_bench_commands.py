@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamer.bench import commands
+
+pytestmark = pytest.mark.whole
 
 
 def test_rows_of_a_small_run() -> None:

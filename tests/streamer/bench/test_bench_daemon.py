@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamer.bench.daemon import daemon
+
+pytestmark = pytest.mark.whole
 
 
 def test_everything_that_was_sent_came_through():

@@ -11,6 +11,8 @@ from streamer.bench.plain_hash import PlainHashSet
 from trie.index.kmer_index import KmerIndex
 from trie.windows import window_codes
 
+pytestmark = pytest.mark.whole
+
 
 def test_rows_of_a_small_run() -> None:
     rows = list(exact.frozen(kmers=3000, total=3000, ks=(15,), threads=(1, 2), repeats=1))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamer.bench import hamming as bench
+
+pytestmark = pytest.mark.whole
 
 
 def test_tables_have_every_method_and_equal_matches():

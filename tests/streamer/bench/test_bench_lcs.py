@@ -7,6 +7,8 @@ import pytest
 from streamer.bench import lcs as bench
 from streamer.bench import peers
 
+pytestmark = pytest.mark.whole
+
 
 def test_lengths_stand_beside_the_peer():
     rows = bench.lengths((70, 600), threads=2, repeats=1)

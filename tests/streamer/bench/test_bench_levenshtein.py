@@ -6,6 +6,8 @@ import pytest
 
 from streamer.bench import levenshtein
 
+pytestmark = pytest.mark.whole
+
 
 def table_rows(part):
     lines = part.strip().splitlines()

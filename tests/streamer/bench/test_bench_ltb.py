@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from streamer.bench import ltb
 from trie.windows import window_codes
+
+pytestmark = pytest.mark.whole
 
 
 def test_the_thesis_input_is_seeded_with_the_beginning_of_its_stream():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamer.bench import primer
+
+pytestmark = pytest.mark.whole
 
 SIZE = primer.Size(400, 3000, 12)
 

@@ -8,6 +8,8 @@ import pytest
 
 from streamer.bench.timing import least_and_result, least_seconds
 
+pytestmark = pytest.mark.whole
+
 
 class Runs:
     """Runs that take so many seconds each, one after the other, and give their number."""

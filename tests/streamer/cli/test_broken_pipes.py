@@ -13,6 +13,8 @@ from tests.daemon_kit import random_dna, running
 from tests.data_files import write_fasta
 from tests.waiting import DEADLINE
 
+pytestmark = pytest.mark.whole
+
 PROGRAM = [sys.executable, "-m", "streamer"]
 GENOME = random_dna(random.Random(5), 400)
 

@@ -14,6 +14,8 @@ import pytest
 from tests.data_files import write_fasta
 from tests.waiting import DEADLINE, unread, until
 
+pytestmark = pytest.mark.whole
+
 PROGRAM = [sys.executable, "-m", "streamer"]
 
 

@@ -18,6 +18,8 @@ from streamer.client import (
 from tests.daemon_kit import random_dna, reads_of, running, settings, write_fasta
 from tests.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.whole
+
 GENOME = random_dna(random.Random(7), 3000)
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.daemon_kit import random_dna, running, settings, write_fasta
 
+pytestmark = pytest.mark.whole
+
 SEQUENCE = "ACGTTGCATTACGGCATTAC"
 
 

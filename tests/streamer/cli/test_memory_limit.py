@@ -12,6 +12,8 @@ from tests.data_files import DATA
 from tests.waiting import DEADLINE
 from trie.cpu.memory_limit import MINIMUM
 
+pytestmark = pytest.mark.whole
+
 GENOME = str(DATA / "lambda.fa.gz")
 COMMANDS = {
     "match": ["match", str(DATA / "lambda_sim.fq.gz"), "-d", GENOME, "-k", "21"],

@@ -16,6 +16,8 @@ from streamer.daemon import ingest
 from tests.daemon_kit import process, running, wait_for_line, write_fasta
 from tests.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.whole
+
 SEQUENCE = "ACGTACGTACGTACGT"
 
 

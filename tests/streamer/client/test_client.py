@@ -31,6 +31,8 @@ from streamer.errors import UsageError
 from streamer.protocol.feed_messages import encode_feed, encode_notice
 from tests.daemon_kit import DEADLINE, random_dna, reads_of, running, settings, write_fasta
 
+pytestmark = pytest.mark.whole
+
 GENOME = random_dna(random.Random(7), 3000)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 import zmq
 
 from streamer.protocol.feed_messages import encode_notice
 from tests.daemon_kit import DEADLINE
+
+pytestmark = pytest.mark.whole
 
 
 def test_watch_says_what_was_dropped(tmp_path, streamer):

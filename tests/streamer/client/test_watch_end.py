@@ -13,6 +13,8 @@ from streamer.client import Control, DaemonLostError, Subscriber
 from tests.daemon_kit import process, running, wait_for_line
 from tests.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.whole
+
 SILENT_SECONDS = 1.0
 
 

@@ -20,6 +20,8 @@ from tests.daemon_kit import (
     write_fasta,
 )
 
+pytestmark = pytest.mark.whole
+
 TOPICS = ("match", "mismatch", "delta", "read")
 
 

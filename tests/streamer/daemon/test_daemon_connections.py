@@ -24,6 +24,8 @@ from tests.daemon_kit import (
 )
 from tests.waiting import until
 
+pytestmark = pytest.mark.whole
+
 LIMITED = (
     "import resource, sys\n"
     "resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"

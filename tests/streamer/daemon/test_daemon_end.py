@@ -26,6 +26,8 @@ from tests.daemon_kit import (
 )
 from tests.waiting import until
 
+pytestmark = pytest.mark.whole
+
 
 def await_state(raw, kind, state):
     """The next answer of a type that names this state."""

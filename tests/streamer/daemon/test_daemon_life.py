@@ -31,6 +31,8 @@ from tests.daemon_kit import (
 )
 from trie.cpu.compiling import NOTICE
 
+pytestmark = pytest.mark.whole
+
 TOPICS = ("match", "mismatch", "delta", "read")
 
 

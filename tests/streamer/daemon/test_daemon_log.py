@@ -23,6 +23,8 @@ from tests.daemon_kit import (
 )
 from tests.waiting import until
 
+pytestmark = pytest.mark.whole
+
 
 def work_and_end(child, folder, batches=40):
     """Send batches to a daemon, end it with SIGTERM: how many lines it had dropped by then."""

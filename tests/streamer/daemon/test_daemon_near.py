@@ -11,6 +11,8 @@ from streamer.client.tables import table
 from tests.daemon_kit import DEADLINE, follow, random_dna, running, settings, write_fasta
 from tests.streamer.matching.test_match_near import edited, near
 
+pytestmark = pytest.mark.whole
+
 BARCODES = [(f"NB{i:02}", random_dna(random.Random(i), 24)) for i in range(12)]
 
 

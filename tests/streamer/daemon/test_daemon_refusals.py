@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgpack
+import pytest
 
 from streamer.client import Control, Producer
 from streamer.daemon import producers
@@ -14,6 +15,8 @@ from tests.daemon_kit import (
     list_batch,
     running,
 )
+
+pytestmark = pytest.mark.whole
 
 # as deep as msgpack reads, deeper than what Python can write out
 DEEP = b"\x91" * 1015 + b"\x01"

@@ -12,6 +12,8 @@ from streamer.daemon import service as module
 from streamer.protocol.endpoints import socket_path
 from tests.daemon_kit import DEADLINE
 
+pytestmark = pytest.mark.whole
+
 
 class Left(BaseException):
     """In place of the end of the process."""

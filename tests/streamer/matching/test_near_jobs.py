@@ -11,6 +11,8 @@ from tests.data_files import data_files, read_plainly, write_fasta
 from tests.reference import levenshtein as near
 from tests.streamer.matching.test_match_near import edited, expected, rows_of
 
+pytestmark = pytest.mark.whole
+
 
 def the_file(name):
     found = data_files(name)

@@ -21,6 +21,8 @@ from tests.daemon_kit import random_dna, reads_of, running
 from tests.data_files import write_fasta
 from tests.waiting import DEADLINE, unread, until
 
+pytestmark = pytest.mark.whole
+
 PROGRAM = [sys.executable, "-m", "streamer"]
 OLD = b"the result of last week\n"
 GENOME = random_dna(random.Random(3), 3_000)

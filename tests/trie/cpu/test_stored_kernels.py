@@ -14,6 +14,8 @@ import pytest
 from tests.data_files import ROOT
 from tests.waiting import DEADLINE
 
+pytestmark = pytest.mark.whole
+
 BOUND = """
 import ctypes, os, sys
 for capability in (1, 2):  # what lets root write everywhere

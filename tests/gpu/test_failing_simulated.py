@@ -1,7 +1,6 @@
 """Batch commands on a GPU that fails, wherever it does: the CPU's rows and one line, or one line.
 
-In numba's simulator alone; without it these tests are skipped here and test_simulated.py
-runs them.
+The tests of one command share the results of its kernels: they stay in one pytest-xdist worker.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import pytest
 from tests.gpu import faults, placement
 
 pytestmark = [
-    pytest.mark.skipif(not placement.SIMULATED, reason="runs in the simulator"),
     # words are added modulo 2**32, which numpy scalars of the simulator warn of
     pytest.mark.filterwarnings("ignore:overflow encountered in scalar"),
 ]
@@ -39,6 +37,10 @@ SMALLER = ("asm", "asm-best", "asm-wspasm", "hamming", "hamming-naive")
 """Have smaller pieces even for these texts."""
 
 
+def grouped(names):
+    return [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
@@ -50,6 +52,7 @@ def small_kernels():
     from gpu.hamming import plane_search
     from gpu.hamming.paper import table
     from gpu.lcs import cut, prepare, systolic
+    from gpu.levenshtein import search
     from gpu.primer import extend, packed_text, seed_table, seeds
     from streamer.batch.hamming import engines
     from streamer.batch.lcs import solve
@@ -60,6 +63,7 @@ def small_kernels():
     modules = [counting, places, end_bits, pasm, strips, wspasm, buckets, derive, orient, walk]
     modules += [prepare, cut, extend, packed_text, seed_table, seeds]
     with placement.small_blocks(32, *modules) as patch:
+        patch.setattr(search, "THREADS", 64)
         patch.setattr(slicing, "PACKED", 256)
         patch.setattr(end_bits, "STEPS", 2)
         patch.setattr(listing, "LISTED", 8)
@@ -159,7 +163,7 @@ def check(case, name, run, rows, fails, problem):
         assert re.fullmatch(pattern if gpu.failed else "", said), case
 
 
-@pytest.mark.parametrize("name", placement.share(list(COMMANDS)))
+@pytest.mark.parametrize("name", grouped(COMMANDS))
 def test_a_gpu_that_is_lost_at_any_call(name, run, usual):
     """No call works after it. Rows that are out already are not written again."""
     kinds, rows = usual(name)
@@ -172,7 +176,7 @@ def test_a_gpu_that_is_lost_at_any_call(name, run, usual):
         check(case, name, run, rows, fails, "the CUDA device failed")
 
 
-@pytest.mark.parametrize("name", placement.share(list(COMMANDS)))
+@pytest.mark.parametrize("name", grouped(COMMANDS))
 def test_memory_that_is_gone_from_any_call_on(name, run, usual):
     kinds, rows = usual(name)
     for gone in [number for number, kind in enumerate(kinds) if kind == "memory"]:
@@ -183,7 +187,7 @@ def test_memory_that_is_gone_from_any_call_on(name, run, usual):
         check(f"{name}: call {gone}", name, run, rows, fails, "the GPU is out of memory")
 
 
-@pytest.mark.parametrize("name", placement.share(list(COMMANDS)))
+@pytest.mark.parametrize("name", grouped(COMMANDS))
 def test_an_allocation_that_fails_once(name, run, usual):
     """The GPU goes on in smaller pieces if there are some."""
     kinds, rows = usual(name)
@@ -208,7 +212,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("name", placement.share(list(LONG)))
+@pytest.mark.parametrize("name", grouped(LONG))
 def test_a_gpu_with_little_memory_takes_smaller_pieces(name, folder, capsys, monkeypatch):
     from gpu import asm, primer
     from gpu.asm import slicing

@@ -1,8 +1,4 @@
-"""The engine on CUDA devices against the definition, one window at a time (tests/reference).
-
-On a card with ``pytest -m gpu``; without one test_simulated.py runs these in numba's
-simulator, in a process of its own.
-"""
+"""The engine on CUDA devices against the definition, one window at a time."""
 
 from __future__ import annotations
 
@@ -219,7 +215,7 @@ CASES = [
 
 @pytest.mark.parametrize(
     ("number", "case"),
-    placement.share(list(enumerate(CASES))),
+    list(enumerate(CASES)),
     ids=lambda value: "-".join(map(str, value[:3])) if isinstance(value, tuple) else str(value),
 )
 def test_equals_the_definition(number, case):

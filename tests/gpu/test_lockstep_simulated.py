@@ -1,15 +1,9 @@
-"""The lockstep warps themselves. They only run in the simulator, started by test_simulated.py."""
+"""The lockstep warps themselves."""
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
-
-if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
-    pytest.skip("of the simulator only; test_simulated.py runs these", allow_module_level=True)
-
 from numba import cuda
 
 from tests.gpu import lockstep
