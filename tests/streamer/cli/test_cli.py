@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from streamer import __version__
 from tests.data_files import write_fasta
 from tests.waiting import DEADLINE, unread, until
 
@@ -37,7 +38,7 @@ def test_help_and_version_import_nothing_heavy():
     for command in ("match", "run", "validate", "send", "watch", "status", "devices", "bench"):
         assert re.search(rf"\b{command}\b", done.stdout)
     done = run("--version")
-    assert (done.returncode, done.stdout) == (0, "streamer 0.1.0\n")
+    assert (done.returncode, done.stdout) == (0, f"streamer {__version__}\n")
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["--nonsense"], ["match", "--nonsense"]])
