@@ -9,6 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from tests.data_files import data_files, data_folders
+
 with suppress(ImportError):  # without it the tests that need it tell
     from hypothesis import HealthCheck, settings
 
@@ -39,13 +41,25 @@ def update_golden(request):
     return request.config.getoption("--update-golden")
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave out the tests of real data that is not here."""
+    lacking = [
+        item
+        for item in items
+        if not all(data_files(name) for mark in item.iter_markers("data") for name in mark.args)
+    ]
+    if lacking:
+        config.hook.pytest_deselected(items=lacking)
+        items[:] = [item for item in items if item not in set(lacking)]
+
+
 def pytest_terminal_summary(terminalreporter):
     """Add what ran, and what did not for which reason, to the line that scripts/test ends with."""
     path = os.environ.get("STREAMER_TEST_SUMMARY")
     if not path:
         return
     reports = terminalreporter.stats
-    parts = [
+    ran = [
         f"{len(reports[outcome]):,} {outcome}"
         for outcome in ("passed", "failed", "error")
         if reports.get(outcome)
@@ -53,9 +67,13 @@ def pytest_terminal_summary(terminalreporter):
     reasons = Counter(
         report.longrepr[2].removeprefix("Skipped: ") for report in reports.get("skipped", ())
     )
-    missing = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+    missing = [f"{count} ({reason})" for reason, count in reasons.most_common()]
+    if len(data_folders()) == 1:
+        missing.append("real genomes and runs (STREAMER_TEST_DATA)")
+    if missing:
+        missing[0] = f"not run: {missing[0]}"
     with open(path, "a") as file:
-        file.write(", ".join(parts) + (f", not run: {missing}" if missing else "") + "\n")
+        file.write(", ".join(ran + missing) + "\n")
 
 
 @pytest.fixture

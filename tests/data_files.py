@@ -29,6 +29,11 @@ def data_files(pattern):
     return list(found.values())
 
 
+def data_file(pattern):
+    """The first of them; a test that may lack it is marked ``data(pattern)``."""
+    return data_files(pattern)[0]
+
+
 def read_plainly(path, limit=None):
     """[(name, sequence)] of a gzip-compressed FASTA or FASTQ file, at most ``limit`` records."""
     with gzip.open(path, "rt") as file:

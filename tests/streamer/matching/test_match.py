@@ -55,7 +55,9 @@ def write_fastq(path, reads):
     return str(path)
 
 
-@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize(
+    "k", [k if k in (1, 15, 31) else pytest.param(k, marks=pytest.mark.slow) for k in KS]
+)
 @pytest.mark.parametrize("path", data_files("*.fq.gz"), ids=lambda path: path.name)
 def test_real_reads(path, k, tmp_path, streamer):
     reads = some_of(path)

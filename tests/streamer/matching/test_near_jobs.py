@@ -7,18 +7,11 @@ from collections import Counter
 
 import pytest
 
-from tests.data_files import data_files, read_plainly, write_fasta
+from tests.data_files import data_file, read_plainly, write_fasta
 from tests.reference import levenshtein as near
 from tests.streamer.matching.test_match_near import edited, expected, rows_of
 
 pytestmark = pytest.mark.whole
-
-
-def the_file(name):
-    found = data_files(name)
-    if not found:
-        pytest.skip(f"{name} is not at hand; STREAMER_TEST_DATA names its folder")
-    return found[0]
 
 
 def best_targets(streamer, reads, dictionary, k, distance):
@@ -37,10 +30,10 @@ def best_targets(streamer, reads, dictionary, k, distance):
 
 def test_barcodes_put_into_nanopore_reads_are_found_again(tmp_path, streamer):
     """Each read gets a native barcode with up to four edits: which reads come back?"""
-    barcodes = read_plainly(the_file("ont_native_barcodes_24.fa.gz"))
+    barcodes = read_plainly(data_file("ont_native_barcodes_24.fa.gz"))
     reads, truth, edits = [], {}, {}
     rng = random.Random(12)
-    for i, (name, sequence) in enumerate(read_plainly(the_file("lambda_nanopore*"), 120)):
+    for i, (name, sequence) in enumerate(read_plainly(data_file("lambda_nanopore*"), 120)):
         target, barcode = barcodes[i % 24]
         text = sequence[:30] + edited(rng, barcode, i % 5, "ACGT") + sequence[30:500]
         reads.append((name, near.reverse_complement(text) if i % 2 else text))
@@ -57,23 +50,29 @@ def test_barcodes_put_into_nanopore_reads_are_found_again(tmp_path, streamer):
     assert recalled[4] == len(reads) > 2 * recalled[0]
 
 
+@pytest.mark.data("sarscov2_nanopore_MT007544.fq.gz")
 def test_one_barcode_in_natively_barcoded_reads(streamer):
     """113 of the 200 reads hold NB07 exactly; all of them are of that sample."""
-    reads = the_file("sarscov2_nanopore_MT007544.fq.gz")
-    barcodes = the_file("ont_native_barcodes_24.fa.gz")
+    reads = data_file("sarscov2_nanopore_MT007544.fq.gz")
+    barcodes = data_file("ont_native_barcodes_24.fa.gz")
     counted = [Counter(best_targets(streamer, reads, barcodes, 24, d).values()) for d in (0, 3)]
     assert counted[0] == {"NB07": 113}
     assert set(counted[1]) == {"NB07"}
     assert counted[1]["NB07"] >= 198
 
 
+@pytest.mark.data(
+    "sarscov2_artic_v3_primers.fa.gz",
+    "sarscov2_miseq_artic_v3_1.fq.gz",
+    "sarscov2_nanopore_MT007544.fq.gz",
+)
 def test_primers_in_amplicon_reads(tmp_path, streamer):
-    primers = the_file("sarscov2_artic_v3_primers.fa.gz")
+    primers = data_file("sarscov2_artic_v3_primers.fa.gz")
     for name, exact, within in (
         ("sarscov2_miseq_artic_v3_1.fq.gz", 1994, 1998),
         ("sarscov2_nanopore_MT007544.fq.gz", 184, 199),
     ):
-        reads = read_plainly(the_file(name), 2000)
+        reads = read_plainly(data_file(name), 2000)
         fasta = write_fasta(tmp_path / "reads.fa", reads)
         found = [len(best_targets(streamer, fasta, primers, 22, distance)) for distance in (0, 2)]
         assert found[0] >= exact - 5

@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 
 from streamer.batch import asm
-from tests.data_files import data_files, read_plainly
+from tests.data_files import data_file, read_plainly
 
 LETTERS = np.frombuffer(b"ACGT", dtype=np.uint8)
-
-
-def data(name):
-    files = data_files(name)
-    if not files:
-        pytest.skip(f"no {name} here")
-    return read_plainly(files[0])
 
 
 def forward_hits(found):
@@ -75,10 +68,11 @@ def test_a_thousand_random_cases_equal_sassy():
     assert hits > 1000
 
 
+@pytest.mark.data("ecoli_K12_MG1655.fa.gz")
 def test_guides_over_e_coli_equal_sassy():
     """CRISPR-like: 20 letters, at most 4 edits, both strands, the whole genome."""
     sassy = pytest.importorskip("sassy")
-    genome = data("ecoli_K12_MG1655.fa.gz")[0][1].upper().encode()
+    genome = read_plainly(data_file("ecoli_K12_MG1655.fa.gz"))[0][1].upper().encode()
     rng = np.random.default_rng(2)
     starts = rng.integers(0, len(genome) - 20, 4)
     guides = [genome[a : a + 20] for a in starts.tolist()]
@@ -113,9 +107,10 @@ def test_edlib_agrees_on_the_best_end():
         assert set(ours["end"][ours["distance"] == least].tolist()) == ends - {0}, case
 
 
+@pytest.mark.data("sarscov2_MN908947.3.fa.gz", "sarscov2_artic_v3_primers.fa.gz")
 def test_artic_primers_in_the_genome_they_were_made_for():
-    genome = data("sarscov2_MN908947.3.fa.gz")[0][1]
-    primers = data("sarscov2_artic_v3_primers.fa.gz")
+    genome = read_plainly(data_file("sarscov2_MN908947.3.fa.gz"))[0][1]
+    primers = read_plainly(data_file("sarscov2_artic_v3_primers.fa.gz"))
     found = asm.search(genome, [sequence for _, sequence in primers], 2, report="best")
     exact = found[found["distance"] == 0]
     assert set(exact["pattern"].tolist()) == set(range(218))
@@ -126,10 +121,11 @@ def test_artic_primers_in_the_genome_they_were_made_for():
         assert row["strand"] == ("+" if "LEFT" in name else "-"), name
 
 
+@pytest.mark.data("sarscov2_nanopore_MT007544.fq.gz")
 def test_barcodes_in_nanopore_reads():
     """113 of the 200 reads hold barcode NB07 exactly, and no other."""
-    reads = data("sarscov2_nanopore_MT007544.fq.gz")
-    barcodes = data("ont_native_barcodes_24.fa.gz")
+    reads = read_plainly(data_file("sarscov2_nanopore_MT007544.fq.gz"))
+    barcodes = read_plainly(data_file("ont_native_barcodes_24.fa.gz"))
     letters = [sequence for _, sequence in reads]
     found = asm.search(letters, [sequence for _, sequence in barcodes], 5, report="best")
     exact = found[found["distance"] == 0]

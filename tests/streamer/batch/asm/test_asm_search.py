@@ -210,6 +210,8 @@ for length, k in ((3, 2), (9, 3), (40, 6), (300, 270)):
 """
 
 
+@pytest.mark.slow  # compiles anew
+@pytest.mark.whole
 def test_a_processor_without_wide_vectors():
     environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     done = subprocess.run(

@@ -182,10 +182,9 @@ def barcodes():
     return read_plainly(data_files("ont_native_barcodes_24.fa.gz")[0])
 
 
+@pytest.mark.data("sarscov2_nanopore_MT007544.fq.gz")
 def test_barcodes_in_nanopore_reads(streamer, tmp_path):
     files = data_files("sarscov2_nanopore_MT007544.fq.gz")
-    if not files:
-        pytest.skip("needs sarscov2_nanopore_MT007544.fq.gz (STREAMER_TEST_DATA)")
     fasta = write_fasta(tmp_path / "barcodes.fa", barcodes())
     code, out, _ = streamer("hamming", files[0], "--patterns", fasta, "-k", 3, "--quiet")
     assert code == 0
@@ -211,10 +210,9 @@ def test_barcodes_in_reads_of_lambda(streamer, tmp_path):
     assert len(out.splitlines()) > 2
 
 
+@pytest.mark.data("sarscov2_artic_v3_primers.fa.gz", "sarscov2_MN908947.3.fa.gz")
 def test_primers_of_one_length_in_the_reference(streamer, tmp_path):
     files = data_files("sarscov2_artic_v3_primers.fa.gz") + data_files("sarscov2_MN908947.3.fa.gz")
-    if len(files) < 2:
-        pytest.skip("needs the ARTIC V3 primers and MN908947.3 (STREAMER_TEST_DATA)")
     primers, reference = read_plainly(files[0]), read_plainly(files[1])
     for length in (22, 24):
         of_length = [one for one in primers if len(one[1]) == length]
@@ -227,10 +225,9 @@ def test_primers_of_one_length_in_the_reference(streamer, tmp_path):
         assert exact == {name for name, _ in of_length}  # every primer stands in the reference
 
 
+@pytest.mark.data("ecoli_K12_MG1655.fa.gz")
 def test_guides_over_e_coli(streamer, tmp_path):
     files = data_files("ecoli_K12_MG1655.fa.gz")
-    if not files:
-        pytest.skip("needs ecoli_K12_MG1655.fa.gz (STREAMER_TEST_DATA)")
     genome = read_plainly(files[0])
     rng = random.Random(3)
     starts = [rng.randrange(len(genome[0][1]) - 20) for _ in range(2)]

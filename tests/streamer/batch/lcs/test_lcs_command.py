@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.data_files import data_files, read_plainly, write_fasta
+from tests.data_files import data_file, read_plainly, write_fasta
 from tests.reference import lcs as oracle
 
 A = b"ACGTNACGTACGTTTACGNNACGGGTA"
@@ -193,10 +193,7 @@ def test_a_full_disk_is_said_of_the_file_it_is_about(streamer, two, tmp_path):
 
 
 def genome(name):
-    files = data_files(name)
-    if not files:
-        pytest.skip(f"{name} is not at hand")
-    return oracle.plain(read_plainly(files[0])[0][1].encode())
+    return oracle.plain(read_plainly(data_file(name))[0][1].encode())
 
 
 def answers(a, b, methods, **options):
@@ -211,6 +208,7 @@ def answers(a, b, methods, **options):
     return found
 
 
+@pytest.mark.data("mt_human.fa.gz", "mt_orang.fa.gz")
 def test_human_against_orangutan_mitochondrion():
     human, orangutan = genome("mt_human.fa.gz"), genome("mt_orang.fa.gz")
     methods = ("adaptive", "systolic", "diff", "bit-parallel", "hirschberg", "dp")
@@ -218,6 +216,7 @@ def test_human_against_orangutan_mitochondrion():
     assert answers(human, orangutan, methods) == dict.fromkeys(methods, 13_966)
 
 
+@pytest.mark.data("sarscov2_MN908947.3.fa.gz")
 def test_sars_cov_2_against_a_mutated_copy():
     a = genome("sarscov2_MN908947.3.fa.gz")
     b = oracle.mutated(np.random.default_rng(70), a, 0.001)
@@ -227,6 +226,7 @@ def test_sars_cov_2_against_a_mutated_copy():
     assert found["diff"] >= len(a) - 60
 
 
+@pytest.mark.data("ecoli_K12_MG1655.fa.gz")
 def test_e_coli_against_a_rearranged_copy():
     """4.6 M x 4.6 M: blocks moved, and 0.1 % of the bases changed between them."""
     a = genome("ecoli_K12_MG1655.fa.gz")

@@ -273,6 +273,8 @@ def test_memory_is_linear(small_tables):
     assert sizes[1] < 2.5 * sizes[0]
 
 
+@pytest.mark.slow  # compiles anew
+@pytest.mark.whole
 def test_vectors_of_machines_without_avx_512():
     """Four lanes and no three-input logic: numba is told so when it is imported."""
     script = """

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.data_files import data_files, read_plainly, write_fasta
+from tests.data_files import data_file, read_plainly, write_fasta
 from tests.reference import primer as oracle
 from trie.cpu.compiling import NOTICE
 
@@ -249,11 +249,13 @@ def test_known_primers_keep_what_the_oracle_says(streamer, virus, tmp_path):
     assert (tmp_path / "x.png").stat().st_size > 1000
 
 
+GENOMES = ("sarscov2_MN908947.3.fa.gz", "ecoli_K12_MG1655.fa.gz", "mt_human.fa.gz")
+
+
+@pytest.mark.data(*GENOMES)
 def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
     """The real job at k = 4, the filter against the scan, starts against the oracle."""
-    paths = [data_files(f"{name}*.fa.gz") for name in ("sarscov2_MN9", "ecoli_K12", "mt_human")]
-    if not all(paths):
-        pytest.skip("the genomes are not at hand")
+    paths = [data_file(name) for name in GENOMES]
     from streamer.batch import primer
     from streamer.batch.choice import Choice
     from streamer.batch.primer import seeds
@@ -261,7 +263,7 @@ def test_sars_cov_2_against_e_coli_and_the_human_mitochondrion(monkeypatch):
     from streamer.batch.primer.shapes import CutCosts
     from trie.codes import encode
 
-    virus, coli, mitochondrion = (read_plainly(path[0])[0][1] for path in paths)
+    virus, coli, mitochondrion = (read_plainly(path)[0][1] for path in paths)
     part = virus[21_500:22_100]
     alpha = Alpha.of([encode(part)])
     monkeypatch.setattr(seeds, "BEGINNING", 1 << 14)
