@@ -1,8 +1,8 @@
 """The configuration of the daemon: TOML in, checked settings out, every fault with its key.
 
-One model a table. What one key may hold is said by its type; what keys must be to each other is
-said in the ``_..._faults`` functions below. A fault is reported where its key was set: on a line of
-the file, or by ``--set``.
+One model a table. A key's type says what it may hold; the ``_..._faults`` functions check keys
+against each other. A fault is reported where its key was set: on a line of the file, or by
+``--set``.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from trie.strands import Strands
 
 MIB = 1 << 20
 
-# the key, what is wrong, and other keys that have a part in it
+# the key, what is wrong, and other keys involved
 Fault = tuple[str, str, *tuple[str, ...]]
 Endpoint = Annotated[str, AfterValidator(check_endpoint)]
 
 
 class ConfigTable(BaseModel):
-    """A table refuses keys that it does not know and values of another type."""
+    """A table refuses unknown keys and values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class DictionaryTable(ConfigTable):
-    """Which k-mers the reads are matched against."""
+    """The k-mers that reads are matched against."""
 
     k: int = Field(default=21, ge=1, le=MAX_K)
     mode: Literal["frozen", "grow"] | None = None
@@ -54,7 +54,7 @@ class DictionaryTable(ConfigTable):
 
 
 class MatchingTable(ConfigTable):
-    """How they are matched."""
+    """How reads are matched."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     kernel: Literal[
@@ -87,7 +87,7 @@ class FeedTable(ConfigTable):
 
 
 class ControlTable(ConfigTable):
-    """Where the daemon is asked and told."""
+    """Where requests come in."""
 
     endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("control"))
 
@@ -99,7 +99,7 @@ class JournalTable(ConfigTable):
 
 
 class LogTable(ConfigTable):
-    """What the daemon says about itself."""
+    """The daemon's log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json"] = "auto"
@@ -128,14 +128,14 @@ _KEYS = {
     for key in model.model_fields
     if key not in _TABLES
 }
-"""Where a key stands, for those who leave its table out: in the first table that has it."""
+"""The full path of a key without its table: in the first table that has it."""
 
 
 def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool = True) -> Config:
     """The configuration of a TOML file (None: all defaults) with ``table.key=value`` overrides.
 
-    ConfigError holds every fault. ``check_files`` also looks whether the dictionary's sources
-    exist; clients, which need the endpoints only, leave that out.
+    ConfigError holds every fault. ``check_files`` also checks whether the dictionary's sources
+    exist; clients need only the endpoints.
     """
     origin = _Origin(path or "<defaults>")
     content = _read(path, origin) if path else {}
@@ -184,7 +184,7 @@ def default_strands(matching: MatchingTable) -> Strands:
 
 @dataclass
 class _Origin:
-    """Where settings come from. text: of the file. overrides: those of ``--set``, by key."""
+    """Where settings come from: the ``text`` of a file and, by key, ``overrides`` of ``--set``."""
 
     source: str
     text: str = ""
@@ -192,11 +192,11 @@ class _Origin:
 
     @cached_property
     def lines(self) -> dict[str, int]:
-        """The lines of the keys in the file, looked up once there is a fault to report."""
+        """The lines of the keys in the file, found only if there is a fault to report."""
         return key_lines(self.text)
 
     def of(self, *keys: str) -> str:
-        """Where the first of the keys was set; an override before the file, which it may break."""
+        """Where the first of the keys was set; overrides come before the file."""
         paths = [path for key in keys for path in _outward(key)]
         for path in paths:
             if path in self.overrides:
@@ -208,7 +208,7 @@ class _Origin:
 
 
 def _outward(key: str) -> Iterator[str]:
-    """The key, then what it is an item of, but for the table of a key."""
+    """The key, then the keys that contain it, without the table."""
     yield key
     while key.count(".") > 1:
         key = key.rpartition(".")[0]
@@ -232,9 +232,9 @@ def _read(path: str, origin: _Origin) -> dict[str, Any]:
 def _override(
     content: dict[str, Any], overrides: Sequence[str], origin: _Origin
 ) -> list[tuple[str, str, str]]:
-    """Put ``table.key=value`` settings into the content: TOML values or bare words.
+    """Put ``table.key=value`` settings into the content; returns the malformed ones as faults.
 
-    The faults of those that read otherwise, as in ``ConfigError``.
+    A value is a TOML value or a bare word.
     """
     malformed = []
     for override in overrides:
@@ -312,7 +312,7 @@ def _file_faults(given: Sequence[str], absolute: Sequence[str]) -> Iterator[Faul
 
 
 def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
-    """What keys must be to each other, over the tables that are sound by themselves."""
+    """Faults between keys of the tables that are valid by themselves."""
     dictionary, matching = tables.get("dictionary"), tables.get("matching")
     if isinstance(dictionary, DictionaryTable):
         nothing = not dictionary.sources and not dictionary.seed_bases

@@ -1,7 +1,7 @@
-"""What the daemon says: lines for people on a terminal, JSON lines otherwise; always on stderr.
+"""The daemon's log on standard error: lines for people on a terminal, JSON lines otherwise.
 
-A log never stops the work: in a daemon's process standard error is a stream that drops what cannot
-be written (``unfailing``), for the log and for all else that writes there.
+The log never stops the work: in a daemon's process standard error is a stream that drops what
+cannot be written (``unfailing``), from the log and from everything else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def configure(level: Level = "info", format_: Format = "auto") -> bool:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        # standard error is looked up anew for each line, wherever it points by then
+        # looked up anew for each line, because sys.stderr changes
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
@@ -72,7 +72,7 @@ def _log_warning(
 
 
 MOST_WAITING = 1 << 20
-"""Bytes of lines that wait for a reader of the log; more are dropped."""
+"""Bytes of lines that may wait for a reader of the log."""
 
 # for the last lines, when the daemon ends
 _END_SECONDS = 1.0
@@ -82,21 +82,21 @@ class LogStream(io.TextIOBase):
     """A stream in place of ``target`` whose ``write`` neither fails nor waits.
 
     Whole lines go through a bounded queue to a thread, the only one that a pipe without a reader, a
-    stopped terminal or a slow disk holds up. Asking whether there is room is not enough, because
-    another process may fill a shared pipe first, and O_NONBLOCK would change the pipe for all who
-    share it. Lines that find no room, or that cannot be written, are dropped and counted.
+    stopped terminal or a slow disk blocks. Polling for room is not enough, because another process
+    may fill a shared pipe first, and O_NONBLOCK would change the pipe for every process that shares
+    it. Lines without room, or that cannot be written, are dropped and counted.
     """
 
     def __init__(self, target: TextIO) -> None:
         self.dropped = 0
         self.waiting = 0
-        # whether the thread is at a line
+        # whether the thread is writing a line
         self.writing = False
         self._target = target
         self._unreported = 0
         self._torn = False
         self._begun = threading.local()
-        # and how many were dropped before each
+        # each with the number of lines dropped before it
         self._lines: deque[tuple[bytes, int]] = deque()
         self._changed = threading.Condition()
         self._ending = False
@@ -105,7 +105,7 @@ class LogStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the stream in whose place this one is."""
+        """That of the target."""
         return self._target.encoding or "utf-8"
 
     def writable(self) -> bool:
@@ -113,15 +113,15 @@ class LogStream(io.TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Whether people read it."""
+        """Whether the target is a terminal."""
         return self._target.isatty()
 
     def fileno(self) -> int:
-        """The descriptor behind; what is written to it directly may wait and fail."""
+        """The target's descriptor; direct writes to it may wait and fail."""
         return self._target.fileno()
 
     def write(self, text: str) -> int:
-        """Take text; a line goes on its way when it is complete."""
+        """Take text; a line is queued once it is complete."""
         whole, newline, rest = (getattr(self._begun, "text", "") + text).rpartition("\n")
         self._begun.text = rest
         if newline:
@@ -137,7 +137,7 @@ class LogStream(io.TextIOBase):
         return len(text)
 
     def finish(self, seconds: float) -> None:
-        """Write what waits, for so many seconds at most."""
+        """Write the waiting lines, for up to ``seconds``."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -178,7 +178,7 @@ class LogStream(io.TextIOBase):
             self._target.flush()
             return
         left = memoryview(b"\n" + data if self._torn else data)
-        # what a failure leaves of a line does not become the start of another
+        # the rest of a failed line must not become the start of another
         begun = False
         try:
             while left:
@@ -186,7 +186,7 @@ class LogStream(io.TextIOBase):
                     left = left[os.write(number, left) :]
                     begun, self._torn = True, False
                 except BlockingIOError:
-                    # somebody has made it non-blocking
+                    # another process has made it non-blocking
                     ready = select.poll()
                     ready.register(number, select.POLLOUT)
                     ready.poll()
@@ -196,7 +196,7 @@ class LogStream(io.TextIOBase):
 
 
 def _notice(lines: int) -> bytes:
-    """The line that reports how many were dropped, as the log is configured."""
+    """The line that reports dropped lines, in the log's format."""
     event: Any = {"event": "log lines were dropped", "lines": lines}
     for processor in structlog.get_config()["processors"]:
         event = processor(None, "warning", event)
@@ -208,7 +208,7 @@ _current: LogStream | None = None
 
 @contextmanager
 def unfailing() -> Iterator[None]:
-    """Meanwhile what this process writes to standard error neither fails nor holds it up."""
+    """Meanwhile writing to standard error neither fails nor blocks this process."""
     global _current
     target = sys.stderr
     if isinstance(target, LogStream):
@@ -226,5 +226,5 @@ def unfailing() -> Iterator[None]:
 
 
 def dropped() -> int:
-    """How many lines of the log could not be written since the daemon began."""
+    """How many lines of the log were dropped since the daemon began."""
     return _current.dropped if _current is not None else 0

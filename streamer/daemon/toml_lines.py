@@ -1,4 +1,4 @@
-"""Where the keys of a TOML document stand, which ``tomllib`` does not report."""
+"""The lines of the keys of a TOML document, which ``tomllib`` does not report."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-# a value of several lines ends with one of these; other lines need not be tried
+# only a line with one of these can end a value of several lines
 _CLOSING = ("]", "}", '"""', "'''")
 
 
 def key_lines(text: str) -> dict[str, int]:
     """The line (from 1) on which each key and table of a valid document is first named.
 
-    Keys are paths, ``table.key``. The document is cut into its shortest parts that are valid by
-    themselves, a header or a key with its value each, so that ``tomllib`` alone defines the syntax.
+    Keys are paths, ``table.key``. The document is cut into the shortest valid parts, a header or a
+    key with its value each, so that ``tomllib`` alone defines the syntax.
     """
     lines = text.replace("\r\n", "\n").split("\n")
     found: dict[str, int] = {}
@@ -35,7 +35,7 @@ def key_lines(text: str) -> dict[str, int]:
 
 
 def _part(lines: list[str], start: int) -> tuple[int, dict[str, Any]]:
-    """The line behind the part that begins on line ``start``, and what it holds."""
+    """The line after the part that begins on line ``start``, and the part's content."""
     for end in range(start, len(lines)):
         if end > start and not any(sign in lines[end] for sign in _CLOSING):
             continue
