@@ -55,4 +55,11 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self.close()
+
+    def _finish(self) -> None:
+        """What a ``with`` statement does at its end, unless an error ends it."""

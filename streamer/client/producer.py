@@ -6,7 +6,6 @@ import os
 import socket as host
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 import zmq
 
@@ -187,17 +186,8 @@ class Producer(Connection):
         """Close the connection. What is not acknowledged may be lost: ``flush`` first."""
         super().close()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                self.flush()
-        finally:
-            self.close()
+    def _finish(self) -> None:
+        self.flush()
 
     # ---- waiting -------------------------------------------------------------------------------
 

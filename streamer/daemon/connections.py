@@ -30,8 +30,8 @@ class Connections(Worker):
     little longer, so that the daemon still answers.
     """
 
-    def __init__(self, ended: Callable[[], None], doors: Sequence[Door], limit: int) -> None:
-        super().__init__("connections", ended)
+    def __init__(self, notify: Callable[[], None], doors: Sequence[Door], limit: int) -> None:
+        super().__init__("connections", notify)
         self._doors = doors
         self._limit = limit - spare(limit)
         self._wake: Mailbox[None] = Mailbox()

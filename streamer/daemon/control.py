@@ -32,11 +32,10 @@ class ControlWorker(SocketWorker):
         self,
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
-        ended: Callable[[], None],
+        notify: Callable[[], None],
         drain: Callable[[str], None],
     ) -> None:
-        super().__init__("control", board.config.control.endpoint, context, ended)
-        self._board = board
+        super().__init__("control", board, context, notify)
         self._drain = drain
 
     def work(self) -> None:

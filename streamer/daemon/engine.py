@@ -44,13 +44,12 @@ class EngineWorker(Worker):
     def __init__(
         self,
         board: Board,
-        ended: Callable[[], None],
+        notify: Callable[[], None],
         forward: Callable[[Sequence[Matched]], None],
         wants_words: Callable[[], bool],
-        loaded: Callable[[], None],
         warm_up: Callable[[Config, Device], None],
     ) -> None:
-        super().__init__("engine", ended)
+        super().__init__("engine", notify)
         self.inbox: Mailbox[Accepted] = Mailbox()
         self.slots = threading.Semaphore(_AHEAD)
         self.make_batch: Make = ReadBatch.from_letters
@@ -60,7 +59,6 @@ class EngineWorker(Worker):
         self._board = board
         self._forward = forward
         self._wants_words = wants_words
-        self._loaded = loaded
         self._warm_up = warm_up
 
     def work(self) -> None:
@@ -79,7 +77,7 @@ class EngineWorker(Worker):
             gc.collect()
             gc.freeze()
             self.ready.set()
-            self._loaded()
+            self._notify()
             while not self.stopping.is_set():
                 self.inbox.wait(POLL_SECONDS)
                 for items in together(self.inbox.take()):

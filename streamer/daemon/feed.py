@@ -53,12 +53,11 @@ class FeedWorker(SocketWorker):
         self,
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
-        ended: Callable[[], None],
+        notify: Callable[[], None],
         done: Callable[[Sequence[Matched]], None],
     ) -> None:
-        super().__init__("feed", board.config.feed.endpoint, context, ended)
+        super().__init__("feed", board, context, notify)
         self.inbox: Mailbox[Sequence[Matched]] = Mailbox()
-        self._board = board
         self._done = done
         # messages not yet sent
         self._ready: list[Message] = []

@@ -79,14 +79,13 @@ class IngestWorker(SocketWorker):
         self,
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
-        ended: Callable[[], None],
+        notify: Callable[[], None],
         forward: Callable[[Accepted], None],
         makers: Callable[[], tuple[Make, MakeTogether | None]],
     ) -> None:
-        super().__init__("ingest", board.config.ingest.endpoint, context, ended)
+        super().__init__("ingest", board, context, notify)
         self.inbox: Mailbox[Accepted] = Mailbox()
         self.opened = False
-        self._board = board
         self._life = board.state
         self._forward = forward
         self._makers = makers
@@ -254,7 +253,7 @@ class IngestWorker(SocketWorker):
         board.producers, board.active_producers = len(producers), producers.active
         if self._life == DRAINING and not producers.queued_batches and not self.drained:
             self.drained = True
-            self._ended()
+            self._notify()
 
     def _state(self, producer: ProducerState) -> Header:
         """Fields of every answer, cumulative: the next answer makes up for a lost one."""

@@ -63,7 +63,6 @@ class Service:
             notify,
             forward=self._feed.inbox.put,
             wants_words=lambda: self._feed.wants("word"),
-            loaded=notify,
             warm_up=warm_up,
         )
         self._ingest = IngestWorker(

@@ -9,6 +9,7 @@ from typing import Any
 
 import zmq
 
+from streamer.daemon.board import Board
 from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
 from streamer.protocol.endpoints import EndpointError, claim, socket_path
@@ -21,14 +22,14 @@ _LINGER_MILLISECONDS = 1000
 
 
 class Worker(threading.Thread):
-    """A thread that does ``work`` until ``stopping`` is set, and calls ``ended`` at its end."""
+    """A thread that does ``work`` until ``stopping`` is set; it calls ``notify`` at its end."""
 
-    def __init__(self, name: str, ended: Callable[[], None]) -> None:
+    def __init__(self, name: str, notify: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
         self.stopping = threading.Event()
         self.ready = threading.Event()
         self.error: BaseException | None = None
-        self._ended = ended
+        self._notify = notify
 
     def work(self) -> None:
         """The body of the thread; it makes, uses and closes its sockets."""
@@ -42,7 +43,7 @@ class Worker(threading.Thread):
             self.error = error
         finally:
             self.ready.set()
-            self._ended()
+            self._notify()
 
     def stop(self) -> None:
         """Ask the thread to end."""
@@ -50,19 +51,20 @@ class Worker(threading.Thread):
 
 
 class SocketWorker(Worker):
-    """A worker with one bound socket."""
+    """A worker with one bound socket; ``name`` is also the table of the configuration."""
 
     def __init__(
         self,
         name: str,
-        endpoint: str,
+        board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
-        ended: Callable[[], None],
+        notify: Callable[[], None],
     ) -> None:
-        super().__init__(name, ended)
+        super().__init__(name, notify)
         self.key = f"{name}.endpoint"
-        self.endpoint = endpoint
+        self.endpoint: str = getattr(board.config, name).endpoint
         self.door: Door | None = None
+        self._board = board
         self._context = context
 
     def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
