@@ -37,7 +37,7 @@ def check_columns(
     else:
         bad, what = _first_bad(_CHECKS[topic.name], values, reads, k, limit), "row"
     if bad >= 0:
-        raise WireError(Reason.MALFORMED, f"{what} {bad + 1} cannot be: its numbers do not fit")
+        raise WireError(Reason.MALFORMED, f"{what} {bad + 1} has inconsistent values")
     for name, none in (("target", NO_TARGET), ("best_target", NO_BEST_TARGET)):
         if name in columns:
             _check_targets(name, columns[name], labels, none)
@@ -58,7 +58,7 @@ def _check_dtypes(topic: Topic, columns: Columns) -> None:
 
 def _check_targets(name: str, targets: NDArray[Any], labels: Collection[int], none: int) -> None:
     if none in labels:
-        raise WireError(Reason.MALFORMED, f"{name} {none} has a label, and stands for none")
+        raise WireError(Reason.MALFORMED, f"{name} {none} has a label, but means no target")
     known = np.array(sorted(labels) or [none], dtype=np.int64)
     bad = _first_bad(_have_labels, (targets,), known, none)
     if bad >= 0:

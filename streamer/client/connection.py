@@ -38,7 +38,7 @@ class Connection:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()
-            raise DaemonError(endpoint, f"is no endpoint: {error}") from None
+            raise DaemonError(endpoint, f"is not an endpoint: {error}") from None
 
     def close(self) -> None:
         """Close the connection."""

@@ -44,7 +44,7 @@ class Control(Connection):
             try:
                 reply = unpack(self._socket.recv_multipart()[-1])
             except WireError as error:
-                raise DaemonError(self.endpoint, f"answered strangely: {error}") from None
+                raise DaemonError(self.endpoint, f"invalid reply: {error}") from None
             if reply.get("id") != self._requests:
                 continue  # the late reply to a request given up
             if not reply.get("ok"):

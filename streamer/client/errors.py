@@ -26,7 +26,7 @@ class DaemonLostError(DaemonError):
 
     def __init__(self, endpoint: str, seconds: float) -> None:
         problem = (
-            f"no beat for {seconds:g} s: the daemon was killed, hangs or is out of reach; "
+            f"no beat for {seconds:g} s: the daemon was killed, hangs or is unreachable; "
             "its last results may be missing"
         )
         super().__init__(endpoint, problem)

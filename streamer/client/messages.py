@@ -203,7 +203,7 @@ def _typed(message: FeedMessage) -> BatchMessage | Beat | Status:
     head = message.header
     stamp = Stamp(message.topic, head["epoch"], head["seq"], head["prev"], head["time"], head)
     if stamp.previous >= stamp.sequence:
-        problem = f"the message before it is {stamp.previous}"
+        problem = f"its previous message is {stamp.previous}, not an earlier one"
         raise WireError(Reason.MALFORMED, problem)
     if message.topic == "beat":
         return Beat(stamp, _heads(head), _totals(head), _published(head))

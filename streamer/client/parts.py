@@ -25,10 +25,8 @@ def parts(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterat
         yield Batch(frames, size, checksum(frames), count, _name(reads, -1) if count else None)
         return
     if count <= 1:
-        problem = (
-            f"read {_name(reads, 0)} makes a message of {size} bytes, at most "
-            f"{most} are taken (ingest.max_batch_bytes)"
-        )
+        problem = f"read {_name(reads, 0)}: a message of {size} bytes exceeds {most} bytes"
+        problem += " (ingest.max_batch_bytes)"
         raise DaemonError(endpoint, problem)
     for start, stop in ((0, count // 2), (count // 2, count)):
         yield from parts(_slice(reads, start, stop), most, endpoint)

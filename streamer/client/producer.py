@@ -298,7 +298,7 @@ class Producer(Connection):
                 header = unpack(frames[0] if frames else b"")
                 self._hear(header)
             except WireError as error:
-                raise DaemonError(self.endpoint, f"answered strangely: {error}") from None
+                raise DaemonError(self.endpoint, f"invalid reply: {error}") from None
 
     def _hear(self, header: Header) -> None:
         self._heard = time.monotonic()
@@ -350,7 +350,7 @@ class Producer(Connection):
         self.state = str(header.get("state", ""))
 
     def _takes_no_more(self) -> RefusedError:
-        message = f"the daemon takes no more batches (state: {self.state})"
+        message = f"the daemon accepts no more batches (state: {self.state})"
         return RefusedError(self.endpoint, {"reason": Reason.DRAINING.value, "message": message})
 
     def _refused(self, header: Header) -> None:

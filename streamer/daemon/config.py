@@ -145,7 +145,7 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
     tables: dict[str, Any] = {}
     for name, value in content.items():
         if name in _KEYS and not isinstance(value, dict):
-            faults.append((name, f"stands in no table, did you mean '{_KEYS[name]}'?"))
+            faults.append((name, f"is in no table, did you mean '{_KEYS[name]}'?"))
         elif name not in _TABLES:
             faults.append((name, "unknown table" + _did_you_mean(name, _TABLES)))
         elif not isinstance(value, dict):
@@ -241,7 +241,7 @@ def _override(
         key, equals, text = override.partition("=")
         table, dot, name = (part.strip() for part in key.partition("."))
         if not (equals and dot and table and name):
-            malformed.append((f"--set {override}", "", "must read table.key=value"))
+            malformed.append((f"--set {override}", "", "must have the form table.key=value"))
             continue
         try:
             value: Any = tomllib.loads(f"value = {text}")["value"]
@@ -338,7 +338,7 @@ def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
             continue
         if endpoint in seen:
             other = f"{seen[endpoint]}.endpoint"
-            yield f"{name}.endpoint", f"'{endpoint}' is {other} already", other
+            yield f"{name}.endpoint", f"'{endpoint}' is already {other}", other
         seen.setdefault(endpoint, name)
 
 
@@ -356,5 +356,5 @@ def _distance_faults(dictionary: ConfigTable | None, matching: MatchingTable) ->
         what = f"is {distance}, must be less than dictionary.k = {dictionary.k}"
         yield "matching.distance", what, "dictionary.k"
     if dictionary.strands == "canonical":
-        what = "'canonical' has no meaning with a distance: forward or both"
+        what = "'canonical' is not supported with a distance: use forward or both"
         yield "dictionary.strands", what, "matching.distance"

@@ -74,7 +74,7 @@ class ControlWorker(SocketWorker):
             case "status":
                 return {"status": self._board.fields()}
             case "drain":
-                self._drain("asked to on the control socket")
+                self._drain("command on the control socket")
                 return {}
         problem = f"unknown command {shown(command)} (known: {', '.join(COMMANDS)})"
         raise WireError(Reason.MALFORMED, problem)

@@ -225,11 +225,11 @@ class IngestWorker(SocketWorker):
         if self._producers.is_duplicate(producer, sequence):
             return
         if self._life not in ACCEPTING:
-            problem = f"the daemon takes no more batches (state: {self._life})"
+            problem = f"the daemon accepts no more batches (state: {self._life})"
             raise WireError(Reason.DRAINING, problem)
         size = size_of(message.frames)
         if size > self._settings.max_batch_bytes:
-            problem = f"a batch of {size} bytes, at most {self._settings.max_batch_bytes} are taken"
+            problem = f"a batch of {size} bytes exceeds {self._settings.max_batch_bytes} bytes"
             raise WireError(Reason.TOO_LARGE, problem)
         self._producers.check_room(producer, size)
         make, _ = self._makers()

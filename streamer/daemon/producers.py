@@ -90,7 +90,7 @@ class Producers:
         """Whether the batch has been accepted before; WireError if one is missing before it."""
         if sequence > producer.received + 1:
             expected = producer.received + 1
-            problem = f"batch {sequence} came, but batch {expected} is expected"
+            problem = f"got batch {sequence}, expected batch {expected}"
             raise WireError(Reason.GAP, problem)
         return sequence <= producer.received
 
@@ -159,5 +159,5 @@ class Producers:
             for name in some.keys() - self._known.keys():
                 del some[name]
         if len(self._known) >= MAX_PRODUCERS:
-            problem = f"more than {MAX_PRODUCERS} producers: use one name again, in a new epoch"
+            problem = f"more than {MAX_PRODUCERS} producers: reuse a name in a new epoch"
             raise WireError(Reason.PRODUCERS, problem)

@@ -72,7 +72,7 @@ class SocketWorker(Worker):
         claim(self.key, self.endpoint)
         path = socket_path(self.endpoint)
         if path is not None and aside(path).exists() and not aside(path).is_socket():
-            problem = "a file that is no socket is in the way"
+            problem = "a file that is not a socket is in the way"
             raise EndpointError(self.key, f"ipc://{aside(path)}", problem)
         self.door = self._open_door()
         self.endpoint = self.door.endpoint

@@ -56,7 +56,7 @@ def check_endpoint(endpoint: str) -> str:
         return endpoint
     match = _TCP.fullmatch(endpoint)
     if match is None or (match["port"] != "*" and int(match["port"]) > 65535):
-        problem = f"'{endpoint}' is no endpoint: write ipc:///PATH or tcp://127.0.0.1:PORT"
+        problem = f"'{endpoint}' is not an endpoint: use ipc:///PATH or tcp://127.0.0.1:PORT"
         raise ValueError(problem)
     host, port = match["host"], match["port"]
     if host == "localhost":
@@ -82,7 +82,7 @@ def socket_path(endpoint: str) -> Path | None:
 def claim(key: str, endpoint: str) -> None:
     """Make room for a socket: its directory, and no dead socket file in the way.
 
-    EndpointError if a process listens there, if a file that is no socket is there, or if the
+    EndpointError if a process listens there, if a file that is not a socket is there, or if the
     default directory is not private. (libzmq itself would silently replace a live socket.)
     """
     path = socket_path(endpoint)
@@ -99,7 +99,7 @@ def claim(key: str, endpoint: str) -> None:
     except OSError as error:
         raise EndpointError(key, endpoint, (error.strerror or str(error)).lower()) from None
     if not stat.S_ISSOCK(mode):
-        raise EndpointError(key, endpoint, "a file that is no socket is in the way")
+        raise EndpointError(key, endpoint, "a file that is not a socket is in the way")
     if _listens(path):
         raise EndpointError(key, endpoint, "endpoint in use (is another daemon running?)")
     path.unlink(missing_ok=True)

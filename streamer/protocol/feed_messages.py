@@ -126,11 +126,11 @@ def _decode_columns(header: Header, frames: Sequence[Buffer]) -> Columns:
     for entry, frame in zip(entries, frames, strict=True):
         # plain steps: a pattern takes six times as long as all of them
         if not isinstance(entry, list) or len(entry) != 3:
-            raise WireError(Reason.MALFORMED, "a column that is not described")
+            raise WireError(Reason.MALFORMED, "a column without a description")
         name, type_name, rows = entry
         dtype = _DTYPES.get(type_name) if isinstance(type_name, str) else None
         if dtype is None or not isinstance(name, str) or not isinstance(rows, int):
-            raise WireError(Reason.MALFORMED, "a column that is not described")
+            raise WireError(Reason.MALFORMED, "a column without a description")
         if len(frame) != rows * dtype.itemsize or name in columns:
             problem = f"column '{name[:40]}' has the wrong length or comes twice"
             raise WireError(Reason.MALFORMED, problem)

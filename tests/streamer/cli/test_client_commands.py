@@ -190,7 +190,7 @@ def test_send_to_a_draining_daemon_is_refused(path, reads_file, streamer):
     ("arguments", "code", "word"),
     [
         (["send", "x.fa", "--to", "tcp://10.0.0.1:5"], 2, "not on this machine"),
-        (["send", "x.fa", "--to", "nonsense"], 2, "is no endpoint"),
+        (["send", "x.fa", "--to", "nonsense"], 2, "is not an endpoint"),
         (["status", "--at", "tcp://127.0.0.1:*"], 2, "leaves the port open"),
         (["watch", "--topic", "nonsense", "--from", "ipc:///tmp/x"], 2, "unknown topic"),
         (["watch", "--count", "0"], 2, "count"),

@@ -66,8 +66,8 @@ def test_a_key_without_its_table(tmp_path, streamer):
     code, out, err = streamer("validate", "--config", path)
     assert (code, out) == (1, "")
     lines = err.splitlines()
-    assert lines[0].endswith(": k: stands in no table, did you mean 'dictionary.k'?")
-    assert lines[1].endswith(": endpoint: stands in no table, did you mean 'ingest.endpoint'?")
+    assert lines[0].endswith(": k: is in no table, did you mean 'dictionary.k'?")
+    assert lines[1].endswith(": endpoint: is in no table, did you mean 'ingest.endpoint'?")
     assert ": other: unknown table (known: dictionary," in lines[2]
 
 

@@ -98,7 +98,7 @@ def test_a_drain_is_said_as_such_and_what_is_acknowledged_is_matched(path, tmp_p
     assert count < 60
     assert first.startswith(f"streamer: {count} of ")
     assert first.endswith(f", the last is r{count}; go on from {reads}, record {count + 1}")
-    assert "takes no more batches (state: draining)" in last
+    assert "accepts no more batches (state: draining)" in last
 
 
 def test_a_drain_while_nothing_is_to_be_sent_is_said_as_such(path, tmp_path, monkeypatch):
@@ -113,7 +113,7 @@ def test_a_drain_while_nothing_is_to_be_sent_is_said_as_such(path, tmp_path, mon
     assert child.returncode == 1
     assert "streamer: 20 of 20 reads sent are acknowledged, the last is a20; go on from" in first
     assert first.endswith(", record 21")
-    assert "takes no more batches (state: ended)" in last
+    assert "accepts no more batches (state: ended)" in last
 
 
 def test_a_daemon_that_hangs(path, tmp_path):

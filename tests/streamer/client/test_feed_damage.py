@@ -208,15 +208,15 @@ def test_targets_among_several_labels():
         ({"producer": 3}, "field 'producer' must be"),
         ({"targets": [[4, 5]]}, "field 'targets' must hold"),
         ({"targets": [["4", "phage"]]}, "field 'targets' must hold"),
-        ({"targets": [[NO_TARGET, "phage"]]}, "has a label, and stands for none"),
+        ({"targets": [[NO_TARGET, "phage"]]}, "has a label, but means no target"),
         ({"targets": 4}, "field 'targets' must hold"),
         ({"targets": [[[4], "phage"]]}, "field 'targets' must hold"),
-        ({"prev": 17}, "the message before it is 17"),
+        ({"prev": 17}, "its previous message is 17, not an earlier one"),
         ({"topic": "mismatch"}, "the header names another topic"),
         ({"names": ["a", "b\x1b", "c"]}, "read 2: the name holds U+001B, which is not printable"),
         ({"names": ["a", 2, "c"]}, "the frame of names must be an array of strings"),
         ({"names": {"a": 1, "b": 2}}, "the frame of names must be an array of strings"),
-        ({"names": ["a", "b"]}, "row 2 cannot be"),
+        ({"names": ["a", "b"]}, "row 2 has inconsistent values"),
     ],
 )
 def test_fields_that_cannot_be(fields, said):

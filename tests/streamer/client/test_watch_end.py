@@ -64,7 +64,7 @@ def test_watch_tells_a_lost_daemon_from_one_that_ends(
     assert (code, out) == (1, "")
     assert err == (
         f"streamer: error: ipc://{tmp_path}/feed: no beat for 1 s: the daemon was killed, hangs or "
-        "is out of reach; its last results may be missing\n"
+        "is unreachable; its last results may be missing\n"
     )
 
 

@@ -80,7 +80,7 @@ def test_faults_of_overrides_are_told_by_key():
         load(None, ["dictionary.k=32", "dictionary.kk=1", "nothing", "log.level=3", "no.such=1"])
     levels = "'debug', 'info', 'warning' or 'error'"
     assert caught.value.lines() == [
-        "--set nothing: must read table.key=value",
+        "--set nothing: must have the form table.key=value",
         "--set no.such=1: no: unknown table (known: " + ", ".join(Config.model_fields) + ")",
         "--set dictionary.k=32: dictionary.k: is 32, must be at most 31",
         "--set dictionary.kk=1: dictionary.kk: unknown key, did you mean 'k'?",

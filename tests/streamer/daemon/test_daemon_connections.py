@@ -155,7 +155,7 @@ def test_a_file_where_a_shut_socket_would_be_is_kept(path, tmp_path):
     file.write_text("mine")
     with process(["run", "--config", path]) as child:
         line = wait_for_line(child, '"level": "error"')
-        assert f"ingest.endpoint: ipc://{file}: a file that is no socket is in the way" in line
+        assert f"ingest.endpoint: ipc://{file}: a file that is not a socket is in the way" in line
         assert child.wait(DEADLINE) == 1
     assert file.read_text() == "mine"
 

@@ -132,7 +132,7 @@ def test_a_producer_that_waits_for_credit_ends_with_a_refusal(path):
         # alone on its way it may go beyond the credit, and comes back
         producer.send([("second", "ACGT" * 200_000)], timeout=DEADLINE)
         draining.start()
-        with pytest.raises(RefusedError, match="takes no more batches"):
+        with pytest.raises(RefusedError, match="accepts no more batches"):
             producer.flush(timeout=DEADLINE)
         draining.join()
         assert producer.durable == 1

@@ -129,7 +129,7 @@ def test_socket_file_of_a_dead_daemon_is_replaced(path, tmp_path):
 
 def test_a_file_that_is_no_socket_stays(path, tmp_path):
     (tmp_path / "feed").write_text("precious")
-    with pytest.raises(EndpointError, match=r"feed\.endpoint: .* a file that is no socket"):
+    with pytest.raises(EndpointError, match=r"feed\.endpoint: .* a file that is not a socket"):
         Running(path)
     assert (tmp_path / "feed").read_text() == "precious"
     assert not (tmp_path / "ingest").exists()

@@ -169,7 +169,7 @@ def test_gap_is_refused_and_says_what_is_expected(small):
         raw.send(*list_batch(3, [["c", "ACGT"]]))
         answer = raw.receive_type("refused")
         assert (answer["reason"], answer["received"], answer["seq"]) == ("gap", 1, 3)
-        assert answer["message"] == "batch 3 came, but batch 2 is expected"
+        assert answer["message"] == "got batch 3, expected batch 2"
 
 
 def test_new_epoch_counts_from_one_and_the_old_one_has_ended(small):
