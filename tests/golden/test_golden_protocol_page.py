@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from streamer.client import messages
 from streamer.protocol.schema import FEED, ORIGIN, STAMP, TOPICS
 
+# fields that the recorded sessions leave out
+VARYING = {"epoch", "session", "time", "seq", "prev", "message"}
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 BLOCK = r"(<!-- tables of streamer/protocol/schema.py: {} -->\n)(.*?)(<!-- end -->)"
 
@@ -58,6 +61,39 @@ def test_the_page_has_the_tables_of_the_schema(name, update_golden):
     found = block.search(PAGE.read_text())
     assert found is not None
     assert found[2] == want
+
+
+def recorded(socket):
+    """The headers of the recorded sessions, as sent over one of the sockets."""
+    for path in sorted(PAGE.parents[1].glob("tests/golden/session_*.txt")):
+        for line in path.read_text().splitlines():
+            if line.startswith(socket):
+                yield ast.literal_eval(line[line.index("{") :])
+
+
+def test_headers_of_the_feed_have_the_fields_of_the_schema():
+    for header in recorded("feed "):
+        topic = TOPICS[header["topic"]]
+        always = {"v", "topic", "checksum"} | {field.name for field in STAMP + ORIGIN}
+        own = {field.name for field in topic.fields}
+        assert always - VARYING <= header.keys() <= always | own
+
+
+def test_answers_of_ingest_have_the_fields_of_the_page():
+    text = PAGE.read_text()
+    section = text[text.index("### From the daemon") : text.index("### The producer's states")]
+    both, refusals, _ = [part.split("\n\n")[0] for part in section.split("| -- |\n")[1:]]
+    state, refused = (
+        {key for line in table.splitlines() for key in re.findall(r"`(\w+)`", line.split(" | ")[0])}
+        for table in (both, refusals)
+    )
+    welcome = {"max_batch_bytes", "durability"}
+    for header in recorded("ingest "):
+        if header["type"] == "ack":
+            assert header.keys() == state - welcome - VARYING
+        else:
+            assert header["type"] == "refused"
+            assert state - welcome - VARYING <= header.keys() <= (state - welcome) | refused
 
 
 def test_the_types_of_messages_have_the_columns():
