@@ -135,7 +135,7 @@ class Searcher:
     def batches(
         self, text: Any, size: int, lead: int, limit: int
     ) -> Iterator[tuple[tuple[int, ...], Listed]]:
-        """Numbers of patterns, and their hits on the GPU, valid until the next are asked for.
+        """Numbers of patterns, and their hits on the GPU, valid until the next are produced.
 
         text: ``size`` symbols as ``upload`` left them. Otherwise as ``search``.
         """

@@ -1,4 +1,4 @@
-"""What the bit-sliced search does with four columns of 32 segments, in registers (``sliced``)."""
+"""Four columns of 32 segments of the bit-sliced search in registers (``strips``)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def _strip_text(rows: int, apart: int) -> str:
 
 
 def strip_of(rows: int, apart: int) -> Any:
-    """What takes four columns through the rows of a strip: see the head of this module.
+    """An instruction that takes four columns through the rows of a strip.
 
     (vp, vm of each row, hp, hm of each column, letters, equal, mine) -> all but the last three. The
-    words ``apart`` bytes apart in ``equal`` from ``mine`` plus the row's element of ``letters`` on
-    tell where the row's letter is in each column; addresses are bytes.
+    words of ``equal`` from ``mine`` plus the row's element of ``letters`` on, ``apart`` bytes
+    apart, mark where the row's letter is in each column; addresses are bytes.
     """
 
     def simulated(*given: Any) -> Any:
@@ -64,7 +64,7 @@ def strip_of(rows: int, apart: int) -> Any:
 
 
 def score_of(planes: int) -> Any:
-    """What adds hp - hm to a score, column by column.
+    """An instruction that adds hp - hm to a score, column by column.
 
     (the score's planes before, hp and hm of each column) -> planes after column 0, 1, 2, 3 of plane
     0, then of plane 1, ...: a full adder a plane, plane 0 adds hp | hm, the others hm.

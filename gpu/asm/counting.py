@@ -100,7 +100,7 @@ def bits_between(low_whole, low_rest, high_whole, high_rest, column):
 
 
 def count(threads: int, tile: int) -> Callable[..., None]:
-    """The kernel; ``[(groups, searches), threads]``.
+    """The kernel ``[(groups, searches), threads]``.
 
     Arguments: sliced and flags as ``strips.scan`` leaves them, groups, span int64, low_planes
     int32, low, high int64 (hits with low < end <= high), counts uint8[searches * groups * tiles *

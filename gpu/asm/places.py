@@ -22,7 +22,7 @@ def sums_before(threads: int) -> Callable[..., None]:
     + 1], begins int64[searches + 1]: out at the first block of each search, and the sum of all.
     """
 
-    def kernel(counts, blocks, searches, out, begins):  # type: ignore[no-untyped-def]
+    def kernel(counts, blocks, searches, out, begins):
         sums = cuda.shared.array(threads, np.int64)
         thread = cuda.threadIdx.x
         size = blocks * searches

@@ -6,7 +6,7 @@
 So a thread (group, lane) has 32 segments of ``span`` symbols, one a bit, and reads four columns at
 once; a warp reads 512 bytes. Columns come in tiles of TILE. There are three planes: bit 0 and bit 1
 of a code, and gap codes. The words of the last are set only in tiles (group, column / TILE) that
-hold a gap code, as ``gaps`` tells.
+hold a gap code, marked in ``gaps``.
 
 Packed text (``gpu.card.packing``: 16 bases a word, the first most significant, and a bit a symbol
 that is no gap) lies on the device in pieces of PACKED symbols: PACKED / 32 words of those bits,

@@ -5,16 +5,16 @@
     hp' = vm | ~(z | vp)   hm' = z & vp                 vp' = hm | ~(z | hp)   vm' = z & hp
 
 Five operations (three of them three-input) for 32 cells, whatever the distance. Four columns go
-through the rows together, so that a row's letter is looked up once for four. The words that tell
-where a symbol equals a letter lie in shared memory, [letter, column, thread], written by the thread
-that reads them: no barrier, no bank conflict.
+through the rows together, so that a row's letter is looked up once for four. The words that
+mark where a symbol equals a letter lie in shared memory, [letter, column, thread]; the thread that
+reads them wrote them: no barrier, no bank conflict.
 
 A thread's segments are ``span`` columns long; before them it runs ``lead`` columns of the segments
 to their left, which are its own shifted by one bit, from a column of D that is D[i, 0] = i.
 Patterns of more than ROWS rows are cut into strips, a launch each, which hand (hp, hm) on through
 global memory.
 
-The score of the last strip is kept in planes, the two's complement of D - k - 1: a full adder a
+The score of the last strip is in planes, the two's complement of D - k - 1: a full adder a
 plane (two operations) adds hp - hm. The sign plane is the hits.
 
 Operations a column and thread for m rows: 5 m + m / 4, 4 for the letters, 2 a plane (6 planes up to
@@ -44,7 +44,7 @@ TILE = 128
 
 
 class Strip(NamedTuple):
-    """What a kernel is made for.
+    """The parameters of a kernel.
 
     rows: of the strip. first: row 1 of D is in it. planes: of the score, 0 if it is not the last
     strip. letters: distinct letters there is room for, 4 for plain bases.

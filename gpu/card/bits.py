@@ -54,7 +54,7 @@ def _exchange(one: str, other: str, shift: int) -> str:
 def transposing(names: Sequence[str], shifts: tuple[int, ...] = (16, 8, 4, 2, 1)) -> str:
     """Instructions that exchange bit i of register j and bit j of register i.
 
-    With fewer shifts (16 and 8: bytes; 4, 2, 1: the bits of each byte) as many names.
+    With some of the shifts (16 and 8: bytes; 4, 2, 1: the bits of each byte) fewer registers: 4, 8.
     """
     steps = [len(names) // 2 * shift // max(shifts) for shift in shifts]
     return " ".join(

@@ -1,4 +1,4 @@
-"""Kernels compiled at most once a process and device, and the blocks that a launch takes."""
+"""Kernels compiled once a process and device, and how many threads they are launched with."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The kernel ``bit_sliced``: 32 windows a word, mismatches counted by networks of full adders.
 
-A block is a warp. It takes a tile of 32 S windows and some patterns, a lane W = 8 words side by
-side, S = 32 W. The tile lies in shared memory as rows, 32 segments of S symbols side by side, so
-that "j symbols on" is "j rows on", without a shift:
+A block is a warp. It takes a tile of 32 S windows and some patterns, a lane W = 8 adjacent words,
+S = 32 W. The tile lies in shared memory as rows, 32 segments of S symbols side by side, so that "j
+symbols on" is "j rows on", without a shift:
 
     planes   a bit of row w for each segment i: the low, and the high, bit of symbol i S + w
     rows     the same for each base: whether symbol i S + w is not that base
@@ -14,17 +14,16 @@ dropped when their distance is known.
 
 A symbol of a pattern is one shared load a word, at an offset that is the same for the warp; or the
 warp branches on it, and the word is made of two rows of planes that the lane keeps in registers, as
-part of an addition (network.py). Loads and operations bound different units of the card, so some
-symbols are looked at in the one way and some in the other. 12 symbols and k = 4, 5 of them behind
-branches, take 19 operations and 7 loads a word, two words a load. Patterns above 32 symbols are
-added to a counter 16 at a time.
+part of an addition (network.py). Loads and operations bound different units of the GPU, so some
+symbols take one way and some the other. 12 symbols and k = 4, 5 of them behind branches, take 19
+operations and 7 loads a word, two words a load. Patterns above 32 symbols are added to a counter 16
+at a time.
 
-Hits are few, and in other words in every lane. So the words of a batch of patterns go to shared
+Hits are few, and in different words in every lane. So the words of a batch of patterns go to shared
 memory, a bit for each that is not zero stays in a register, and then each lane goes through its
-own, a hit of each lane at a time. Hits are listed in shared memory (warp_list.py), so that for what
-takes longer, the distance and writing, all lanes have work; the planes of the tile stay there for
-the distances, since 32 loads from as many places of global memory cost as much as all the rest of a
-hit.
+own, a hit of each lane at a time. Hits are listed in shared memory (warp_list.py), so that all
+lanes share the slower work, distances and writing. The planes of the tile stay there for the
+distances, since 32 loads from 32 places of global memory cost as much as the rest of a hit.
 
 A hit is a uint64 in global memory, in no order:
 
@@ -102,7 +101,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         own_row = np.uint32(
             np.uint32(plane * np.uint32(row)) + np.uint32(groups * np.uint32(group))
         )
-        # planes lie where their rows come to lie
+        # planes lie where their rows will
         row_address = np.uint32(np.uint32(address_of(rows) + np.uint32(7)) & np.uint32(0xFFFFFFF8))
         tile.lay_rows(
             text, linear, rows, at, to, lane,
@@ -125,7 +124,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
         cuda.syncthreads()
         behind_row = np.uint32(own_row + np.uint32(behind))
         own_row = np.uint32(row_address + np.uint32(lane * np.uint32(4 * group)))
-        kept = keep_rows(rows, own_row)
+        planes_here = keep_rows(rows, own_row)
         # of both planes: word r of the low one, word r of the high one, and so on
         for r in range(0, WORDS, 2):
             for p in range(2):
@@ -164,7 +163,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
             to = mask_address
             q = np.uint32(0)
             while q < within:
-                marked = search(rows, masks, steps, step, quads, begin, own_row, to, *kept)
+                marked = search(rows, masks, steps, step, quads, begin, own_row, to, *planes_here)
                 some = np.uint32(some | np.uint32(marked << np.uint32(q * np.uint32(WORDS))))
                 step = np.uint32(step + quads)
                 to = np.uint32(to + np.uint32(4 * SPAN))
@@ -180,23 +179,23 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                     masks, lists, mask_address, here, lower, last_place, some, hits, code,
                     next_place,
                 )  # fmt: skip
-                held = np.uint32(np.uint32(next_place - list_address) >> np.uint32(2))
-                if held == np.uint32(0) or (next_place <= last_place and pattern != stop):
+                listed_now = np.uint32(np.uint32(next_place - list_address) >> np.uint32(2))
+                if listed_now == np.uint32(0) or (next_place <= last_place and pattern != stop):
                     continue
                 cuda.syncwarp()
                 if careful:
                     next_place = list_address
                     first = np.uint32(0)
-                    while first < held:
+                    while first < listed_now:
                         at = np.uint32(first + lane)
-                        to = min(at, np.uint32(held - np.uint32(1)))
+                        to = min(at, np.uint32(listed_now - np.uint32(1)))
                         hit = load_word(lists, np.uint32(list_address + np.uint32(to << 2)))
                         window = window_of(hit)
                         p = np.uint32(lowest + pattern_of(hit, batch))
                         wrong = distance(
                             linear, text, gaps, first_word, patterns, blocks, p, window
                         )
-                        right = at < held and wrong <= k
+                        right = at < listed_now and wrong <= k
                         right = right and np.uint32(origin + window) < windows
                         writing_now = np.uint32(cuda.ballot_sync(ALL_LANES, right))
                         # all have read where some write now
@@ -208,13 +207,13 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                         next_place = np.uint32(next_place + np.uint32(to << 2))
                         cuda.syncwarp()
                         first = np.uint32(first + np.uint32(32))
-                    held = np.uint32(np.uint32(next_place - list_address) >> np.uint32(2))
+                    listed_now = np.uint32(np.uint32(next_place - list_address) >> np.uint32(2))
                 to = np.uint32(0)
                 if lane == np.uint32(0):
-                    to = cuda.atomic.add(counters, own, held)
+                    to = cuda.atomic.add(counters, own, listed_now)
                 to = np.uint32(cuda.shfl_sync(ALL_LANES, as_signed(np.uint32(to)), 0))
                 at = lane
-                while at < held:
+                while at < listed_now:
                     hit = load_word(lists, np.uint32(list_address + np.uint32(at << 2)))
                     window = window_of(hit)
                     p = np.uint32(lowest + pattern_of(hit, batch))

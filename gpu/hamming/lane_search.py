@@ -22,7 +22,7 @@ _SOME, _STEPS, _STEP, _QUADS, _BEGIN, _OWN, _MINE = "$0", "$3", "$4", "$5", "$6"
 _KEPT = 9
 
 OVER = "over"
-"""Whether more symbols differ than a counter can tell."""
+"""Whether more symbols differ than a counter can hold."""
 
 
 def _counter(shape: SlicedShape) -> list[str]:

@@ -1,4 +1,4 @@
-"""Networks of full adders that tell, for 32 windows a word, whether at most k symbols differ.
+"""Networks of full adders that find, for 32 windows a word, whether at most k symbols differ.
 
 One bit a symbol goes in (1: it differs), and a constant, 2^planes - 1 - k, so that the carry out of
 the top plane means "more than k". Words of one weight are added three at a time:
@@ -6,9 +6,9 @@ the top plane means "more than k". Words of one weight are added three at a time
     sum    a ^ b ^ c                  one three-input operation
     carry  at least two of a, b, c    one, with twice the weight
 
-What nobody reads is not made: the last sum of a weight, and with a constant among the three the
+Unused results are left out: the last sum of a weight, and with a constant among the three the
 carry is only an "or". 12 symbols and k = 4 take 17 operations, where adding four at a time to a
-counter took 24; nothing is left of the count but the one word.
+counter took 24; only the one word is left of the count.
 
 A symbol that is known where the operation stands needs no word of its own: "differs" is a function
 of two planes of the text's codes, and goes into the sum as two more inputs of it.
@@ -43,7 +43,7 @@ Operation = tuple[str, tuple[int, ...], str, str, str]
 
 
 class Network:
-    """Operations in stages: what comes first, what stands behind each branch, what follows."""
+    """Operations in stages: the first, one behind each branch, the last."""
 
     def __init__(self) -> None:
         self.stages: list[list[Operation]] = [[]]
@@ -70,7 +70,7 @@ class Network:
         return self._make(tuple(value(table, 0xF0, d, d) & 0xFF for d in DIFFERS), s, LOW, HIGH)
 
     def _next(self) -> None:
-        """What follows stands behind the next branch, or behind the last one's end."""
+        """Begin the stage behind the next branch, or behind the last one's end."""
         self.stages.append([])
 
     def any(self, bits: list[str]) -> str:
@@ -122,7 +122,7 @@ class Network:
     def more_than(self, length: int, branched: int, k: int) -> str:
         """Whether more than k < length symbols differ.
 
-        The words x0, x1, ... tell it of the first ones, of the last ``branched`` ones the planes.
+        The words x0, x1, ... are of the first ones; the last ``branched`` ones are in the planes.
         """
         planes = k.bit_length()
         constant = (1 << planes) - 1 - k
@@ -133,7 +133,7 @@ class Network:
         carries: list[list[str]] = [[] for _ in range(planes + 1)]
         while len(bits) > 2 and len(bits) + branched + ones[0] > 3:
             self._three(bits, carries[1])
-        # carries are added early, so that few have to be kept
+        # carries are added early, so that few are live
         outstanding = (length + ones[0]) // 2
         while planes > 1 and len(carries[1]) > 2 and outstanding + ones[1] > 3:
             self._three(carries[1], carries[2])
@@ -161,7 +161,7 @@ class Network:
     def add(self, inputs: list[str], counter: list[str]) -> list[str]:
         """The words of a counter, lowest first, once the inputs are added.
 
-        Its last word tells whether more ran over.
+        Its last word marks an overflow.
         """
         bits = list(inputs)
         results = []
@@ -180,7 +180,7 @@ class Network:
 
 
 def value(table: int, a: int, b: int, c: int) -> int:
-    """What an operation gives, a uint32."""
+    """The result of an operation, a uint32."""
     result = 0
     for i in range(8):
         if table >> i & 1:

@@ -16,8 +16,6 @@ A thread a window; 32 of them read the same words of the text. A look-up is one 
 the loads behind it are made where there is a list. A hit takes a place by itself: they are few.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from collections.abc import Callable

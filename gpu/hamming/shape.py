@@ -1,4 +1,4 @@
-"""Shapes of the kernel ``bit_sliced``: what it is made for, and patterns in its form."""
+"""Shapes of the kernel ``bit_sliced``, and patterns in its form."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def place(row: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SlicedShape:
-    """What a kernel is made for: patterns of ``length`` symbols, k mismatches.
+    """The parameters of a kernel: patterns of ``length`` symbols, k mismatches.
 
     length: up to WHOLE; 0 for all above, which differ in nothing but ``planes``, those of the
     counters. k: -1 for these. halo: rows behind a tile's, at least m - 1 and at most S. branched:
-    symbols at a pattern's end that are looked at behind branches.
+    symbols of a pattern that are handled behind branches.
     """
 
     length: int
@@ -62,7 +62,7 @@ class SlicedShape:
 
     @property
     def positions(self) -> list[int]:
-        """The symbols of a whole pattern or a step, those that are looked at behind branches last.
+        """The symbols of a whole pattern or a step, those behind branches last.
 
         They are odd ones, since two words are loaded at once where the first is even.
         """

@@ -1,8 +1,7 @@
 """Hit words in ascending order: gathered by group of windows, then sorted within each group.
 
-A group is 2^13 windows, as many as a tile of ``bit_sliced``, whose hits lie side by side already,
-64 or so at a time. So the lanes of a warp mostly ask for the same counter, and one of them asks for
-all.
+A group is 2^13 windows, a tile of ``bit_sliced``, whose hits are adjacent already, about 64 at a
+time. So the lanes of a warp mostly add to the same counter, and one of them adds for all.
 
     tally     counts[g] = the hits of group g                          a thread a hit
     begins    ends[g] = the hits of groups before g; counts are zeros again
@@ -10,7 +9,7 @@ all.
     sort      a group's hits in order, with ids                        a block a group
 
 ``sort`` counts hits into bins of windows in shared memory, few enough that a bin holds a handful,
-puts them there, and compares each with its bin's.
+puts them there, and compares each with the others of its bin.
 """
 
 # mypy: no-check-untyped-defs
@@ -43,7 +42,7 @@ FEW = 3
 
 FEW_THREADS, MANY_THREADS = THREADS // 2, 4 * THREADS
 """Threads of a block of ``sort``, and of ``begins``; for many hits few blocks a processor, so that
-what all of them write to stays in the card's cache.
+their output stays in the cache of the GPU.
 """
 
 
@@ -129,7 +128,7 @@ def begins(threads: int) -> Callable[..., None]:
     return kernel
 
 
-def place(found, hits, ends, placed):  # type: ignore[no-untyped-def]
+def place(found, hits, ends, placed):
     """The kernel; launch as ``tally``. Arguments as there, after ``begins``; placed uint64[]."""
     hit = np.uint32(cuda.grid(1))
     group, peers, first = _peers(found, hit, hits)

@@ -1,7 +1,5 @@
 """A chunk of text packed as bit planes and sent to the GPU."""
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from functools import partial

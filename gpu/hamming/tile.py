@@ -1,12 +1,12 @@
-"""A tile of the text as rows: what ``bit_sliced`` makes of the text's planes before it searches.
+"""A tile of the text as rows, which ``bit_sliced`` makes of the text's planes before it searches.
 
 The words of a tile's plane are W = 8 matrices of 32 x 32 bits, a word of each of the 32 segments. A
 lane has half of one, every second segment's word, so that 16 lanes read side by side. They are
-turned in its registers, but for one bit of the places: 8 exchanges with another lane swap halves of
-two words at a time.
+transposed in its registers, but for one bit of the places: 8 exchanges with another lane swap
+halves of two words at a time.
 
     lane     half 4 | plane 3 | matrix 2 0      word r: of segment 2 r + half
-    turned   the same                           word r: row 32 matrix + 16 half + r
+    result   the same                           word r: row 32 matrix + 16 half + r
 
 So the bits of a row are the even segments, then the odd ones. Where a lane had a word of each
 matrix instead, 80 exchanges did the same.

@@ -36,11 +36,11 @@ class Choice:
         return shown(self.device, self.problem, verb="running")
 
     def gpu_or_cpu(self) -> GpuOrCpu:
-        """What runs the parts of one search that was chosen for CUDA."""
+        """Runs the parts of one search that was chosen for CUDA."""
         return GpuOrCpu(self.on_fallback)
 
     def on_cpu(self) -> Choice:
-        """What runs on the CPU if the GPU fails."""
+        """The choice if the GPU fails."""
         return Choice(self.cpu_method or self.method, "cpu")
 
 

@@ -1,7 +1,7 @@
 """Hits of patterns in texts: the rows of ``streamer asm`` and ``streamer hamming``.
 
-Solvers fill columns (structure of arrays); the Python API hands them out as one structured array
-and the command line as a table with the names put in.
+Solvers fill columns (structure of arrays); the Python API returns them as one structured array, the
+command line prints a table with names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.hit_rows import fill
-from trie.cpu import array_pool as kept
+from trie.cpu import array_pool
 from trie.cpu.threads import run_all
 from trie.strands import SIGNS
 
@@ -40,7 +40,7 @@ FIELDS = [
 class Hits:
     """Equally long columns, ordered by text, end, pattern, strand (``+`` first).
 
-    text int32 and pattern int32: indices. start int64 (NO_START where it was not asked for) and end
+    text int32 and pattern int32: indices. start int64 (NO_START where it was not computed) and end
     int64: half-open. distance int32. strand uint8: 0 is ``+``, 1 is ``-``. cigar: a str each,
     or None. A column that is the same in all rows may be a read-only view of one value.
     """
@@ -72,7 +72,7 @@ class Hits:
     def table(self, texts: Sequence[str], patterns: Sequence[str] | pl.Series) -> pl.DataFrame:
         """The rows as users see them: names for indices, null for no start.
 
-        Of many texts only the names of those that have rows are looked at.
+        Only the names of texts that have rows are read.
         """
         import polars as pl  # the solvers themselves need no tables
 
@@ -112,9 +112,9 @@ def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
         rows["strand"] = np.array(SIGNS, dtype="U1")[whole.strand]
         rows["cigar"] = whole.cigar
         return rows
-    # not np.empty, which clears what has a field of letters
-    rows = kept.empty(size, fields)
-    # a row at a time, as field by field each cache line would be written six times
+    # not np.empty, which clears arrays with a field of letters
+    rows = array_pool.empty(size, fields)
+    # row by row: field by field each cache line would be written six times
     words = rows.view(np.uint64).reshape(-1, rows.itemsize // 8)
     at = 0
     tasks = []

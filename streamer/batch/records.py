@@ -1,4 +1,4 @@
-"""What the solvers take: letters as base codes, one or several, from files or from memory."""
+"""Input of the solvers: letters as base codes, one or several, from files or from memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.errors import UsageError
 from streamer.sequences.fasta import BLOCK_BYTES
 from streamer.sequences.files import read_batches, read_pieces
 from trie.codes import GAP, encode
 from trie.cpu.jit import njit
+from trie.strands import PATTERN_STRANDS
 
 Letters = bytes | str | NDArray[np.uint8]
 Codes = NDArray[np.uint8]
@@ -66,6 +68,14 @@ def as_records(sequences: Letters | Sequence[Letters]) -> list[Record]:
     InvalidBaseError (a ValueError) at a byte that is no base and no ambiguity letter.
     """
     return [Record(str(i), encode(letters)) for i, letters in enumerate(several(sequences))]
+
+
+def signs_of(strands: str) -> list[int]:
+    """The numbers in SIGNS of the strands of a search; UsageError for an unknown choice."""
+    if strands not in PATTERN_STRANDS:
+        message = f"unknown strands '{strands}'; there are {', '.join(PATTERN_STRANDS)}"
+        raise UsageError(message)
+    return [sign for sign, other in ((0, "reverse"), (1, "forward")) if strands != other]
 
 
 def reverse_complement(codes: Codes) -> Codes:

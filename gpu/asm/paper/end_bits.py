@@ -26,7 +26,7 @@ STEPS = 8
 
 
 @device_function
-def word_of_ends(found, search, word, low, high):  # type: ignore[no-untyped-def]
+def word_of_ends(found, search, word, low, high):
     """A word of hits whose ends lie in (low, high]."""
     bits = np.uint32(0)
     if word < found.shape[2]:

@@ -25,7 +25,7 @@ PIECE = 64
 """Symbols a thread of the kernels that make X."""
 
 
-def last_in_piece(codes, letters, carry):  # type: ignore[no-untyped-def]
+def last_in_piece(codes, letters, carry):
     """carry[l, p]: the last position in piece p that holds letter l (a set of bases), or 0.
 
     Positions count from 1. ``[grid over pieces, letters]``.
@@ -75,7 +75,7 @@ def carry_over(threads: int) -> Callable[..., None]:
     return kernel
 
 
-def last_positions(codes, letters, carry, last):  # type: ignore[no-untyped-def]
+def last_positions(codes, letters, carry, last):
     """Rows of X from what ``carry_over`` left; as ``last_in_piece``."""
     piece = cuda.grid(1)
     letter = cuda.blockIdx.y
@@ -91,14 +91,14 @@ def last_positions(codes, letters, carry, last):  # type: ignore[no-untyped-def]
             last[letter, at + 1] = here
 
 
-def first_row(row):  # type: ignore[no-untyped-def]
+def first_row(row):
     """Row 0 of D."""
     j = cuda.grid(1)
     if j < row.size:
         row[j] = 0
 
 
-def pasm_row(codes, mask, last, i, above, row):  # type: ignore[no-untyped-def]
+def pasm_row(codes, mask, last, i, above, row):
     """Row i of D from row i - 1 (equation 3), for the letter ``mask`` and its row of X."""
     j = cuda.grid(1)
     if j == 0:
@@ -114,7 +114,7 @@ def pasm_row(codes, mask, last, i, above, row):  # type: ignore[no-untyped-def]
             row[j] = np.int32(1 + min(above[j], min(above[j - 1], along)))
 
 
-def collect(row, k, low_planes, found):  # type: ignore[no-untyped-def]
+def collect(row, k, low_planes, found):
     """The last row of D as bits: found[0] where D <= k, then the low bits of D - k - 1.
 
     Bit i of word w is the end 32 w + i + 1. A thread an end, blocks of whole warps.

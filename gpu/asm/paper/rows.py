@@ -1,7 +1,7 @@
 """The WsPASM paper's methods on the GPU: rows of D, hits a bit an end, lists.
 
-The bits (``end_bits``) are the hits, and the low planes of D - k - 1, which tell the distances 0..k
-apart.
+The bits (``end_bits``) are the hits and the low planes of D - k - 1, which distinguish the
+distances 0..k.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ METHODS = ("pasm", "wspasm", "wspasm-shared")
 
 
 def symbol_bytes(letters: int, k: int) -> float:
-    """Bytes that a symbol of a text takes on the GPU, for patterns of so many distinct letters."""
+    """Bytes that a symbol of a text takes on the GPU; letters: distinct ones of all patterns."""
     # the symbol, X, two rows of D, hits and digits
     return 1 + 4 * letters + 8 + (1 + k.bit_length()) / 8
 
@@ -38,7 +38,7 @@ def by_rows(
     limit: int,
     space: Workspace,
 ) -> Iterator[tuple[tuple[int, ...], Listed]]:
-    """The number of each pattern and its hits with low < end, valid until the next are asked for.
+    """The number of each pattern and its hits with low < end, valid until the next are produced.
 
     codes: uint8[n] on the GPU. TooManyHitsError above ``limit``.
     """

@@ -1,8 +1,8 @@
 """WsPASM (WsPASM paper, algorithm 2): a thread a column, D[i-1, j-1] by warp shuffle.
 
 A block computes ``columns = threads * groups`` columns of D on its own, of which the first
-``halo`` >= m + k only lead up to its ends: so no thread needs a cell of another block, and the rows
-of a block are kept apart by ``syncthreads``. The thread of column j keeps D[i-1, j] in a register
+``halo`` >= m + k only lead up to its ends: so no thread needs a cell of another block, and
+``syncthreads`` separates the rows of a block. The thread of column j keeps D[i-1, j] in a register
 (Dvar) from row to row:
 
     Avar = D[i-1, j-1]     shfl_up of Dvar; the first lane of a warp reads it from global memory

@@ -1,7 +1,7 @@
 """The kernel ``shift-add`` (PMASM paper, Table 3): a thread a piece of the text and all patterns.
 
 The method is that of streamer/batch/hamming/shift_add.py: a field of b bits for each prefix of the
-pattern, shifted by a field and added to at every symbol; what runs over is kept in a second word. A
+pattern, shifted by a field and added to at every symbol; overflow goes to a second word. A
 thread begins m - 1 symbols before its piece ends its first window. The paper does not say how
 it shares the text out; a piece of 64 windows keeps the warm-up of short patterns below a fifth.
 

@@ -83,7 +83,7 @@ class TableSearcher:
 
 
 @njit(cache=True, nogil=True)
-def _words_of_table(results, codes, patterns):  # type: ignore[no-untyped-def]
+def _words_of_table(results, codes, patterns):
     """The hit words of a result table, by pattern; distances are counted anew."""
     total = 0
     for p in range(results.shape[0]):

@@ -16,22 +16,15 @@ bit-parallel    CPU, CUDA   the default: differences of D, bit-sliced over text 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.blocks import Block, Texts, blocks, of_letters, of_pieces
-from streamer.batch.asm.found import (
-    ALWAYS_ENDS,
-    NO_LIMIT,
-    ROWS_AT_ONCE,
-    EndsFound,
-    TooManyError,
-    joined,
-)
+from streamer.batch.asm.blocks import Texts, blocks, of_letters, of_pieces
+from streamer.batch.asm.engines import Cutter
+from streamer.batch.asm.found import joined
 from streamer.batch.asm.patterns import Searches, check_patterns, masks_of, searches
 from streamer.batch.asm.reports import BestEnds, every_end
 from streamer.batch.choice import Choice, Device, choose
@@ -54,28 +47,6 @@ METHODS: dict[str, tuple[Device, ...]] = {
     "bit-parallel": ("cpu", "cuda"),
 }
 DEFAULTS: dict[Device, str] = {"cpu": "bit-parallel", "cuda": "bit-parallel"}
-
-
-class AsmEngine(Protocol):
-    """A method, made for some patterns: it searches one block of text after another."""
-
-    @property
-    def block_size(self) -> int:
-        """Symbols of a block at most."""
-
-    def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> EndsFound:
-        """Every end in (lead, n] with a distance <= k, by end, then by search.
-
-        codes: uint8[n]. TooManyError if there are more than about ``limit``.
-        """
-
-
-@runtime_checkable
-class LetterEngine(Protocol):
-    """An engine that needs no codes made of letters."""
-
-    def search_letters(self, letters: NDArray[np.uint8], lead: int, limit: int) -> list[EndsFound]:
-        """The same in parts, one after another; InvalidBaseError where a letter is not of DNA."""
 
 
 @interrupts_as_such()
@@ -140,9 +111,9 @@ def _find(
     if report not in REPORTS:
         message = f"unknown report '{report}'; there are {', '.join(REPORTS)}"
         raise UsageError(message)
-    cutter = _Cutter(choice, wanted, threads)
+    cutter = Cutter(choice, wanted, threads)
     best = BestEnds(wanted) if report == "best" else None
-    for block in blocks(texts, wanted.k, wanted.reach, cutter.block_size):
+    for block in blocks(texts, wanted.k, wanted.reach, cutter.engine.block_size):
         for part, found in cutter.search(block):
             if best is not None:
                 yield from _some(best.add(part, joined(found)))
@@ -150,108 +121,13 @@ def _find(
             for one in found:
                 yield from _some(every_end(part, one, wanted))
     if best is not None:
-        # without a row too: it has the column cigar
+        # without rows too: it has the column cigar
         yield best.finish()
 
 
 def _some(hits: Hits) -> Iterator[Hits]:
     if len(hits):
         yield hits
-
-
-def engine_for(choice: Choice, wanted: Searches, threads: int) -> AsmEngine:
-    """The method's engine for these patterns."""
-    if choice.device == "cuda":
-        from streamer.batch.asm.on_cuda import Cuda
-
-        return Cuda(wanted, choice.method)
-    from streamer.batch.asm.bit_parallel import BitParallel
-    from streamer.batch.asm.pasm import Pasm
-    from streamer.batch.asm.sequential import Sequential
-
-    engines: dict[str, Callable[[Searches, int], Any]] = {
-        "sequential": Sequential,
-        "pasm": Pasm,
-        "bit-parallel": BitParallel,
-    }
-    made: AsmEngine = engines[choice.method](wanted, threads)
-    return made
-
-
-class _Cutter:
-    """Searches blocks, cut where they have more hits than are to be held at once, or more than the
-    GPU has memory for; by the CPU once the GPU has failed.
-    """
-
-    def __init__(self, choice: Choice, wanted: Searches, threads: int) -> None:
-        self._choice = choice
-        self._wanted = wanted
-        self._threads = threads
-        self._most_ends = NO_LIMIT
-        self._engine: AsmEngine
-        self._gpu = choice.gpu_or_cpu()
-        if choice.device == "cuda":
-            self._gpu.run(self._make, self._take_over)
-        else:
-            self._make()
-        self.block_size = self._engine.block_size
-
-    def _make(self) -> None:
-        self._engine = engine_for(self._choice, self._wanted, self._threads)
-
-    def _take_over(self) -> None:
-        """Have the CPU search, in blocks of its own size."""
-        self._choice = self._choice.on_cpu()
-        self._make()
-        self._most_ends = self._engine.block_size
-
-    def search(self, block: Block) -> Iterator[tuple[Block, list[EndsFound]]]:
-        """The parts of a block in order, and what is in each."""
-        rest: Block | None = block
-        while rest is not None:
-            # what one part has given does not depend on where the next is searched
-            first = partial(self._first, rest)
-            if self._choice.device == "cuda":
-                part, found, rest = self._gpu.run(
-                    first, partial(self._first_on_cpu, rest), self._smaller
-                )
-            else:
-                part, found, rest = first()
-            yield part, found
-
-    def _first(self, block: Block) -> tuple[Block, list[EndsFound], Block | None]:
-        """As much of a block as can be searched at once, what is in it, and the rest."""
-        while True:
-            part, rest = block, None
-            if block.symbols.size - block.lead > self._most_ends:
-                part, rest = block.cut(self._most_ends, self._wanted.reach)
-            ends = part.symbols.size - part.lead
-            try:
-                return (
-                    part,
-                    self._found(part, ROWS_AT_ONCE if ends > ALWAYS_ENDS else NO_LIMIT),
-                    rest,
-                )
-            except TooManyError:
-                # blocks to come are likely to be like this one
-                self._most_ends = max(ALWAYS_ENDS, ends // 2)
-
-    def _first_on_cpu(self, block: Block) -> tuple[Block, list[EndsFound], Block | None]:
-        self._take_over()
-        return self._first(block)
-
-    def _smaller(self) -> bool:
-        from streamer.batch.asm.on_cuda import Cuda
-
-        assert isinstance(self._engine, Cuda)
-        fits = self._engine.smaller()
-        self._most_ends = min(self._most_ends, self._engine.block_size)
-        return fits
-
-    def _found(self, block: Block, limit: int) -> list[EndsFound]:
-        if block.letters and isinstance(self._engine, LetterEngine):
-            return self._engine.search_letters(block.symbols, block.lead, limit)
-        return [self._engine.search(block.codes(), block.lead, limit)]
 
 
 __all__ = ["METHODS", "InvalidBaseError", "find", "search", "searches"]

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.asm.blocks import Block
+from streamer.batch.asm.cells import COLUMNS, LANES, LINE
 from streamer.batch.asm.found import (
     EndsFound,
     TooManyError,
@@ -18,12 +20,11 @@ from streamer.batch.asm.found import (
     repeated,
 )
 from streamer.batch.asm.hit_words import BLOCK, SLACK, HitLists, list_sizes, take_found
-from streamer.batch.asm.lanes import COLUMNS, LANES
 from streamer.batch.asm.patterns import Searches
 from streamer.batch.asm.slicing import slice_text
 from streamer.batch.asm.tiles import Scratch, scan, scratch_sizes
 from trie.codes import LETTER_TO_CODE, encode
-from trie.cpu import array_pool as kept
+from trie.cpu import array_pool
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 
@@ -38,27 +39,23 @@ SPAN_BLOCKS = 15
 take 200 KB of the L2 cache, and its letters 480."""
 
 MOST_TILES = 256
-"""Tiles that are worked on in one call, times the searches: a call takes a second at most."""
+"""Tiles of one call, times the searches: a call takes a second at most."""
 
 LEAST_TILES = 8
 """Tiles, times the searches, that pay for the Python of a call, and for the first tile, whose
-letters nobody has asked for in time."""
+letters were not prefetched."""
 
 FULL, WRONG, MORE = 1, 2, 3
 """Why a search stopped: too many hits, a letter that is not of DNA, no room for hits."""
 
 _RATE = 1 / 32
-"""Hits an end that there is room for at first."""
+"""Hits an end that the first columns have room for."""
 
 STRIP_ROWS = 64
 """Rows whose state (8 KB), with a block of text (16 KB) and deltas (8 KB), fits the L1 cache."""
 
 SKIPPED_ROWS = 8
 """Rows that must lie below the first strip for it to be worth its score."""
-
-
-class _WrongLetterError(Exception):
-    """A letter is not of DNA."""
 
 
 def strips_of(rows: int, k: int) -> NDArray[np.int64]:
@@ -79,12 +76,12 @@ def strips_of(rows: int, k: int) -> NDArray[np.int64]:
 
 
 def counter_planes(rows: int, k: int) -> tuple[int, int]:
-    """Bits of the two's complement of D - k - 1 for 0 <= D <= rows; bits that tell 0..k apart."""
+    """Bits of the two's complement of D - k - 1 for 0 <= D <= rows; bits that distinguish 0..k."""
     return 1 + max(k.bit_length(), (rows - k - 1).bit_length()), k.bit_length()
 
 
 class _Plan(NamedTuple):
-    """The patterns in the form that the kernel takes, and how far lanes begin before their ends.
+    """The patterns in the form of the kernel, and the blocks of a lane before its ends.
 
     One after another: letters (uint8), strips and planes (int64) of the searches, of which search i
     has those from ``offsets[i]`` and ``strip_offsets[i]`` on.
@@ -101,7 +98,7 @@ class _Plan(NamedTuple):
 
 
 class _Own(NamedTuple):
-    """What a thread writes to, for tiles of so many blocks."""
+    """What a thread writes to, for tiles of ``span`` blocks."""
 
     span: int
     scratch: Scratch
@@ -122,8 +119,8 @@ class BitParallel:
             searches.k,
             searches.k.bit_length(),
             lead,
-            np.concatenate(searches.masks),
-            np.cumsum([0, *(masks.size for masks in searches.masks)]),
+            searches.joined_masks,
+            searches.offsets,
             np.concatenate(strips),
             np.cumsum([0, *(one.size for one in strips)]),
             np.array([counter_planes(m.size, searches.k)[0] for m in searches.masks]),
@@ -134,31 +131,13 @@ class BitParallel:
         self._sets = max(len(np.unique(masks)) for masks in searches.masks)
         self._own: list[_Own] = []
         self._rate = _RATE
-        # what is one view of a text may be long, as few parts of it are worked on at a time
+        # a block is a view of a text and may be long: few parts of it are searched at a time
         self.block_size = 1 << 26
 
-    def search(self, codes: Letters, lead: int, limit: int) -> EndsFound:
-        """Every end in (lead, n] with a distance <= k, in the order of rows.
-
-        TooManyError if there are more than about ``limit``.
-        """
-        return joined(self._search(codes, _OWN, False, lead, limit))
-
-    def search_letters(self, letters: Letters, lead: int, limit: int) -> list[EndsFound]:
-        """The same in parts; InvalidBaseError where a letter is not of DNA."""
-        try:
-            return self._search(letters, LETTER_TO_CODE, True, lead, limit)
-        except _WrongLetterError:
-            encode(letters)  # names it
-            raise
-
-    def _search(
-        self, symbols: Letters, table: Letters, letters: bool, lead: int, limit: int
-    ) -> list[EndsFound]:
-        ends = symbols.size - lead
-        if ends <= 0:
-            return []
-        # as few equal tiles as there can be, and one a thread if they are worth it
+    def search(self, block: Block, limit: int) -> list[EndsFound]:
+        """As in ``engines.AsmEngine``."""
+        symbols, lead, ends = block.symbols, block.lead, block.ends
+        # as few tiles of one size as possible, and one a thread if that pays
         whole = LANES * BLOCK
         least = -(-ends // (whole * self._longest_span))
         count = -(-least // self._threads) * self._threads if ends > whole else 1
@@ -168,7 +147,7 @@ class BitParallel:
         parts = -(-2 * self._threads // len(tiles)) if self._threads > len(tiles) else 1
         shares = split_range(0, len(self._searches), parts)
         most = limit // (len(tiles) * len(shares))
-        text = (symbols, table, letters)
+        text = (symbols, LETTER_TO_CODE if block.letters else _OWN, block.letters)
         tasks = [
             partial(self._part, text, begin, stop, span, low, high, most)
             for begin, stop in tiles
@@ -203,23 +182,23 @@ class BitParallel:
             several = high - low > 1
             room = int((stop - begin) * self._rate) + SLACK
             at, size = begin, 0
-            held = _columns(room, several)
+            columns = _columns(room, several)
             while True:
                 at, size, problem = _search_tiles(
                     *text, at, stop, span, self._plan, low, high, limit,
-                    own.scratch, own.lists, *held, size,
+                    own.scratch, own.lists, *columns, size,
                 )  # fmt: skip
                 if problem != MORE:
                     break
                 # parts to come are likely to be like this one
                 self._rate *= 4
                 room = 4 * room
-                held = _columns(room, several, held, size)
+                columns = _columns(room, several, columns, size)
             if problem == FULL:
                 raise TooManyError
             if problem == WRONG:
-                raise _WrongLetterError
-            ends, distances, which = held
+                encode(text[0])  # raises the error that names the letter
+            ends, distances, which = columns
             if not several:
                 which = repeated(np.int32(low), size)
             return EndsFound(ends[:size], distances[:size], which[:size])
@@ -227,41 +206,33 @@ class BitParallel:
             self._own.append(own)
 
     def _made(self, span: int) -> _Own:
-        """Scratch memory, in one piece."""
         plan = self._plan
-        parts = scratch_sizes(
+        sizes = scratch_sizes(
             self._searches.longest, self._counter_planes, self._sets, plan.low_planes,
             plan.lead_blocks + span,
         )  # fmt: skip
-        lists = list_sizes(span, plan.low_planes)
-        kinds = [np.dtype(np.uint64)] * len(parts) + [dtype for dtype, _ in lists.values()]
-        sizes = [*parts.values(), *(size for _, size in lists.values())]
-        places = np.cumsum(
-            [
-                0,
-                *(
-                    -(-size * kind.itemsize // 64) * 64
-                    for size, kind in zip(sizes, kinds, strict=True)
-                ),
-            ]
-        )
-        memory = kept.empty(int(places[-1]), np.uint8)
-        views = [
-            memory[place : place + size * kind.itemsize].view(kind)
-            for place, size, kind in zip(places.tolist(), sizes, kinds, strict=False)
-        ]
-        scratch = Scratch(*views[: len(parts)])
-        return _Own(
-            span, scratch._replace(rows=scratch.rows.view(np.int64)), HitLists(*views[len(parts) :])
-        )
+        arrays = _carved(sizes | list_sizes(span, plan.low_planes))
+        scratch = Scratch(*(arrays[name] for name in Scratch._fields))
+        return _Own(span, scratch, HitLists(*(arrays[name] for name in HitLists._fields)))
+
+
+def _carved(sizes: dict[str, tuple[Any, int]]) -> dict[str, NDArray[Any]]:
+    """Arrays of those dtypes and sizes in one piece of memory, each from a cache line on."""
+    used = {name: np.dtype(kind).itemsize * size for name, (kind, size) in sizes.items()}
+    ends = np.cumsum([-(-size // LINE) * LINE for size in used.values()]).tolist()
+    memory = array_pool.empty(ends[-1], np.uint8)
+    return {
+        name: memory[begin : begin + size].view(sizes[name][0])
+        for begin, (name, size) in zip([0, *ends], used.items(), strict=False)
+    }
 
 
 def _columns(room: int, several: bool, old: Columns | None = None, size: int = 0) -> Columns:
     """Ends, distances and, with several searches, numbers of searches; ``size`` of the old ones."""
     new = (
-        kept.empty(room, np.int64),
-        kept.empty(room, np.int32),
-        kept.empty(room if several else 0, np.int32),
+        array_pool.empty(room, np.int64),
+        array_pool.empty(room, np.int32),
+        array_pool.empty(room if several else 0, np.int32),
     )
     if old is not None:
         for column, one in zip(new, old, strict=True):
@@ -270,7 +241,7 @@ def _columns(room: int, several: bool, old: Columns | None = None, size: int = 0
 
 
 def _shares(start: int, stop: int, tile: int, threads: int, searches: int) -> list[tuple[int, int]]:
-    """[start, stop) in parts of whole tiles, ever shorter, so that all threads end together."""
+    """[start, stop) in parts of whole tiles, ever shorter, so that all threads finish together."""
     cuts = [start]
     most = MOST_TILES // searches
     least = max(1, LEAST_TILES // searches)
@@ -289,8 +260,8 @@ def _search_tiles(
 ):  # fmt: skip
     """Hits of the searches low..high from place ``size`` on, tile by tile, by end and search.
 
-    Returns where it ended, how many hits there are, and why: FULL, WRONG, MORE (a tile's hits do
-    not fit; all up to there are written), else 0. With one search its number is not written.
+    Returns where it stopped, the number of hits, and why: FULL, WRONG, MORE (a tile's hits do not
+    fit; all before are written), else 0. With one search its number is not written.
     """
     k, low_planes, lead, masks, offsets, strips, strip_offsets, planes = plan
     sets = np.empty(16, np.uint8)

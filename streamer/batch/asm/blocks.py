@@ -2,7 +2,7 @@
 
 A block holds symbols of one record after another, with k + 1 gap codes between two: no alignment of
 at most k edits crosses them, and none begins in them that could not begin at the record's first
-symbol for the same cost. A record that does not fit goes on in the next block, which repeats the
+symbol for the same cost. A record that does not fit continues in the next block, which repeats the
 ``reach`` symbols before the cut: a distance <= k at an end depends on no more (WsPASM paper,
 equation 1, with row 0 all zero).
 """
@@ -32,12 +32,12 @@ _GAP_LETTER = ord("N")
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Symbols of records, one after another, with so many gaps as ``between`` between two.
+    """Symbols of records, one after another, with ``between`` gaps between two.
 
-    symbols: uint8, base codes or, with ``letters``, letters that nobody has checked. Record i
+    symbols: uint8, base codes or, with ``letters``, unchecked letters. Record i
     stands from offsets[i] on, the gaps behind it end at offsets[i + 1]. The first record has the
-    number ``first`` and is here from its symbol ``start`` on, of which ``again`` came before too.
-    ``continues``: the last record goes on in the next texts.
+    number ``first`` and is here from its symbol ``start`` on; its first ``again`` symbols here are
+    repeated. ``continues``: the last record continues in the next texts.
     """
 
     symbols: Symbols
@@ -82,7 +82,7 @@ def of_letters(
 
 
 def _buffer(letters: Letters) -> Any:
-    """What can be joined without a look at each."""
+    """Letters in a form that ``bytes.join`` takes."""
     return letters if isinstance(letters, bytes) else as_letters(letters)
 
 
@@ -92,8 +92,8 @@ class Block:
 
     symbols: uint8[n], base codes or, with ``letters``, letters. Piece i, int64 each: symbols
     starts[i] to stops[i] of the block are those of record records[i] from offsets[i] on. Ends up to
-    ``lead`` belong to the block before. ``continues``: the last piece's record goes on in the next
-    block.
+    ``lead`` belong to the block before. ``continues``: the last piece's record goes on in the
+    next block.
     """
 
     symbols: Symbols
@@ -104,6 +104,11 @@ class Block:
     offsets: NDArray[np.int64]
     lead: int
     continues: bool
+
+    @property
+    def ends(self) -> int:
+        """Ends beyond the lead."""
+        return self.symbols.size - self.lead
 
     def codes(self) -> Symbols:
         """Base codes of all symbols; InvalidBaseError for a letter that is not of DNA."""
@@ -116,27 +121,27 @@ class Block:
         return self._part(0, at, self.lead), self._part(again, self.symbols.size, at - again)
 
     def _part(self, start: int, stop: int, lead: int) -> Block:
-        held = (self.stops > start) & (self.starts < stop)
-        first = np.maximum(self.starts[held], start)
-        inside = stop < self.symbols.size and bool((self.stops[held][-1:] > stop).any())
-        offsets: NDArray[np.int64] = self.offsets[held] + first - self.starts[held]
+        inside = (self.stops > start) & (self.starts < stop)
+        first = np.maximum(self.starts[inside], start)
+        cut = stop < self.symbols.size and bool((self.stops[inside][-1:] > stop).any())
+        offsets: NDArray[np.int64] = self.offsets[inside] + first - self.starts[inside]
         return Block(
             self.symbols[start:stop],
             self.letters,
             first - start,
-            np.minimum(self.stops[held], stop) - start,
-            self.records[held],
+            np.minimum(self.stops[inside], stop) - start,
+            self.records[inside],
             offsets,
             lead,
-            inside if stop < self.symbols.size else self.continues,
+            cut if stop < self.symbols.size else self.continues,
         )
 
 
 def blocks(texts: Iterable[Texts], k: int, reach: int, size: int) -> Iterator[Block]:
     """All symbols, in order, in blocks of about ``size`` symbols at most.
 
-    Where a record goes on in other texts, ``reach`` symbols (if there are so many) come again. An
-    empty record has no piece.
+    Where a record continues in other texts, up to ``reach`` symbols are repeated. An empty record
+    has no piece.
     """
     for part in texts:
         lengths = np.diff(part.offsets) - part.between
@@ -170,18 +175,18 @@ def _of_short(part: Texts, low: int, high: int, k: int) -> Iterator[Block]:
         gap = _GAP_LETTER if part.letters else GAP
         symbols = np.full(int(starts[-1] + lengths[-1]), gap, dtype=np.uint8)
         _spread(part.symbols, bounds, lengths, starts, symbols)
-    held = lengths > 0
-    # without an end that is new there is nothing to find, and a run that is open stays so
-    if symbols.size > lead and held.any():
+    full = lengths > 0
+    # without a new end there is nothing to find, and an open run stays open
+    if symbols.size > lead and full.any():
         yield Block(
             symbols,
             part.letters,
-            starts[held],
-            (starts + lengths)[held],
-            (part.first + np.arange(low, high))[held],
-            offsets[held],
+            starts[full],
+            (starts + lengths)[full],
+            (part.first + np.arange(low, high))[full],
+            offsets[full],
             lead=lead,
-            continues=part.continues and high == part.offsets.size - 1 and bool(held[-1]),
+            continues=part.continues and high == part.offsets.size - 1 and bool(full[-1]),
         )
 
 

@@ -1,4 +1,4 @@
-"""What a method finds in a block, before it is told apart into records and patterns."""
+"""Hits of a block, before they are attributed to records and patterns."""
 
 from __future__ import annotations
 
@@ -11,20 +11,14 @@ from numpy.typing import NDArray
 
 from trie.cpu.jit import njit
 
-ROWS_AT_ONCE = 1 << 24
-"""Hits held at once, about."""
-
-ALWAYS_ENDS = 64
-"""So few ends are searched however many hits they have."""
-
 NO_LIMIT = 1 << 62
 
 _SPARSE = 32
-"""From one hit in so many ends on, ends are counted rather than sorted."""
+"""Up to one hit in that many ends hits are sorted; above, ends are counted."""
 
 
 class TooManyError(Exception):
-    """More hits in a block than are to be held at once: it must be cut."""
+    """More hits in a block than the limit: it must be cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +59,7 @@ def joined(parts: Sequence[EndsFound]) -> EndsFound:
 
 
 def _joined_searches(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """Where there is one search only, its number stands for all hits."""
+    """One number for all hits where there is only one search."""
     if parts and all(part.strides == (0,) and part[0] == parts[0][0] for part in parts):
         return repeated(parts[0][0], sum(part.size for part in parts))
     return np.concatenate([np.empty(0, np.int32), *parts])
@@ -105,11 +99,11 @@ def _counted(ends, distances, searches, low, high):
 
 @njit(cache=True, nogil=True)
 def merge_runs(ends, distances, searches, bounds):
-    """Put hits in order that stand in runs, of one search after another, each by end.
+    """Sort hits that stand in runs, of one search after another, each by end.
 
     bounds int64[runs + 1], ascending: run i stands from bounds[i] to bounds[i + 1]; written over.
-    Neighbours are merged until one is left, to and fro between two places, without a branch on what
-    comes first.
+    Neighbours are merged until one is left, to and fro between two buffers, without a branch on
+    which comes first.
     """
     first, stop = bounds[0], bounds[-1]
     size = stop - first

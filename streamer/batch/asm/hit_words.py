@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.asm.cells import LANES, LINE, ROW
 from streamer.batch.asm.compressing import AT_ONCE, LISTED, list_bits, pack_word, widen
-from streamer.batch.asm.lanes import LANES, LINE, ROW
 from trie.cpu.intrinsics import prefetch_far
 from trie.cpu.jit import njit
 from trie.cpu.vectors import load, marked, occupied
@@ -53,15 +53,14 @@ class HitLists(NamedTuple):
     words: NDArray[np.uint32]
 
 
-def list_sizes(span: int, low_planes: int) -> dict[str, tuple[np.dtype[Any], int]]:
-    """Dtype and size of each of the Lists of a tile."""
-    byte, word = np.dtype(np.uint8), np.dtype(np.uint32)
+def list_sizes(span: int, low_planes: int) -> dict[str, tuple[Any, int]]:
+    """Dtype and size of each of the HitLists."""
     return {
-        "marks": (byte, _GROUPS * mark_pitch(span)),
-        "infos": (word, span * LANES),
-        "places": (byte, span * PITCH),
-        "digits": (byte, max(1, -(-low_planes // 8)) * span * PITCH),
-        "words": (word, LANES * span + LISTED),
+        "marks": (np.uint8, _GROUPS * mark_pitch(span)),
+        "infos": (np.uint32, span * LANES),
+        "places": (np.uint8, span * PITCH),
+        "digits": (np.uint8, max(1, -(-low_planes // 8)) * span * PITCH),
+        "words": (np.uint32, LANES * span + LISTED),
     }
 
 
@@ -85,7 +84,7 @@ def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
     """Append a block's hits, which is the ``number``-th with hits; how many, in how many lanes.
 
     found uint64[512]: a word a lane, a bit an end. lows: the same for each plane, a ROW each.
-    text uint8[]: from ``ahead`` on a cache line is asked for with each lane (``tiles``).
+    text uint8[]: a cache line from ``ahead`` on is prefetched with each lane (``tiles``).
     """
     marks, infos, places, digits, words = lists
     pitch = mark_pitch(span)

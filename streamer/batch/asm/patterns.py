@@ -1,4 +1,4 @@
-"""What is searched for: patterns as sets of bases, in one or both orientations.
+"""Patterns as sets of bases, in one or both orientations.
 
 A pattern letter is a uint8 with bit b set where it matches the base of code b: 1 A, 2 C, 4 G, 8 T.
 An ambiguity letter is 0, which matches nothing, or with ``iupac`` the set of its bases.
@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.records import signs_of
 from streamer.errors import DataError, UsageError
 from trie.codes import GAP, as_letters, encode
-from trie.strands import PATTERN_STRANDS
 
 Masks = NDArray[np.uint8]
 
@@ -48,9 +48,9 @@ def masks_of(letters: bytes | str | NDArray[np.uint8], *, iupac: bool = False) -
 
 def reverse_complement(masks: Masks) -> Masks:
     """The masks of the reverse complement: reversed, with A and T, C and G exchanged."""
-    turned = masks[::-1]
-    low = (turned & 1) << 3 | (turned & 2) << 1
-    return np.ascontiguousarray(low | (turned & 4) >> 1 | (turned & 8) >> 3)
+    reversed_ = masks[::-1]
+    low = (reversed_ & 1) << 3 | (reversed_ & 2) << 1
+    return np.ascontiguousarray(low | (reversed_ & 4) >> 1 | (reversed_ & 8) >> 3)
 
 
 def check_patterns(
@@ -77,7 +77,7 @@ def check_patterns(
 class Searches:
     """Patterns with their orientations, in the order of rows: pattern by pattern, ``+`` first.
 
-    masks: a uint8 array each. pattern int32 and strand uint8 (0 ``+``, 1 ``-``): whose each is.
+    masks: a uint8 array each. pattern int32 and strand uint8 (0 ``+``, 1 ``-``) of each.
     k: the largest distance reported.
     """
 
@@ -88,6 +88,16 @@ class Searches:
 
     def __len__(self) -> int:
         return len(self.masks)
+
+    @cached_property
+    def joined_masks(self) -> Masks:
+        """All masks, one after another."""
+        return np.concatenate(self.masks)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each begins in ``joined_masks``, and the end."""
+        return np.cumsum([0, *(masks.size for masks in self.masks)])
 
     @cached_property
     def longest(self) -> int:
@@ -101,12 +111,9 @@ class Searches:
 
 
 def searches(patterns: Sequence[Masks], k: int, strands: str = "both") -> Searches:
-    """Every pattern in the orientations asked for; UsageError for an unknown ``strands``."""
-    if strands not in PATTERN_STRANDS:
-        message = f"unknown strands '{strands}'; there are {', '.join(PATTERN_STRANDS)}"
-        raise UsageError(message)
+    """Every pattern in the orientations of ``strands``; UsageError for an unknown choice."""
+    signs = signs_of(strands)
     masks: list[Masks] = []
-    signs = [sign for sign, other in ((0, "reverse"), (1, "forward")) if strands != other]
     for one in patterns:
         masks += [reverse_complement(one) if sign else one for sign in signs]
     return Searches(

@@ -17,7 +17,7 @@ from trie.codes import encode
 
 
 def _pieces(block: Block, found: EndsFound) -> tuple[EndsFound, NDArray[np.int64]]:
-    """The hits that end in a piece, not in the gap codes between two; the piece of each."""
+    """The hits that end in a piece, not in the gap codes between two, and the piece of each."""
     low = np.searchsorted(found.ends, block.starts, side="right")
     high = np.searchsorted(found.ends, block.stops, side="right")
     counts = high - low
@@ -78,15 +78,13 @@ class _Rows:
 
 
 class BestEnds:
-    """Finds the best of each run, block by block: a run may go on in the next block.
+    """Finds the best of each run, block by block: a run may continue in the next block.
 
-    Rows of a block wait while a run that is still open may have its best end before theirs.
+    Rows of a block wait while an open run may have its best end before theirs.
     """
 
     def __init__(self, searches: Searches) -> None:
         self._searches = searches
-        self._masks = np.concatenate(searches.masks)
-        self._offsets = np.cumsum([0, *(masks.size for masks in searches.masks)])
         self._open = self._waiting = self._nothing()
 
     def _nothing(self) -> _Rows:
@@ -105,7 +103,7 @@ class BestEnds:
         last = np.append(first[1:], len(found))[: first.size] - 1
         best = _least(found.distances, first)
         rows = self._aligned(block, found.at(best), piece[best])
-        # an open run goes on where one begins at the block's first end
+        # an open run continues where one begins at the block's first end
         begun = {
             int(found.searches[at]): i
             for i, at in enumerate(first.tolist())
@@ -126,7 +124,7 @@ class BestEnds:
         return self._certain(_Rows.joined([self._waiting, *done]))
 
     def finish(self) -> Hits:
-        """The rows that have waited for the end."""
+        """The rows that waited for the last block."""
         self._open, rows = self._nothing(), _Rows.joined([self._waiting, self._open])
         return self._certain(rows)
 
@@ -134,7 +132,7 @@ class BestEnds:
         rows = rows.at(np.lexsort((rows.search, rows.end, rows.text)))
         count = rows.text.size
         if self._open.text.size:
-            # only the record that goes on has open runs, and it is the last
+            # only the record that continues has open runs, and it is the last
             earliest = self._open.end.min()
             early = (rows.text < self._open.text[0]) | (rows.end < earliest)
             count = int(early.sum())
@@ -156,7 +154,7 @@ class BestEnds:
         codes, begins, shift = _before(block, block.starts[piece], found.ends, self._searches.reach)
         starts, cigars = align(
             codes, begins - shift, found.ends - shift, found.distances, found.searches,
-            self._masks, self._offsets,
+            self._searches.joined_masks, self._searches.offsets,
         )  # fmt: skip
         starts += shift
         shift = (block.offsets - block.starts)[piece]
@@ -175,9 +173,9 @@ class BestEnds:
 def _before(
     block: Block, begins: NDArray[np.int64], ends: NDArray[np.int64], reach: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """Base codes of at most ``reach`` symbols before each end, from ``begins`` on at the earliest.
+    """Base codes of at most ``reach`` symbols before each end, not before ``begins``.
 
-    Where they begin in the block, and how much further each stands there than among these.
+    Also where they begin in the block, and the distance of each from its place among these codes.
     """
     begins = np.maximum(begins, ends - reach)
     sizes = ends - begins
@@ -185,12 +183,12 @@ def _before(
     total = int(sizes.sum())
     if not block.letters or total > block.symbols.size:
         return block.codes(), begins, np.zeros(ends.size, dtype=np.int64)
-    held = np.repeat(begins - places, sizes) + np.arange(total)
-    return encode(block.symbols[held]), begins, begins - places
+    needed = np.repeat(begins - places, sizes) + np.arange(total)
+    return encode(block.symbols[needed]), begins, begins - places
 
 
 def _least(distances: NDArray[np.int32], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of each run, which begin at ``first``, where the first least distance is."""
+    """The place of the first least distance of each run; runs begin at ``first``."""
     if first.size == 0:
         return first
     places = np.arange(distances.size, dtype=np.int64)

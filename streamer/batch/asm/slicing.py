@@ -1,24 +1,24 @@
-"""The letters of a tile (``tiles``) as bits, a word of 64 a lane and block, before they are turned.
+"""The letters of a tile (``tiles``) as bits, a word of 64 a lane and block, not transposed yet.
 
     planes   uint64[blocks, 3, ROW]   bit 0 of the codes, bit 1, and where there is no base
 
-Letters are read once, in order, and each word is stored where it is turned.
+Letters are read once, in order, and each word is stored where it is transposed.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from streamer.batch.asm.cells import LANES, ROW
 from streamer.batch.asm.hit_words import BLOCK
-from streamer.batch.asm.lanes import LANES, ROW
-from streamer.batch.asm.turning import code_gaps, code_planes, letter_gaps, letter_planes
+from streamer.batch.asm.lane_planes import code_gaps, code_planes, letter_gaps, letter_planes
 from trie.codes import GAP
 from trie.cpu.jit import njit
 
 
 @njit(cache=True, nogil=True)
 def _edge(symbols, table, first, planes, place):
-    """64 symbols that lie in part outside of the text, as gap codes; codes of all, or-ed."""
+    """64 symbols that lie in part outside of the text, as gap codes; the OR of their codes."""
     seen = np.uint8(GAP)
     bits = np.zeros(3, np.uint64)
     bits[2] = ~np.uint64(0)
@@ -42,8 +42,8 @@ def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes)
     """Fill ``planes`` of the tile whose first end is begin + 1, ``lead_blocks`` blocks before it.
 
     symbols: letters, or if not ``letters`` base codes; table uint8[256]: the code of each. A word a
-    lane and block; they have yet to be turned. Returns 2, or 3 if there are gap codes, planes a
-    symbol; 0 if a symbol is none.
+    lane and block, not transposed yet. Returns the planes a symbol: 2, or 3 if there are gap codes;
+    0 if a symbol is invalid.
     """
     size = 3 * ROW
     first = lead_blocks * size
@@ -58,7 +58,7 @@ def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes)
         for block in range(span_blocks):
             at = begin + stride * lane + BLOCK * block
             edges |= _edge(symbols, table, at, planes, first + block * size + lane)
-    # what a lane begins with is what the lane before ends with
+    # a lane begins with what the lane before ends with
     for block in range(lead_blocks):
         at = begin + BLOCK * (block - lead_blocks)
         edges |= _edge(symbols, table, at, planes, block * size)

@@ -2,21 +2,21 @@
 
 A tile is ``512 * span`` consecutive ends; lane x of a bit-sliced word belongs to the ends from
 ``x * span + 1`` to ``(x + 1) * span`` of the tile, and begins ``reach`` symbols before its first
-end, on a column of D that is D[i, 0] = i. What the scan reads:
+end, on a column of D that is D[i, 0] = i. The scan reads:
 
     equal   uint64[64, 4, 8]        for each column of a block the lanes whose symbol is A, C, G, T
-    state   uint64[m, 2, 8]         vp, vm of each row       (streamer/batch/asm/lanes.py)
+    state   uint64[m, 2, 8]         vp, vm of each row       (``cells``)
     deltas  uint64[64, 2, 8]        hp, hm of 64 columns, handed from strip to strip
 
 The rows of a pattern are cut into strips whose state stays in the L1 cache. The score at the bottom
 of each strip is followed; while it is above k in all lanes of a block, and has been for as long as
 a path can stay in the strip below, the strips below are not computed: by equation 1 every value
 there is above k too. When the score comes down they start again from D[bottom] + 1, 2, ..., which
-is right for every path that is still of interest. So long patterns with small k cost little more
+is right for every path that still matters. So long patterns with small k cost little more
 than their first strip.
 
-Memory is asked for the letters of the next tile while this one is scanned, a cache line in every
-few nanoseconds: a core has some 16 requests under way, and waits where it asks faster.
+The scan prefetches the letters of the next tile, a cache line every few nanoseconds: a core has
+some 16 requests in flight, and waits if it issues them faster.
 
 Operations, of 512 bits: 5 with three-input logic a row and column, 2 a plane of the score and
 column (6 planes for m = 32), and for the text 512 loads with two tests and a look-up each, 2 x 768
@@ -25,14 +25,14 @@ for the exchanges and 64 x 4 stores a block of 64 columns.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.asm.cells import COLUMNS, LANES, LINE, ROW, bases, cells, count
 from streamer.batch.asm.hit_words import BLOCK, clear_beyond, pack_block
-from streamer.batch.asm.lanes import COLUMNS, LANES, LINE, ROW, bases, cells, count
-from streamer.batch.asm.turning import TURN_LINES, transpose
+from streamer.batch.asm.lane_planes import TRANSPOSE_LINES, transpose
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.vectors import WORDS
@@ -41,7 +41,7 @@ Words = NDArray[np.uint64]
 
 
 class Scratch(NamedTuple):
-    """What the scan of a tile writes to, uint64 each: words of 512 lanes, and ``rows`` int64.
+    """Buffers of the scan of a tile: words of 512 lanes, and ``rows``.
 
     Besides the above: planes, a ROW each (``slicing``), of the whole tile; counters of each strip;
     where each row's letter stands among the words of a column; the words of sets of bases; and of a
@@ -61,22 +61,22 @@ class Scratch(NamedTuple):
 
 def scratch_sizes(
     longest: int, counter_planes: int, sets: int, low_planes: int, blocks: int
-) -> dict[str, int]:
-    """Elements of each part of the Scratch.
+) -> dict[str, tuple[Any, int]]:
+    """Dtype and size of each part of the Scratch.
 
     longest: rows. counter_planes: of all strips of a search. sets: distinct letters of a search.
     blocks: of a tile, with its lead.
     """
     return {
-        "planes": blocks * 3 * ROW,
-        "equal": BLOCK * 4 * WORDS,
-        "state": 2 * longest * WORDS,
-        "deltas": 2 * BLOCK * WORDS,
-        "counters": 2 * counter_planes * WORDS,  # and one saved
-        "rows": longest,
-        "united": sets * BLOCK * WORDS,
-        "found": ROW,
-        "lows": low_planes * ROW,
+        "planes": (np.uint64, blocks * 3 * ROW),
+        "equal": (np.uint64, BLOCK * 4 * WORDS),
+        "state": (np.uint64, 2 * longest * WORDS),
+        "deltas": (np.uint64, 2 * BLOCK * WORDS),
+        "counters": (np.uint64, 2 * counter_planes * WORDS),  # and one saved
+        "rows": (np.int64, longest),
+        "united": (np.uint64, sets * BLOCK * WORDS),
+        "found": (np.uint64, ROW),
+        "lows": (np.uint64, low_planes * ROW),
     }
 
 
@@ -159,15 +159,15 @@ def _reset(state, first, rows):
 
 @njit(cache=True, nogil=True)
 def _further(ahead, lines, end):
-    """The place behind those cache lines; from the end on it is the same one again."""
+    """The place behind those cache lines, at most ``end``."""
     return min(ahead + LINE * lines, end)
 
 
 @njit(cache=True, nogil=True)
-def _turn(planes, block, kinds, text, ahead):
-    """A block's words of lanes into words of columns."""
+def _transpose_block(planes, block, kinds, text, ahead):
+    """Transpose a block's words of lanes into words of columns."""
     for kind in range(kinds):
-        transpose(planes, (3 * block + kind) * ROW, text, ahead + LINE * TURN_LINES * kind)
+        transpose(planes, (3 * block + kind) * ROW, text, ahead + LINE * TRANSPOSE_LINES * kind)
 
 
 @njit(cache=True, nogil=True)
@@ -180,8 +180,8 @@ def scan(
     tile: (first end - 1, blocks of the lead, blocks of a lane, end beyond which none counts).
     kinds: what ``slicing`` gave; ``fresh``: no search has gone over this tile before. text
     uint8[]: what stands from ``ahead`` to ``ahead_end`` is needed next. strips int64[]: the first
-    row of each strip, then m. planes: of a counter, low_planes: those that tell distances 0..k
-    apart. hit_blocks int64[span]: gets which blocks have hits.
+    row of each strip, then m. planes: of a counter, low_planes: those that distinguish 0..k.
+    hit_blocks int64[span]: receives the blocks that have hits.
     """
     begin, lead_blocks, span_blocks, end = tile
     symbols, equal, state, deltas, counters, letters, united, found, lows = scratch
@@ -194,7 +194,7 @@ def scan(
     start = BLOCK * lead_blocks - reach
     if fresh:
         for block in range(start // BLOCK):
-            _turn(symbols, block, kinds, text, ahead)
+            _transpose_block(symbols, block, kinds, text, ahead)
     # with one strip, what a step of columns needs is made for it, and stays in the L1 cache
     at_once = count_strips == 1 and distinct == 0
     _set_counter(counters, 0, planes, strips[1] - k - 1)
@@ -207,8 +207,8 @@ def scan(
         column = max(0, start - block * BLOCK)
         columns = BLOCK - column
         if fresh:
-            _turn(symbols, block, kinds, text, ahead)
-            ahead = _further(ahead, TURN_LINES * kinds, ahead_end)
+            _transpose_block(symbols, block, kinds, text, ahead)
+            ahead = _further(ahead, TRANSPOSE_LINES * kinds, ahead_end)
         if not at_once:
             bases(symbols, 3 * block * ROW, BLOCK, kinds - 2, equal, 0)
         stride = 4 * WORDS
@@ -261,13 +261,13 @@ def scan(
             strip += 1
         if strip == count_strips and alive != 0 and block >= lead_blocks:
             transpose(found, 0, text, ahead)
-            ahead = _further(ahead, TURN_LINES, ahead_end)
+            ahead = _further(ahead, TRANSPOSE_LINES, ahead_end)
             first = begin + BLOCK * (block - lead_blocks)
             if begin + LANES * BLOCK * span_blocks > end:
                 clear_beyond(found, first, span_blocks, end)
             for plane in range(low_planes):
                 transpose(lows, plane * ROW, text, ahead)
-                ahead = _further(ahead, TURN_LINES, ahead_end)
+                ahead = _further(ahead, TRANSPOSE_LINES, ahead_end)
             new, full = pack_block(
                 found, lows, low_planes, written, span_blocks, lists, text, ahead
             )

@@ -47,7 +47,7 @@ DEFAULTS: dict[Device, str] = {"cpu": "bit-sliced", "cuda": "bit-sliced"}
 def choose_method(
     method: str | None, device: str, on_fallback: OnFallback = log_fallback
 ) -> Choice:
-    """What runs for what was asked; errors as in ``streamer.batch.choice.choose``."""
+    """The method and device for a request; errors as in ``streamer.batch.choice.choose``."""
     return choose(METHODS, DEFAULTS, method, device, on_fallback)
 
 
@@ -55,7 +55,7 @@ class HammingSearch:
     """Patterns made ready for one method on one device, for any number of texts.
 
     patterns: records of one length, 1 to 256. k: mismatches allowed, below it. strands: forward,
-    reverse or both. choice: from ``choose_method``; free: no method was asked for. threads: 0 is
+    reverse or both. choice: from ``choose_method``; free: no method was requested. threads: 0 is
     every core. source: how errors name the patterns. UsageError and DataError as in
     ``patterns.orient``.
     """
@@ -134,7 +134,7 @@ def search(
     with the fields text, start, end, distance, strand, pattern (streamer.batch.hits.FIELDS), text
     and pattern by number. UsageError for wrong options, DataError for patterns that are empty, of
     several lengths, above 256 symbols or not longer than k, InvalidBaseError (a ValueError) for a
-    letter that is none, StreamerError where CUDA is asked for and cannot be used.
+    letter that is not of DNA, StreamerError where CUDA is requested and not usable.
     """
     choice = choose_method(method, device)
     prepared = HammingSearch(

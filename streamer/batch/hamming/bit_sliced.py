@@ -137,7 +137,7 @@ def _fill_table(planes, height, used, table):
 
 @njit(cache=True, nogil=True)
 def _mark_valid(count, valid):
-    """The words of a block whose first ``count`` windows are asked for."""
+    """A bit for each of the first ``count`` windows of a block."""
     for v in range(VECTORS):
         for w in range(WORDS):
             inside = min(max(count - w * SEGMENT - v * 64, 0), 64)
@@ -169,7 +169,7 @@ def _plane(begin, plane):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _count(table, rows, p, at, begin):
-    """Three counter planes of pattern p in two vectors from word ``at`` on, and what ran over."""
+    """Three counter planes of pattern p in two vectors from word ``at`` on, and the overflow."""
     second = np.uint64(WORDS)
     ones = other_ones = _plane(begin, 0)
     twos = other_twos = _plane(begin, 1)
@@ -195,7 +195,7 @@ def _count(table, rows, p, at, begin):
 
 @njit(cache=True, nogil=True)
 def _count_high(table, rows, p, at, begin, planes, counters, to):
-    """One vector with more planes, all left in ``counters`` from ``to`` on; what ran over."""
+    """One vector with more planes, all left in ``counters`` from ``to`` on; the overflow."""
     for plane in range(planes):
         store(counters, to + plane * ROW, _plane(begin, plane))
     over = spread(np.uint64(0))

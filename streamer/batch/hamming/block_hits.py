@@ -7,7 +7,7 @@ of the block. The planes are the binary count of a window's mismatches, which be
 A hit or two a word are the normal case, at places that no branch predictor knows. With few
 patterns, the words with hits are listed without a branch, and a hit's place in the output is
 counted: the hits of words before, and the set bits below it in its word, of all patterns together;
-only where two patterns match at one position are they looked at one by one. With many patterns a
+only where two patterns match at one position are hits taken one by one. With many patterns a
 counting sort by position takes over: 2,048 bins, twice about five operations a hit.
 """
 
@@ -23,10 +23,10 @@ from trie.cpu.jit import njit
 from trie.cpu.vectors import WORDS
 
 FEW = 24
-"""Patterns with hits in one block, up to which their words are looked at side by side."""
+"""Patterns with hits in one block, up to which their words are taken side by side."""
 
 DENSE = 10
-"""One window in so many matches: then no window is worth a branch."""
+"""From one match in that many windows on, no window is worth a branch."""
 
 
 VECTORS = 4
@@ -161,7 +161,7 @@ def _one_by_one(
 def _every_window(
     counters, ids, patterns, planes, begin, start, words, to
 ):  # fmt: skip
-    """Every window and pattern is written; what is no hit is written over by the next."""
+    """Write every window and pattern; the next one overwrites what is no hit."""
     size = (planes + np.uint64(1)) * np.uint64(ROW)
     for place in range(np.uint64(ROW)):
         word = planes * np.uint64(ROW) + _word_at(place)

@@ -1,4 +1,4 @@
-"""What searches a chunk of text: a CPU method on all cores, or the GPU."""
+"""Engines that search chunks of text: a CPU method on all cores, or the GPU."""
 
 from __future__ import annotations
 

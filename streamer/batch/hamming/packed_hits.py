@@ -6,10 +6,8 @@
 pattern, strand: twice the number of the pattern, plus 1 for the reverse complement. In ascending
 order hit words are in the order of rows: start (and so end, as all patterns have one length),
 pattern, ``+`` before ``-``. A chunk lies in a batch of texts that stand one after the other; a
-window that reaches from one text into the next is no hit, and is dropped here.
+window that reaches from one text into the next is no hit and is dropped here.
 """
-
-# mypy: no-check-untyped-defs
 
 from __future__ import annotations
 
@@ -53,10 +51,10 @@ def columns(
     ranges = split_range(0, words.size, threads if words.size >= _PARALLEL_FROM else 1)
     shared = (origin, offsets, length)
     if offsets.size == 2:
-        kept = [stop - first for first, stop in ranges]
+        inside = [stop - first for first, stop in ranges]
     else:
-        kept = run_all([partial(_count, words[a:b], *shared) for a, b in ranges], threads)
-    places = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+        inside = run_all([partial(_count, words[a:b], *shared) for a, b in ranges], threads)
+    places = np.concatenate([[0], np.cumsum(inside)]).astype(np.int64)
     total = int(places[-1])
     hits = Hits(
         text=np.empty(total, np.int32),
@@ -81,17 +79,17 @@ def columns(
 
 @njit(cache=True, nogil=True)
 def _count(words, origin, offsets, length):
-    """How many of the hits lie in one text."""
+    """The number of hits that lie in one text."""
     if words.size == 0:
         return 0
     text = read_at(offsets, origin + np.int64(words[0] >> np.uint64(START_SHIFT)))
-    kept = 0
+    inside = 0
     for word in words:
         start = origin + np.int64(word >> np.uint64(START_SHIFT))
         while offsets[text + 1] <= start:
             text += 1
-        kept += start + length <= offsets[text + 1]
-    return kept
+        inside += start + length <= offsets[text + 1]
+    return inside
 
 
 @njit(cache=True, nogil=True)

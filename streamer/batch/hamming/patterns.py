@@ -1,4 +1,4 @@
-"""The patterns of a search: checked, of one length, and in the orientations that are asked for."""
+"""The patterns of a search: checked, of one length, in the orientations of a strand choice."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.hamming.packed_hits import ID_SHIFT
-from streamer.batch.records import Codes, Record, reverse_complement
+from streamer.batch.records import Codes, Record, reverse_complement, signs_of
 from streamer.errors import DataError, UsageError
-from trie.strands import PATTERN_STRANDS
 
 MAX_LENGTH = 256
 MAX_PATTERNS = 1 << 21
@@ -45,16 +44,6 @@ class Oriented:
         return self.ids.astype(np.uint64) << np.uint64(ID_SHIFT)
 
 
-def check_options(k: int, strands: str) -> None:
-    """UsageError for a k or a strand choice that no pattern makes right."""
-    if k < 0:
-        message = f"-k {k}: mismatches are counted from 0"
-        raise UsageError(message)
-    if strands not in PATTERN_STRANDS:
-        message = f"unknown strands '{strands}'; there are {', '.join(PATTERN_STRANDS)}"
-        raise UsageError(message)
-
-
 def orient(patterns: Sequence[Record], k: int, strands: str, *, source: str) -> Oriented:
     """The patterns of a search with at most k mismatches on ``strands`` (forward, reverse, both).
 
@@ -63,7 +52,10 @@ def orient(patterns: Sequence[Record], k: int, strands: str, *, source: str) -> 
     first.
     """
     k = operator.index(k)  # a NumPy number is one too
-    check_options(k, strands)
+    if k < 0:
+        message = f"-k {k}: mismatches are counted from 0"
+        raise UsageError(message)
+    signs = signs_of(strands)
     if not patterns:
         problem = "no patterns"
         raise DataError(problem, file=source)
@@ -76,14 +68,10 @@ def orient(patterns: Sequence[Record], k: int, strands: str, *, source: str) -> 
         if wrong:
             raise DataError(wrong, file=source, record=number, name=pattern.name)
     forward = np.concatenate([pattern.codes for pattern in patterns]).reshape(-1, length)
-    numbers = np.arange(len(patterns), dtype=np.uint32)
-    if strands == "forward":
-        return Oriented(forward, numbers * np.uint32(2), k)
     backward = reverse_complement(forward.ravel()).reshape(-1, length)[::-1]
-    if strands == "reverse":
-        return Oriented(backward, numbers * np.uint32(2) + np.uint32(1), k)
-    both = np.stack([forward, backward], axis=1).reshape(-1, length)
-    return Oriented(both, np.arange(2 * len(patterns), dtype=np.uint32), k)
+    codes = np.stack([(forward, backward)[sign] for sign in signs], axis=1).reshape(-1, length)
+    numbers = np.arange(len(patterns), dtype=np.uint32)[:, None] * np.uint32(2)
+    return Oriented(codes, (numbers + np.array(signs, dtype=np.uint32)).ravel(), k)
 
 
 def _problem(codes: Codes, first: Record, k: int) -> str | None:

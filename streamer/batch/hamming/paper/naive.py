@@ -3,8 +3,6 @@
 n r m comparisons for n windows and r patterns of m symbols, and none is left out.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 import numpy as np

@@ -9,8 +9,6 @@ and as many words, groups, as the patterns need: the paper has one. A gap code i
 row of its own, all mismatches. m additions a window and group.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 import numpy as np

@@ -16,8 +16,6 @@ m b <= 64 is one word, 7 operations a symbol and pattern; else the highest field
 into the next.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 import numpy as np

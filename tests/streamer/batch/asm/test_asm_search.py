@@ -10,18 +10,14 @@ import numpy as np
 import pytest
 
 from streamer.batch import asm
-from streamer.batch.asm import bit_parallel, pasm, sequential
+from streamer.batch.asm import bit_parallel, engines
 from streamer.errors import DataError, UsageError
 from tests.data_files import ROOT
 from tests.reference import asm as asm_oracle
 from tests.waiting import DEADLINE
 from trie.codes import INVALID, LETTER_TO_CODE, InvalidBaseError
 
-ENGINES = {
-    "bit-parallel": bit_parallel.BitParallel,
-    "sequential": sequential.Sequential,
-    "pasm": pasm.Pasm,
-}
+ENGINES = ("bit-parallel", "sequential", "pasm")
 LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 
 
@@ -102,13 +98,14 @@ EDGES = (0, 1, 5, 63, 64, 65, 127, 128, 511, 512, 513, 1025)
 def test_texts_of_any_length_cut_anywhere(method, block, report, monkeypatch):
     if block == 1 and method != "bit-parallel":
         block = 7
-    made = ENGINES[method].__init__
+    engine_for = engines.engine_for
 
-    def cut(self, searches, threads):
-        made(self, searches, threads)
-        self.block_size = block
+    def cut(*given):
+        engine = engine_for(*given)
+        engine.block_size = block
+        return engine
 
-    monkeypatch.setattr(ENGINES[method], "__init__", cut)
+    monkeypatch.setattr(engines, "engine_for", cut)
     rng = np.random.default_rng(block)
     sizes = EDGES[:7] if block < 64 else EDGES
     texts = [letters(rng, size, "ACGTN") for size in sizes]
@@ -128,7 +125,7 @@ def test_lanes_and_tiles_join_without_a_seam(monkeypatch):
 
 @pytest.mark.parametrize("report", asm.REPORTS)
 def test_more_hits_than_are_held_at_once(report, monkeypatch):
-    monkeypatch.setattr(asm, "ROWS_AT_ONCE", 40)
+    monkeypatch.setattr(engines, "ROWS_AT_ONCE", 40)
     rng = np.random.default_rng(5)
     texts = [letters(rng, size, "AC") for size in (700, 3, 90)]
     for method in ENGINES:

@@ -1,8 +1,8 @@
 """ASM_CPU of the WsPASM paper: the matrix D by equation 1, column by column, cell by cell.
 
 Operations: m cells a symbol, each a comparison and a minimum of three; 4 m bytes of memory. The
-only parallelism is that texts may be cut: a thread takes a range of ends, ``reach`` symbols before
-it too.
+only parallelism is that texts may be cut: a thread takes a range of ends, and ``reach`` symbols
+before it.
 """
 
 from __future__ import annotations
@@ -12,41 +12,28 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.found import EndsFound, TooManyError, in_order, joined
+from streamer.batch.asm.found import EndsFound
 from streamer.batch.asm.patterns import Searches
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 
 
-class Sequential:
-    """Searches blocks of text for all patterns."""
-
-    block_size = 1 << 20
-
-    def __init__(self, searches: Searches, threads: int) -> None:
-        self._searches = searches
-        self._threads = threads
-
-    def search(self, codes: NDArray[np.uint8], lead: int, limit: int) -> EndsFound:
-        """Every end in (lead, n] with a distance <= k, in the order of rows."""
-        searches = self._searches
-        parts = split_range(lead, codes.size, self._threads, align=max(1, 4 * searches.reach))
-        tasks = [
-            partial(_search, codes, low, high, masks, searches.k)
-            for masks in searches.masks
-            for low, high in parts
-        ]
-        found = [
-            EndsFound(ends, distances, np.full(ends.size, i // len(parts), np.int32))
-            for i, (ends, distances) in enumerate(run_all(tasks, self._threads))
-        ]
-        if sum(map(len, found)) > limit:
-            raise TooManyError
-        return in_order(joined(found), lead, codes.size)
+def find(codes: NDArray[np.uint8], lead: int, searches: Searches, threads: int) -> list[EndsFound]:
+    """Every end in (lead, n] with a distance <= k, by search."""
+    parts = split_range(lead, codes.size, threads, align=max(1, 4 * searches.reach))
+    tasks = [
+        partial(_find, codes, low, high, masks, searches.k)
+        for masks in searches.masks
+        for low, high in parts
+    ]
+    return [
+        EndsFound(ends, distances, np.full(ends.size, i // len(parts), np.int32))
+        for i, (ends, distances) in enumerate(run_all(tasks, threads))
+    ]
 
 
 @njit(cache=True, nogil=True)
-def _search(codes, low, high, masks, k):
+def _find(codes, low, high, masks, k):
     """Ends in (low, high] with D <= k, and D there."""
     rows = masks.size
     column = np.arange(rows + 1).astype(np.int32)

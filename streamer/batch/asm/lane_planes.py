@@ -1,11 +1,11 @@
-"""From letters, or base codes, of 512 text segments to the lanes of bit-sliced words (``lanes``).
+"""From letters, or base codes, of 512 text segments to the lanes of bit-sliced words (``cells``).
 
 64 consecutive symbols of a segment are a vector of bytes, of which two tests make two uint64: the
-bits of their codes. Those of all segments are 64 words a bit, and turned they are 64 columns.
+bits of their codes. Those of all segments are 64 words a bit, and transposed they are 64 columns.
 
-Letters need not become codes in memory. In either case bits 2-1 of A, C, T, G are 00, 01, 10, 11,
-which exclusive-ored with their upper half are the codes; and the low four bits of A, C, G, T and U
-all differ, so that a look-up by them and a comparison find every other byte.
+Letters need no codes in memory. In either case bits 2-1 of A, C, T, G are 00, 01, 10, 11, which
+exclusive-ored with their upper half are the codes; and the low four bits of A, C, G, T and U all
+differ, so that a look-up by them and a comparison find every other byte.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import types
 
-from streamer.batch.asm.lanes import LINE, ROW
+from streamer.batch.asm.cells import LINE, ROW
 from trie.codes import IUPAC_AMBIGUOUS
 from trie.cpu.llvm import (
     BYTES,
@@ -39,7 +39,7 @@ _BASES = b"ACGTU"
 _UPPER = 0xDF
 """The bits of a letter without its case."""
 
-TURN_LINES = 16
+TRANSPOSE_LINES = 16
 """Cache lines that ``transpose`` prefetches."""
 
 _AHEAD = 4096
@@ -144,10 +144,10 @@ code_gaps = _over_words(_gaps_of_codes, "Which codes are gap codes, as above; 0.
 
 @instruction(types.void, None, INDEX, None, INDEX)
 def transpose(builder: Any, words: Any, at: Any, text: Any, ahead: Any) -> None:
-    """Turn 64 words in place: bit c of word r and bit r of word c change places, in each uint64.
+    """Transpose 64 words in place: exchange bit c of word r and bit r of word c, in each uint64.
 
     Six exchanges of half the bits (Hacker's Delight 7-3), three of them on eight words at a time.
-    Meanwhile TURN_LINES cache lines of text (uint8) from ``ahead`` on are prefetched (``tiles``).
+    It prefetches TRANSPOSE_LINES cache lines of text (uint8) from ``ahead`` on (``tiles``).
     """
     next_text = element(builder, text, ahead)
     for apart, step, shifts in ((8, 1, (32, 16, 8)), (1, 8, (4, 2, 1))):

@@ -1,0 +1,1 @@
+"""The methods of the WsPASM paper on the CPU."""

@@ -1,0 +1,78 @@
+"""PASM on the CPU (WsPASM paper, algorithm 1): a row of D at once, by equations 2 and 3.
+
+    X[l, j]   the last position <= j of the text that holds letter l of the alphabet, 0 if none
+    D[i, j]   D[i-1, j-1] where T[j-1] = P[i-1], else 1 + the least of D[i-1, j], D[i-1, j-1] and
+              D[i-1, X-1] + (j-1-X), which stands for the row's own past; i+j-1 where X = 0
+
+so that no cell depends on another of its row. The alphabet is that of the pattern's letters (sets
+of bases with IUPAC). The rows of X are made side by side, then each row of D by all threads, which
+wait for each other between rows. Two rows of D are in memory.
+
+Operations: m cells a symbol with three loads of the row before, one of them anywhere; 4 bytes a
+symbol for each letter of X and each of the two rows.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.batch.asm.found import EndsFound
+from streamer.batch.asm.patterns import Searches
+from trie.cpu.jit import njit
+from trie.cpu.threads import run_all, split_range
+
+
+def find(codes: NDArray[np.uint8], lead: int, searches: Searches, threads: int) -> list[EndsFound]:
+    """Every end in (lead, n] with a distance <= k, by search."""
+    alphabet = np.unique(searches.joined_masks)
+    rows_of_x = run_all([partial(_last_positions, codes, mask) for mask in alphabet], threads)
+    last = dict(zip(alphabet.tolist(), rows_of_x, strict=True))
+    found = []
+    for i, masks in enumerate(searches.masks):
+        row = _last_row(codes, masks, last, threads)
+        ends = lead + 1 + np.flatnonzero(row[lead + 1 :] <= searches.k)
+        found.append(EndsFound(ends, row[ends], np.full(ends.size, i, dtype=np.int32)))
+    return found
+
+
+def _last_row(
+    codes: NDArray[np.uint8],
+    masks: NDArray[np.uint8],
+    last: dict[int, NDArray[np.int32]],
+    threads: int,
+) -> NDArray[np.int32]:
+    above = np.zeros(codes.size + 1, dtype=np.int32)
+    row = np.empty_like(above)
+    parts = split_range(1, codes.size + 1, threads)
+    for i, mask in enumerate(masks, 1):
+        row[0] = i
+        run_all([partial(_row, codes, mask, last[mask], i, above, row, *p) for p in parts], threads)
+        above, row = row, above
+    return above
+
+
+@njit(cache=True, nogil=True)
+def _last_positions(codes, mask):
+    row = np.empty(codes.size + 1, np.int32)
+    last = 0
+    row[0] = 0
+    for j in range(1, codes.size + 1):
+        if mask >> codes[j - 1] & 1:
+            last = j
+        row[j] = last
+    return row
+
+
+@njit(cache=True, nogil=True)
+def _row(codes, mask, last, i, above, row, low, high):
+    """Columns low..high of row i, by equation 3."""
+    for j in range(low, high):
+        if mask >> codes[j - 1] & 1:
+            row[j] = above[j - 1]
+        else:
+            x = last[j]
+            along = i + j - 1 if x == 0 else above[x - 1] + (j - 1 - x)
+            row[j] = 1 + min(above[j], min(above[j - 1], along))
