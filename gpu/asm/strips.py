@@ -56,13 +56,10 @@ class Strip(NamedTuple):
     letters: int
 
 
-def score_planes(rows: int) -> int:
-    """Planes for any D - k - 1 with 0 <= D <= rows and 0 <= k < rows."""
-    return 1 + (rows - 1).bit_length()
-
-
 def strips_of(rows: int, plain: bool) -> list[tuple[int, Strip]]:
     """The strips of a pattern of ``rows`` letters, with the first row of each."""
+    # for any D - k - 1 with 0 <= D <= rows and 0 <= k < rows
+    planes = 1 + (rows - 1).bit_length()
     firsts = range(0, rows, ROWS)
     return [
         (
@@ -70,7 +67,7 @@ def strips_of(rows: int, plain: bool) -> list[tuple[int, Strip]]:
             Strip(
                 rows=min(ROWS, rows - first),
                 first=first == 0,
-                planes=score_planes(rows) if first == firsts[-1] else 0,
+                planes=planes if first == firsts[-1] else 0,
                 letters=4 if plain else 16,
             ),
         )

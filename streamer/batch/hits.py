@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 
 NO_START = -1
 
-COLUMNS = ("text", "start", "end", "distance", "strand", "pattern")
-FIELDS = [
-    ("text", np.int32),
-    ("start", np.int64),
-    ("end", np.int64),
-    ("distance", np.int32),
-    ("strand", "U1"),
-    ("pattern", np.int32),
-]
+DTYPES = {
+    "text": np.int32,
+    "start": np.int64,
+    "end": np.int64,
+    "distance": np.int32,
+    "strand": np.uint8,
+    "pattern": np.int32,
+}
+"""Of the columns of ``Hits``."""
+
+COLUMNS = tuple(DTYPES)
+FIELDS = [(name, "U1" if name == "strand" else dtype) for name, dtype in DTYPES.items()]
 """The structured array's fields; ``cigar`` (object, str) follows in reports that have it."""
 
 
@@ -59,11 +62,8 @@ class Hits:
     def rows(self, first: int, stop: int) -> Hits:
         """Those rows."""
         part = slice(first, stop)
-        return Hits(
-            self.text[part], self.start[part], self.end[part], self.distance[part],
-            self.strand[part], self.pattern[part],
-            None if self.cigar is None else self.cigar[part],
-        )  # fmt: skip
+        columns: dict[str, Any] = {name: getattr(self, name)[part] for name in COLUMNS}
+        return Hits(**columns, cigar=None if self.cigar is None else self.cigar[part])
 
     def structured(self) -> NDArray[np.void]:
         """The same rows as one structured array (FIELDS)."""
@@ -142,17 +142,9 @@ def concatenate(parts: Sequence[Hits]) -> Hits:
     """Hits of several texts, in the order given."""
     if len(parts) == 1:
         return parts[0]
+    columns: dict[str, Any] = {
+        name: np.concatenate([np.empty(0, dtype), *(getattr(part, name) for part in parts)])
+        for name, dtype in DTYPES.items()
+    }
     cigars = [part.cigar for part in parts if part.cigar is not None]
-
-    def joined(name: str, dtype: type) -> NDArray[Any]:
-        return np.concatenate([np.empty(0, dtype), *(getattr(part, name) for part in parts)])
-
-    return Hits(
-        text=joined("text", np.int32),
-        start=joined("start", np.int64),
-        end=joined("end", np.int64),
-        distance=joined("distance", np.int32),
-        strand=joined("strand", np.uint8),
-        pattern=joined("pattern", np.int32),
-        cigar=[one for cigar in cigars for one in cigar] if cigars else None,
-    )
+    return Hits(**columns, cigar=[one for cigar in cigars for one in cigar] if cigars else None)

@@ -42,96 +42,78 @@ def by_rows(
 
     codes: uint8[n] on the GPU. TooManyHitsError above ``limit``.
     """
-    letters = np.unique(np.concatenate(patterns))
-    last = _last_positions(codes, letters, space)
-    shape = (1 + k.bit_length(), grid(codes.size, 32))
-    found = space.shaped("found", shape, np.uint32)
+    search = _RowSearch(codes, np.unique(np.concatenate(patterns)), k, space)
     for i, pattern in enumerate(patterns):
-        numbers = np.searchsorted(letters, pattern).astype(np.int32)
         if method == "pasm":
-            _pasm(codes, pattern, last, numbers, k, found, space)
+            search.pasm(pattern)
         else:
-            _wspasm(codes, pattern, last, numbers, k, found, method == "wspasm-shared", space)
-        hits = _listed(found, low, codes.size, k, limit, space)
+            search.wspasm(pattern, method == "wspasm-shared")
+        hits = search.listed(low, limit)
         limit -= hits.total
         yield (i,), hits
 
 
-def _last_positions(codes: Any, letters: NDArray[np.uint8], space: Workspace) -> Any:
-    """X on the GPU, int32[letters, n + 1]."""
-    pieces = grid(codes.size, cells.PIECE)
-    there = space.upload("alphabet", letters)
-    carry = space.shaped("carry", (letters.size, pieces), np.int32)
-    last = space.shaped("last", (letters.size, codes.size + 1), np.int32)
-    launch = ((grid(pieces, cells.THREADS), letters.size), cells.THREADS)
-    plain(cells.last_in_piece)[launch](codes, there, carry)
-    made(cells.carry_over, cells.THREADS)[letters.size, cells.THREADS](carry)
-    plain(cells.last_positions)[launch](codes, there, carry, last)
-    return last
+class _RowSearch:
+    """A text, its matrix X (int32[letters, n + 1]), and the bits of one pattern at a time."""
 
+    def __init__(self, codes: Any, letters: NDArray[np.uint8], k: int, space: Workspace) -> None:
+        self._codes, self._letters, self._k, self._space = codes, letters, k, space
+        shape = (1, 1 + k.bit_length(), grid(codes.size, 32))
+        self._found = space.shaped("found", shape, np.uint32)
+        pieces = grid(codes.size, cells.PIECE)
+        alphabet = space.upload("alphabet", letters)
+        carry = space.shaped("carry", (letters.size, pieces), np.int32)
+        self._last = space.shaped("last", (letters.size, codes.size + 1), np.int32)
+        launch = ((grid(pieces, cells.THREADS), letters.size), cells.THREADS)
+        plain(cells.last_in_piece)[launch](codes, alphabet, carry)
+        made(cells.carry_over, cells.THREADS)[letters.size, cells.THREADS](carry)
+        plain(cells.last_positions)[launch](codes, alphabet, carry, self._last)
 
-def _pasm(
-    codes: Any,
-    pattern: Masks,
-    last: Any,
-    numbers: NDArray[np.int32],
-    k: int,
-    found: Any,
-    space: Workspace,
-) -> None:
-    """A launch a row (algorithm 1)."""
-    blocks = grid(codes.size + 1, cells.THREADS)
-    above = space.shaped("above", (codes.size + 1,), np.int32)
-    row = space.shaped("row", (codes.size + 1,), np.int32)
-    plain(cells.first_row)[blocks, cells.THREADS](above)
-    for i, mask in enumerate(pattern, 1):
-        x = last[int(numbers[i - 1])]
-        plain(cells.pasm_row)[blocks, cells.THREADS](codes, mask, x, i, above, row)
-        above, row = row, above
-    plain(cells.collect)[blocks, cells.THREADS](above, k, k.bit_length(), found)
+    def pasm(self, pattern: Masks) -> None:
+        """A launch a row (algorithm 1)."""
+        size, k = self._codes.size + 1, self._k
+        launch = (grid(size, cells.THREADS), cells.THREADS)
+        above, row = (self._space.shaped(name, (size,), np.int32) for name in ("above", "row"))
+        plain(cells.first_row)[launch](above)
+        numbers = np.searchsorted(self._letters, pattern).tolist()
+        for i, (mask, number) in enumerate(zip(pattern, numbers, strict=True), 1):
+            plain(cells.pasm_row)[launch](self._codes, mask, self._last[number], i, above, row)
+            above, row = row, above
+        plain(cells.collect)[launch](above, k, k.bit_length(), self._found[0])
 
+    def wspasm(self, pattern: Masks, shared: bool) -> None:
+        """One launch (algorithm 2)."""
+        k, space = self._k, self._space
+        halo = -(-(pattern.size + k) // 32) * 32
+        groups = 1
+        while warps.THREADS * groups < 2 * halo:
+            groups *= 2
+        columns = warps.THREADS * groups
+        blocks = min(grid(self._codes.size, columns - halo), 4096)
+        matrix = space.shaped("matrix", (blocks, 2, columns + 1), np.int32)
+        numbers = np.searchsorted(self._letters, pattern).astype(np.int32)
+        kernel = made(warps.wspasm, warps.THREADS, groups, shared, registers=64)
+        kernel[blocks, warps.THREADS](
+            self._codes, space.upload("pattern", pattern), space.upload("numbers", numbers),
+            self._last, k, halo, k.bit_length(), matrix, self._found[0],
+        )  # fmt: skip
 
-def _wspasm(
-    codes: Any,
-    pattern: Masks,
-    last: Any,
-    numbers: NDArray[np.int32],
-    k: int,
-    found: Any,
-    shared: bool,
-    space: Workspace,
-) -> None:
-    """One launch (algorithm 2)."""
-    halo = -(-(pattern.size + k) // 32) * 32
-    groups = 1
-    while warps.THREADS * groups < 2 * halo:
-        groups *= 2
-    columns = warps.THREADS * groups
-    blocks = min(grid(codes.size, columns - halo), 4096)
-    matrix = space.shaped("matrix", (blocks, 2, columns + 1), np.int32)
-    kernel = made(warps.wspasm, warps.THREADS, groups, shared, registers=64)
-    kernel[blocks, warps.THREADS](
-        codes, space.upload("pattern", pattern), space.upload("numbers", numbers), last, k, halo,
-        k.bit_length(), matrix, found,
-    )  # fmt: skip
-
-
-def _listed(found: Any, low: int, high: int, k: int, limit: int, space: Workspace) -> Listed:
-    """The hits with low < end <= high; found: uint32[planes, words] of one search."""
-    planes, words = found.shape
-    found = found.reshape(1, planes, words)
-    blocks = grid(words, end_bits.THREADS * end_bits.STEPS)
-    counts = space.shaped("counts of words", (1, blocks), np.int64)
-    launch = ((blocks, 1), end_bits.THREADS)
-    made(end_bits.count, end_bits.THREADS)[launch](found, low, high, counts)
-    places, begins = places_of(counts.reshape(blocks), blocks, 1, space)
-    total = int(begins.copy_to_host()[1])
-    if total > limit:
-        raise TooManyHitsError
-    ends = space.array("ends", total, np.uint32)
-    distances = space.array("distances", total, np.uint16)
-    if total:
-        made(end_bits.emit, end_bits.THREADS)[launch](
-            found, low, high, k, planes - 1, places, ends, distances
-        )
-    return Listed(ends, distances, [0, total])
+    def listed(self, low: int, limit: int) -> Listed:
+        """The hits with low < end."""
+        found, k, space = self._found, self._k, self._space
+        blocks = grid(found.shape[2], end_bits.THREADS * end_bits.STEPS)
+        span = (low, self._codes.size)
+        counts = space.shaped("counts of words", (1, blocks), np.int64)
+        launch = ((blocks, 1), end_bits.THREADS)
+        made(end_bits.count, end_bits.THREADS)[launch](found, *span, counts)
+        places, begins = places_of(counts.reshape(blocks), blocks, 1, space)
+        total = int(begins.copy_to_host()[1])
+        if total > limit:
+            raise TooManyHitsError
+        ends = space.array("ends", total, np.uint32)
+        distances = space.array("distances", total, np.uint16)
+        if total:
+            made(end_bits.emit, end_bits.THREADS)[launch](
+                found, *span, k, k.bit_length(), places, ends, distances
+            )
+        return Listed(ends, distances, [0, total])

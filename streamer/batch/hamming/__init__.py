@@ -20,6 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, Device, choose
+from streamer.batch.hamming.engines import Chunks
+from streamer.batch.hamming.packed_hits import columns
+from streamer.batch.hamming.patterns import orient
 from streamer.batch.hits import Hits, concatenate
 from streamer.batch.records import Letters, Record, as_records
 from streamer.devices import OnFallback, log_fallback
@@ -71,9 +74,6 @@ class HammingSearch:
         threads: int = 0,
         source: str = "patterns",
     ) -> None:
-        from streamer.batch.hamming.engines import Chunks
-        from streamer.batch.hamming.patterns import orient
-
         oriented = orient(patterns, k, strands, source=source)
         self._threads = threads or usable_cores()
         self.length = oriented.length
@@ -93,8 +93,6 @@ class HammingSearch:
         first_text: the number of the batch's first text. before: its symbols that are not in the
         batch; where a text is cut, ``length`` - 1 symbols are repeated.
         """
-        from streamer.batch.hamming.packed_hits import columns
-
         if before:
             offsets = offsets.copy()
             offsets[0] -= before

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.hits import Hits
+from streamer.batch.hits import DTYPES, Hits
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 from trie.windows import read_at
@@ -56,25 +57,13 @@ def columns(
         inside = run_all([partial(_count, words[a:b], *shared) for a, b in ranges], threads)
     places = np.concatenate([[0], np.cumsum(inside)]).astype(np.int64)
     total = int(places[-1])
-    hits = Hits(
-        text=np.empty(total, np.int32),
-        start=np.empty(total, np.int64),
-        end=np.empty(total, np.int64),
-        distance=np.empty(total, np.int32),
-        strand=np.empty(total, np.uint8),
-        pattern=np.empty(total, np.int32),
-    )
-    run_all(
-        [
-            partial(
-                _fill, words[a:b], *shared, first_text, int(at),
-                hits.text, hits.start, hits.end, hits.distance, hits.strand, hits.pattern,
-            )
-            for (a, b), at in zip(ranges, places, strict=False)
-        ],
-        threads,
-    )  # fmt: skip
-    return hits
+    columns: dict[str, Any] = {name: np.empty(total, dtype) for name, dtype in DTYPES.items()}
+    tasks = [
+        partial(_fill, words[a:b], *shared, first_text, int(at), *columns.values())
+        for (a, b), at in zip(ranges, places, strict=False)
+    ]
+    run_all(tasks, threads)
+    return Hits(**columns)
 
 
 @njit(cache=True, nogil=True)
