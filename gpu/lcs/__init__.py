@@ -1,45 +1,38 @@
-"""The longest common subsequence on a card: passes of Hirschberg's division by systolic warps.
+"""The longest common subsequence on a GPU: passes of Hirschberg's division by systolic warps.
 
-``LcsCard`` runs passes and cuts tables as ``streamer.batch.lcs`` asks for, a level of the division
-in four launches: the columns laid out, all strips of all passes, all cuts, and the cuts' results
-back. The two sequences go to the card once, results stay there.
+``LcsGpu`` is a processor of ``streamer.batch.lcs``: a level of the division takes four launches, to
+lay out the columns, for all strips of all passes, for all cuts, and to copy the cuts back. The two
+sequences are copied to the GPU once; results stay there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.intrinsics import cuda
-from gpu.card.kernel_cache import jit
+from gpu.card.launch import made, plain, with_threads
 from gpu.lcs import cut, prepare, systolic
-from gpu.lcs.kernels import SHAPES, sources
-from gpu.lcs.systolic import GridShape
+from gpu.lcs.systolic import SHAPES, GridShape
 
 Numbers = NDArray[np.int64]
 
 TALL_CELLS = 1e12
-"""Cells of passes from which strips of several heights are weighed: below, one kernel will do."""
+"""Cells of passes from which strips of several heights are compared: below, one kernel will do."""
 
 PACE = {4: (2_200, 2_700), 10: (3_600, 6_300)}
-"""Cycles that a warp takes for 32 columns, by its words a lane: alone on its scheduler, and with
-another. Only the choice of a height hangs on them."""
+"""Cycles of a warp for 32 columns, by its words a lane: alone on its scheduler, and with another.
+They only decide on a height."""
 
 SCHEDULERS = 4
 """Warp schedulers of a multiprocessor."""
 
 WARPS_PER_MULTIPROCESSOR = 2 * SCHEDULERS
-"""Warps at work at a time; the others' strips come later. More would mostly wait for each other:
-a scheduler gives way to its oldest warp, and all behind the slowest strip stand still."""
-
-
-@cache
-def _kernel(name: str, shape: GridShape) -> Any:
-    return jit(sources(shape)[name][0])
+"""Warps that run at a time; the others' strips come later. More would mostly wait for each other:
+a scheduler prefers its oldest warp, and all strips after the slowest one stall."""
 
 
 def shape_for(symbols: int, passes: Any) -> GridShape:
@@ -52,7 +45,7 @@ def shape_for(symbols: int, passes: Any) -> GridShape:
 
 
 def _cycles(shape: GridShape, rows: Numbers) -> float:
-    """What 32 columns of all strips take in rounds of as many warps as are at work at a time."""
+    """Cycles for 32 columns of all strips, in rounds of as many warps as run at a time."""
     alone, together = PACE[shape.words]
     strips = int((-(-rows // shape.strip_rows)).sum())
     schedulers = SCHEDULERS * _multiprocessors()
@@ -60,12 +53,12 @@ def _cycles(shape: GridShape, rows: Numbers) -> float:
     return rounds * together + (0 if rest == 0 else alone if rest <= schedulers else together)
 
 
-class LcsCard:
-    """Two sequences on the card in use, and the pool of results of the passes over them.
+class LcsGpu:
+    """Two sequences on the GPU, and the pool of results of the passes over them.
 
     a (rows), b (columns): uint8, C-contiguous, symbols below ``symbols``, of which ``bits`` bits
-    count. ``shape``: of all passes, None for the best of each sweep. ``on_cells`` is told the cells
-    of passes once they have been run.
+    count. ``shape``: of all passes, None for the best of each sweep. ``on_cells`` is called with
+    the cells of passes that have run.
     """
 
     def __init__(
@@ -75,7 +68,7 @@ class LcsCard:
         symbols: int,
         bits: int,
         shape: GridShape | None = None,
-        on_cells: Callable[[int], None] | None = None,
+        on_cells: Callable[[int], None] = lambda cells: None,
     ) -> None:
         self._shape = shape
         self._symbols = np.uint32(symbols)
@@ -84,14 +77,13 @@ class LcsCard:
         self._b = cuda.to_device(b)
         self._planes = cuda.device_array((bits, -(-a.size // 32)), np.uint32)
         rows = cuda.to_device(a)
-        threads = prepare.THREADS
-        grid = -(-32 * self._planes.shape[1] // threads)
-        _kernel("planes", SHAPES[0])[grid, threads](rows, self._planes)
+        warps = with_threads(plain(prepare.planes), 32 * self._planes.shape[1], prepare.THREADS)
+        warps(rows, self._planes)
         self._pool = cuda.device_array(4, np.uint32)
         self._used = 0
 
     def reserve(self, words: int) -> None:
-        """Make the pool hold so many words; what it holds is kept."""
+        """Make room for ``words`` words in the pool, and keep its contents."""
         if words > self._pool.size:
             pool = cuda.device_array(max(words, 2 * self._pool.size), np.uint32)
             if self._used:
@@ -100,60 +92,56 @@ class LcsCard:
         self._used = words
 
     def sweep(self, passes: Any) -> None:
-        """Run passes (arrays as ``streamer.batch.lcs.passes.Passes``); the pool then holds the
-        results."""
+        """Run ``streamer.batch.lcs.passes.Passes``; the pool then holds their results."""
         shape = self._shape or shape_for(int(self._symbols), passes)
         fields, stretches, cells = laid_out(passes)
         self._cells += int((passes.rows * passes.columns).sum())
         tickets = tickets_of(passes.rows, shape.strip_rows)
         given = cuda.device_array(cells, np.uint64)
         columns = cuda.device_array(systolic.PAIRS * cells, np.uint64)
-        threads = prepare.THREADS
-        _kernel("arrange", SHAPES[0])[-(-32 * cells // threads), threads](
+        with_threads(plain(prepare.arrange), 32 * cells, prepare.THREADS)(
             self._b, cuda.to_device(stretches), self._symbols, np.uint32(shape.scale),
             columns.view(np.uint32), given,
         )  # fmt: skip
         blocks = _multiprocessors() * WARPS_PER_MULTIPROCESSOR // shape.warps
         grid = min(blocks, -(-len(tickets) // shape.warps))
-        _kernel("systolic", shape)[grid, 32 * shape.warps](
+        made(systolic.systolic, shape)[grid, 32 * shape.warps](
             self._planes, self._symbols, np.int64(systolic.PAIRS), columns,
             cuda.to_device(fields), cuda.to_device(tickets),
             cuda.to_device(np.zeros(1, dtype=np.uint32)), given, self._pool,
         )  # fmt: skip
 
     def split(self, splits: Any) -> tuple[Numbers, Numbers]:
-        """The least best rows of tables, and their lengths
-        (``streamer.batch.lcs.passes.Splits``)."""
+        """The least best rows, and the lengths, of ``streamer.batch.lcs.passes.Splits``."""
         tables = np.stack([splits.first, splits.last, splits.rows], axis=1)
         found = cuda.device_array((len(tables), 2), np.int64)
         # a few words a thread at least
         most = -(-int(splits.rows.max()) // 128)
         threads = min(cut.THREADS, max(32, -(-most // 32) * 32))
         assert threads <= cut.MOST_THREADS
-        _kernel("cut", SHAPES[0])[len(tables), threads](self._pool, cuda.to_device(tables), found)
+        plain(cut.cut)[len(tables), threads](self._pool, cuda.to_device(tables), found)
         rows, lengths = found.copy_to_host().T.copy()
-        if self._on_cells is not None:
-            # the copy has waited for the passes
-            self._on_cells(self._cells)
+        # the copy has waited for the passes
+        self._on_cells(self._cells)
         self._cells = 0
         return rows, lengths
 
     @property
     def pool(self) -> Any:
-        """The results, on the card."""
+        """The results, on the GPU."""
         return self._pool
 
 
 def _multiprocessors() -> int:
     device = cuda.get_current_device()
-    # the simulator's device has none
+    # the simulator's device does not say
     return int(getattr(device, "MULTIPROCESSOR_COUNT", 1))
 
 
 def laid_out(passes: Any) -> tuple[Numbers, Numbers, int]:
-    """Passes as the kernels read them: fields, stretches of columns, and how many cells these take.
+    """Passes as the kernels read them: fields, stretches of columns, and their number of cells.
 
-    The last stretch of a pass ends at its last column; the marks before it cut the others off.
+    The last stretch of a pass ends at its last column, the others at the marks before.
     """
     count, marks = passes.marks.shape
     if marks > systolic.STRETCHES:
@@ -175,7 +163,7 @@ def laid_out(passes: Any) -> tuple[Numbers, Numbers, int]:
     fields[:, systolic.STRIDE] = passes.stride
     fields[:, systolic.BACKWARD] = passes.backward
     fields[:, systolic.STRETCH :] = cells
-    # from the corner on: the shortest mark's stretch first
+    # from the corner: the shortest mark's stretch first
     lengths, starts, taken = (part[:, ::-1] for part in (lengths, starts, taken))
     at = first_cell[:, np.newaxis] + np.cumsum(taken, axis=1) - taken
     step = np.where(passes.backward, -1, 1)[:, np.newaxis]

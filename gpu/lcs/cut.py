@@ -1,10 +1,9 @@
-"""Where a table is best cut in two: the row at which the lengths from both corners have the largest
-sum.
+"""Where a table is best cut in two: at the row where the lengths from both corners add up to most.
 
 With f(r) the sum for the first r rows, f(r + 1) - f(r) is the bit of row r in the result from the
-first corner less that in the result from the last: a walk up and down, of which the highest point
-is wanted. A block takes a table, a thread as many words in a row as the others; each finds the
-highest point and the end of its part, and one thread joins them. About 6 operations a row.
+first corner less that in the result from the last: a walk up and down, whose highest point is the
+cut. A block takes a table, its threads equal numbers of adjacent words; each finds the highest
+point and the end of its part, and one thread joins them. About 6 operations a row.
 """
 
 from __future__ import annotations
@@ -22,11 +21,6 @@ MOST_THREADS = 1024
 
 # fields of a table
 FIRST, LAST, ROWS = range(3)
-
-
-def signature() -> tuple[str, ...]:
-    """The kernel's argument types."""
-    return ("uint32[::1]", "int64[:,::1]", "int64[:,::1]")
 
 
 def cut(pool: Any, tables: Any, found: Any) -> None:

@@ -1,13 +1,12 @@
-"""What the systolic kernel reads: rows as bit planes, columns in the order of their passes.
+"""The systolic kernel's input: rows as bit planes, columns in the order of their passes.
 
     planes    uint32[bits, words]   bit r % 32 of word r // 32: that bit of row r's symbol; made
                                     once
     columns   uint32, 8 for a cell of 32 columns; a byte a column, the first lowest: the symbol
-              times ``scale_of`` in words.py
+              times ``scale_of`` in word_operations.py
 
-The columns of a level of the division are laid out anew for each of its passes, forwards or
-backwards, filled up to whole cells and followed by empty ones: a byte a column, so that the kernel
-has no ends to look after.
+The columns of a level of the division are laid out for each of its passes, forwards or backwards,
+filled up to whole cells and followed by empty ones, so that the kernel needs no bounds checks.
 """
 
 from __future__ import annotations
@@ -22,11 +21,6 @@ THREADS = 128
 
 # fields of a stretch of columns
 CELL, FIRST, COUNT, STEP = range(4)
-
-
-def signature_planes() -> tuple[str, ...]:
-    """Argument types of ``planes``."""
-    return ("uint8[::1]", "uint32[:,::1]")
 
 
 def planes(symbols: Any, out: Any) -> None:
@@ -45,11 +39,6 @@ def planes(symbols: Any, out: Any) -> None:
             bits = cuda.ballot_sync(ALL_LANES, (symbol >> np.uint32(p)) & np.uint32(1))
             if lane == 0:
                 out[p, word] = np.uint32(bits)
-
-
-def signature_arrange() -> tuple[str, ...]:
-    """Argument types of ``arrange``."""
-    return ("uint8[::1]", "int64[:,::1]", "uint32", "uint32", "uint32[::1]", "uint64[::1]")
 
 
 def arrange(symbols: Any, stretches: Any, none: Any, scale: Any, columns: Any, cells: Any) -> None:

@@ -3,17 +3,18 @@
     strip 0   1024 W rows   lane 0 ... lane 31, W words of 32 rows each   | all columns of the pass
     strip 1   the next                                                    | from left to right
 
-A lane does four columns a step, ``step`` in words.py; lane l is at columns 4 (s - l) .. in step s.
-The symbols of the columns and the carries out of its last word move to the next lane by a shuffle
-each. What leaves the last lane goes to the strip below through memory, in cells of 32 columns:
+A lane does four columns a step, ``step`` in word_operations.py; lane l is at columns 4 (s - l) ..
+in step s. The symbols of the columns and the carries out of its last word move to the next lane by
+a shuffle each. What leaves the last lane goes to the strip below through memory, in cells of 32
+columns:
 
     cell   uint64   63..32 the strip that may read it   31..0 carries, the first column's in bit 31
 
 There is one cell for 32 columns, not one a strip: strip k waits until it finds k in a cell, and
 later writes its own carries there with k + 1. So a strip runs about 160 columns behind the one
-above it, memory is 8 bytes for 32 columns, and no launch, fence or barrier stands between the
-strips. Warps take strips in the order of a list (``tickets``) in which a strip stands behind the
-one above it: those that run can always go on, however many fit on the card.
+above it, memory is 8 bytes for 32 columns, and no launch, fence or barrier separates the strips.
+Warps take strips in the order of a list (``tickets``) in which a strip comes after the one above
+it: those that run can always go on, however many fit on the GPU.
 
 A pass is one or more stretches of columns; at the end of each the warp lets its lanes run empty and
 writes its rows' bits to the pool. Columns that fill up a cell, and those of lanes that have not
@@ -87,19 +88,23 @@ class GridShape:
         return scale_of(self.symbols)
 
 
-def signature() -> tuple[str, ...]:
-    """The kernel's argument types."""
-    return (
-        "uint32[:,::1]", "uint32", "int64", "uint64[::1]", "int64[:,::1]", "uint32[:,::1]",
-        "uint32[::1]", "uint64[::1]", "uint32[::1]",
-    )  # fmt: skip
+SHAPES = (
+    GridShape(words=4, symbols=4, warps=1),
+    GridShape(words=10, symbols=4, warps=1),
+    GridShape(words=4, symbols=31, warps=1),
+    GridShape(words=1, symbols=255, warps=1),
+)
+"""The shapes that the kernel is made for: DNA in strips of two heights, small and large alphabets.
+
+A column's symbol is a byte, and one value of it stands for none.
+"""
 
 
 def systolic(shape: GridShape) -> Callable[..., None]:
     """The kernel for a shape: ``shape.warps`` warps a block, any number of blocks, one launch.
 
     planes: uint32[bits, words], bit r % 32 of word r // 32 is that bit of row r's symbol. symbols:
-    how many there are. pairs: PAIRS; being told, the compiler keeps the loop. columns: uint64,
+    their number. pairs: PAIRS; as an argument it makes the compiler keep the loop. columns: uint64,
     PAIRS for a cell, as ``arrange`` in prepare.py leaves them. passes: int64[passes, FIELDS].
     tickets: uint32[strips, 2], pass and strip. taken: uint32[1], 0. cells: uint64, all 0. pool:
     uint32, receives the results (H = ~V), stretch by stretch from AT on, the last first: STRIDE

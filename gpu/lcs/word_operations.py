@@ -1,7 +1,7 @@
-"""What the kernels of the longest common subsequence need beside CUDA's own functions.
+"""Operations of the kernels of the longest common subsequence that CUDA has no function for.
 
     step           four columns of a lane's words, as PTX: the carries of the additions stay in the
-                   carry flag, which no other language has
+                   carry flag, which only PTX has
     read_cell, write_cell   8 bytes that other warps write and read while the kernel runs
     rows_from      32 bits of a bit-vector from any row on
 
@@ -15,13 +15,14 @@ The operations of ``step`` for each column and lane, W words of 32 rows:
     a word     and, addc.cc, lop3   u = v & m; s = v + u + carry; v = s | (v & ~m)
     carry out  addc o, o, o         o moves up, the carry flag comes in
 
-So 3 W + 1 operations of the integer units for 32 W cells; the dot product and the carries out are
-for the multipliers, which stand beside them. A match word selected from bit planes would cost the
-integer units one more for each word.
+So 3 W + 1 operations of the integer units for 32 W cells; the dot product and the carries out run
+on the multipliers beside them. Selecting a match word from bit planes would cost the integer units
+one more operation for each word.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -37,7 +38,7 @@ COLUMNS = 4
 
 
 def group_words(words: int) -> int:
-    """Words of a lane that stand side by side in shared memory, and are loaded at once."""
+    """Words of a lane that are side by side in shared memory and loaded at once."""
     return min(words, 4)
 
 
@@ -48,7 +49,7 @@ def symbol_words(words: int) -> int:
 
 
 def scale_of(symbols: int) -> int:
-    """What a symbol is multiplied by in a column's byte: an address is 255 times that, at most."""
+    """The factor of a symbol in a column's byte, so that a byte reaches every symbol's words."""
     return 8 if 8 * symbols <= 255 else 1
 
 
@@ -161,79 +162,64 @@ funnel = instruction(
 
 if SIMULATED:
 
-    def _read_cell(cells: Any, index: Any) -> Any:
+    def read_cell(cells: Any, index: Any) -> Any:
         """cells[index] (uint64) as it is in memory now."""
         return cells[int(index)]
 
-    def _write_cell(cells: Any, index: Any, value: Any) -> None:
-        """Write a cell at once, for every warp of the card."""
+    def write_cell(cells: Any, index: Any, value: Any) -> None:
+        """Write a cell at once, for every warp of the GPU."""
         cells[int(index)] = value
 
-    def _address_of(table: Any, index: Any) -> Any:
+    def address_of(table: Any, index: Any) -> Any:
         """The address in shared memory of ``table[index]``."""
         return np.uint32(4 * int(index))
 
 else:
     from numba.cuda.extending import intrinsic
 
-    _I32 = ir.IntType(32)
     _I64 = ir.IntType(64)
 
-    def _place(context: Any, builder: Any, signature: Any, args: Any, shift: int) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        index = context.cast(builder, args[1], signature.args[1], types.uint64)
-        return builder.add(builder.ptrtoint(data, _I64), builder.shl(index, _I64(shift)))
+    def _at_element(
+        assembly: str, constraints: str, returns: ir.Type, shift: int, *, effect: bool
+    ) -> Callable[..., Any]:
+        """Code that runs assembly on the address of args[0][args[1]], and on args[2:].
+
+        shift: the logarithm of an element's bytes. effect: it reads or writes what others write.
+        """
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            index = context.cast(builder, args[1], signature.args[1], types.uint64)
+            offset = builder.shl(index, _I64(shift))
+            values = [builder.add(builder.ptrtoint(data, _I64), offset), *args[2:]]
+            kind = ir.FunctionType(returns, [_I64] * len(values))
+            answer = builder.call(
+                ir.InlineAsm(kind, assembly, constraints, side_effect=effect), values
+            )
+            is_void = isinstance(returns, ir.VoidType)
+            return context.get_dummy_value() if is_void else answer
+
+        return codegen
 
     @intrinsic
-    def _read_cell(typingctx: Any, cells: Any, index: Any) -> Any:
-        signature = types.uint64(cells, index)
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            place = _place(context, builder, signature, args, 3)
-            kind = ir.FunctionType(_I64, [_I64])
-            load = ir.InlineAsm(
-                kind, "ld.relaxed.gpu.global.u64 $0, [$1];", "=l,l", side_effect=True
-            )
-            return builder.call(load, [place])
-
-        return signature, generate
+    def read_cell(typingctx: Any, cells: Any, index: Any) -> Any:
+        """cells[index] (uint64) as it is in memory now."""
+        load = "ld.relaxed.gpu.global.u64 $0, [$1];"
+        return types.uint64(cells, index), _at_element(load, "=l,l", _I64, 3, effect=True)
 
     @intrinsic
-    def _write_cell(typingctx: Any, cells: Any, index: Any, value: Any) -> Any:
-        signature = types.void(cells, index, types.uint64)
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            place = _place(context, builder, signature, args, 3)
-            kind = ir.FunctionType(ir.VoidType(), [_I64, _I64])
-            store = ir.InlineAsm(
-                kind, "st.relaxed.gpu.global.u64 [$0], $1;", "l,l", side_effect=True
-            )
-            builder.call(store, [place, args[2]])
-            return context.get_dummy_value()
-
-        return signature, generate
+    def write_cell(typingctx: Any, cells: Any, index: Any, value: Any) -> Any:
+        """Write a cell at once, for every warp of the GPU."""
+        store = "st.relaxed.gpu.global.u64 [$0], $1;"
+        codegen = _at_element(store, "l,l", ir.VoidType(), 3, effect=True)
+        return types.void(cells, index, types.uint64), codegen
 
     @intrinsic
-    def _address_of(typingctx: Any, table: Any, index: Any) -> Any:
-        signature = types.uint32(table, index)
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            place = _place(context, builder, signature, args, 2)
-            kind = ir.FunctionType(_I32, [_I64])
-            convert = ir.InlineAsm(
-                kind,
-                "{ .reg .u64 t; cvta.to.shared.u64 t, $1; cvt.u32.u64 $0, t; }",
-                "=r,l",
-                side_effect=False,
-            )
-            return builder.call(convert, [place])
-
-        return signature, generate
-
-
-read_cell: Any = _read_cell
-write_cell: Any = _write_cell
-address_of: Any = _address_of
+    def address_of(typingctx: Any, table: Any, index: Any) -> Any:
+        """The address in shared memory of ``table[index]``."""
+        convert = "{ .reg .u64 t; cvta.to.shared.u64 t, $1; cvt.u32.u64 $0, t; }"
+        codegen = _at_element(convert, "=r,l", ir.IntType(32), 2, effect=False)
+        return types.uint32(table, index), codegen
 
 
 @device_function

@@ -18,7 +18,7 @@ from streamer.batch import lcs
 from streamer.batch.choice import Choice
 from streamer.batch.lcs import solve
 from streamer.batch.lcs.passes import Numbers, Passes, Processor, Splits
-from streamer.batch.lcs.symbols import DNA_SYMBOLS, pair_of
+from streamer.batch.lcs.symbols import DNA_SYMBOLS, Solution, pair_of
 from streamer.bench import peers
 from streamer.bench.inputs import Codes, random_letters
 from streamer.bench.suite import Row, Table
@@ -237,12 +237,11 @@ def _breakdown(a: Codes, b: Codes, device: str, threads: int) -> Row:
     choice = Choice("systolic", "cuda" if device == "cuda" else "cpu")
     longer, shorter = sorted((a, b), key=len, reverse=True)
     pair = pair_of(lcs.codes_of(longer, False), lcs.codes_of(shorter, False), DNA_SYMBOLS)
-    in_a, in_b = (np.zeros(x.size, dtype=np.bool_) for x in (pair.a, pair.b))
     sent = time.perf_counter()
     processor = TimedProcessor(solve.processor_of(pair, choice, threads), wait)
     wait()
     transfer = time.perf_counter() - sent
-    solve.systolic_fill(pair, in_a, in_b, processor, threads)
+    solve.systolic_solve(Solution(pair), processor, threads)
     total = time.perf_counter() - start
     parts = {"passes": processor.seconds, "transfer": transfer}
     parts["rest"] = total - sum(parts.values())

@@ -10,16 +10,13 @@ method but ``dp``, which keeps the whole table where a subsequence is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.solve import length_of, matching_of
-from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS, Codes
-from streamer.batch.records import Letters
+from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
+from streamer.batch.records import Codes, Letters
 from streamer.devices import OnFallback, log_fallback
 from trie.codes import LETTERS, as_letters, encode
 from trie.cpu.interrupts import interrupts_as_such
@@ -38,9 +35,6 @@ METHODS: dict[str, tuple[Device, ...]] = {
 }
 """By name, and where each runs. The last four are the paper's (Listings 1-4)."""
 
-Cells = Callable[[int], None]
-"""Told how many cells of tables have been done, now and then, from any thread."""
-
 
 def choose_method(
     method: str | None, device: str, on_fallback: OnFallback = log_fallback
@@ -52,14 +46,9 @@ def choose_method(
 
 @interrupts_as_such()
 def length(
-    a: Letters,
-    b: Letters,
-    *,
-    method: str | None = None,
-    device: str = "auto",
-    threads: int | None = None,
-    text: bool = False,
-) -> int:
+    a: Letters, b: Letters, *, method: str | None = None, device: str = "auto",
+    threads: int | None = None, text: bool = False,
+) -> int:  # fmt: skip
     """The length of the longest common subsequence of two sequences of letters.
 
     a, b: bytes, str or uint8 arrays. ``text`` compares the bytes as they are (a str as UTF-8)
@@ -69,42 +58,27 @@ def length(
     where CUDA cannot be had.
     """
     choice = choose_method(method, device)
-    return length_of(
-        codes_of(a, text), codes_of(b, text), _symbols(text), choice, _threads(threads)
-    )
+    return length_of(*_coded(a, b, text), choice, threads or usable_cores())
 
 
 @interrupts_as_such()
 def match(
-    a: Letters,
-    b: Letters,
-    *,
-    method: str | None = None,
-    device: str = "auto",
-    threads: int | None = None,
-    text: bool = False,
-) -> Matching:
-    """Which symbols of both one longest common subsequence takes; arguments and errors as
-    ``length``.
+    a: Letters, b: Letters, *, method: str | None = None, device: str = "auto",
+    threads: int | None = None, text: bool = False,
+) -> Matching:  # fmt: skip
+    """The symbols of both that one longest common subsequence takes; arguments as ``length``.
 
-    StreamerError too for ``dp`` on a table that would not fit into memory.
+    Errors as ``length``; StreamerError too for ``dp`` on a table that would not fit into memory.
     """
     choice = choose_method(method, device)
-    return matching_of(
-        codes_of(a, text), codes_of(b, text), _symbols(text), choice, _threads(threads)
-    )
+    return matching_of(*_coded(a, b, text), choice, threads or usable_cores())
 
 
 @interrupts_as_such()
 def sequence(
-    a: Letters,
-    b: Letters,
-    *,
-    method: str | None = None,
-    device: str = "auto",
-    threads: int | None = None,
-    text: bool = False,
-) -> bytes:
+    a: Letters, b: Letters, *, method: str | None = None, device: str = "auto",
+    threads: int | None = None, text: bool = False,
+) -> bytes:  # fmt: skip
     """One longest common subsequence: capital letters of bases, or the bytes of a ``text``.
 
     Arguments and errors as ``match``.
@@ -122,16 +96,12 @@ def subsequence(codes: Codes, found: Matching, *, text: bool) -> bytes:
 _BASES = np.frombuffer(LETTERS, dtype=np.uint8)
 
 
-def codes_of(letters: Letters, text: bool) -> NDArray[np.uint8]:
+def codes_of(letters: Letters, text: bool) -> Codes:
     """Base codes of letters, or the bytes of a text."""
     if not text:
         return encode(letters)
     return as_letters(letters.encode() if isinstance(letters, str) else letters)
 
 
-def _symbols(text: bool) -> int:
-    return TEXT_SYMBOLS if text else DNA_SYMBOLS
-
-
-def _threads(threads: int | None) -> int:
-    return threads or usable_cores()
+def _coded(a: Letters, b: Letters, text: bool) -> tuple[Codes, Codes, int]:
+    return codes_of(a, text), codes_of(b, text), TEXT_SYMBOLS if text else DNA_SYMBOLS

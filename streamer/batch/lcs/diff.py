@@ -1,5 +1,4 @@
-"""Similar sequences: Myers' O(ND) method in linear space, exact, at a cost that follows the
-difference.
+"""Similar sequences: Myers' O(ND) method in linear space; its cost follows the difference.
 
 D = m + n - 2 length is the number of symbols that only one of the two has. On diagonal k = x - y a
 path with d of them reaches furthest at
@@ -15,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.symbols import Codes, Flags, common_ends
+from streamer.batch.lcs.passes import Numbers
+from streamer.batch.lcs.symbols import Pair, Solution, common_ends
 from trie.cpu.interrupts import interruptible
 from trie.cpu.intrinsics import leading_zeros, load_now, trailing_zeros, word_at
 from trie.cpu.jit import njit
@@ -28,8 +29,7 @@ from trie.cpu.threads import run_all
 GIVEN_UP = -1
 STOPPED = -2
 FIRST_LOOK = 64
-"""Steps after which it is first asked whether the paths will meet in time; then at every
-doubling."""
+"""Steps before the first check whether the paths will meet in time; then at every doubling."""
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -65,10 +65,10 @@ def _backward(a, b, x, y):
 @njit(cache=True, nogil=True)
 def meet(a, b, limit, stop):
     """(D, x, y): the difference, and where a cheapest path may be cut; GIVEN_UP for D above about 2
-    limit, STOPPED when stop[0] (uint8) is set meanwhile.
+    limit, STOPPED once stop[0] (uint8) is set.
 
-    ``limit`` steps are made from each corner at most. It gives up early if at the pace so far they
-    would not do. Memory: 32 bytes a step.
+    Makes up to ``limit`` steps from each corner, and gives up early if at the pace so far they will
+    not suffice. Memory: 32 bytes a step.
     """
     m = a.size
     n = b.size
@@ -78,7 +78,7 @@ def meet(a, b, limit, stop):
     # reach[d + size] is diagonal d from the first corner, d + delta from the last
     ahead = np.full(2 * size + 1, -1, dtype=np.int64)
     behind = np.full(2 * size + 1, m + 1, dtype=np.int64)
-    # diagonals that have left the table are not followed any more
+    # diagonals that have left the table are no longer followed
     low = high = back_low = back_high = 0
     look = FIRST_LOOK
     for step in range(limit + 1):
@@ -145,10 +145,10 @@ def solve(a, b, in_a, in_b, stop, row, row_end, column, column_end):
 
 @njit(cache=True, nogil=True)
 def _cut(a, b, in_a, in_b, stop, row, row_end, column, column_end, limit, cut):
-    """The difference of a table, with the ends in common taken; or GIVEN_UP if it is above about 2
-    ``limit``, or STOPPED.
+    """The difference of a table, GIVEN_UP if above about 2 ``limit``, or STOPPED; takes its ends in
+    common.
 
-    cut: the rows, then the columns between which the two tables lie that are left; none if D < 2.
+    cut: the three rows, then the three columns that bound the two tables left; none if D < 2.
     """
     of_a = a[row:row_end]
     of_b = b[column:column_end]
@@ -185,21 +185,15 @@ def _cut_each(a, b, in_a, in_b, stop, bounds, limits, which, difference, cuts):
                              bounds[2, t], bounds[3, t], limits[t], cuts[t])  # fmt: skip
 
 
-def difference_of(a: Codes, b: Codes, limit: int) -> int:
+def difference_of(pair: Pair, limit: int) -> int:
     """D of two sequences that both have symbols, GIVEN_UP if it is above about 2 ``limit``."""
-    return int(interruptible(lambda stop: meet(a, b, limit, stop)[0], float(limit) ** 2))
+    return int(interruptible(lambda stop: meet(pair.a, pair.b, limit, stop)[0], float(limit) ** 2))
 
 
 def solve_similar(
-    a: Codes,
-    b: Codes,
-    in_a: Flags,
-    in_b: Flags,
-    threads: int,
-    limit: Callable[[NDArray[np.int64]], NDArray[np.int64]],
-    *bounds: NDArray[np.int64],
+    solution: Solution, threads: int, limit: Callable[[Numbers], Numbers], *bounds: Numbers
 ) -> NDArray[np.bool_]:
-    """Set the flags of the tables whose difference is small, and say which they were.
+    """Set the flags of the tables whose difference is small, and return which they were.
 
     bounds: row, row_end, column, column_end, int64[tables]. limit: takes the bounds as int64[4,
     tables] and gives the steps from each corner that are worth trying.
@@ -207,60 +201,41 @@ def solve_similar(
     tables = np.stack(bounds)
     limits = limit(tables)
     return interruptible(
-        lambda stop: _solve_all(a, b, in_a, in_b, threads, stop, tables, limits),
+        lambda stop: _solve_all((*solution.arrays, stop), threads, tables, limits),
         float((limits.astype(np.float64) ** 2).sum()),
     )
 
 
 def _solve_all(
-    a: Codes,
-    b: Codes,
-    in_a: Flags,
-    in_b: Flags,
-    threads: int,
-    stop: NDArray[np.uint8],
-    tables: NDArray[np.int64],
-    limits: NDArray[np.int64],
+    arrays: tuple[Any, ...], threads: int, tables: Numbers, limits: Numbers
 ) -> NDArray[np.bool_]:
-    difference, cuts = _cut_all(a, b, in_a, in_b, threads, stop, tables, limits)
+    """``solve_similar`` with the solution's arrays and ``stop``."""
+    difference, cuts = _cut_all(arrays, threads, tables, limits)
     solved: NDArray[np.bool_] = difference != GIVEN_UP
-    # the larger halves are cut again by all threads until each has some; then every thread goes on
-    # alone
+    # all threads cut the larger halves again until there are enough; then each goes on alone
     while True:
         cuts = cuts[difference >= 2]
         halves = np.concatenate([cuts[:, [0, 1, 3, 4]], cuts[:, [1, 2, 4, 5]]]).T.copy()
         if halves.shape[1] == 0 or halves.shape[1] >= 4 * threads or threads == 1:
             break
         everything = halves[1] - halves[0] + halves[3] - halves[2]
-        difference, cuts = _cut_all(a, b, in_a, in_b, threads, stop, halves, everything)
+        difference, cuts = _cut_all(arrays, threads, halves, everything)
     parts = min(4 * threads, halves.shape[1])
-    run_all(
-        [partial(solve, a, b, in_a, in_b, stop, *halves[:, part::parts]) for part in range(parts)],
-        threads,
-    )
+    run_all([partial(solve, *arrays, *halves[:, part::parts]) for part in range(parts)], threads)
     return solved
 
 
 def _cut_all(
-    a: Codes,
-    b: Codes,
-    in_a: Flags,
-    in_b: Flags,
-    threads: int,
-    stop: NDArray[np.uint8],
-    tables: NDArray[np.int64],
-    limits: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    arrays: tuple[Any, ...], threads: int, tables: Numbers, limits: Numbers
+) -> tuple[Numbers, Numbers]:
+    """The difference of each table, and the cuts: int64[tables, 6]."""
     count = tables.shape[1]
     difference = np.empty(count, dtype=np.int64)
     cuts = np.empty((count, 6), dtype=np.int64)
     parts = min(4 * threads, count)
-    run_all(
-        [
-            partial(_cut_each, a, b, in_a, in_b, stop, tables, limits,
-                    np.arange(part, count, parts), difference, cuts)
-            for part in range(parts)
-        ],
-        threads,
-    )  # fmt: skip
+    tasks: list[Callable[[], None]] = [
+        partial(_cut_each, *arrays, tables, limits, np.arange(part, count, parts), difference, cuts)
+        for part in range(parts)
+    ]
+    run_all(tasks, threads)
     return difference, cuts

@@ -1,4 +1,4 @@
-"""Small tables: every column's bit-vector is kept, and one subsequence traced back through them.
+"""Small tables: every column's bit-vector is stored, and one subsequence traced back.
 
 With v's bit i 0 where the length grows by row i (Listing 4), the way back from (row i, column j) is
 
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamer.batch.lcs.paper.bit_vectors import next_word
 from trie.cpu.jit import njit
 
 
 @njit(cache=True, nogil=True)
-def solve(a, b, symbols, in_a, in_b, row, row_end, column, column_end):
-    """Solve tables: set the flags of the rows and columns that one longest common subsequence
-    takes.
+def solve(symbols, a, b, in_a, in_b, row, row_end, column, column_end):
+    """Set the flags of one longest common subsequence of each table.
 
     row to column_end: int64[tables], half-open ranges of a and b (codes below ``symbols``). The
     memory is that of the largest table: ceil(rows / 64) words a column.
@@ -30,40 +30,35 @@ def solve(a, b, symbols, in_a, in_b, row, row_end, column, column_end):
         words = (row_end[t] - row[t] + 63) >> 6
         widest = max(widest, words)
         largest = max(largest, words * (column_end[t] - column[t] + 1))
-    kept = np.empty(largest, dtype=np.uint64)
+    columns = np.empty(largest, dtype=np.uint64)
     matches = np.zeros((symbols, widest), dtype=np.uint64)
     for t in range(row.size):
-        _table(a[row[t] : row_end[t]], b[column[t] : column_end[t]], matches, kept,
+        _table(a[row[t] : row_end[t]], b[column[t] : column_end[t]], matches, columns,
                in_a[row[t] : row_end[t]], in_b[column[t] : column_end[t]])  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def _table(a, b, matches, kept, in_a, in_b):
+def _table(a, b, matches, columns, in_a, in_b):
     words = (a.size + 63) >> 6
     for i in range(a.size):
         matches[a[i], i >> 6] |= np.uint64(1) << np.uint64(i & 63)
     for word in range(words):
-        kept[word] = ~np.uint64(0)
+        columns[word] = ~np.uint64(0)
     for j in range(b.size):
         of_symbol = matches[b[j]]
-        before = kept[j * words : (j + 1) * words]
-        after = kept[(j + 1) * words : (j + 2) * words]
+        before = columns[j * words : (j + 1) * words]
+        after = columns[(j + 1) * words : (j + 2) * words]
         carry = np.uint64(0)
         for word in range(words):
-            value = before[word]
-            m = of_symbol[word]
-            some = value + (value & m)
-            total = some + carry
-            carry = np.uint64(some < value) | np.uint64(total < some)
-            after[word] = total | (value & ~m)
+            after[word], carry = next_word(before[word], of_symbol[word], carry)
     for i in range(a.size):
         matches[a[i], i >> 6] = np.uint64(0)
     i = a.size - 1
     j = b.size
     while i >= 0 and j > 0:
-        if (kept[j * words + (i >> 6)] >> np.uint64(i & 63)) & np.uint64(1):
+        if (columns[j * words + (i >> 6)] >> np.uint64(i & 63)) & np.uint64(1):
             i -= 1
-        elif (kept[(j - 1) * words + (i >> 6)] >> np.uint64(i & 63)) & np.uint64(1):
+        elif (columns[(j - 1) * words + (i >> 6)] >> np.uint64(i & 63)) & np.uint64(1):
             in_a[i] = True
             in_b[j - 1] = True
             i -= 1

@@ -1,27 +1,25 @@
 """Hirschberg's division in linear memory, a level at a time, with half of the passes saved.
 
 A table of rows x columns is cut at its middle column: passes from its first and from its last
-corner to that column tell the row at which to cut (Listing 2, 14-18), and two tables of half the
+corner to that column give the row at which to cut (Listing 2, 14-18), and two tables of half the
 columns remain. All tables of a level are worked on together, so that many small passes keep a
 processor as busy as a few large ones.
 
 Each of the two shares one corner with the table it came from, and the pass from that corner has
-come by the middle of the smaller table already. So every pass keeps its result at a half, a
+gone past the middle of the smaller table already. So every pass stores its result at a half, a
 quarter, an eighth of its columns too (MARKS of them), and a smaller table needs only one new pass,
 from its new corner:
 
     cells = m n (1 + 1/4 + 1/8 + ...) = 1.5 m n   where Hirschberg computes 2 m n
 
-Memory: a level keeps at most MARKS results of m bits for each new pass, which together have m rows.
+Memory: a level stores up to MARKS results for each new pass; together the passes have m rows.
 
-Tables of at most ``leaf_cells`` are solved directly (direct.py), similar ones by their differences
-(diff.py).
+Small tables are solved directly (direct.py), similar ones by their differences (diff.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from functools import partial
 
 import numpy as np
@@ -29,59 +27,39 @@ from numpy.typing import NDArray
 
 from streamer.batch.lcs.passes import Numbers, Passes, Processor, Splits, stride_of
 from streamer.batch.lcs.symbols import Pair
+from trie.cpu.threads import run_all
 
 MARKS = 4
-"""Results that a pass keeps; more save less than a thirtieth of the cells."""
+"""Results that a pass stores; more save less than a thirtieth of the cells."""
 
 SHORTEST_MARK = 64
-"""Columns below which no result is kept."""
+"""Columns below which no result is stored."""
 
+SIDES = ("first", "last")
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """Tables still to be solved; int64 arrays of one length.
+TABLE = np.dtype(
+    [(name, np.int64) for name in ("row", "row_end", "column", "column_end")]
+    + [(side + what, np.int64) for side in SIDES for what in ("", "_stride", "_left")]
+)
+"""A table still to be solved: rows [row, row_end), columns [column, column_end).
 
-    Rows [row, row_end), columns [column, column_end). first: the pool word of the result from the
-    first corner up to the middle column, ``first_left`` results of halved columns that begin there,
-    each ``first_stride`` words behind the one before; 0 left where the pass is still to be run.
-    last: the same for the last corner.
-    """
+first: the pool word of the result from the first corner up to the middle column, ``first_left``
+results of halved columns that begin there, each ``first_stride`` words after the one before; 0 left
+where the pass is still to be run. last: the same for the last corner.
+"""
 
-    row: Numbers
-    row_end: Numbers
-    column: Numbers
-    column_end: Numbers
-    first: Numbers
-    first_stride: Numbers
-    first_left: Numbers
-    last: Numbers
-    last_stride: Numbers
-    last_left: Numbers
-
-    def __len__(self) -> int:
-        return self.row.size
-
-    def cells(self) -> Numbers:
-        """The cells of each."""
-        return (self.row_end - self.row) * (self.column_end - self.column)
-
-    def take(self, which: Numbers | NDArray[np.bool_]) -> Tables:
-        """Some of them."""
-        return Tables(*(getattr(self, field.name)[which] for field in fields(self)))
-
+Tables = NDArray[np.void]
 
 Leaves = Callable[[Numbers, Numbers, Numbers, Numbers], None]
 """Solves whole tables: row, row_end, column, column_end of each."""
 
 Tried = Callable[[Numbers, Numbers, Numbers, Numbers], NDArray[np.bool_]]
-"""Solves those tables for which that is cheap, and says which."""
+"""Solves those tables for which that is cheap, and returns which."""
 
 
-def one_table(pair: Pair) -> Tables:
-    """The whole."""
-    values = dict.fromkeys((field.name for field in fields(Tables)), 0)
-    values |= {"row_end": pair.a.size, "column_end": pair.b.size}
-    return Tables(**{name: np.array([value], dtype=np.int64) for name, value in values.items()})
+def sizes(tables: Tables) -> tuple[Numbers, Numbers]:
+    """Rows and columns of tables."""
+    return tables["row_end"] - tables["row"], tables["column_end"] - tables["column"]
 
 
 def divide(
@@ -89,80 +67,75 @@ def divide(
     processor: Processor,
     leaves: Leaves,
     *,
-    is_leaf: Callable[[Tables], NDArray[np.bool_]],
+    is_leaf: Callable[[Numbers, Numbers], NDArray[np.bool_]],
     tried: Tried | None = None,
     marks: int = MARKS,
 ) -> None:
-    """Solve the whole table: ``leaves`` and ``tried`` are handed every part that they can solve."""
-    tables = one_table(pair)
+    """Solve the whole table by handing ``leaves`` and ``tried`` every part that they can solve.
+
+    is_leaf: takes the rows and columns of tables.
+    """
+    tables = np.zeros(1, dtype=TABLE)
+    tables["row_end"], tables["column_end"] = pair.a.size, pair.b.size
     used = 0
     level = 0
-    while len(tables):
-        columns = tables.column_end - tables.column
+    while True:
+        rows, columns = sizes(tables)
         # without rows or columns there is nothing in common
-        tables = tables.take((columns > 0) & (tables.row_end > tables.row))
-        small = is_leaf(tables) | (tables.column_end - tables.column < 2)
-        leaves(*_bounds(tables.take(small)))
-        tables = tables.take(~small)
-        if tried is not None and level and len(tables):
-            tables = tables.take(~tried(*_bounds(tables)))
-        if not len(tables):
+        tables = tables[(columns > 0) & (rows > 0)]
+        rows, columns = sizes(tables)
+        small = is_leaf(rows, columns) | (columns < 2)
+        leaves(*_bounds(tables[small]))
+        tables = tables[~small]
+        if tried is not None and level and tables.size:
+            tables = tables[~tried(*_bounds(tables))]
+        if not tables.size:
             return
-        middle = (tables.column + tables.column_end) // 2
-        tables, passes, used = _passes(tables, middle, marks, used)
+        middle = (tables["column"] + tables["column_end"]) // 2
+        passes, used = _passes(tables, middle, marks, used)
         processor.reserve(used)
         processor.sweep(passes)
-        rows = tables.row_end - tables.row
-        cut, _ = processor.split(Splits(tables.first, tables.last, rows))
-        tables = _halves(tables, middle, tables.row + cut)
+        cut, _ = processor.split(Splits(tables["first"], tables["last"], sizes(tables)[0]))
+        tables = _halves(tables, middle, tables["row"] + cut)
         level += 1
 
 
 def _bounds(tables: Tables) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    return tables.row, tables.row_end, tables.column, tables.column_end
+    return tables["row"], tables["row_end"], tables["column"], tables["column_end"]
 
 
-def _passes(tables: Tables, middle: Numbers, marks: int, used: int) -> tuple[Tables, Passes, int]:
-    """The passes that the tables lack, the tables with the places of their results, pool words
-    used."""
-    rows = tables.row_end - tables.row
-    needs = {"first": tables.first_left == 0, "last": tables.last_left == 0}
-    updated = {field.name: getattr(tables, field.name).copy() for field in fields(Tables)}
+def _passes(tables: Tables, middle: Numbers, marks: int, used: int) -> tuple[Passes, int]:
+    """The passes that the tables lack, and the pool words used.
+
+    The places of their results are written into the tables.
+    """
+    rows, _ = sizes(tables)
     parts = []
-    for side, needed in needs.items():
-        which = np.flatnonzero(needed)
+    for side in SIDES:
         backward = side == "last"
-        lengths = _halvings(tables, middle, backward, marks)[which]
+        which = np.flatnonzero(tables[f"{side}_left"] == 0)
+        lengths = _halvings(tables[which], middle[which], backward, marks)
         stride = stride_of(rows[which])
-        kept = (lengths > 0).sum(axis=1)
-        ends = used + np.cumsum(stride * kept)
-        at = ends - stride * kept
+        stored = (lengths > 0).sum(axis=1)
+        ends = used + np.cumsum(stride * stored)
+        at = ends - stride * stored
         used = int(ends[-1]) if which.size else used
-        updated[side][which] = at
-        updated[f"{side}_stride"][which] = stride
-        updated[f"{side}_left"][which] = kept
-        column = middle if backward else tables.column
+        tables[side][which] = at
+        tables[f"{side}_stride"][which] = stride
+        tables[f"{side}_left"][which] = stored
+        column = middle if backward else tables["column"]
         parts.append(
-            (
-                tables.row[which],
-                rows[which],
-                column[which],
-                lengths[:, 0],
-                np.full(which.size, backward),
-                lengths,
-                at,
-                stride,
-            )
-        )
-    joined = [np.concatenate(both) for both in zip(*parts, strict=True)]
-    return Tables(**updated), Passes(*joined), used
+            (tables["row"][which], rows[which], column[which], lengths[:, 0],
+             np.full(which.size, backward), lengths, at, stride)
+        )  # fmt: skip
+    return Passes(*(np.concatenate(both) for both in zip(*parts, strict=True))), used
 
 
 def _halvings(tables: Tables, middle: Numbers, backward: bool, marks: int) -> Numbers:
     """int64[tables, marks]: columns from the corner to the middle, then to the middle of what is
     left, ..."""
-    lengths = np.zeros((len(tables), marks), dtype=np.int64)
-    low, high = tables.column, tables.column_end
+    lengths = np.zeros((tables.size, marks), dtype=np.int64)
+    low, high = tables["column"], tables["column_end"]
     at = middle
     for mark in range(marks):
         length = high - at if backward else at - low
@@ -173,46 +146,28 @@ def _halvings(tables: Tables, middle: Numbers, backward: bool, marks: int) -> Nu
 
 
 def _halves(tables: Tables, middle: Numbers, cut: Numbers) -> Tables:
-    """The tables before and behind the cut, each with the results of the corner that it keeps."""
-    nothing = np.zeros(len(tables), dtype=np.int64)
-    before = Tables(
-        tables.row, cut, tables.column, middle,
-        tables.first + tables.first_stride, tables.first_stride,
-        np.maximum(tables.first_left - 1, 0),
-        nothing, nothing, nothing,
-    )  # fmt: skip
-    behind = Tables(
-        cut, tables.row_end, middle, tables.column_end,
-        nothing, nothing, nothing,
-        tables.last + tables.last_stride, tables.last_stride,
-        np.maximum(tables.last_left - 1, 0),
-    )  # fmt: skip
-    return Tables(
-        *(
-            np.concatenate([getattr(before, field.name), getattr(behind, field.name)])
-            for field in fields(Tables)
-        )
-    )
+    """The tables before and after the cut, each with the results of the corner that it shares."""
+    halves = np.zeros((2, tables.size), dtype=TABLE)
+    before, after = halves
+    before["row"], before["row_end"] = tables["row"], cut
+    before["column"], before["column_end"] = tables["column"], middle
+    after["row"], after["row_end"] = cut, tables["row_end"]
+    after["column"], after["column_end"] = middle, tables["column_end"]
+    for half, side in zip(halves, SIDES, strict=True):
+        half[side] = tables[side] + tables[f"{side}_stride"]
+        half[f"{side}_stride"] = tables[f"{side}_stride"]
+        half[f"{side}_left"] = np.maximum(tables[f"{side}_left"] - 1, 0)
+    return halves.reshape(-1)
 
 
-def split_evenly(cells: Numbers, parts: int) -> list[Numbers]:
-    """The tables' numbers in ``parts`` lots of about as many cells each, the largest first in
-    each."""
-    order = np.argsort(-cells, kind="stable")
-    return [order[part::parts] for part in range(parts) if order[part::parts].size]
+def in_lots(kernel: Callable[..., None], threads: int) -> Leaves:
+    """A kernel that solves tables, on all threads: in lots of about as many cells each."""
 
+    def solve(*bounds: Numbers) -> None:
+        row, row_end, column, column_end = bounds
+        order = np.argsort(-(row_end - row) * (column_end - column), kind="stable")
+        count = min(4 * threads, order.size)
+        lots = [order[lot::count] for lot in range(count)]
+        run_all([partial(kernel, *(bound[lot] for bound in bounds)) for lot in lots], threads)
 
-def lots(
-    solve: Callable[..., None],
-    parts: int,
-    row: Numbers,
-    row_end: Numbers,
-    column: Numbers,
-    column_end: Numbers,
-) -> list[Callable[[], None]]:
-    """``solve`` on the tables in ``parts`` lots, as tasks."""
-    cells = (row_end - row) * (column_end - column)
-    return [
-        partial(solve, row[which], row_end[which], column[which], column_end[which])
-        for which in split_evenly(cells, parts)
-    ]
+    return solve

@@ -1,21 +1,21 @@
-"""What ``lanes.sweep`` reads: rows as planes or as a table of match words, columns as masks or as
-the symbols of all lanes in a byte.
+"""The operands of ``lane_sweep.sweep``: rows as planes or as a table of match words, columns as
+masks or as the symbols of all lanes in a byte.
 
-The planes P_p of a block's rows are made once and kept, one bit of a symbol each. A table has the
-match words of W words of four lanes for each of the 256 ways in which four symbols of two bits
-stand beside each other, 64 KB for W = 8. It is made anew from the planes whenever a block begins a
-stretch of columns, in 2 to 4 % of the time that the stretch takes.
+The planes P_p of a block's rows are made once, one bit of a symbol each. A table has the match
+words of W words of four lanes for each of the 256 combinations of four symbols of two bits, 64 KB
+for W = 8. It is made from the planes whenever a block begins a stretch of columns, in 2 to 4 % of
+the time that the stretch takes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from streamer.batch.lcs.lanes import INVERTED, LAG, LANES, ROWS
+from streamer.batch.lcs.lane_sweep import INVERTED, LAG, LANES, ROWS
 from trie.cpu.jit import njit
 
 BEHIND = LAG * (LANES - 1)
-"""Columns by which the last lane is behind the first where there is a table."""
+"""Columns by which the last lane is behind the first if there is a table."""
 
 TABLE_ROWS = 4**LANES
 """Rows of a table: a symbol of two bits for each lane."""
@@ -25,8 +25,8 @@ TABLE_ROWS = 4**LANES
 def pack(a, first, step, rows, words, bits, planes):
     """The planes of the rows ``a[first], a[first + step], ...``; rows beyond the last are symbol 0.
 
-    planes: uint64[blocks, bits * words * LANES]. What the rows beyond the last match does not
-    matter: carries only go from a row to later ones.
+    planes: uint64[blocks, bits * words * LANES]. Matches of rows beyond the last do no harm:
+    carries only go from a row to later ones.
     """
     lane = words * ROWS
     for block in range(planes.shape[0]):
@@ -45,13 +45,12 @@ def pack(a, first, step, rows, words, bits, planes):
 
 @njit(cache=True, nogil=True)
 def unpack(state, words, row, rows, pool, at):
-    """The rows' bits from ``row`` on into the pool, 32 to a word; what stands below ``row`` is
-    kept."""
+    """Write the rows' bits from ``row`` on into the pool, 32 to a word; bits below stay."""
     out = at + (row >> 5)
-    held = row & 31
+    filled = row & 31
     pending = np.uint64(0)
-    if held:
-        pending = np.uint64(pool[out]) & ((np.uint64(1) << np.uint64(held)) - np.uint64(1))
+    if filled:
+        pending = np.uint64(pool[out]) & ((np.uint64(1) << np.uint64(filled)) - np.uint64(1))
     for block in range(state.shape[0]):
         for which in range(LANES):
             for word in range(words):
@@ -62,30 +61,30 @@ def unpack(state, words, row, rows, pool, at):
                 if count < ROWS:
                     value &= (np.uint64(1) << np.uint64(count)) - np.uint64(1)
                 row += count
-                # 31 bits may wait: the word is taken in two halves
-                pending |= (value & np.uint64(0xFFFFFFFF)) << np.uint64(held)
+                # up to 31 bits are pending: take the word in two halves
+                pending |= (value & np.uint64(0xFFFFFFFF)) << np.uint64(filled)
                 low = min(32, count)
-                held += low
-                if held >= 32:
+                filled += low
+                if filled >= 32:
                     pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
                     out += 1
                     pending >>= np.uint64(32)
-                    held -= 32
+                    filled -= 32
                 if count > 32:
-                    pending |= (value >> np.uint64(32)) << np.uint64(held)
-                    held += count - 32
-                    if held >= 32:
+                    pending |= (value >> np.uint64(32)) << np.uint64(filled)
+                    filled += count - 32
+                    if filled >= 32:
                         pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
                         out += 1
                         pending >>= np.uint64(32)
-                        held -= 32
-    if held:
+                        filled -= 32
+    if filled:
         pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
 
 
 @njit(cache=True, nogil=True)
 def masks(b, bits, symbols):
-    """The masks C_p of the columns ``b``, last column first; see ``lanes.sweep``."""
+    """The masks C_p of the columns ``b``, last column first; see ``lane_sweep.sweep``."""
     columns = b.size
     flip = ~np.uint64(0) if INVERTED else np.uint64(0)
     stride = columns + 2 * LANES - 2

@@ -12,7 +12,9 @@ Results lie in a pool of uint32 words, row i in bit i % 32 of word i // 32.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -21,18 +23,50 @@ from numpy.typing import NDArray
 from streamer.batch.lcs.symbols import Pair
 from trie.cpu.intrinsics import popcount
 from trie.cpu.jit import njit
+from trie.cpu.threads import run_all
 
 Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Part of a table, taken from its first corner or backwards from its last."""
+
+    row: int
+    rows: int
+    column: int
+    columns: int
+    backward: bool
+
+    @property
+    def cells(self) -> int:
+        """Rows times columns."""
+        return self.rows * self.columns
+
+    @property
+    def step(self) -> int:
+        """From a row or column to the next one of the pass."""
+        return -1 if self.backward else 1
+
+    @property
+    def first_row(self) -> int:
+        """The row that the pass begins with."""
+        return self.row + self.rows - 1 if self.backward else self.row
+
+    @property
+    def first_column(self) -> int:
+        """The column that the pass begins with."""
+        return self.column + self.columns - 1 if self.backward else self.column
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
     """Passes that may run at once; int64 arrays of one length.
 
-    row, rows, column, columns: the part of the table. backward: bool. marks: int64[passes, M],
-    after how many columns a result is kept, falling, the first of them ``columns``, 0 behind the
-    last. at: the pool word of the first result; the m-th stands m * stride words behind it. stride:
-    words of a result.
+    row, rows, column, columns, backward (bool): as in ``Part``. marks: int64[passes, M], the
+    numbers of columns after which results are stored, falling, the first of them ``columns``, 0
+    after the last. at: the pool word of the first result; the m-th is m * stride words after it.
+    stride: words of a result.
     """
 
     row: Numbers
@@ -47,9 +81,14 @@ class Passes:
     def __len__(self) -> int:
         return self.row.size
 
+    def parts(self) -> Iterator[Part]:
+        """Each pass's part of the table."""
+        columns = (self.row, self.rows, self.column, self.columns, self.backward)
+        return map(Part, *(column.tolist() for column in columns))
+
 
 def stride_of(rows: Numbers) -> Numbers:
-    """Pool words that a result of so many rows takes: whole groups of 128 bits."""
+    """Pool words of a result of ``rows`` rows: whole groups of 128 bits."""
     words: Numbers = -(-rows // 128) * 4
     return words
 
@@ -67,20 +106,11 @@ class Splits:
     rows: Numbers
 
 
-def grown(pool: NDArray[np.uint32], words: int) -> NDArray[np.uint32]:
-    """A pool with room for so many words, that one if it has; what it holds is kept."""
-    if words <= pool.size:
-        return pool
-    larger = np.zeros(max(words, 2 * pool.size), dtype=np.uint32)
-    larger[: pool.size] = pool
-    return larger
-
-
 class Processor(Protocol):
-    """What runs passes: the CPU, a word or a vector at a time, or a card."""
+    """What runs passes: the CPU, a word or a vector at a time, or a GPU."""
 
     def reserve(self, words: int) -> None:
-        """Make the pool hold so many words; what it holds is kept."""
+        """Make room for ``words`` words in the pool, and keep its contents."""
 
     def sweep(self, passes: Passes) -> None:
         """Run the passes; the pool then holds their results."""
@@ -89,26 +119,42 @@ class Processor(Protocol):
         """The first row at which each table is best cut, and the length of its subsequence."""
 
 
+class HostPool:
+    """Results in the host's memory: what processors that run on the CPU share."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self.pool = np.zeros(0, dtype=np.uint32)
+
+    def reserve(self, words: int) -> None:
+        """Make room for ``words`` words in the pool, and keep its contents."""
+        if words > self.pool.size:
+            larger = np.zeros(max(words, 2 * self.pool.size), dtype=np.uint32)
+            larger[: self.pool.size] = self.pool
+            self.pool = larger
+
+    def split(self, splits: Splits) -> tuple[Numbers, Numbers]:
+        """The first row at which each table is best cut, and the length of its subsequence."""
+        columns = (column.tolist() for column in (splits.first, splits.last, splits.rows))
+        tasks = [partial(best_cut, self.pool, *table) for table in zip(*columns, strict=True)]
+        found = np.array(run_all(tasks, self._threads), dtype=np.int64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+
 def whole(pair: Pair, *, both: bool) -> tuple[Passes, Splits]:
     """The passes over a whole table that give its length: from both corners to the middle, or
     one."""
     rows, columns = pair.a.size, pair.b.size
     middle = columns // 2 if both else columns
     parts = [(0, middle, False)] + ([(middle, columns - middle, True)] if both else [])
-    count = len(parts)
-    stride = stride_of(np.full(count, rows, dtype=np.int64))
-    at = np.arange(count, dtype=np.int64) * stride
+    column, width, backward = map(np.array, zip(*parts, strict=True))
+    height = np.full(len(parts), rows)
+    stride = stride_of(height)
+    at = np.arange(len(parts)) * stride
     passes = Passes(
-        row=np.zeros(count, dtype=np.int64),
-        rows=np.full(count, rows, dtype=np.int64),
-        column=np.array([part[0] for part in parts], dtype=np.int64),
-        columns=np.array([part[1] for part in parts], dtype=np.int64),
-        backward=np.array([part[2] for part in parts]),
-        marks=np.array([[part[1]] for part in parts], dtype=np.int64),
-        at=at,
-        stride=stride,
+        np.zeros_like(height), height, column, width, backward, width[:, np.newaxis], at, stride
     )
-    return passes, Splits(at[:1], at[1:], passes.rows[:1])
+    return passes, Splits(at[:1], at[1:], height[:1])
 
 
 @njit(cache=True, nogil=True)
@@ -128,7 +174,7 @@ def best_cut(pool, first, last, rows):
     """(row, length): the least row at which first + last lengths are largest (Listing 2, 17-18).
 
     The length from the last corner for the rows from r on is the number of its bits set below
-    rows - r, so that the sum changes by one bit of each from row to row.
+    rows - r, so the sum changes by one bit of each from row to row.
     """
     here = count_bits(pool, last, rows)
     best = here

@@ -1,20 +1,24 @@
-"""Two sequences made ready: only symbols that both have, numbered densely, ends in common cut off.
+"""Two sequences prepared: only symbols that both have, numbered densely, common ends cut off.
 
-A symbol that the other sequence lacks, and a gap code, match nothing, so that taking them out
-changes no common subsequence. What is left needs ceil(log2(symbols)) bits a symbol, two for DNA.
+A symbol that the other sequence lacks, and a gap code, match nothing: taking them out changes no
+common subsequence. What is left needs ceil(log2(symbols)) bits a symbol, two for DNA.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.records import Codes
 from trie.cpu.jit import njit
 
-Codes = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
+
+OnCells = Callable[[int], None]
+"""Called with the number of cells done since the last call, from any thread."""
 
 DNA_SYMBOLS = 4
 """Codes from here on (the gap code) match nothing in DNA."""
@@ -26,8 +30,9 @@ TEXT_SYMBOLS = 256
 class Pair:
     """What is left to be compared: codes below ``symbols``, uint8, C-contiguous.
 
-    kept_a, kept_b: where each symbol stood (int64), None if none was taken out. ``prefix`` and
-    ``suffix`` symbols at the ends of what was kept are equal and are not part of ``a`` and ``b``.
+    kept_a, kept_b: the original place of each symbol (int64), None if none was taken out. Then
+    ``prefix`` and ``suffix`` equal symbols at the ends were cut off. length_a, length_b: of the
+    original sequences.
     """
 
     a: Codes
@@ -45,8 +50,18 @@ class Pair:
         """Bits a symbol."""
         return max(1, (self.symbols - 1).bit_length())
 
+    @property
+    def ends(self) -> int:
+        """Symbols in common at the ends."""
+        return self.prefix + self.suffix
+
+    @property
+    def cells(self) -> int:
+        """The size of the table."""
+        return self.a.size * self.b.size
+
     def restored(self, in_a: Flags, in_b: Flags) -> tuple[Flags, Flags]:
-        """Flags over ``a`` and ``b`` as flags over the sequences that were given."""
+        """Flags over ``a`` and ``b`` as flags over the original sequences."""
         return (
             self._restored(in_a, self.kept_a, self.length_a),
             self._restored(in_b, self.kept_b, self.length_b),
@@ -62,8 +77,22 @@ class Pair:
         return spread
 
 
+class Solution:
+    """A pair, and flags for the symbols of one longest common subsequence: none are set yet."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.in_a = np.zeros(pair.a.size, dtype=np.bool_)
+        self.in_b = np.zeros(pair.b.size, dtype=np.bool_)
+
+    @property
+    def arrays(self) -> tuple[Codes, Codes, Flags, Flags]:
+        """a, b and the flags of both, as kernels take them."""
+        return self.pair.a, self.pair.b, self.in_a, self.in_b
+
+
 def pair_of(a: Codes, b: Codes, symbols: int) -> Pair:
-    """Make two sequences of codes ready; codes from ``symbols`` on match nothing."""
+    """Prepare two sequences of codes; codes from ``symbols`` on match nothing."""
     dense = _numbered(a, b, symbols)
     kept_codes_a, kept_a = _kept(a, dense, symbols)
     kept_codes_b, kept_b = _kept(b, dense, symbols)
@@ -85,7 +114,7 @@ def _kept(
     codes: Codes, dense: NDArray[np.int16], symbols: int
 ) -> tuple[Codes, NDArray[np.int64] | None]:
     if int(dense[256]) == symbols and (codes.size == 0 or int(codes.max()) < symbols):
-        # every one keeps its number
+        # no symbol changes its number
         return np.ascontiguousarray(codes), None
     out = np.empty(codes.size, dtype=np.uint8)
     count = _renumber(codes, dense, out)
@@ -96,8 +125,7 @@ def _kept(
 
 @njit(cache=True, nogil=True)
 def _numbered(a, b, symbols):
-    """int16[257]: a number for each symbol below ``symbols`` that both have, -1 for others; their
-    count."""
+    """int16[257]: a number for each symbol below ``symbols`` that both have, else -1; the count."""
     seen = np.zeros((2, 256), dtype=np.bool_)
     _see(a, symbols, seen[0])
     _see(b, symbols, seen[1])
@@ -113,7 +141,7 @@ def _numbered(a, b, symbols):
 
 @njit(cache=True, nogil=True)
 def _see(codes, symbols, seen):
-    """Set ``seen`` for those symbols below ``symbols`` that there are; it mostly ends early."""
+    """Set ``seen`` for the symbols below ``symbols`` that occur; it mostly ends early."""
     missing = symbols
     for code in codes:
         if not seen[code]:
@@ -126,7 +154,7 @@ def _see(codes, symbols, seen):
 
 @njit(cache=True, nogil=True)
 def _renumber(codes, dense, out):
-    """Write the numbers of the symbols that have one, without a branch; how many they are."""
+    """Write the numbers of the symbols that have one, without a branch; return their count."""
     count = 0
     for i in range(codes.size):
         number = dense[codes[i]]
@@ -137,7 +165,7 @@ def _renumber(codes, dense, out):
 
 @njit(cache=True, nogil=True)
 def common_ends(a, b):
-    """How many symbols at the start, then at the end of the rest, are equal."""
+    """The numbers of equal symbols at the start, and at the end of the rest."""
     shorter = min(a.size, b.size)
     prefix = 0
     while prefix < shorter and a[prefix] == b[prefix]:

@@ -1,8 +1,8 @@
-"""The CPU's default method: bit-vectors in a systolic array of vector lanes (see lanes.py).
+"""The CPU's default method: bit-vectors in a systolic array of vector lanes (see lane_sweep.py).
 
 The rows of a pass are cut into blocks of LANES x W words. A block sweeps over a stretch of columns
-with its words in registers; the carries out of its last lane, a byte a column, are what the block
-below it takes in.
+with its words in registers; the carries out of its last lane, a byte a column, enter the block
+below.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.lanes import LAG, LANES, ROWS, TABLE_SYMBOLS, sweep
+from streamer.batch.lcs.lane_sweep import LAG, LANES, ROWS, TABLE_SYMBOLS, sweep
 from streamer.batch.lcs.operands import (
     BEHIND,
     TABLE_ROWS,
@@ -22,7 +22,8 @@ from streamer.batch.lcs.operands import (
     tabulate,
     unpack,
 )
-from streamer.batch.lcs.symbols import Codes, Pair
+from streamer.batch.lcs.passes import Part
+from streamer.batch.lcs.symbols import Pair
 from trie.cpu.jit import njit
 
 WORDS = (8, 4, 2)
@@ -32,7 +33,7 @@ STRETCH = 2048
 """Columns at a time: their masks stay in the cache, and the steps at the edges cost little."""
 
 TABLE_STRETCH = 16_384
-"""The same where a block makes a table before each stretch."""
+"""The same if blocks make a table before each stretch."""
 
 UNIT = LANES * ROWS
 BLOCK = WORDS[0] * UNIT
@@ -52,69 +53,63 @@ class Group:
 
 
 class SystolicSweep:
-    """One pass over part of a table; ``parts`` lots of rows that different threads may work on.
+    """A pass in ``lots`` lots of rows for different threads (a ``waves.Sweep``)."""
 
-    Lot p may do a stretch of columns once lot p - 1 has done it.
-    """
+    def __init__(self, pair: Pair, part: Part, lots: int) -> None:
+        self._rows = part.rows
+        self._bits = (0,) * pair.planes
+        self._by_table = pair.symbols <= TABLE_SYMBOLS
+        # a pass reads its columns forwards, in the order in which it takes them
+        columns = pair.b[part.column : part.column + part.columns]
+        self._columns = columns[::-1].copy() if part.backward else columns
+        self._carries = np.zeros(part.columns, dtype=np.uint8)
+        self._groups = _groups(part.rows, pair.planes, LAG if self._by_table else 1)
+        for group in self._groups:
+            pack(pair.a, part.first_row + part.step * group.row, part.step, part.rows - group.row,
+                 len(group.words), pair.planes, group.planes)  # fmt: skip
+        whole = len(self._groups[0].state)
+        self.lots = max(1, min(lots, whole))
+        self._cuts = [whole * i // self.lots for i in range(self.lots + 1)]
 
-    def __init__(
-        self, pair: Pair, row: int, rows: int, column: int, columns: int, backward: bool, parts: int
-    ) -> None:
-        self.rows = rows
-        self.bits = (0,) * pair.planes
-        self.looked_up = pair.symbols <= TABLE_SYMBOLS
-        # a pass reads its columns forwards, whichever way they come
-        part = pair.b[column : column + columns]
-        self.columns: Codes = part[::-1].copy() if backward else part
-        self.carries = np.zeros(columns, dtype=np.uint8)
-        self.groups = _groups(rows, pair.planes, LAG if self.looked_up else 1)
-        step = -1 if backward else 1
-        first = row + rows - 1 if backward else row
-        for group in self.groups:
-            pack(pair.a, first + step * group.row, step, rows - group.row, len(group.words),
-                 pair.planes, group.planes)  # fmt: skip
-        whole = len(self.groups[0].state)
-        self.parts = max(1, min(parts, whole))
-        self._cuts = [whole * i // self.parts for i in range(self.parts + 1)]
-
-    def run(self, part: int, first: int, stop: int) -> None:
-        """Let a lot of rows take the columns [first, stop) of the pass."""
-        most = min(TABLE_STRETCH if self.looked_up else STRETCH, stop - first)
-        if self.looked_up:
+    def run(self, lot: int, first: int, stop: int) -> None:
+        """Take the columns [first, stop) of the pass through a lot of rows."""
+        bits = len(self._bits)
+        most = min(TABLE_STRETCH if self._by_table else STRETCH, stop - first)
+        if self._by_table:
             symbols: NDArray[Any] = np.empty(most + BEHIND, dtype=np.uint8)
             scratch = np.empty((TABLE_ROWS + 4) * WORDS[0] * LANES, dtype=np.uint64)
         else:
-            symbols = np.empty(len(self.bits) * (most + 2 * LANES - 2), dtype=np.uint64)
+            symbols = np.empty(bits * (most + 2 * LANES - 2), dtype=np.uint64)
         for at in range(first, stop, most):
-            columns = self.columns[at : min(at + most, stop)]
-            carries = self.carries[at : at + columns.size]
-            if self.looked_up:
+            columns = self._columns[at : min(at + most, stop)]
+            carries = self._carries[at : at + columns.size]
+            if self._by_table:
                 beside(columns, symbols[: columns.size + BEHIND])
             else:
-                masks(columns, len(self.bits), symbols)
-            for group, low, high in self._lot(part):
+                masks(columns, bits, symbols)
+            for group, low, high in self._lot(lot):
                 state, planes = group.state[low:high], group.planes[low:high]
-                if self.looked_up:
-                    _blocks_by_table(state, planes, len(self.bits), symbols, carries, group.words,
-                                     scratch)  # fmt: skip
+                if self._by_table:
+                    _blocks_by_table(state, planes, bits, symbols, carries, group.words, scratch)
                 else:
-                    _blocks_by_planes(state, planes, symbols, carries, group.words, self.bits)
+                    _blocks_by_planes(state, planes, symbols, carries, group.words, self._bits)
 
-    def export(self, part: int, pool: NDArray[np.uint32], at: int) -> None:
+    def export(self, lot: int, pool: NDArray[np.uint32], at: int) -> None:
         """Write the bits of a lot's rows into the result that starts at pool word ``at``."""
-        for group, low, high in self._lot(part):
+        for group, low, high in self._lot(lot):
             row = group.row + low * len(group.words) * UNIT
-            unpack(group.state[low:high], len(group.words), row, self.rows, pool, at)
+            unpack(group.state[low:high], len(group.words), row, self._rows, pool, at)
 
-    def _lot(self, part: int) -> list[tuple[Group, int, int]]:
-        lots = [(self.groups[0], self._cuts[part], self._cuts[part + 1])]
-        if part == self.parts - 1:
-            lots += [(group, 0, len(group.state)) for group in self.groups[1:]]
-        return lots
+    def _lot(self, lot: int) -> list[tuple[Group, int, int]]:
+        """Groups and ranges of their blocks: the last lot has the smaller groups too."""
+        blocks = [(self._groups[0], self._cuts[lot], self._cuts[lot + 1])]
+        if lot == self.lots - 1:
+            blocks += [(group, 0, len(group.state)) for group in self._groups[1:]]
+        return blocks
 
 
 def _groups(rows: int, bits: int, lag: int) -> list[Group]:
-    """Whole blocks, then one or two smaller ones, so that few rows stand empty."""
+    """Whole blocks, then one or two smaller ones, so that few rows are empty."""
     most, half, least = WORDS
     whole = rows // BLOCK
     rest = rows - whole * BLOCK
@@ -137,34 +132,30 @@ def _groups(rows: int, bits: int, lag: int) -> list[Group]:
 
 @njit(cache=True, nogil=True)
 def _blocks_by_planes(state, planes, symbols, carries, words, bits):
-    """Blocks one above the other over one stretch of columns; LANES - 1 steps at each edge."""
-    columns = carries.size
-    edge = LANES - 1
+    """Blocks one above the other over one stretch of columns."""
     for block in range(state.shape[0]):
-        held = state[block]
-        rows = planes[block]
-        if columns > edge:
-            sweep(held, rows, symbols, carries, columns, 0, edge, words, bits, True)
-            sweep(held, rows, symbols, carries, columns, edge, columns, words, bits, False)
-            sweep(held, rows, symbols, carries, columns, columns, columns + edge, words, bits, True)
-        else:
-            sweep(held, rows, symbols, carries, columns, 0, columns + edge, words, bits, True)
+        _block(state[block], planes[block], symbols, carries, LANES - 1, words, bits)
 
 
 @njit(cache=True, nogil=True)
 def _blocks_by_table(state, planes, bits, symbols, carries, words, scratch):
-    """The same with a table of each block's match words, BEHIND steps at each edge."""
-    columns = carries.size
-    ended = columns + BEHIND
+    """As ``_blocks_by_planes`` with a table of each block's match words."""
     vectors = len(words) * LANES
     matches = scratch[: 4 * vectors]
     table = scratch[4 * vectors : (4 + TABLE_ROWS) * vectors]
     for block in range(state.shape[0]):
-        held = state[block]
         tabulate(planes[block], bits, len(words), matches, table)
-        if columns > BEHIND:
-            sweep(held, table, symbols, carries, columns, 0, BEHIND, words, (), True)
-            sweep(held, table, symbols, carries, columns, BEHIND, columns, words, (), False)
-            sweep(held, table, symbols, carries, columns, columns, ended, words, (), True)
-        else:
-            sweep(held, table, symbols, carries, columns, 0, ended, words, (), True)
+        _block(state[block], table, symbols, carries, BEHIND, words, ())
+
+
+@njit(cache=True, nogil=True)
+def _block(state, rows, symbols, carries, behind, words, bits):
+    """One block; the last lane is ``behind`` columns behind the first."""
+    columns = carries.size
+    ended = columns + behind
+    if columns > behind:
+        sweep(state, rows, symbols, carries, columns, 0, behind, words, bits, True)
+        sweep(state, rows, symbols, carries, columns, behind, columns, words, bits, False)
+        sweep(state, rows, symbols, carries, columns, columns, ended, words, bits, True)
+    else:
+        sweep(state, rows, symbols, carries, columns, 0, ended, words, bits, True)

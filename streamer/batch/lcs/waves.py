@@ -2,13 +2,13 @@
 
 A lot may take a stretch once it has taken the one before and the lot before it has taken this one:
 
-    columns ->   0 1 2 3        the number: the earliest a tile can run, where every tile takes
+    columns ->   0 1 2 3        the number: the earliest time a tile can run if all tiles take
     lot 0        0 1 2 3        equally long
     lot 1        1 2 3 4
 
-Threads take any tile that may run, of all passes together; nothing else holds them up. Lots are
-few, since each makes the columns' symbols ready for itself, and stretches many, since the first and
-the last of them leave threads idle.
+Threads take any tile that may run, of all passes together; nothing else delays them. Lots are few,
+since each prepares the columns' symbols for itself, and stretches many, since threads idle during
+the first and the last of them.
 """
 
 from __future__ import annotations
@@ -17,149 +17,112 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.passes import Numbers, Passes, Splits, best_cut, grown
-from streamer.batch.lcs.symbols import Pair
+from streamer.batch.lcs.passes import HostPool, Part, Passes
+from streamer.batch.lcs.symbols import OnCells, Pair
 from trie.cpu.threads import run_all
 
 LOTS = 2
-"""Lots of rows for each thread, of all passes together that are cut: with one a thread that is held
-up would hold up the others."""
+"""Lots of rows for each thread, of all passes together that are cut: with one a delayed thread
+would delay the others."""
 
 STRETCHES = 32
-"""Stretches of columns for each lot of a pass, at most."""
+"""The most stretches of columns for each lot of a pass."""
 
 TILE_CELLS = 1 << 28
-"""Cells of a tile at least, half a millisecond: Python starts one in a twentieth of that."""
+"""The fewest cells of a tile, half a millisecond: Python starts one in a twentieth of that."""
 
 CUT_FROM = 1 << 28
 """Cells from which a pass is cut for several threads."""
 
 LEAST_STRETCH = 1024
-"""Columns of a stretch at least: a shorter one costs more to start than it takes."""
+"""The fewest columns of a stretch: a shorter one costs more to start than it takes."""
 
 SHOWN_CELLS = 1 << 33
 MOST_SHOWN = 100
-"""A pass on one thread tells how far it is after so many cells, at most so many times."""
+"""A pass on one thread reports its progress after this many cells, at most this many times."""
+
+Stretch = tuple[int, int, int | None]
+"""First column, the one after the last, and the pool word of the result stored there or None."""
 
 
 class Sweep(Protocol):
-    """A pass in the making: ``SystolicSweep`` or ``BitParallelSweep``."""
+    """A pass in the making: ``SystolicSweep`` or ``BitParallelSweep``.
 
-    parts: int
+    A lot may take a stretch of columns once the lot before it has.
+    """
 
-    def run(self, part: int, first: int, stop: int) -> None:
-        """Let a lot of rows take the columns [first, stop)."""
+    lots: int
 
-    def export(self, part: int, pool: NDArray[np.uint32], at: int) -> None:
+    def run(self, lot: int, first: int, stop: int) -> None:
+        """Take the columns [first, stop) through a lot of rows."""
+
+    def export(self, lot: int, pool: NDArray[np.uint32], at: int) -> None:
         """Write a lot's bits into the result at pool word ``at``."""
 
 
-class Waves:
+class Waves(HostPool):
     """Runs passes with one kind of sweep on ``threads`` threads (a ``Processor``)."""
 
     def __init__(
-        self,
-        pair: Pair,
-        sweep: Callable[[Pair, int, int, int, int, bool, int], Sweep],
-        threads: int,
-        on_cells: Callable[[int], None] | None = None,
-    ) -> None:
+        self, pair: Pair, sweep: Callable[[Pair, Part, int], Sweep], threads: int,
+        on_cells: OnCells,
+    ) -> None:  # fmt: skip
+        super().__init__(threads)
         self._pair = pair
         self._sweep = sweep
-        self._threads = threads
-        self._on_cells = on_cells or (lambda cells: None)
-        self._pool = np.zeros(0, dtype=np.uint32)
-
-    def reserve(self, words: int) -> None:
-        """Make the pool hold so many words; what it holds is kept."""
-        self._pool = grown(self._pool, words)
+        self._on_cells = on_cells
 
     def sweep(self, passes: Passes) -> None:
         """Run the passes; the pool then holds their results."""
-        cells = passes.rows * passes.columns
-        together = len(passes) >= 2 * self._threads or self._threads == 1
-        large = (cells >= CUT_FROM) & (not together)
-        small = np.flatnonzero(~large)
+        parts = list(passes.parts())
+        together = len(parts) >= 2 * self._threads or self._threads == 1
+        large = [i for i, part in enumerate(parts) if part.cells >= CUT_FROM and not together]
         # the largest first, so that none is left for the end
-        small = small[np.argsort(-cells[small])]
-        run_all([partial(self._alone, passes, int(i)) for i in small], self._threads)
-        self._in_waves(passes, np.flatnonzero(large))
+        small = sorted(set(range(len(parts))) - set(large), key=lambda i: -parts[i].cells)
+        run_all([partial(self._alone, parts[i], passes, i) for i in small], self._threads)
+        if large:
+            lots = -(-self._threads // len(large))
+            crew = Crew([self._chain(parts[i], passes, i, lots) for i in large])
+            run_all([crew.work] * self._threads, self._threads)
 
-    def _make(self, passes: Passes, i: int, parts: int) -> Sweep:
-        return self._sweep(
-            self._pair,
-            int(passes.row[i]),
-            int(passes.rows[i]),
-            int(passes.column[i]),
-            int(passes.columns[i]),
-            bool(passes.backward[i]),
-            parts,
+    def _alone(self, part: Part, passes: Passes, i: int) -> None:
+        sweep = self._sweep(self._pair, part, 1)
+        # cut only to report progress and to see interrupts
+        shown = max(1, min(part.cells // SHOWN_CELLS, MOST_SHOWN))
+        for stretch in _stretches(passes, i, shown):
+            self._tile(sweep, 0, part.rows, stretch)
+
+    def _chain(self, part: Part, passes: Passes, i: int, each: int) -> Chain:
+        tiles = max(1, part.cells // TILE_CELLS)
+        # more lots where they leave enough stretches for threads to begin and end one by one
+        lots = LOTS * each if tiles >= 4 * (LOTS * each) ** 2 else min(each, tiles)
+        sweep = self._sweep(self._pair, part, lots)
+        most = min(tiles // sweep.lots, part.columns // LEAST_STRETCH)
+        cut = _stretches(passes, i, max(1, min(STRETCHES * sweep.lots, most)))
+        rows = part.rows // sweep.lots
+        return Chain(
+            [
+                [partial(self._tile, sweep, lot, rows, stretch) for stretch in cut]
+                for lot in range(sweep.lots)
+            ]
         )
 
-    def _alone(self, passes: Passes, i: int) -> None:
-        sweep = self._make(passes, i, 1)
-        # cut only to tell how far it is, and to be interrupted
-        shown = int(passes.rows[i] * passes.columns[i]) // SHOWN_CELLS
-        for first, stop, at in _stretches(passes, i, max(1, min(shown, MOST_SHOWN))):
-            sweep.run(0, first, stop)
-            if at is not None:
-                sweep.export(0, self._pool, at)
-            self._on_cells(int(passes.rows[i]) * (stop - first))
-
-    def _in_waves(self, passes: Passes, which: Numbers) -> None:
-        if not which.size:
-            return
-        each = -(-self._threads // which.size)
-        chains = []
-        for i in map(int, which):
-            tiles = max(1, int(passes.rows[i] * passes.columns[i]) // TILE_CELLS)
-            # more lots where they leave enough stretches for threads to begin and end one by one
-            lots = LOTS * each if tiles >= 4 * (LOTS * each) ** 2 else min(each, tiles)
-            sweep = self._make(passes, i, lots)
-            most = min(tiles // sweep.parts, int(passes.columns[i]) // LEAST_STRETCH)
-            cut = _stretches(passes, i, max(1, min(STRETCHES * sweep.parts, most)))
-            rows = int(passes.rows[i]) // sweep.parts
-            chains.append(
-                Chain(
-                    [
-                        [partial(self._tile, sweep, part, *stretch, rows) for stretch in cut]
-                        for part in range(sweep.parts)
-                    ]
-                )
-            )
-        crew = Crew(chains)
-        run_all([crew.work] * self._threads, self._threads)
-
-    def _tile(
-        self, sweep: Sweep, part: int, first: int, stop: int, at: int | None, rows: int
-    ) -> None:
-        sweep.run(part, first, stop)
+    def _tile(self, sweep: Sweep, lot: int, rows: int, stretch: Stretch) -> None:
+        first, stop, at = stretch
+        sweep.run(lot, first, stop)
         if at is not None:
-            sweep.export(part, self._pool, at)
+            sweep.export(lot, self.pool, at)
         self._on_cells(rows * (stop - first))
-
-    def split(self, splits: Splits) -> tuple[Numbers, Numbers]:
-        """The first row at which each table is best cut, and the length of its subsequence."""
-        tasks = [
-            partial(best_cut, self._pool, int(first), int(last), int(rows))
-            for first, last, rows in zip(splits.first, splits.last, splits.rows, strict=True)
-        ]
-        found = np.array(run_all(tasks, self._threads), dtype=np.int64).reshape(-1, 2)
-        return found[:, 0], found[:, 1]
-
-    @property
-    def pool(self) -> NDArray[np.uint32]:
-        """The results."""
-        return self._pool
 
 
 class Chain:
-    """The tiles of a pass by lot and stretch, and how many of each lot have been run."""
+    """The tiles of a pass by lot and stretch, and how many of each lot have run."""
 
     def __init__(self, tiles: Sequence[Sequence[Callable[[], None]]]) -> None:
         self.tiles = tiles
@@ -204,7 +167,7 @@ class Crew:
             before = len(self._waiting)
             if chain.ready(lot):
                 self._waiting.append((chain, lot))
-            # the lot below has been held up if it has done one less
+            # the lot below has been waiting if it has done one less
             below = lot + 1
             if below < len(chain.done) and chain.done[below] == chain.done[lot] - 1:
                 self._waiting.append((chain, below))
@@ -215,17 +178,13 @@ class Crew:
                 self._changed.notify(len(self._waiting) - before - 1)
 
 
-def _stretches(passes: Passes, i: int, parts: int) -> list[tuple[int, int, int | None]]:
-    """(first column, the one behind the last, pool word of the result kept there or None)."""
+def _stretches(passes: Passes, i: int, count: int) -> list[Stretch]:
+    """About ``count`` stretches of a pass, and cuts where it stores results."""
     marks = {
         int(mark): int(passes.at[i] + number * passes.stride[i])
         for number, mark in enumerate(passes.marks[i])
         if mark
     }
     columns = int(passes.columns[i])
-    cuts = sorted({columns * part // parts for part in range(1, parts + 1)} | set(marks) - {0})
-    return [
-        (first, stop, marks.get(stop))
-        for first, stop in zip([0, *cuts], cuts, strict=False)
-        if stop > first
-    ]
+    cuts = {columns * part // count for part in range(count + 1)} | set(marks)
+    return [(first, stop, marks.get(stop)) for first, stop in pairwise(sorted(cuts))]

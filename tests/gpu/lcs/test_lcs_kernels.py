@@ -18,13 +18,14 @@ pytestmark = placement.marks()
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     import gpu.lcs
-    from gpu.lcs import block_step, cut, prepare, systolic
-    from streamer.batch.lcs import block_step as processor
+    from gpu.lcs import cut, prepare, systolic
+    from gpu.lcs.paper import block_step
+    from streamer.batch.lcs.paper import block_step as processor
 
     with placement.small_blocks(32, prepare, cut) as patch:
         if SIMULATED:
             patch.setattr(block_step, "STEP", 32)
-            patch.setattr(processor, "CARD_FROM", 300)
+            patch.setattr(processor, "GPU_FROM", 300)
             patch.setattr(
                 gpu.lcs, "shape_for", lambda symbols, passes: systolic.GridShape(1, symbols, 1)
             )
@@ -72,7 +73,7 @@ CASES = (
 
 @pytest.mark.parametrize(("rows", "columns", "symbols", "words"), CASES)
 def test_passes_in_both_directions_and_every_mark(rows, columns, symbols, words):
-    from gpu.lcs import LcsCard
+    from gpu.lcs import LcsGpu
     from gpu.lcs.systolic import GridShape
     from streamer.batch.lcs.passes import Passes, stride_of
 
@@ -87,7 +88,7 @@ def test_passes_in_both_directions_and_every_mark(rows, columns, symbols, words)
         at=np.array([0, 3 * stride[0]]), stride=stride,
     )  # fmt: skip
     shape = words and GridShape(words, symbols, 1)
-    card = LcsCard(a, b, symbols, max(1, (symbols - 1).bit_length()), shape)
+    card = LcsGpu(a, b, symbols, max(1, (symbols - 1).bit_length()), shape)
     card.reserve(int(6 * stride[0]))
     card.sweep(passes)
     pool = card.pool.copy_to_host()
@@ -103,11 +104,11 @@ def test_passes_in_both_directions_and_every_mark(rows, columns, symbols, words)
 
 @pytest.mark.parametrize("rows", [1, 31, 32, 33, 1_000])
 def test_cuts(rows):
-    from gpu.lcs import LcsCard
+    from gpu.lcs import LcsGpu
     from streamer.batch.lcs.passes import Splits, best_cut
 
     rng = np.random.default_rng(rows)
-    card = LcsCard(codes(rng, 1), codes(rng, 1), 4, 2)
+    card = LcsGpu(codes(rng, 1), codes(rng, 1), 4, 2)
     words = -(-rows // 32) + 3
     # as many bits in both, so that the highest point is not at an end
     pool = rng.integers(0, 2**32, 4 * words, dtype=np.uint32)

@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-from gpu.lcs.kernels import SHAPES, sources
+from gpu.lcs.systolic import SHAPES
+from tests.gpu.lcs.lcs_sources import sources
 from tests.gpu.ptx import CAPABILITIES, compiled
 
 pytestmark = pytest.mark.whole

@@ -152,7 +152,7 @@ def test_what_is_refused(streamer, two, tmp_path):
         ((*two, "--method", "dp", "--device", "cuda"), 2, "'dp' runs on cpu, not on cuda"),
         ((*two, "--length-only", "--sequence", tmp_path / "x"), 2, "which --sequence needs"),
         ((*two, "--length-only", "--identity"), 2, "which --identity needs"),
-        ((*two, "--plot", tmp_path / "x.pdf"), 2, "is written as .png or .svg"),
+        ((*two, "--plot", tmp_path / "x.pdf"), 2, "the name must end in .png, .svg"),
         ((*two, "--sequence", two[0]), 2, "input and output are the same file"),
         ((*two, "--sequence", tmp_path / "x", "--blocks", tmp_path / "x"), 2, "written twice"),
         ((*two, "--blocks", tmp_path / "x", "-o", f"{tmp_path}/./x"), 2, "written twice"),

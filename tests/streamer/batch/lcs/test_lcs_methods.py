@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streamer.batch import lcs
-from streamer.batch.lcs import dp
+from streamer.batch.lcs.paper import dp
 from streamer.errors import StreamerError, UsageError
 from tests.data_files import ROOT
 from tests.reference import lcs as oracle
@@ -258,7 +258,7 @@ def test_what_is_refused(monkeypatch):
 def test_memory_is_linear(small_tables):
     """The pool of results, the largest thing that is kept beside the sequences themselves."""
     from streamer.batch.lcs import solve
-    from streamer.batch.lcs.symbols import pair_of
+    from streamer.batch.lcs.symbols import Solution, pair_of
 
     rng = np.random.default_rng(40)
     sizes = []
@@ -266,8 +266,7 @@ def test_memory_is_linear(small_tables):
         a, b = (rng.integers(0, 4, count).astype(np.uint8) for _ in range(2))
         pair = pair_of(a, b, 4)
         processor = solve.processor_of(pair, lcs.choose_method("systolic", "cpu"), 1)
-        flags = [np.zeros(x.size, dtype=np.bool_) for x in (pair.a, pair.b)]
-        solve.systolic_fill(pair, *flags, processor, threads=1)
+        solve.systolic_solve(Solution(pair), processor, threads=1)
         sizes.append(processor.pool.nbytes)
     assert sizes[0] < 20 * 4_000
     assert sizes[1] < 2.5 * sizes[0]
@@ -281,9 +280,9 @@ def test_vectors_of_machines_without_avx_512():
 import numpy as np
 from tests.reference import lcs as oracle
 from streamer.batch import lcs
-from streamer.batch.lcs import division, lanes, solve, systolic
+from streamer.batch.lcs import division, lane_sweep, solve, systolic
 
-assert lanes.LANES == 4
+assert lane_sweep.LANES == 4
 systolic.TABLE_STRETCH = 1_000
 solve.LEAF_CELLS, division.SHORTEST_MARK = 2_000, 2
 for a, b in oracle.pairs(80, (33, 65, 1_100, 2_900, 4_097), 16):
@@ -344,7 +343,7 @@ def test_memory_of_20_m_by_10_m(scale):
         lambda row, row_end, column, column_end: solved.append(
             int(((row_end - row) * (column_end - column)).sum())
         ),
-        is_leaf=lambda tables: tables.cells() <= 1 << 20,
+        is_leaf=lambda rows, columns: rows * columns <= 1 << 20,
     )
     assert 4 * counted.words < 8 * rows
     assert sum(solved) < 2_000 * rows

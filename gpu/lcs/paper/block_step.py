@@ -5,12 +5,12 @@
     block 0     0 1 2 3      rows 0 ..
 
 A number is the launch in which a block does a step of STEP columns: every anti-diagonal is one
-launch, in which blocks that have nothing to do end at once (Fig. 2).
+launch, in which blocks without work end at once (Fig. 2).
 
 A block is one warp, a thread one word of 32 rows. In each column the warp adds two numbers of 1,024
 bits by conditional sums (3.4, after Sklansky): every word's sum and carry for a carry-in of 0 and
 of 1, then five rounds in which the upper halves of 2, 4, ... 32 words choose by the carries of the
-lower halves. Carries between blocks lie in shared memory during the step, and in device memory,
+lower halves. Carries between blocks are in shared memory during the step, and in device memory,
 double-buffered, between steps.
 
 Listing 4's line 10 leaves without storing V where the last step is short; here it is stored.
@@ -22,8 +22,10 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
+from numpy.typing import NDArray
 
 from gpu.card.intrinsics import ALL_LANES, cuda
+from gpu.card.launch import plain, with_threads
 
 THREADS = 32
 STEP = 1024
@@ -32,10 +34,7 @@ STEP = 1024
 ROWS = 32 * THREADS
 """Rows of a block."""
 
-
-def signature_match_vectors() -> tuple[str, ...]:
-    """Argument types of ``match_vectors``."""
-    return ("uint8[::1]", "int64", "int64", "int64", "uint32[:,::1]", "uint32[::1]")
+FILL_THREADS = 128
 
 
 def match_vectors(symbols: Any, first: Any, step: Any, rows: Any, matches: Any, v: Any) -> None:
@@ -55,14 +54,6 @@ def match_vectors(symbols: Any, first: Any, step: Any, rows: Any, matches: Any, 
                     matches[symbol, word] | np.uint32(np.uint32(1) << np.uint32(bit))
                 )
         v[word] = np.uint32(0xFFFFFFFF)
-
-
-def signature() -> tuple[str, ...]:
-    """Argument types of ``block_step``."""
-    return (
-        "uint8[::1]", "int64", "int64", "int64", "int64", "uint32[:,::1]", "uint32[::1]",
-        "uint8[:,:,::1]", "int64",
-    )  # fmt: skip
 
 
 def block_step(
@@ -138,3 +129,42 @@ def block_step(
     cuda.syncwarp(ALL_LANES)
     for j in range(thread, stop, THREADS):
         carries[parity, block + 1, j] = leaving[j]
+
+
+class BlockStep:
+    """The paper's llcs_gpu() and llcs_gpu'(): one launch an anti-diagonal.
+
+    Two strings on the GPU, and the arrays that every call uses: strings are copied and arrays
+    allocated once, before the recursion (section 3.5).
+    """
+
+    def __init__(self, a: NDArray[np.uint8], b: NDArray[np.uint8], symbols: int) -> None:
+        self._a = cuda.to_device(a)
+        self._b = cuda.to_device(b)
+        blocks = max(1, -(-a.size // ROWS))
+        self._words = THREADS * blocks
+        self._matches = cuda.device_array((symbols, self._words), np.uint32)
+        self._v = cuda.device_array(self._words, np.uint32)
+        self._carries = cuda.device_array((2, blocks + 1, STEP), np.uint8)
+        self._zeros = np.zeros(self._carries.shape, dtype=np.uint8)
+
+    def llcs(self, part: Any) -> NDArray[np.uint32]:
+        """uint32[ceil(rows / 32)]: a bit is set where the length for the columns grows by a row.
+
+        part: as ``streamer.batch.lcs.passes.Part``. Backward parts traverse both strings from the
+        tail (llcs'), so that the first bit is the last row's.
+        """
+        blocks = -(-part.rows // ROWS)
+        steps = -(-part.columns // STEP)
+        # a slice of a matrix would not be contiguous: the whole is used, from its start
+        with_threads(plain(match_vectors), self._words, FILL_THREADS)(
+            self._a, part.first_row, part.step, part.rows, self._matches, self._v
+        )
+        self._carries.copy_to_device(self._zeros)
+        for launch in range(blocks + steps - 1):
+            plain(block_step)[blocks, THREADS](
+                self._b, part.first_column, part.step, part.columns, launch, self._matches,
+                self._v, self._carries, STEP,
+            )  # fmt: skip
+        grows: NDArray[np.uint32] = ~self._v[: THREADS * blocks].copy_to_host()
+        return grows[: -(-part.rows // 32)]

@@ -1,43 +1,32 @@
 """Dynamic programming: the table of rules R1-R3, Hirschberg's row (Listing 1) and division (Listing
 2).
 
-These are the paper's methods for small inputs and what the faster ones are compared with. The
-lengths are int32. A cell costs a comparison, a maximum and two loads.
+The paper's methods for small inputs, and the baseline of the faster ones. Lengths are int32. A cell
+costs a comparison, a maximum and two loads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.symbols import Codes, Flags
+from streamer.batch.lcs.symbols import OnCells, Pair, Solution
 from trie.cpu.jit import njit
 
 MOST_CELLS = 1 << 30
-"""Cells of the largest table that is kept whole, 4 bytes each."""
+"""Cells of the largest table that is stored whole, 4 bytes each."""
 
 SHOWN_CELLS = 1 << 29
-"""Cells done by one call, about half a second: then it is told, and can be interrupted."""
-
-OnCells = Callable[[int], None]
+"""Cells of one call, about half a second: then progress is reported and interrupts are seen."""
 
 
 @njit(cache=True, nogil=True)
-def lengths(a, row, rows, b, column, columns, backward, out):
-    """Listing 1: out[j], the length for all the rows and the first j columns, int32[columns + 1].
+def more_rows(a, row, rows, b, column, columns, backward, lengths):
+    """Listing 1, more rows: lengths[j] is the length for the rows so far and the first j columns.
 
-    ``backward`` is llcs' of section 3.1: rows and columns are taken from their ends, nothing is
-    reversed.
+    lengths: int32[columns + 1], 0 before the first row. ``backward`` is llcs' of section 3.1: rows
+    and columns are taken from their ends, nothing is reversed.
     """
-    out[: columns + 1] = 0
-    _more_rows(a, row, rows, b, column, columns, backward, out)
-
-
-@njit(cache=True, nogil=True)
-def _more_rows(a, row, rows, b, column, columns, backward, out):
-    """``lengths`` goes on from the row before, which ``out`` holds."""
     step = -1 if backward else 1
     first_row = row + rows - 1 if backward else row
     first_column = column + columns - 1 if backward else column
@@ -47,51 +36,57 @@ def _more_rows(a, row, rows, b, column, columns, backward, out):
         left = np.int32(0)
         at = first_column
         for j in range(1, columns + 1):
-            up = out[j]
+            up = lengths[j]
             left = diagonal + np.int32(1) if symbol == b[at] else max(left, up)
             at += step
             diagonal = up
-            out[j] = left
+            lengths[j] = left
 
 
-def row_of(
-    a: Codes, b: Codes, row: int, rows: int, backward: bool, columns: slice, on_cells: OnCells
+def length(pair: Pair, on_cells: OnCells) -> int:
+    """Listing 1 over all rows."""
+    columns = slice(0, pair.b.size)
+    return int(_row_of(pair, 0, pair.a.size, False, columns, on_cells)[-1])
+
+
+def _row_of(
+    pair: Pair, row: int, rows: int, backward: bool, columns: slice, on_cells: OnCells
 ) -> NDArray[np.int32]:
-    """``lengths``, some rows a call."""
+    """The lengths for all the rows, some rows a call."""
     column, count = columns.start, columns.stop - columns.start
-    out = np.zeros(count + 1, dtype=np.int32)
+    lengths = np.zeros(count + 1, dtype=np.int32)
     each = max(1, SHOWN_CELLS // max(1, count))
     for done in range(0, rows, each):
         part = min(each, rows - done)
         first = row + rows - done - part if backward else row + done
-        _more_rows(a, first, part, b, column, count, backward, out)
+        more_rows(pair.a, first, part, pair.b, column, count, backward, lengths)
         on_cells(part * count)
-    return out
+    return lengths
 
 
-def middle(a: Codes, b: Codes, rows: slice, columns: slice, on_cells: OnCells) -> tuple[int, int]:
-    """Lines 14-18 of Listing 2, some rows a call; as ``_middle``."""
-    half = (rows.stop - rows.start) // 2
-    rest = rows.stop - rows.start - half
-    first = row_of(a, b, rows.start, half, False, columns, on_cells)
-    last = row_of(a, b, rows.start + half, rest, True, columns, on_cells)
+def middle(pair: Pair, rows: slice, columns: slice, on_cells: OnCells) -> tuple[int, int]:
+    """Lines 14-18 of Listing 2: (the least column at which to cut, the length)."""
+    half = (rows.start + rows.stop) // 2
+    first = _row_of(pair, rows.start, half - rows.start, False, columns, on_cells)
+    last = _row_of(pair, half, rows.stop - half, True, columns, on_cells)
     cut, most = _best_cut(first, last, columns.stop - columns.start)
     return int(cut), int(most)
 
 
-def divided(a: Codes, b: Codes, in_a: Flags, in_b: Flags, on_cells: OnCells) -> None:
+def divided(solution: Solution, on_cells: OnCells) -> None:
     """Listing 2 over the whole table, which is cut here until a part is one call's work."""
-    tables = [(slice(0, a.size), slice(0, b.size))]
+    pair = solution.pair
+    tables = [(slice(0, pair.a.size), slice(0, pair.b.size))]
     while tables:
         rows, columns = tables.pop()
         height, width = rows.stop - rows.start, columns.stop - columns.start
         if height < 2 or height * width <= SHOWN_CELLS // 2:
             bounds = (rows.start, rows.stop, columns.start, columns.stop)
-            hirschberg(a, b, in_a, in_b, *(np.array([x], dtype=np.int64) for x in bounds))
+            hirschberg(*solution.arrays, *(np.array([x], dtype=np.int64) for x in bounds))
             on_cells(2 * height * width)
             continue
-        cut = columns.start + middle(a, b, rows, columns, on_cells)[0]
-        half = rows.start + height // 2
+        cut = columns.start + middle(pair, rows, columns, on_cells)[0]
+        half = (rows.start + rows.stop) // 2
         tables.append((slice(rows.start, half), slice(columns.start, cut)))
         tables.append((slice(half, rows.stop), slice(cut, columns.stop)))
 
@@ -124,7 +119,7 @@ def table(a, b, in_a, in_b):
 
 @njit(cache=True, nogil=True)
 def hirschberg(a, b, in_a, in_b, row, row_end, column, column_end):
-    """Listing 2 on each of some tables (int64[tables] bounds); a stack stands for the recursion."""
+    """Listing 2 on each of some tables (int64[tables] bounds); a stack replaces the recursion."""
     for t in range(row.size):
         _hirschberg(a[row[t] : row_end[t]], b[column[t] : column_end[t]],
                     in_a[row[t] : row_end[t]], in_b[column[t] : column_end[t]])  # fmt: skip
@@ -153,20 +148,14 @@ def _hirschberg(a, b, in_a, in_b):
                     break
             continue
         half = rows // 2
-        cut, _ = _middle(a, row, rows, b, column, columns, first, last)
+        first[: columns + 1] = 0
+        last[: columns + 1] = 0
+        more_rows(a, row, half, b, column, columns, False, first)
+        more_rows(a, row + half, rows - half, b, column, columns, True, last)
+        cut, _ = _best_cut(first, last, columns)
         stack[depth] = (row, row + half, column, column + cut)
         stack[depth + 1] = (row + half, row_end, column + cut, column_end)
         depth += 2
-
-
-@njit(cache=True, nogil=True)
-def _middle(a, row, rows, b, column, columns, first, last):
-    """Lines 14-18 of Listing 2: (the least column at which to cut, the length of the
-    subsequence)."""
-    half = rows // 2
-    lengths(a, row, half, b, column, columns, False, first)
-    lengths(a, row + half, rows - half, b, column, columns, True, last)
-    return _best_cut(first, last, columns)
 
 
 @njit(cache=True, nogil=True)

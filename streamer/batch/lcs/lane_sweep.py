@@ -22,13 +22,13 @@ Which rows match is found in one of two ways:
   no top bit): x = H | (P_0 ^ C_0) | ..., U = ~(x | (P_last ^ C_last)). With two planes 6 operations
   for 63 rows x lanes: three of three inputs (``vpternlogq``), two subtractions, a shift. At W = 8
   and 8 lanes H, the carry and half of the planes fill the 32 registers; the rest is read from L1.
-- Without it, for up to four symbols, from a table: the 4 lanes' symbols together are a byte, which
-  finds the match words of all lanes (``operands.py``). 6 operations too, one load, and only H is
-  in registers. Lane l is at column t - LAG l then: with two carries of each lane in flight the
-  steps overlap, and the chain of carries through the words of a step bounds nothing.
+- Without it, for up to four symbols, from a table: the 4 lanes' symbols form a byte that indexes
+  the match words of all lanes (``operands.py``). Also 6 operations, one load, and only H is in
+  registers. Lane l is at column t - LAG l then: with two carries of each lane in flight the steps
+  overlap, and the chain of carries through the words of a step is no bottleneck.
 
-More symbols without three-input logic take the planes and two more operations a plane; their masks
-are complemented (INVERTED), so that U needs no NOT, which LLVM would trade for an addition.
+More symbols without three-input logic use the planes and two more operations a plane; their masks
+are complemented (INVERTED), so U needs no NOT, which LLVM would trade for an addition.
 
 What it replaces, a word at a time: ``v = (v + (v & m) + carry) | (v & ~m)`` (Listing 4).
 """
@@ -94,26 +94,16 @@ def _column(
 
 @intrinsic(prefer_literal=True)
 def _sweep(
-    typingctx: Any,
-    state: Any,
-    rows: Any,
-    symbols: Any,
-    carries: Any,
-    columns: Any,
-    first: Any,
-    stop: Any,
-    words: Any,
-    bits: Any,
-    edge: Any,
-) -> Any:
-    """Steps [first, stop) of a block of lanes over ``columns`` columns; all arrays are updated in
-    place.
+    typingctx: Any, state: Any, rows: Any, symbols: Any, carries: Any, columns: Any, first: Any,
+    stop: Any, words: Any, bits: Any, edge: Any,
+) -> Any:  # fmt: skip
+    """Steps [first, stop) of a block of lanes over ``columns`` columns, in place.
 
     state: uint64[(W + lag) * LANES], H by word and lane, then the carries in flight. carries:
     uint8[columns], what enters lane 0 at a column, replaced by what leaves the last lane there.
     ``words`` and ``bits`` are tuples whose lengths are W and the number of planes; no ``bits``:
-    rows are a table. ``edge`` is True (a literal) for steps at which some lanes stand outside of
-    the columns: these keep their H. A whole sweep is steps 0 to columns + lag * (LANES - 1).
+    rows are a table. ``edge`` is True (a literal) for steps at which some lanes are outside of the
+    columns: their H stays. A whole sweep is steps 0 to columns + lag * (LANES - 1).
 
     rows: uint64[bits * W * LANES], the planes; symbols: uint64[bits * (columns + 2 LANES - 2)], the
     masks C_p of the columns in reverse, LANES - 1 of padding at both ends; the lag is 1.
@@ -167,11 +157,11 @@ def _sweep(
         builder.position_at_end(head)
         step = builder.phi(I64)
         step.add_incoming(begin, before)
-        held = []
+        current = []
         for value in loaded:
             phi = builder.phi(_VECTOR)
             phi.add_incoming(value, before)
-            held.append(phi)
+            current.append(phi)
         builder.cbranch(builder.icmp_signed("<", step, end), body, done)
 
         builder.position_at_end(body)
@@ -182,9 +172,9 @@ def _sweep(
         enters = builder.zext(builder.load(builder.gep(carries_at, [at])), I64)
         first_lane = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), enters, I32(0))
         shifted = [0, *range(LANES, 2 * LANES - 1)]
-        carry = shuffle(builder, first_lane, held[count], shifted)
+        carry = shuffle(builder, first_lane, current[count], shifted)
         growing = by_planes(step) if depth else by_table(step)
-        after, carry = _column(builder, held[:count], growing, carry)
+        after, carry = _column(builder, current[:count], growing, carry)
         leaves = builder.trunc(builder.extract_element(carry, I32(LANES - 1)), I8)
         column_out = builder.sub(step, I64(lag * (LANES - 1)))
         where = builder.gep(carries_at, [column_out])
@@ -194,7 +184,7 @@ def _sweep(
             inside = builder.icmp_unsigned("<", column, spread(builder, total, _VECTOR))
             after = [
                 builder.select(inside, new, old)
-                for new, old in zip(after, held[:count], strict=True)
+                for new, old in zip(after, current[:count], strict=True)
             ]
             with builder.if_then(builder.icmp_signed(">=", column_out, I64(0))):
                 builder.store(leaves, where)
@@ -202,12 +192,12 @@ def _sweep(
             builder.store(leaves, where)
         last = builder.block
         step.add_incoming(builder.add(step, I64(1)), last)
-        for phi, value in zip(held, [*after, *held[count + 1 :], carry], strict=True):
+        for phi, value in zip(current, [*after, *current[count + 1 :], carry], strict=True):
             phi.add_incoming(value, last)
         builder.branch(head)
 
         builder.position_at_end(done)
-        for i, value in enumerate(held):
+        for i, value in enumerate(current):
             llvm.store(builder, value, state_at, I64(i * LANES))
         return context.get_dummy_value()
 

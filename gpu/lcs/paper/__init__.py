@@ -1,0 +1,1 @@
+"""The LCS paper's CUDA method as published: a baseline for the systolic kernel."""

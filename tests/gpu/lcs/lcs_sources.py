@@ -1,0 +1,32 @@
+"""Every kernel of the longest common subsequence: the plain function and its argument types."""
+
+from __future__ import annotations
+
+from gpu.lcs import cut, prepare, systolic
+from gpu.lcs.paper import block_step
+
+
+def sources(shape):
+    """By name; only ``systolic`` depends on the shape."""
+    systolic_types = (
+        "uint32[:,::1]", "uint32", "int64", "uint64[::1]", "int64[:,::1]", "uint32[:,::1]",
+        "uint32[::1]", "uint64[::1]", "uint32[::1]",
+    )  # fmt: skip
+    arrange_types = (
+        "uint8[::1]", "int64[:,::1]", "uint32", "uint32", "uint32[::1]", "uint64[::1]",
+    )  # fmt: skip
+    match_vectors_types = (
+        "uint8[::1]", "int64", "int64", "int64", "uint32[:,::1]", "uint32[::1]",
+    )  # fmt: skip
+    block_step_types = (
+        "uint8[::1]", "int64", "int64", "int64", "int64", "uint32[:,::1]", "uint32[::1]",
+        "uint8[:,:,::1]", "int64",
+    )  # fmt: skip
+    return {
+        "systolic": (systolic.systolic(shape), systolic_types),
+        "planes": (prepare.planes, ("uint8[::1]", "uint32[:,::1]")),
+        "arrange": (prepare.arrange, arrange_types),
+        "cut": (cut.cut, ("uint32[::1]", "int64[:,::1]", "int64[:,::1]")),
+        "match_vectors": (block_step.match_vectors, match_vectors_types),
+        "block_step": (block_step.block_step, block_step_types),
+    }
