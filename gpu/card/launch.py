@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from gpu.card.intrinsics import SIMULATED
 from gpu.card.kernel_cache import jit
-
-Source = tuple[Callable[..., None], tuple[str, ...]]
-"""A kernel as a plain function, with its argument types, such as "uint32" or "uint64[::1]"."""
-
-
-@cache
-def compiled(sources: Callable[..., Mapping[str, Source]], name: str, *made_for: Any) -> Any:
-    """The kernel ``name`` of ``sources(*made_for)``, compiled or loaded at its first launch."""
-    return jit(sources(*made_for)[name][0])
 
 
 @cache

@@ -34,8 +34,11 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import cuda, device_function, load_pair, product
-from gpu.exact.bits import bit_of, window_reader, write_votes
 from gpu.exact.walk import descent, jump_level
+from gpu.exact.window_bits import bit_of, window_reader, write_votes
+
+BUCKETS_FROM = 13
+"""The k from which ``buckets`` is the default: below, a walk too makes no more than one look-up."""
 
 THREADS = 256
 """Threads a block; any multiple of 32."""
@@ -68,6 +71,11 @@ class BucketShape:
     def size(self) -> int:
         """Words of the table."""
         return self.words << self.bits
+
+
+def default_method(k: int) -> str:
+    """The fastest kernel for windows of k symbols."""
+    return "buckets" if k >= BUCKETS_FROM else "walk"
 
 
 def overflowing(shape: BucketShape, kmers: int) -> float:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from gpu.card.errors import CardMemoryError
 from gpu.card.intrinsics import cuda
 from gpu.card.streams import CardShare, StreamCard
+from gpu.exact.bucket_table import default_method
 from gpu.exact.device_tree import DeviceTree, device_bytes, kmer_count
-from gpu.exact.kernels import default_method
 from gpu.exact.kmer_set import KmerSet
 from gpu.exact.slot import Slot
 from trie.snapshots.tree_bitmap import TreeBitmap

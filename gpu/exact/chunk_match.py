@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import cuda
-from gpu.card.launch import with_threads
+from gpu.card.launch import made, plain, with_threads
 from gpu.card.packing import packed_sizes
 from gpu.exact import bucket_table as buckets
 from gpu.exact import naive, orient, shuffle, walk
 from gpu.exact.device_tree import WORD_NODES, DeviceTree, clear
-from gpu.exact.kernels import KERNELS, bucket_kernel, default_method, kernel
 from trie.strands import Strands
+
+KERNELS = ("buckets", "walk", "shuffle", "naive")
+"""Names of the methods."""
 
 NAIVE_ACTIVE_BYTES = 1 << 30
 """Memory for the active inmaps of the naive kernel, which limits its blocks."""
@@ -103,7 +105,7 @@ def launch(
     Raises TooManyWordNodesError for words of a snapshot above 2**27 nodes.
     """
     if method == "default":
-        method = default_method(tree.k)
+        method = buckets.default_method(tree.k)
     assert method in KERNELS
     assert symbols <= buffers.max_symbols
     if with_words:
@@ -140,7 +142,7 @@ class _Chunk:
         bases, starts, matches = arrays
         tree = self.tree
         assert tree.shape is not None, "sent with its bucket table"
-        run = bucket_kernel("buckets_canonical" if canonical else "buckets", tree.shape)
+        run = made(buckets.lookup, tree.shape, canonical)
         with_threads(run, 32 * starts.size, buckets.THREADS, self.stream)(
             bases, starts, tree.table, tree.jump, tree.nodes, tree.leaves, matches
         )
@@ -148,8 +150,9 @@ class _Chunk:
     def walk(self, arrays: Arrays, canonical: bool) -> None:
         bases, starts, matches = arrays
         tree, buffers = self.tree, self.buffers
-        name = ("walk_canonical" if canonical else "walk") + ("_words" if self.with_words else "")
-        run = with_threads(kernel(name, tree.k), 32 * starts.size, walk.THREADS, self.stream)
+        make = walk.walk_words if self.with_words else walk.walk_bits
+        kernel = made(make, tree.k, canonical)
+        run = with_threads(kernel, 32 * starts.size, walk.THREADS, self.stream)
         if self.with_words:
             run(bases, starts, tree.nodes, matches, buffers.words, buffers.counter)
         else:
@@ -164,7 +167,7 @@ class _Chunk:
         there = there[: arrays[1].size]
         self._shuffle(forward, 0)
         self._shuffle((*mirrored[:2], there), self.symbols)
-        with_threads(kernel("merge"), 32 * there.size, orient.THREADS, self.stream)(
+        with_threads(plain(orient.merge), 32 * there.size, orient.THREADS, self.stream)(
             there, np.uint32(self.symbols), np.uint32(self.tree.k), arrays[2]
         )
 
@@ -185,7 +188,7 @@ class _Chunk:
             for name in ("forward", "mirrored")
         )
         mirrored_bases = buffers.array("mirrored_bases", buffers.bases.size)[: bases.size]
-        with_threads(kernel("split"), 32 * starts.size, orient.THREADS, self.stream)(
+        with_threads(plain(orient.split), 32 * starts.size, orient.THREADS, self.stream)(
             bases, starts, np.uint32(self.symbols), np.uint32(self.tree.k), forward, mirrored_bases,
             mirrored,
         )  # fmt: skip
@@ -198,7 +201,7 @@ class _Chunk:
         piece = min(max(piece, SHUFFLE_PIECES[0]), SHUFFLE_PIECES[1])
         assert piece % 32 == 0
         threads = -(-symbols // piece) * shuffle.sub_warp(tree.k)
-        run = kernel("shuffle_words" if self.with_words else "shuffle", tree.k)
+        run = made(shuffle.shuffle, tree.k, self.with_words)
         with_threads(run, threads, shuffle.THREADS, self.stream)(
             bases, starts, np.uint32(symbols), np.uint32(mirror), np.uint32(piece), tree.nodes,
             matches, buffers.words, buffers.counter,
@@ -212,7 +215,7 @@ class _Chunk:
         active = buffers.array("active", blocks * tree.node_count)
         clear(active, self.stream)
         words = buffers.words if self.with_words else buffers.words[:0]
-        with_threads(kernel("naive"), blocks * naive.THREADS, naive.THREADS, self.stream)(
+        with_threads(plain(naive.naive), blocks * naive.THREADS, naive.THREADS, self.stream)(
             bases, starts, np.uint32(symbols), np.uint32(tree.k), np.uint32(mirror),
             np.uint32(-(-symbols // blocks)), tree.level_offsets, tree.inmaps, tree.exmaps,
             tree.prefix_sums, active.reshape(blocks, tree.node_count), matches, words,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.card.intrinsics import cuda, load_pair
-from gpu.exact.bits import children_before, has_bit
+from gpu.exact.window_bits import children_before, has_bit
 
 THREADS = 256
 """Threads a block; any multiple of 32."""

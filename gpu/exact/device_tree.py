@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import cuda
-from gpu.card.launch import with_threads
+from gpu.card.launch import made, plain, with_threads
 from gpu.exact import bucket_table as buckets
 from gpu.exact import derive, walk
-from gpu.exact.kernels import BUCKETS_FROM, bucket_kernel, kernel
 from trie.snapshots.tree_bitmap import TreeBitmap
 
 WORD_NODES = 2**27
@@ -42,7 +41,7 @@ class DeviceNodes:
         self.exmaps = cuda.to_device(tree.exmaps, stream=stream)
         self.prefix_sums = cuda.to_device(tree.prefix_sums, stream=stream)
         self.nodes = cuda.device_array(2 * self.node_count, np.uint64, stream=stream)
-        with_threads(kernel("interleave"), self.node_count, derive.THREADS, stream)(
+        with_threads(plain(derive.interleave), self.node_count, derive.THREADS, stream)(
             self.inmaps, self.exmaps, self.prefix_sums, self.nodes
         )
 
@@ -57,13 +56,16 @@ class DeviceTree(DeviceNodes):
         self, tree: TreeBitmap, stream: Any = 0, *, with_buckets: bool | None = None
     ) -> None:
         super().__init__(tree, stream)
-        entries = 64 ** walk.jump_level(self.k)
+        levels = walk.jump_level(self.k)
+        entries = 64**levels
         self.jump = cuda.device_array(2 * entries, np.uint64, stream=stream)
-        with_threads(kernel("jump", self.k), entries, derive.THREADS, stream)(self.nodes, self.jump)
+        with_threads(made(derive.jump, levels), entries, derive.THREADS, stream)(
+            self.nodes, self.jump
+        )
         self.leaves = self.exmaps if self.k % 3 == 0 else self.inmaps
         self.shape: buckets.BucketShape | None = None
         self.table: Any = None
-        if self.k >= BUCKETS_FROM if with_buckets is None else with_buckets:
+        if self.k >= buckets.BUCKETS_FROM if with_buckets is None else with_buckets:
             self.shape = buckets.choose_shape(self.k, kmer_count(tree))
             self._fill_buckets(tree, self.shape, stream)
 
@@ -73,7 +75,7 @@ class DeviceTree(DeviceNodes):
         clear(prefixes[:1], stream)
         offsets = [int(offset) for offset in tree.level_offsets]
         for first, stop in pairwise(offsets[:-1]):
-            with_threads(kernel("expand"), stop - first, derive.THREADS, stream)(
+            with_threads(plain(derive.expand), stop - first, derive.THREADS, stream)(
                 np.uint32(first), np.uint32(stop), self.exmaps, self.prefix_sums, prefixes
             )
         self.table = cuda.device_array(shape.size, np.uint64, stream=stream)
@@ -81,10 +83,10 @@ class DeviceTree(DeviceNodes):
         clear(self.table, stream)
         clear(counts, stream)
         nodes = offsets[-1] - offsets[-2]
-        with_threads(bucket_kernel("insert", shape), nodes, buckets.THREADS, stream)(
+        with_threads(made(buckets.insert, shape), nodes, buckets.THREADS, stream)(
             np.uint32(offsets[-2]), self.inmaps, prefixes, self.table, counts
         )
-        with_threads(bucket_kernel("finish", shape), counts.size, buckets.THREADS, stream)(
+        with_threads(made(buckets.finish, shape), counts.size, buckets.THREADS, stream)(
             self.table, counts
         )
 
@@ -106,4 +108,4 @@ def device_bytes(k: int, node_count: int, kmers: int, *, with_buckets: bool) -> 
 
 def clear(words: Any, stream: Any) -> None:
     """Queue the filling of a device array (uint32[n] or uint64[n]) with zeros."""
-    with_threads(kernel("clear"), words.size, derive.THREADS, stream)(words)
+    with_threads(plain(derive.clear), words.size, derive.THREADS, stream)(words)

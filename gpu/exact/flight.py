@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from gpu.card.packing import PackedChunk, PackedParts, packed_sizes
 from gpu.card.streams import Flight
+from gpu.exact import kmer_set_kernels as kernels
 from gpu.exact.card import ExactCard
 from gpu.exact.chunk_match import launch
 from gpu.exact.device_tree import clear
-from gpu.exact.kmer_set_kernels import STREAM
 from gpu.exact.slot import PackedArrays, Slot
 from trie.snapshots.tree_bitmap import TreeBitmap
 
@@ -85,7 +85,7 @@ class ExactFlight(Flight[ChunkFound]):
     @property
     def base(self) -> np.uint64:
         """The value (gpu/exact/kmer_set_kernels.py) of the chunk's first window."""
-        return np.uint64(int(STREAM) + self.chunk.position)
+        return np.uint64(int(kernels.STREAM) + self.chunk.position)
 
     def send(self) -> None:
         """Pack the chunk and queue its copies and kernels."""
@@ -146,18 +146,18 @@ class ExactFlight(Flight[ChunkFound]):
         self.card.claimed.wait(slot.stream)
         if piece.grow:
             kmers.launch(
-                "claim" if tree is None else "claim_filtered", windows, slot.stream,
+                kernels.claim if tree is None else kernels.claim_filtered, windows, slot.stream,
                 bases, starts, kmers.table, kmers.shift, self.base, matches,
             )  # fmt: skip
             self.card.claimed.record(slot.stream)
             self._decide()
         elif tree is None:
             kmers.launch(
-                "find", windows, slot.stream, bases, starts, kmers.table, kmers.shift, matches
+                kernels.find, windows, slot.stream, bases, starts, kmers.table, kmers.shift, matches
             )
         if piece.sets:
             kmers.launch(
-                "values", windows, slot.stream, bases, starts, kmers.table, kmers.shift,
+                kernels.values, windows, slot.stream, bases, starts, kmers.table, kmers.shift,
                 slot.sets[0],
             )  # fmt: skip
 
@@ -168,7 +168,7 @@ class ExactFlight(Flight[ChunkFound]):
         bases, starts, matches = slot.buffers.views(self.chunk.symbols)
         clear(growth.total, slot.stream)
         kmers.launch(
-            "decide", 32 * starts.size, slot.stream,
+            kernels.decide, 32 * starts.size, slot.stream,
             bases, starts, kmers.table, kmers.shift, self.base, matches, growth.counts,
             growth.total,
         )  # fmt: skip
@@ -213,7 +213,9 @@ class ExactFlight(Flight[ChunkFound]):
             words = views[1].size
             with self.bar("kernel"):
                 growth.lists.sum(words)
-                kmers.launch("compact", 32 * words, slot.stream, *views, growth.sums, growth.codes)
+                kmers.launch(
+                    kernels.compact, 32 * words, slot.stream, *views, growth.sums, growth.codes
+                )
                 growth.lists.sort(total)
             with self.bar("DtoH"):
                 for on_card, pinned in (

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpu.card.budget import Budget
 from gpu.card.intrinsics import cuda
-from gpu.card.launch import compiled, with_threads
+from gpu.card.launch import made, plain, with_threads
 from gpu.exact import kmer_set_kernels as kernels
 
 SLOT_BYTES = 16
@@ -31,9 +31,9 @@ def bits_for(kmers: int) -> int:
 class KmerSet:
     """The k-mers known so far, with their values, on the current card.
 
-    canonical: windows are those that ``gpu.exact.bits.window_reader`` reads. Work is queued on the
-    stream given. ``known``: k-mers in the set, which the caller counts; windows in flight may have
-    added more.
+    canonical: a window counts as the smaller of itself and its reverse complement. Work is queued
+    on the stream given. ``known``: k-mers in the set, which the caller counts; windows in flight
+    may have added more.
     """
 
     def __init__(self, k: int, canonical: bool, expected: int, budget: Budget, stream: Any) -> None:
@@ -49,7 +49,7 @@ class KmerSet:
         self._bits = bits
         self.shift = np.uint64(64 - bits)
         self.table = cuda.device_array(2 << bits, np.uint64)
-        self.launch("wipe", 2 << bits, stream, self.table)
+        _run(kernels.wipe, 2 << bits, stream, self.table)
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +72,7 @@ class KmerSet:
         step = 3 if large <= min(self._budget.limit // MODEST, self._budget.left) else 1
         wanted = bits_for(min(self.known + more, 4**self.k))
         self._allocate(max(min(self._bits + step, bits_for(4**self.k)), wanted), stream)
-        self.launch("rehash", old.size // 2, stream, old, self.table, self.shift)
+        _run(kernels.rehash, old.size // 2, stream, old, self.table, self.shift)
         stream.synchronize()
         self._budget.give(old_size)
 
@@ -87,7 +87,7 @@ class KmerSet:
             part = slice(start, start + _PIECE)
             on_card = cuda.to_device(np.ascontiguousarray(codes[part]), stream=stream)
             theirs = cuda.to_device(np.ascontiguousarray(values[part]), stream=stream)
-            self.launch("add", on_card.size, stream, on_card, theirs, self.table, self.shift)
+            _run(kernels.add, on_card.size, stream, on_card, theirs, self.table, self.shift)
             stream.synchronize()
         self._budget.give(sent)
 
@@ -99,7 +99,11 @@ class KmerSet:
             found.append(keys[keys != kernels.EMPTY])
         return np.sort(np.concatenate(found))
 
-    def launch(self, name: str, threads: int, stream: Any, *arguments: Any) -> None:
-        """Queue the kernel of that name."""
-        kernel = compiled(kernels.sources, name, self.k, self.canonical)
-        with_threads(kernel, threads, kernels.THREADS, stream)(*arguments)
+    def launch(self, make: Any, windows: int, stream: Any, *arguments: Any) -> None:
+        """Queue the kernel of ``make``, one of gpu/exact/kmer_set_kernels.py; a thread a window."""
+        kernel = made(make, self.k, self.canonical)
+        with_threads(kernel, windows, kernels.THREADS, stream)(*arguments)
+
+
+def _run(function: Any, threads: int, stream: Any, *arguments: Any) -> None:
+    with_threads(plain(function), threads, kernels.THREADS, stream)(*arguments)

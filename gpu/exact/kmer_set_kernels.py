@@ -35,8 +35,7 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, bit_mask_below, cuda, device_function, product
-from gpu.card.launch import Source
-from gpu.exact.bits import bit_of, window_reader, write_votes
+from gpu.exact.window_bits import bit_of, window_reader, write_votes
 from trie.windows import NO_SET
 
 THREADS = 256
@@ -106,7 +105,7 @@ def coder(k: int, canonical: bool) -> Any:
     return code_at
 
 
-def claim(k: int, canonical: bool, filtered: bool) -> Callable[..., None]:
+def claim(k: int, canonical: bool, filtered: bool = False) -> Callable[..., None]:
     """The kernel; at least 32 W threads, 32 | block.
 
     Arguments: bases uint32[], starts uint32[W], table uint64[2 slots], shift uint64, base uint64
@@ -134,6 +133,11 @@ def claim(k: int, canonical: bool, filtered: bool) -> Callable[..., None]:
             matches[word] = np.uint32(held | bits)
 
     return kernel
+
+
+def claim_filtered(k: int, canonical: bool) -> Callable[..., None]:
+    """``claim`` with ``filtered``."""
+    return claim(k, canonical, True)
 
 
 def decide(k: int, canonical: bool) -> Callable[..., None]:
@@ -264,21 +268,3 @@ def wipe(table):
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(table.size):
         table[at] = EMPTY
-
-
-def sources(k: int, canonical: bool) -> dict[str, Source]:
-    """Every kernel by name."""
-    chunk = ("uint32[::1]", "uint32[::1]")
-    held = ("uint64[::1]", "uint64")
-    bits = "uint32[::1]"
-    return {
-        "claim": (claim(k, canonical, False), (*chunk, *held, "uint64", bits)),
-        "claim_filtered": (claim(k, canonical, True), (*chunk, *held, "uint64", bits)),
-        "decide": (decide(k, canonical), (*chunk, *held, "uint64", bits, bits, bits)),
-        "compact": (compact(k, canonical), (*chunk, bits, bits, "uint64[::1]")),
-        "find": (find(k, canonical), (*chunk, *held, bits)),
-        "values": (values(k, canonical), (*chunk, *held, bits)),
-        "add": (add, ("uint64[::1]", "uint64[::1]", *held)),
-        "rehash": (rehash, ("uint64[::1]", *held)),
-        "wipe": (wipe, ("uint64[::1]",)),
-    }

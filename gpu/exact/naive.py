@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.card.intrinsics import cuda, device_function
-from gpu.exact.bits import bit_of, children_before, event_word, symbol_of
+from gpu.exact.window_bits import bit_of, children_before, event_word, symbol_of
 
 THREADS = 256
 """Threads a block; any multiple of 32."""

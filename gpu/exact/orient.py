@@ -15,7 +15,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, cuda
-from gpu.exact.bits import bit_of, first_symbols, reverse_complement_left, symbol_of, window_at
+from gpu.exact.window_bits import (
+    bit_of,
+    first_symbols,
+    reverse_complement_left,
+    symbol_of,
+    window_at,
+)
 
 THREADS = 256
 """Threads a block; any multiple of 32."""

@@ -37,7 +37,7 @@ from gpu.card.intrinsics import (
     load_word,
     population,
 )
-from gpu.exact.bits import children_before, event_word, has_bit
+from gpu.exact.window_bits import children_before, event_word, has_bit
 
 THREADS = 128
 """Threads a block; any multiple of 32."""

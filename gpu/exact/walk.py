@@ -1,6 +1,6 @@
 """The walk kernel, the default for k <= 12: a thread a window, a trie-node a level (thesis 3.3.2).
 
-Beside the packed stream (gpu/exact/bits.py) it reads:
+Beside the packed stream (gpu/exact/window_bits.py) it reads:
 
     nodes   uint64[2 N]     word 2v      exmap of node v
                             word 2v + 1  63-32 inmap | 31-0 prefix sum        16 bytes, one sector
@@ -38,7 +38,7 @@ from gpu.card.intrinsics import (
     load_pair,
     load_word,
 )
-from gpu.exact.bits import (
+from gpu.exact.window_bits import (
     bit_of,
     children_before,
     event_word,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.intrinsics import SIMULATED, cuda, numba_type
-from gpu.card.launch import compiled, with_threads
+from gpu.card.launch import made, plain, with_threads
 from gpu.levenshtein import search as kernels
 from gpu.levenshtein.device_index import DeviceIndex
 from gpu.levenshtein.planes import PLANES, plane_words
@@ -35,7 +35,7 @@ def compile_scans(distance: int) -> None:
     if not SIMULATED:
         types = tuple(numba_type(name) for name in kernels.ARGUMENTS)
         for paired in (False, True):
-            compiled(kernels.sources, kernels.scan_name(distance, paired)).compile(types)
+            made(kernels.scan, distance, paired).compile(types)
 
 
 class NearBuffers:
@@ -100,10 +100,10 @@ def launch(
     if not all_words:
         out = buffers.no_words
     words = min(out.size, FILL_BLOCKS * threads)
-    with_threads(compiled(kernels.sources, "fill"), words, threads, stream)(out, buffers.found)
+    with_threads(plain(kernels.fill), words, threads, stream)(out, buffers.found)
     if symbols <= lead:
         return
-    scan = compiled(kernels.sources, kernels.scan_name(scheme.distance, scheme.paired))
+    scan = made(kernels.scan, scheme.distance, scheme.paired)
     groups = min(max(symbols // (32 * FULL_WARPS), 1), MOST_GROUPS)
     numbers = (symbols, lead, groups, scheme.k, scheme.spacing, scheme.width, len(scheme.gaps))
     # a warp has ``groups`` times 32 places

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import cuda
-from gpu.card.launch import compiled, with_threads
+from gpu.card.launch import plain, with_threads
 from gpu.exact.device_tree import clear
 from gpu.levenshtein import index as kernels
 from trie.levenshtein import Patterns
@@ -65,13 +65,12 @@ class DeviceIndex:
         )  # fmt: skip
         of_scheme = [np.uint32(value) for value in numbers]
 
-        def run(name: str, threads: int, *arguments: Any) -> None:
-            kernel = compiled(kernels.sources, name)
-            with_threads(kernel, threads, kernels.THREADS, stream)(*arguments)
+        def run(function: Any, threads: int, *arguments: Any) -> None:
+            with_threads(plain(function), threads, kernels.THREADS, stream)(*arguments)
 
-        run("count", number, codes, *of_scheme, counts)
-        run("share", -(-counts.size // kernels.BUCKETS), counts, total, self.buckets)
-        run("place", number, codes, *of_scheme, counts, self.entries, self.ranks)
+        run(kernels.count, number, codes, *of_scheme, counts)
+        run(kernels.share, -(-counts.size // kernels.BUCKETS), counts, total, self.buckets)
+        run(kernels.place, number, codes, *of_scheme, counts, self.entries, self.ranks)
 
     @staticmethod
     def nbytes(patterns: Patterns, scheme: Scheme | None = None) -> int:

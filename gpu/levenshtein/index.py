@@ -19,7 +19,6 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.card.intrinsics import cuda, device_function, reverse_bits
-from gpu.card.launch import Source
 from gpu.levenshtein.search import backwards
 from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT
 
@@ -142,13 +141,3 @@ def place(codes, patterns, k, distance, spacing, width, tables, paired, counts, 
             at = np.uint32(cuda.atomic.add(counts, key, np.uint32(1)))
             entries[at] = entry
             ranks[at] = pattern
-
-
-def sources() -> dict[str, Source]:
-    """Every kernel by name."""
-    scheme = ("uint64[::1]", *("uint32",) * 7, "uint32[::1]")
-    return {
-        "count": (count, scheme),
-        "share": (share, ("uint32[::1]", "uint32[::1]", "uint64[::1]")),
-        "place": (place, (*scheme, "uint64[::1]", "uint32[::1]")),
-    }

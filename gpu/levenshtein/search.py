@@ -37,7 +37,6 @@ import numpy as np
 
 from gpu.card.assembly import instruction
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_word
-from gpu.card.launch import Source
 from trie.codes import MAX_DISTANCE
 from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT
 from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
@@ -350,17 +349,3 @@ ARGUMENTS = (
     "uint64[::1]", "uint32[::1]",
 )  # fmt: skip
 """The argument types of the scans."""
-
-
-def sources() -> dict[str, Source]:
-    """Every kernel by name."""
-    table: dict[str, Source] = {"fill": (fill, ("uint32[::1]", "uint64[::1]"))}
-    for distance in range(MAX_DISTANCE + 1):
-        for paired in (False, True):
-            table[scan_name(distance, paired)] = (scan(distance, paired), ARGUMENTS)
-    return table
-
-
-def scan_name(distance: int, paired: bool) -> str:
-    """The name of the scan for a distance and a kind of scheme."""
-    return f"scan{distance}_paired" if paired else f"scan{distance}"

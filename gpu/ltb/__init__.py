@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from gpu.card.errors import CudaEngineError
 from gpu.card.intrinsics import cuda
-from gpu.card.launch import with_threads
+from gpu.card.launch import made, plain, with_threads
 from gpu.card.packing import MAX_SYMBOLS, ChunkTooLargeError
 from gpu.exact.device_tree import DeviceNodes, clear
 from gpu.ltb import queue, sliced
-from gpu.ltb.kernels import KERNELS, kernel, resident_blocks, threads_of
+from gpu.ltb.kernels import KERNELS, kernel, resident_blocks
 from gpu.ltb.sweeping import FIRST_OF_READ
 from trie.codes import check_distance
 from trie.ltb import overlap_of
@@ -190,8 +190,8 @@ def launch(
     blocks = max(1, min(resident_blocks(method), fit, -(-symbols // SHORTEST_PIECE)))
     piece = -(-symbols // blocks)
     blocks = -(-symbols // piece)
-    threads = threads_of(method)
-    with_threads(kernel(method), blocks * threads, threads, stream)(
+    run, threads = kernel(method)
+    with_threads(run, blocks * threads, threads, stream)(
         buffers.symbols[:symbols], np.uint32(tree.k), np.uint32(distance), np.uint32(piece),
         tree.level_offsets, tree.inmaps, tree.exmaps, tree.prefix_sums,
         buffers.active(blocks * nodes), matches, mismatches,
@@ -203,14 +203,14 @@ def _sliced(tree: DeviceLtb, buffers: LtbBuffers, symbols: int, distance: int, s
     useful = sliced.SYMBOLS - overlap
     segments = -(-symbols // useful)
     planes = buffers.planes(4 * segments)
-    with_threads(kernel("planes"), segments, sliced.THREADS, stream)(
+    with_threads(plain(sliced.planes), segments, sliced.THREADS, stream)(
         buffers.symbols[:symbols], np.uint32(useful), np.uint32(overlap), np.uint32(segments),
         planes,
     )  # fmt: skip
     groups = -(-segments // 32)
     level, first_node, paths = tree.tasks(groups)
     threads = 32 * groups * (paths.size + 1)
-    with_threads(kernel(f"ltb-sliced-{distance}"), threads, sliced.THREADS, stream)(
+    with_threads(made(sliced.sliced, distance + 1), threads, sliced.THREADS, stream)(
         planes, np.uint32(segments), np.uint32(tree.k), np.uint32(useful), np.uint32(symbols),
         np.uint32(level), paths, tree.nodes, np.uint32(first_node), buffers.matches[:symbols],
         buffers.mismatches[:symbols],

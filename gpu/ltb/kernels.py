@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 from gpu.card.intrinsics import SIMULATED, cuda, numba_type
-from gpu.card.launch import Source, compiled
-from gpu.ltb import efficient, naive, queue, sliced
+from gpu.card.launch import made, plain
+from gpu.ltb import efficient, naive, queue
 from gpu.ltb.sweeping import ARGUMENTS
-from trie.codes import MAX_DISTANCE
 
 KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
 """Names of the methods: the default, then those of the thesis."""
@@ -18,36 +16,14 @@ KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
 BLOCKS = 4
 """Blocks at most in numba's simulator."""
 
-_SWEEPING: dict[str, ModuleType] = {
-    "ltb-naive": naive,
-    "ltb-efficient": efficient,
-    "ltb-queue": queue,
-}
 
-
-def sources(threads: int = queue.THREADS, entries: int = queue.QUEUE) -> dict[str, Source]:
-    """Every kernel; threads a block and entries of a queue are those of ``ltb-queue``."""
-    table: dict[str, Source] = {
-        "planes": (sliced.planes, ("uint8[::1]", "uint32", "uint32", "uint32", "uint64[::1]")),
-        "ltb-naive": (naive.naive, ARGUMENTS),
-        "ltb-efficient": (efficient.efficient, ARGUMENTS),
-        "ltb-queue": (queue.queue(threads, entries), ARGUMENTS),
-    }
-    for distance in range(MAX_DISTANCE + 1):
-        table[f"ltb-sliced-{distance}"] = (sliced.sliced(distance + 1), sliced.ARGUMENTS)
-    return table
-
-
-def kernel(name: str) -> Any:
-    """The compiled kernel of that name."""
-    if name == "ltb-queue":
-        return compiled(sources, name, queue.THREADS, queue.QUEUE)
-    return compiled(sources, name)
-
-
-def threads_of(method: str) -> int:
-    """Threads a block of a kernel of the thesis."""
-    return int(_SWEEPING[method].THREADS)
+def kernel(method: str) -> tuple[Any, int]:
+    """A compiled kernel of the thesis, and its threads a block."""
+    if method == "ltb-queue":
+        return made(queue.queue, queue.THREADS, queue.QUEUE), queue.THREADS
+    if method == "ltb-efficient":
+        return plain(efficient.efficient), efficient.THREADS
+    return plain(naive.naive), naive.THREADS
 
 
 @cache
@@ -57,11 +33,10 @@ def occupancy(method: str) -> tuple[int, int]:
     The bounds are registers (65,536, allocated 256 a warp) and threads (2,048): the queues' shared
     memory, 512 bytes a warp, would bind later.
     """
-    run = kernel(method)
+    run, threads = kernel(method)
     run.compile(tuple(numba_type(name) for name in ARGUMENTS))
     registers = int(next(iter(run.get_regs_per_thread().values())))
     a_warp = -(-32 * registers // 256) * 256
-    threads = threads_of(method)
     return registers, min(2048 // threads, 65536 // (a_warp * (threads // 32)))
 
 

@@ -29,7 +29,7 @@ from gpu.card.intrinsics import (
     load_word,
     population,
 )
-from gpu.exact.bits import children_before, has_bit
+from gpu.exact.window_bits import children_before, has_bit
 from gpu.ltb.efficient import sweeps
 from gpu.ltb.shared import missed_bits, move
 from gpu.ltb.sweeping import sweeping

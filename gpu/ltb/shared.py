@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.card.intrinsics import device_function, load_word, population
-from gpu.exact.bits import children_before
+from gpu.exact.window_bits import children_before
 from trie.ltb.steps import steps
 
 K_STEP, INMAP, EXMAP, DISTANCES, MISSING = steps(device_function)

@@ -25,7 +25,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_pair, load_word, population
-from gpu.exact.bits import children_before
+from gpu.exact.window_bits import children_before
 from gpu.ltb.sweeping import FIRST_OF_READ
 
 THREADS = 128
@@ -324,10 +324,3 @@ def sliced(levels: int) -> Callable[..., None]:
             touched = np.uint32(touched & np.uint32(touched - np.uint32(1)))
 
     return kernel
-
-
-ARGUMENTS = (
-    "uint64[::1]", "uint32", "uint32", "uint32", "uint32", "uint32", "uint32[::1]",
-    "uint64[::1]", "uint32", "uint32[::1]", "uint32[::1]",
-)  # fmt: skip
-"""The argument types of the kernel."""

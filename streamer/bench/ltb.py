@@ -113,7 +113,7 @@ def figure_37(distance: int, total: int, on_gpu: bool) -> Iterator[Row]:
 
 def figure_38(distance: int, total: int) -> Iterator[Row]:
     """The efficient and the queue kernel by k, and the warps of each on a multiprocessor."""
-    from gpu.ltb.kernels import occupancy, threads_of
+    from gpu.ltb.kernels import kernel, occupancy
 
     for k in KS:
         tree, batch = thesis_input(k, total)
@@ -124,7 +124,7 @@ def figure_38(distance: int, total: int) -> Iterator[Row]:
         for method in taken:
             registers, blocks = occupancy(method)
             row[f"{method} registers"] = registers
-            row[f"{method} warps"] = blocks * threads_of(method) // 32
+            row[f"{method} warps"] = blocks * kernel(method)[1] // 32
         yield row
 
 

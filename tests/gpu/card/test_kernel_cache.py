@@ -53,9 +53,9 @@ def test_the_packages_whose_source_is_in_the_name_are_there():
 
 
 PRINTED = """
-from gpu.exact.kernels import bucket_sources, sources
 from gpu.card.kernel_cache import identity
 from gpu.exact.bucket_table import choose_shape
+from tests.gpu.exact.sources import bucket_sources, sources
 for k in (7, 15):
     for name, (function, _) in sources(k).items():
         print(k, name, identity(function))
@@ -80,10 +80,11 @@ def test_other_processes_have_the_same_names():
 
 LAUNCHED = """
 import numpy as np
-from gpu.exact.kernels import kernel
 from gpu.card.intrinsics import cuda
+from gpu.card.launch import plain
+from gpu.exact.derive import clear
 words = cuda.to_device(np.ones(100, np.uint32))
-cleared = kernel("clear")
+cleared = plain(clear)
 cleared[1, 128](words)
 assert not words.copy_to_host().any()
 print(sum(cleared._cache_hits.values()), sum(cleared._cache_misses.values()))

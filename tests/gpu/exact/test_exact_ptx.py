@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
 from gpu.exact.bucket_table import choose_shape
-from gpu.exact.kernels import bucket_sources, sources
+from tests.gpu.exact.sources import bucket_sources, sources
 from tests.gpu.ptx import CAPABILITIES, compiled
 
 pytestmark = pytest.mark.whole

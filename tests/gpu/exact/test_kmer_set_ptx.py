@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-from gpu.exact.kmer_set_kernels import sources
+from tests.gpu.exact.sources import kmer_set_sources as sources
 from tests.gpu.ptx import CAPABILITIES, compiled
 
 pytestmark = pytest.mark.whole

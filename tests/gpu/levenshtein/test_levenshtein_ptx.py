@@ -6,11 +6,26 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-from gpu.levenshtein import index
-from gpu.levenshtein.search import sources
+from gpu.levenshtein import index, search
 from tests.gpu.ptx import compiled
 
 pytestmark = pytest.mark.whole
+
+KEYS = ("uint64[::1]", *("uint32",) * 7, "uint32[::1]")
+
+
+def sources():
+    """Every kernel by name: the plain function and its argument types."""
+    found = {
+        "fill": (search.fill, ("uint32[::1]", "uint64[::1]")),
+        "count": (index.count, KEYS),
+        "share": (index.share, ("uint32[::1]", "uint32[::1]", "uint64[::1]")),
+        "place": (index.place, (*KEYS, "uint64[::1]", "uint32[::1]")),
+    }
+    for distance in range(search.MAX_DISTANCE + 1):
+        found[f"scan{distance}"] = (search.scan(distance, False), search.ARGUMENTS)
+        found[f"scan{distance}_paired"] = (search.scan(distance, True), search.ARGUMENTS)
+    return found
 
 
 @pytest.mark.parametrize("name", ["scan1", "scan0_paired", "fill"])
@@ -26,7 +41,7 @@ def test_the_kernels(name):
 
 @pytest.mark.parametrize("name", ["count", "share", "place"])
 def test_the_kernels_that_make_the_index(name):
-    ptx = compiled(index.sources()[name], (9, 0))
+    ptx = compiled(sources()[name], (9, 0))
     assert ".target sm_90" in ptx
     assert ".local" not in ptx
     assert "div" not in ptx

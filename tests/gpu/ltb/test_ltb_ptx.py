@@ -6,10 +6,27 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="PTX needs numba-cuda (extra gpu-test)")
 
-from gpu.ltb.kernels import sources
+from gpu.ltb import efficient, naive, queue, sliced
+from gpu.ltb.sweeping import ARGUMENTS
 from tests.gpu.ptx import CAPABILITIES, compiled
 
 pytestmark = pytest.mark.whole
+
+SLICED = (
+    "uint64[::1]", *("uint32",) * 5, "uint32[::1]", "uint64[::1]", "uint32", "uint32[::1]",
+    "uint32[::1]",
+)  # fmt: skip
+
+
+def sources():
+    """Every kernel by name: the plain function and its argument types."""
+    found = {
+        "planes": (sliced.planes, ("uint8[::1]", "uint32", "uint32", "uint32", "uint64[::1]")),
+        "ltb-naive": (naive.naive, ARGUMENTS),
+        "ltb-efficient": (efficient.efficient, ARGUMENTS),
+        "ltb-queue": (queue.queue(queue.THREADS, queue.QUEUE), ARGUMENTS),
+    }
+    return found | {f"ltb-sliced-{d}": (sliced.sliced(d + 1), SLICED) for d in range(5)}
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
