@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.choice import Choice, Device, choose
+from streamer.batch.choice import Choice, ChosenEngine, Device, choose
 from streamer.batch.primer.problem import MAX_K, Alpha, Columns
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
 from streamer.batch.records import Codes, Letters, as_records
@@ -87,52 +87,79 @@ def check(k: int, strands: str) -> None:
 
 
 def reaches(
-    alpha: Alpha,
-    beta: Iterable[Codes],
-    k: int,
-    choice: Choice,
-    *,
-    strands: str = "forward",
-    threads: int | None = None,
-    chunk: int = CHUNK_SYMBOLS,
-) -> Columns:
+    alpha: Alpha, beta: Iterable[Codes], k: int, choice: Choice, *, strands: str = "forward",
+    threads: int | None = None, chunk: int = CHUNK_SYMBOLS,
+) -> Columns:  # fmt: skip
     """The final reaches (``problem``) for records of beta that come one by one.
 
     Memory holds one record and one chunk of ``chunk`` symbols at a time.
     """
     reach = alpha.first_reaches(k)
-    both = strands == "both"
-    improve = improver(alpha, k, choice, threads or usable_cores(), both=both)
-    # a GPU makes the reverse complement itself
-    on_host = both and choice.device == "cpu"
-    for pieces in chunks(beta, alpha.longest() + k, both=on_host, limit=chunk):
-        improve(pieces, reach)
+    improver = Improver(alpha, k, choice, threads or usable_cores(), strands == "both", chunk)
+    for pieces in chunks(beta, alpha.longest() + k, both=False, limit=chunk):
+        improver.improve(pieces, reach)
     return reach
 
 
-def improver(alpha: Alpha, k: int, choice: Choice, threads: int, *, both: bool) -> Improve:
-    """The function that raises reaches by a chunk of beta, with the method of the choice.
+class Improver(ChosenEngine[Any]):
+    """Raises reaches by chunks of beta, with ``both`` by their reverse complements too."""
 
-    With ``both`` a GPU adds the reverse complements of a chunk; the CPU expects them in it.
-    """
-    if choice.device == "cuda":
+    def __init__(
+        self, alpha: Alpha, k: int, choice: Choice, threads: int, both: bool, chunk: int
+    ) -> None:
+        self._alpha = alpha
+        self._k = k
+        self._threads = threads
+        self._both = both
+        self._chunk = chunk
+        super().__init__(choice)
+
+    def improve(self, pieces: list[Codes], reach: Columns) -> None:
+        """Raise the reaches by a chunk of beta."""
+        before = reach.copy()
+
+        def work() -> None:
+            if self.choice.device == "cuda":
+                # the GPU makes the reverse complements itself
+                self.engine.improve(pieces, reach)
+                return
+            # a GPU that has failed may have left wrong reaches
+            reach[:] = before
+            overlap = self._alpha.longest() + self._k
+            for part in chunks(pieces, overlap, both=self._both, limit=self._chunk):
+                self.engine(part, reach)
+
+        self.run(work)
+
+    def make(self, choice: Choice) -> Any:
+        """The search of the choice: a function on the CPU, an object on the GPU."""
+        if choice.device == "cpu":
+            return on_cpu(self._alpha, self._k, choice.method, self._threads)
         from streamer.batch.primer import on_gpu
 
-        cpu = partial(improver, alpha, k, threads=threads, both=both)
-        return on_gpu.GpuImprover(alpha, k, choice, cpu, both=both)
-    if choice.method in ("windows", "seeds", "hook-row"):
-        return _bit_parallel(alpha, k, threads, choice.method)
+        return on_gpu.search(self._alpha, self._k, choice.method, both=self._both)
+
+    def smaller(self) -> bool:
+        """Search shorter texts, if the GPU's method can."""
+        return bool(self.engine.smaller())
+
+
+def on_cpu(alpha: Alpha, k: int, method: str, threads: int) -> Improve:
+    """The function that raises reaches by pieces of beta with a method on the CPU."""
+    if method in ("windows", "seeds", "hook-row"):
+        return _bit_parallel(alpha, k, threads, method)
     from streamer.batch.primer.paper import alternative, conventional, cores
 
+    one, other = conventional.longest_prefix, alternative.longest_prefix
     solvers: dict[str, Any] = {
-        "conventional": partial(cores.coarse, conventional.longest_prefix, threads=1),
-        "alternative": partial(cores.coarse, alternative.longest_prefix, threads=1),
-        "conventional-coarse": partial(cores.coarse, conventional.longest_prefix, threads=threads),
-        "alternative-coarse": partial(cores.coarse, alternative.longest_prefix, threads=threads),
+        "conventional": partial(cores.coarse, one, threads=1),
+        "alternative": partial(cores.coarse, other, threads=1),
+        "conventional-coarse": partial(cores.coarse, one, threads=threads),
+        "alternative-coarse": partial(cores.coarse, other, threads=threads),
         "alternative-fine": partial(cores.fine, threads=threads),
         "alternative-coarse-fine": partial(cores.coarse_fine, threads=threads),
     }
-    solver = solvers[choice.method]
+    solver = solvers[method]
     return lambda pieces, reach: solver(alpha, pieces, k, reach=reach)
 
 

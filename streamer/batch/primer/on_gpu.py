@@ -16,14 +16,11 @@ the GPU stores, the stored ones raise the reaches, and both halves are searched 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 import gpu.primer as device
 from gpu.primer import GpuAlpha, GpuHits, GpuText
 from gpu.primer.paper import longest_prefixes
-from streamer.batch.choice import Choice
 from streamer.batch.primer.cpu_text import CpuText, Hits
 from streamer.batch.primer.problem import Alpha, Columns
 from streamer.batch.primer.shapes import CutCosts, shape_for
@@ -31,8 +28,6 @@ from streamer.batch.primer.shared_windows import RATE, balanced, blocks, settle,
 from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks
 from streamer.batch.records import Codes, reverse_complement
 from trie.cpu.threads import usable_cores
-
-Improve = Callable[[list[Codes], Columns], None]
 
 EVERYWHERE = 1 << 12
 """Columns of a task of a start that searches all of them; it begins a prefix's length ahead."""
@@ -71,50 +66,10 @@ COSTS = CutCosts(scanned=13, candidate=25, found=100, shared=SHARED)
 """Operations."""
 
 
-class GpuImprover:
-    """Raises reaches by chunks of beta with a method that the GPU has.
-
-    It takes smaller pieces if the GPU's memory is short, and ``cpu`` (called when it is needed)
-    makes what takes over once the GPU has failed.
-    """
-
-    def __init__(
-        self, alpha: Alpha, k: int, choice: Choice, cpu: Callable[[Choice], Improve], *, both: bool
-    ) -> None:
-        self._overlap = alpha.longest() + k
-        self._both = both
-        self._choice = choice
-        self._gpu = choice.gpu_or_cpu()
-        kind = PaperSearch if choice.method in ("conventional", "alternative") else WindowSearch
-        self._search: PaperSearch | WindowSearch | None = kind(alpha, k, choice.method, both)
-        self._make_cpu = cpu
-        self._cpu: Improve | None = None
-
-    def __call__(self, pieces: list[Codes], reach: Columns) -> None:
-        """Raise the reaches by pieces of beta, with ``both`` by their reverse complements too."""
-        before = reach.copy()
-
-        def on_gpu() -> None:
-            assert self._search is not None
-            self._search.improve(pieces, reach)
-
-        def on_cpu() -> None:
-            # a GPU that has failed may have left wrong reaches
-            reach[:] = before
-            self._by_cpu(pieces, reach)
-
-        self._gpu.run(on_gpu, on_cpu, self._smaller)
-
-    def _smaller(self) -> bool:
-        return self._search is not None and self._search.smaller()
-
-    def _by_cpu(self, pieces: list[Codes], reach: Columns) -> None:
-        if self._cpu is None:
-            self._search = None
-            self._cpu = self._make_cpu(self._choice.on_cpu())
-        # the CPU needs the reverse complements in its chunks
-        for part in chunks(pieces, self._overlap, both=self._both):
-            self._cpu(part, reach)
+def search(alpha: Alpha, k: int, method: str, *, both: bool) -> PaperSearch | WindowSearch:
+    """What raises reaches by pieces of beta, with ``both`` by their reverse complements too."""
+    kind = PaperSearch if method in ("conventional", "alternative") else WindowSearch
+    return kind(alpha, k, method, both)
 
 
 class PaperSearch:
