@@ -15,21 +15,19 @@ import typer
 from typer.exceptions import TyperException
 
 from streamer import __version__
-from streamer.cli import (
-    asm,
-    bench,
-    daemon,
-    devices,
-    hamming,
-    lcs,
-    match,
-    primer,
-    selftest,
-    send,
-    status,
-    watch,
-)
+from streamer.cli import bench
+from streamer.cli.asm import asm
+from streamer.cli.daemon import run, validate
+from streamer.cli.devices import devices
+from streamer.cli.hamming import hamming
+from streamer.cli.lcs import lcs
+from streamer.cli.match import match
+from streamer.cli.primer import primer
+from streamer.cli.selftest import selftest
+from streamer.cli.send import send
+from streamer.cli.status import status, top
 from streamer.cli.streams import lose_messages
+from streamer.cli.watch import watch
 from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError
 from trie.cpu import memory_limit
 from trie.cpu.interrupts import Interrupts, interrupts_as_such
@@ -69,10 +67,11 @@ def _options(
         lose_messages()
 
 
-for module in (
-    match, asm, hamming, primer, lcs, daemon, send, status, watch, devices, selftest, bench
+for command in (
+    match, asm, hamming, primer, lcs, run, validate, send, status, top, watch, devices, selftest
 ):  # fmt: skip
-    module.register(app)
+    app.command(command.__name__)(command)
+app.add_typer(bench.app, name="bench")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

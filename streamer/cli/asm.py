@@ -98,8 +98,3 @@ def asm(
     ):
         for hits in find(named(pieces), wanted, choice, report=report, threads=threads):
             write_hits(writer, hits, text_names, pattern_names)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("asm")(asm)

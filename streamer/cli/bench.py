@@ -226,10 +226,7 @@ def _size(text: str) -> tuple[int, int, int]:
     return int(numbers[0]), int(numbers[1]), int(numbers[2])
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    benchmarks = typer.Typer(no_args_is_help=True)
-    benchmarks.callback(help="How fast it is here, beside its peers in the same run.")(lambda: None)
-    for suite in (exact, asm, hamming, daemon, commands, ltb, lcs, primer, levenshtein):
-        benchmarks.command(suite.__name__)(suite)
-    app.add_typer(benchmarks, name="bench")
+app = typer.Typer(no_args_is_help=True)
+app.callback(help="How fast it is here, beside its peers in the same run.")(lambda: None)
+for _suite in (exact, asm, hamming, daemon, commands, ltb, lcs, primer, levenshtein):
+    app.command(_suite.__name__)(_suite)

@@ -53,9 +53,3 @@ def validate(
 
     load(config, settings or ())
     typer.echo("ok")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("run")(run)
-    app.command("validate")(validate)

@@ -46,8 +46,3 @@ def devices(context: typer.Context, format_: FormatOption = FormatChoice.TSV) ->
 
         for borrowed in (LIBZMQ, ISA_L):
             say(f"{borrowed.library} symbols: {borrowed.choice}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("devices")(devices)

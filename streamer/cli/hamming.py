@@ -86,8 +86,3 @@ def hamming(
                 reads = piece.reads
                 for hits in search.find(reads.bases, reads.offsets, before=piece.start):
                     write_hits(writer, hits, reads.names, pattern_names)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("hamming")(hamming)

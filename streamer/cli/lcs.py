@@ -268,8 +268,3 @@ def _paf(one: Record, other: Record, runs: NDArray[np.void]) -> bytes:
     buffer = io.BytesIO()
     table.write_csv(buffer, include_header=False, separator="\t", quote_style="never")
     return buffer.getvalue()
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("lcs")(lcs)

@@ -362,8 +362,3 @@ def _pieces(report: MatchReport, result: BatchResult, known: Dictionary) -> Iter
     if report is MatchReport.INTERVALS:
         return [reports.intervals(result)]
     return [reports.reads(result, known.targets)]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("match")(match)

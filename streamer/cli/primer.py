@@ -231,8 +231,3 @@ def _length(least: int | None, most: int | None) -> Range | None:
         message = f"--min-length {low:.0f} is above --max-length {high:.0f}"
         raise UsageError(message)
     return Range(low, high)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("primer")(primer)

@@ -41,8 +41,3 @@ def selftest(
     if wrong:
         message = f"wrong results: {', '.join(wrong)}"
         raise StreamerError(message)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("selftest")(selftest)

@@ -47,8 +47,3 @@ def send(
     if not quiet:
         seconds = time.monotonic() - began
         say(f"{files.reads:,} reads, {files.bases:,} bases acknowledged in {seconds:.1f} s")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("send")(send)

@@ -144,9 +144,3 @@ def _print_table(answer: dict[str, object]) -> None:
 def _share(part: object, whole: object) -> str:
     percent = f" ({100 * int(str(part)) / int(str(whole)):.1f} %)" if whole else ""
     return f"{part:,}{percent}"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("status")(status)
-    app.command("top")(top)

@@ -148,8 +148,3 @@ def _say_what_never_comes(feed: Subscriber) -> None:
         if topic not in feed.published:
             needed = TOPICS[topic].needs or "another configuration"
             say(f"topic {topic}: this daemon has no such rows, which need {needed}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("watch")(watch)
