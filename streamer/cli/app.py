@@ -17,6 +17,7 @@ from typer.exceptions import TyperException
 from streamer import __version__
 from streamer.cli import bench
 from streamer.cli.asm import asm
+from streamer.cli.choices import say_error
 from streamer.cli.daemon import run, validate
 from streamer.cli.devices import devices
 from streamer.cli.hamming import hamming
@@ -82,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     with contextlib.suppress(OSError):
         for line in lines:
-            print("streamer: error: " + " ".join(line.split()), file=sys.stderr)
+            say_error(line)
     return code
 
 
@@ -91,7 +92,7 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
 
     def fail(lines: list[str], code: int) -> tuple[list[str], int]:
         if debug:
-            # where nothing can be written the exit code still tells
+            # if nothing can be written there is still the exit code
             with contextlib.suppress(OSError):
                 traceback.print_exc()
         return lines, code
@@ -106,7 +107,7 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
     except StreamerError as error:
         return fail(error.lines(), error.exit_code)
     except TyperException as error:
-        # without a message the help has been shown, and there is nothing to add
+        # without a message the help has been shown
         message = error.format_message().strip()
         for words, plain in _PLAIN_WORDS:
             message = message.replace(words, plain)
@@ -129,12 +130,12 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
 
 
 _PLAIN_WORDS = (("Value error, ", ""), ("Input should be", "must be"))
-"""What the check of options says in terms of its own, and what users are told instead."""
+"""Terms of the library that checks options, and plain ones."""
 
 
 def _without_debug(argv: Sequence[str]) -> tuple[list[str], bool]:
-    """The arguments without ``--debug``, which is wanted once a line has failed: at its end too."""
+    """The arguments without ``--debug``, which may stand anywhere, and whether it was there."""
     words = list(argv)
     end = words.index("--") if "--" in words else len(words)
-    kept = [word for word in words[:end] if word != "--debug"]
-    return kept + words[end:], len(kept) < end
+    others = [word for word in words[:end] if word != "--debug"]
+    return others + words[end:], len(others) < end

@@ -78,6 +78,11 @@ def say(line: str) -> None:
     typer.echo(f"streamer: {line}", err=True)
 
 
+def say_error(line: str) -> None:
+    """Write an error as one line to standard error."""
+    say("error: " + " ".join(line.split()))
+
+
 def say_where(choice: Choice, device: DeviceChoice, quiet: bool) -> None:
     """Say what ``--device auto`` has chosen."""
     if device is DeviceChoice.AUTO and not quiet:

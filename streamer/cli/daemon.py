@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
+from streamer.cli.choices import say_error
 from streamer.cli.daemon_options import ConfigOption, SettingsOption
 
 
@@ -21,7 +21,7 @@ def run(config: ConfigOption = None, settings: SettingsOption = None) -> None:
             _serve(config, settings)
         except StreamerError as error:
             for line in error.lines():
-                print(f"streamer: error: {' '.join(line.split())}", file=sys.stderr)
+                say_error(line)
             raise ReportedError(error) from error
 
 
