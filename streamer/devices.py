@@ -119,12 +119,12 @@ class GpuOrCpu:
         Where memory is short ``smaller`` frees what it can and makes pieces smaller; then
         ``on_gpu`` is called again. It returns False where pieces are as small as they can be.
         """
-        from gpu.card.errors import CudaEngineError, OutOfMemoryError, driver_errors_told
+        from gpu.card.errors import CudaEngineError, OutOfMemoryError, translated_driver_errors
 
         problem, short = "", False
         while not self.given_up:
             try:
-                with driver_errors_told():
+                with translated_driver_errors():
                     if not short or smaller():
                         return on_gpu()
             except OutOfMemoryError as error:

@@ -1,1 +1,1 @@
-"""What every kernel package needs of a CUDA device: errors, memory, streams, compiled kernels."""
+"""What all kernels need of a CUDA device: errors, memory, streams, compiled kernels."""

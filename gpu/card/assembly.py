@@ -1,7 +1,6 @@
-"""PTX instructions that numba has no name for, as functions that kernels call.
+"""PTX instructions that numba does not offer, as functions that kernels call.
 
-Each is made from its assembly text and a body in plain Python that numba's simulator runs instead.
-Words are uint32 unless said; the results are unsigned, so that nothing is widened behind them.
+Each is made of its assembly text and of plain Python that numba's simulator runs instead.
 """
 
 from __future__ import annotations
@@ -40,14 +39,13 @@ def instruction(
 ) -> Any:
     """A function for kernels that runs ``assembly``.
 
-    ``results`` and ``arguments`` are of "u32" and "u64" and are the operands $0, $1, ... in that
-    order; several results come back as a tuple. An argument may also be "global" or "shared": an
-    array, of which the assembly gets the address (64 and 32 bits). Results are written before all
-    arguments are read (early clobber), so several instructions may stand in one text.
-    ``simulated`` takes and gives numpy scalars. ``volatile`` keeps a call whose result is not used,
-    and the order of what is read and written in memory.
+    results, arguments: "u32" or "u64" each, the operands $0, $1, ... in that order; several results
+    are a tuple. An argument may also be "global" or "shared": an array, of which the assembly gets
+    the address (64 or 32 bits). A text may have several instructions: results may be written before
+    all arguments are read (early clobber). simulated: takes and returns numpy scalars. volatile:
+    keeps unused calls and the order of memory accesses.
 
-    Long texts are welcome: numba takes a second for a few hundred casts, and no time for assembly.
+    Prefer long texts: numba takes a second for a few hundred casts, and no time for assembly.
     """
     if SIMULATED:
         return simulated

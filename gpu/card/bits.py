@@ -26,6 +26,27 @@ bit_count = instruction(
 )
 """The number of set bits of a word."""
 
+backwards = instruction(
+    "brev.b32 $0, $1;",
+    ("u32",),
+    ("u32",),
+    lambda word: np.uint32(int(f"{int(word):032b}"[::-1], 2)),
+)
+"""The bits of a word in reverse order."""
+
+leading_zeros = instruction(
+    "clz.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(32 - int(word).bit_length())
+)
+"""The zeros above the highest set bit; 32 for 0."""
+
+funnel = instruction(
+    "shf.r.wrap.b32 $0, $1, $2, $3;",
+    ("u32",),
+    ("u32", "u32", "u32"),
+    lambda low, high, by: np.uint32((int(high) << 32 | int(low)) >> (int(by) & 31) & 0xFFFFFFFF),
+)
+"""The 32 bits of two words, the low one first, from bit ``by`` % 32 on."""
+
 lowest_bit = instruction(
     "{ .reg .u32 x; brev.b32 x, $1; bfind.shiftamt.u32 $0, x; }",
     ("u32",),

@@ -16,7 +16,7 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """The usable CUDA devices; RuntimeError says in one line why there is none."""
+    """The usable CUDA devices; RuntimeError, in one line, if there is none."""
     try:
         from numba import cuda
     except ImportError as error:

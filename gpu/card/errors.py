@@ -1,8 +1,8 @@
-"""What can go wrong on a GPU, each with a text of one line.
+"""The errors of a GPU; the message of each is one line.
 
 CudaEngineError       a GPU cannot go on
   OutOfMemoryError    memory is short: smaller pieces may fit
-    CardMemoryError   known before anything is allocated, with the sizes
+    CardMemoryError   known before the allocation, with the sizes
   DeviceLostError     a call or a compilation failed
 """
 
@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpu.card.intrinsics import cuda
-from gpu.card.process_exit import hold_back_lost
+from gpu.card.process_exit import defer_deallocations_if_lost
 
 
 class CudaEngineError(RuntimeError):
-    """The engine cannot go on."""
+    """A GPU cannot go on."""
 
 
 class OutOfMemoryError(CudaEngineError):
-    """There is not enough memory on the GPU, or of the host's for pinned buffers."""
+    """The GPU, or the host for pinned buffers, has not enough memory."""
 
 
 class CardMemoryError(OutOfMemoryError):
-    """``what`` needs ``needed`` bytes on the card, of which ``available`` may be had."""
+    """``what`` needs ``needed`` bytes on the GPU, but only ``available`` may be used."""
 
     def __init__(self, what: str, needed: int, available: int) -> None:
         self.what = what
@@ -38,11 +38,11 @@ class CardMemoryError(OutOfMemoryError):
 
 
 class DeviceLostError(CudaEngineError):
-    """A call failed: the GPU is lost, a kernel went wrong or cannot be compiled or loaded."""
+    """A call failed: the GPU is lost, or a kernel crashed or cannot be compiled or loaded."""
 
 
 def shown_bytes(number: float) -> str:
-    """A number of bytes as people read it."""
+    """A number of bytes with a unit, for people."""
     for unit in ("bytes", "KiB", "MiB"):
         if number < 1024:
             return f"{number:.4g} {unit}"
@@ -51,7 +51,7 @@ def shown_bytes(number: float) -> str:
 
 
 def driver_errors() -> tuple[type[BaseException], ...]:
-    """The exceptions by which the CUDA packages say that a call or a compilation failed."""
+    """The exceptions that the CUDA packages raise when a call or a compilation fails."""
     found = []
     for module, name in (
         ("numba.cuda.cudadrv.driver", "CudaAPIError"),
@@ -72,7 +72,7 @@ def driver_errors() -> tuple[type[BaseException], ...]:
         ("cupy.cuda.driver", "CUDADriverError"),
         ("cupy.cuda.memory", "OutOfMemoryError"),
     ):
-        # what is not imported has raised nothing, and may fail to import on such a GPU
+        # a package that is not imported has raised nothing, and its import may fail here
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and issubclass(kind, BaseException):
             found.append(kind)
@@ -80,12 +80,12 @@ def driver_errors() -> tuple[type[BaseException], ...]:
 
 
 @contextmanager
-def driver_errors_told() -> Iterator[None]:
-    """Turn a failed call to the driver into OutOfMemoryError or DeviceLostError."""
+def translated_driver_errors() -> Iterator[None]:
+    """Turn errors of the CUDA packages into OutOfMemoryError or DeviceLostError."""
     try:
         yield
     except driver_errors() as error:
-        hold_back_lost()
+        defer_deallocations_if_lost()
         if _is_shortage(error):
             message = f"the GPU is out of memory: {_left()}"
             raise OutOfMemoryError(message) from error
@@ -94,16 +94,16 @@ def driver_errors_told() -> Iterator[None]:
 
 
 def _is_shortage(error: BaseException) -> bool:
-    # every CUDA package has a class of its own for it, but all name the driver's code
+    # every CUDA package has its own class for it, but all name the driver's code
     text = f"{type(error).__name__} {error}".upper().replace("_", "")
     return "OUTOFMEMORY" in text
 
 
 def _left() -> str:
-    """What is free on the current device, beside what this process holds."""
+    """How much memory of the current device is free."""
     try:
         free, total = cuda.current_context().get_memory_info()
         return f"{shown_bytes(free)} of {shown_bytes(total)} are free"
     except Exception:
-        # where even the context could not be created
+        # even the context could not be created
         return "no more is free"

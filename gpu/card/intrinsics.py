@@ -1,7 +1,7 @@
 """What numba's CUDA target lacks: vector loads through the read-only path, unsigned words.
 
-numba widens uint32 arithmetic to 64 bits unless every result is cast back, its shuffles take signed
-values only, and it has no 16-byte loads. Every function here has a second body in plain Python for
+numba widens uint32 arithmetic to 64 bits unless every result is cast back, its shuffles take only
+signed values, and it has no 16-byte loads. Every function has a second body in plain Python for
 numba's simulator, which runs kernels without a device (``NUMBA_ENABLE_CUDASIM=1``).
 """
 
@@ -18,7 +18,7 @@ from numba.core import config, types
 cuda: Any = numba.cuda
 """numba's CUDA module, which ships no usable types."""
 
-# a short chunk leaves most of a card idle; that is no news for the user
+# a short chunk leaves most of a GPU idle: no reason to warn
 _settings: Any
 for _settings in (config, getattr(getattr(numba.cuda, "core", None), "config", None)):
     if _settings is not None:
@@ -26,19 +26,20 @@ for _settings in (config, getattr(getattr(numba.cuda, "core", None), "config", N
 
 SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", 0))
 ALL_LANES = 0xFFFFFFFF
+"""The lanes of a warp that take part in a vote or a shuffle."""
 
 
-def context_asked_once(function: Callable[..., Any]) -> Any:
-    """A function that uses the current device: the driver is asked which at its begin only.
+def context_looked_up_once(function: Callable[..., Any]) -> Any:
+    """A function that looks the current device up once, at its begin.
 
-    numba asks twice with every copy and launch else, and each time gives up the interpreter's lock.
+    Otherwise numba asks the driver twice for every copy and launch, and each time releases the GIL.
     """
     return function if SIMULATED else cuda.require_context(function)
 
 
 def device_function(function: Callable[..., Any]) -> Any:
     """A scalar function that kernels call: inlined on the device, plain Python in the simulator."""
-    # without inline="always" the helper alone would ask for a device when a kernel is compiled
+    # without inline="always" compiling a kernel would need a device for the helper alone
     return function if SIMULATED else cuda.jit(device=True, inline="always")(function)
 
 
@@ -65,7 +66,7 @@ if SIMULATED:
         return np.uint64(int(value) * int(factor) & 0xFFFFFFFFFFFFFFFF)
 
     def as_signed(value: Any) -> Any:
-        """The same bits as a signed word, which is what shuffles take."""
+        """The same bits as a signed word, as shuffles take it."""
         return value.view(np.int32 if value.dtype == np.uint32 else np.int64)
 
 else:
@@ -146,7 +147,7 @@ else:
 
     @intrinsic
     def as_signed(typingctx: Any, value: Any) -> Any:
-        """The same bits as a signed word, which is what shuffles take."""
+        """The same bits as a signed word, as shuffles take it."""
         signature = (types.int32 if value.bitwidth == 32 else types.int64)(value)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -156,7 +157,7 @@ else:
 
 
 def numba_type(name: str) -> Any:
-    """The numba type that a kernel's signature means, as "uint32" or "uint64[::1]"."""
+    """The numba type of a name such as "uint32" or "uint64[::1]"."""
     scalar, _, dimensions = name.partition("[")
     found: Any = getattr(types, scalar)
     return types.Array(found, dimensions.count(",") + 1, "C") if dimensions else found
@@ -170,7 +171,7 @@ def bit_mask_below(position):
 
 @device_function
 def sum_to_lane(value, lane):
-    """The sum of a uint32 over the lanes of a warp up to and with this one; all lanes call it."""
+    """The inclusive sum of a uint32 over the lanes of a warp; all lanes call it."""
     for step in range(5):
         other = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(value), 1 << step))
         if lane >= 1 << step:

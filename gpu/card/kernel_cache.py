@@ -1,17 +1,17 @@
-"""Kernels compiled once and kept on disk: a later start of the program loads them.
+"""Compiled kernels in a cache on disk, from which a later start of the program loads them.
 
-numba's own ``cache=True`` finds none of ours again. It names a kernel by the pickled values of its
-closure, of which some (intrinsics) are pickled with a random number; and it would miss a change of
-a constant or of a function in another module. Here a kernel is named by what it is made of:
+numba's ``cache=True`` never hits for our kernels: it names a kernel by the pickled values of its
+closure, and intrinsics are pickled with a random number. It would also miss a change of a constant
+or of a function in another module. Here a kernel is named by all that it is made of:
 
 - its byte code, constants, the values of its closure and of the globals that it reads, and the same
   of every function that it calls;
 - a digest of all source files of the packages ``gpu`` and ``trie``;
 - the options, the argument types, the versions of numba-cuda and Python, and the architecture.
 
-Where something cannot be named so, or the directory cannot be written, the kernel is compiled anew.
-The files lie in ``NUMBA_CACHE_DIR``, or else in the user's cache directory, or else in the user's
-folder under the temporary directory.
+If something has no such name, or the folder cannot be written, the kernel is compiled every time.
+The cache is in ``NUMBA_CACHE_DIR``, else in the user's cache folder, else in the user's folder
+under the temporary directory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 _ROOT = Path(__file__).parents[2]
 PACKAGES = ("gpu", "trie")
-"""Where the source of kernels and of the functions that they call lies."""
+"""The packages that kernels and the functions they call come from."""
 
 
 def jit(function: Callable[..., None], **options: Any) -> Any:
@@ -51,12 +51,12 @@ def jit(function: Callable[..., None], **options: Any) -> Any:
         try:
             kernel._cache = _Stored((identity(function), sorted(options.items())))
         except (UnknownError, OSError, ImportError) as error:
-            _log.debug("%s is not kept: %s", function.__qualname__, error)
+            _log.debug("%s is not cached: %s", function.__qualname__, error)
     return kernel
 
 
 class UnknownError(TypeError):
-    """A value that has no name which is the same in another process."""
+    """A value without a name that is the same in every process."""
 
 
 def identity(function: Callable[..., Any]) -> str:
@@ -104,8 +104,8 @@ def _described_function(function: FunctionType, seen: set[int]) -> Any:
     found = {key: known[key] for key in read if key in known}
     for module in [m for m in found.values() if isinstance(m, ModuleType)]:
         if module.__name__.split(".")[0] in PACKAGES:
-            held = {key: getattr(module, key) for key in read if hasattr(module, key)}
-            found |= {f"{module.__name__}.{key}": item for key, item in held.items()}
+            used = {key: getattr(module, key) for key in read if hasattr(module, key)}
+            found |= {f"{module.__name__}.{key}": item for key, item in used.items()}
     return (
         name,
         _described_code(function.__code__),
@@ -140,12 +140,12 @@ def _sources() -> str:
 
 @cache
 def _directory() -> Path:
-    """Where kernels are kept; OSError if nothing can be."""
+    """The folder of the cache; OSError if none can be written."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     try:
         base = given or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return _made(Path(base))
-    except (OSError, RuntimeError):  # no folder that can be written, no home
+    except (OSError, RuntimeError):  # the folder cannot be written, or there is no home
         return _made(Path(private_folder()))
 
 
@@ -160,7 +160,7 @@ def _made(base: Path) -> Path:
 
 
 class _Stored:
-    """What numba's dispatcher asks for kernels that were compiled before."""
+    """The cache as numba's dispatcher calls it."""
 
     def __init__(self, key: Any) -> None:
         from importlib.metadata import version
@@ -173,7 +173,7 @@ class _Stored:
         return Path(self.cache_path) / f"{hashlib.sha256(key.encode()).hexdigest()}.kernel"
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The kernel for these argument types, None if it is to be compiled."""
+        """The kernel for these argument types; None if it must be compiled."""
         from numba.cuda.dispatcher import _Kernel
 
         target.refresh()
@@ -183,11 +183,11 @@ class _Stored:
         except FileNotFoundError:
             return None
         except Exception as error:
-            _log.debug("a kernel that was kept is of no use: %s", error)
+            _log.debug("a cached kernel cannot be loaded: %s", error)
             return None
 
     def save_overload(self, signature: Any, kernel: Any) -> None:
-        """Keep a kernel that has been compiled; if it cannot be, it is compiled again next time."""
+        """Store a compiled kernel, if possible."""
         from numba.cuda.serialize import dumps
 
         try:
@@ -204,13 +204,13 @@ class _Stored:
         except OSError as error:
             warn_unstored(self.cache_path, error)
         except Exception as error:
-            _log.debug("a kernel is not kept: %s", error)
+            _log.debug("a kernel is not cached: %s", error)
 
     def enable(self) -> None:
-        """It always is."""
+        """Part of numba's interface; always enabled."""
 
     def disable(self) -> None:
-        """It never is."""
+        """Part of numba's interface; never disabled."""
 
     def flush(self) -> None:
-        """Files stay; what has changed has another name."""
+        """Part of numba's interface; files stay, and a changed kernel has another name."""

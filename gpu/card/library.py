@@ -1,7 +1,4 @@
-"""Running sums and sorting on the card: CuPy's, which are those of CUB and Thrust.
-
-In numba's simulator there is no card and no CuPy: NumPy stands in, on the host.
-"""
+"""Running sums and sorting on the GPU by CuPy (CUB and Thrust); in numba's simulator by NumPy."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ MISSING = "growing on CUDA needs CuPy: pip install 'kmer-streamer[gpu]'"
 
 
 class DeviceLists:
-    """The work over the lists of one slot, on its stream.
+    """The work on the lists of one slot, on its stream.
 
-    counts, sums: uint32[W]; codes, ordered: uint64[n]; arrays of numba on the card.
+    counts, sums: uint32[W]; codes, ordered: uint64[n]; device arrays of numba.
     """
 
     def __init__(self, counts: Any, sums: Any, codes: Any, ordered: Any, stream: Any) -> None:

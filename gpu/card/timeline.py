@@ -1,4 +1,4 @@
-"""What ran when: the host by its clock, the card by CUDA events (thesis Fig. 40, 41)."""
+"""What ran when: the host by its clock, the GPU by CUDA events (thesis Fig. 40, 41)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = ("HtoD", "kernel", "DtoH", "CPU", "enlarge")
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """One bar: its row, the chunk and the stream it belongs to, milliseconds from the beginning."""
+    """One bar: its row, its chunk and stream, begin and end in milliseconds."""
 
     row: str
     chunk: int
@@ -26,7 +26,7 @@ class Activity:
 
 
 class Timeline:
-    """Collects activities while an engine runs; one card."""
+    """Collects activities while an engine runs on one device."""
 
     def __init__(self) -> None:
         self._host: list[Activity] = []
@@ -39,7 +39,7 @@ class Timeline:
 
     @contextmanager
     def device(self, row: str, chunk: int, number: int, stream: Any) -> Iterator[None]:
-        """What is queued on ``stream`` (the engine's stream ``number``) in the block is one bar."""
+        """Make what the block queues on ``stream``, the engine's ``number``-th, one bar."""
         begin, end = cuda.event(), cuda.event()
         begin.record(stream)
         yield
@@ -48,14 +48,14 @@ class Timeline:
 
     @contextmanager
     def host(self, chunk: int, number: int, row: str = "CPU") -> Iterator[None]:
-        """What the host does in the block, or waits for, is one bar of that row."""
+        """Make what the host does or waits for in the block one bar."""
         begin = time.perf_counter() - self._clock
         yield
         end = time.perf_counter() - self._clock
         self._host.append(Activity(row, chunk, number, 1e3 * begin, 1e3 * end))
 
     def activities(self) -> list[Activity]:
-        """All bars, by their begin; waits for the card."""
+        """Wait for the device; all bars, by their begin."""
         cuda.synchronize()
         queued = [
             Activity(

@@ -9,10 +9,10 @@ from gpu.card.timeline import ROWS, Activity
 
 
 def draw(timelines: Mapping[str, Sequence[Activity]], path: str | Path) -> None:
-    """Draw the timelines one below the other, with the same scale, and save them as ``path``.
+    """Draw the timelines (by title) one below the other, on one scale, to ``path``.
 
-    timelines: by title. The name of the file says the form: .svg, .png or .pdf. Raises ImportError
-    without matplotlib, which is in the extra ``bench``.
+    The suffix chooses the format: .svg, .png or .pdf. Raises ImportError without matplotlib, which
+    is in the extra ``bench``.
     """
     from matplotlib.figure import Figure
 

@@ -10,6 +10,7 @@ import numpy as np
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
 from gpu.card.packing import packed_sizes
+from gpu.card.workspace import Workspace
 from gpu.exact import bucket_table as buckets
 from gpu.exact import naive, orient, shuffle, walk
 from gpu.exact.device_tree import WORD_NODES, DeviceTree, clear
@@ -49,6 +50,7 @@ class ChunkBuffers:
 
     bases, starts, matches: uint32, as in gpu/card/packing.py. words: uint64[word_capacity] event
     words, counter: uint32[1], their number (beyond the capacity they are counted, not written).
+    scratch: for the kernels that need more.
     """
 
     def __init__(self, max_symbols: int, *, word_capacity: int = 0) -> None:
@@ -59,7 +61,7 @@ class ChunkBuffers:
         self.matches = cuda.device_array(start_words, np.uint32)
         self.words = cuda.device_array(word_capacity, np.uint64)
         self.counter = cuda.device_array(1, np.uint32)
-        self._scratch: dict[str, Any] = {}
+        self.scratch = Workspace()
         self._views: dict[int, Arrays] = {}
 
     def views(self, symbols: int) -> Arrays:
@@ -75,13 +77,6 @@ class ChunkBuffers:
                 self.matches[:start_words],
             )
         return found
-
-    def array(self, name: str, size: int) -> Any:
-        """uint32[size] for the kernels that need more than the chunk; made at first use."""
-        found = self._scratch.get(name)
-        if found is None or found.size < size:
-            found = self._scratch[name] = cuda.device_array(size, np.uint32)
-        return found[:size]
 
 
 def launch(
@@ -163,8 +158,7 @@ class _Chunk:
             self._shuffle(arrays, 0)
             return
         forward, mirrored = self._split(arrays)
-        there = self.buffers.array("mirrored_matches", self.buffers.starts.size)
-        there = there[: arrays[1].size]
+        there = self._scratch("mirrored_matches", self.buffers.starts)[: arrays[1].size]
         self._shuffle(forward, 0)
         self._shuffle((*mirrored[:2], there), self.symbols)
         with_threads(plain(orient.merge), 32 * there.size, orient.THREADS, self.stream)(
@@ -182,17 +176,17 @@ class _Chunk:
     def _split(self, arrays: Arrays) -> tuple[Arrays, Arrays]:
         """The chunk forward and mirrored (gpu/exact/orient.py), with the matches of ``arrays``."""
         bases, starts, matches = arrays
-        buffers = self.buffers
-        forward, mirrored = (
-            buffers.array(name, buffers.starts.size)[: starts.size]
-            for name in ("forward", "mirrored")
-        )
-        mirrored_bases = buffers.array("mirrored_bases", buffers.bases.size)[: bases.size]
+        forward = self._scratch("forward", self.buffers.starts)[: starts.size]
+        mirrored = self._scratch("mirrored", self.buffers.starts)[: starts.size]
+        mirrored_bases = self._scratch("mirrored_bases", self.buffers.bases)[: bases.size]
         with_threads(plain(orient.split), 32 * starts.size, orient.THREADS, self.stream)(
             bases, starts, np.uint32(self.symbols), np.uint32(self.tree.k), forward, mirrored_bases,
             mirrored,
         )  # fmt: skip
         return (bases, forward, matches), (mirrored_bases, mirrored, matches)
+
+    def _scratch(self, name: str, like: Any) -> Any:
+        return self.buffers.scratch.array(name, like.size, np.uint32)
 
     def _shuffle(self, arrays: Arrays, mirror: int) -> None:
         bases, starts, matches = arrays
@@ -212,7 +206,8 @@ class _Chunk:
         tree, buffers, symbols = self.tree, self.buffers, self.symbols
         fit = max(1, NAIVE_ACTIVE_BYTES // (4 * tree.node_count))
         blocks = min(NAIVE_BLOCKS, fit, -(-symbols // 32))
-        active = buffers.array("active", blocks * tree.node_count)
+        states = blocks * tree.node_count
+        active = buffers.scratch.array("active", states, np.uint32)[:states]
         clear(active, self.stream)
         words = buffers.words if self.with_words else buffers.words[:0]
         with_threads(plain(naive.naive), blocks * naive.THREADS, naive.THREADS, self.stream)(

@@ -1,7 +1,7 @@
-"""Compact results to arrays of the host: bits to bytes, event words to depths and nodes.
+"""Expand compact results on the host: bits to bytes, event words to depths and nodes.
 
-Plain kernels of the host without the GIL, cut up over threads. Bits are as in gpu/card/packing.py:
-symbol s is bit s % 32 of word s / 32.
+Kernels of the CPU without the GIL, split over threads. Bits are as in gpu/card/packing.py: symbol s
+is bit s % 32 of word s / 32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 
-# elements that are worth a thread: waking one takes as long as some ten thousand of them
+# elements worth a thread: waking one takes as long as some ten thousand of them
 _PER_THREAD = 1 << 18
 
 # bit i of the index as the byte i of the value
@@ -112,27 +112,27 @@ def scatter_words(
     nodes: NDArray[np.uint32],
     threads: int,
 ) -> None:
-    """Put the depth and the trie-node of every event word at its window's start in the chunk."""
+    """Write the depth and the trie-node of every event word at its window's start in the chunk."""
     parts = _parts(words.size, threads)
     run_all([partial(_scatter, words, a, b, depths, nodes) for a, b in parts], threads)
 
 
 @njit(cache=True, nogil=True)
 def copy_range(source, first, stop, target):
-    """target[first:stop] = source[first:stop]; in numba that looks for overlaps, and is slow."""
+    """target[first:stop] = source[first:stop], which in numba checks for overlaps and is slow."""
     for i in range(first, stop):
         target[i] = source[i]
 
 
 def copied(source: NDArray[np.uint64], threads: int) -> NDArray[np.uint64]:
-    """A copy; the pages of fresh memory are touched first by as many threads."""
+    """A copy, made by ``threads`` threads, as touching new pages takes long."""
     target = np.empty_like(source)
     copy_into(target, source, threads)
     return target
 
 
 def copy_into(target: NDArray[Any], source: NDArray[Any], threads: int) -> None:
-    """target[:source.size] = source, on as many threads."""
+    """target[:source.size] = source, on ``threads`` threads."""
     parts = _parts(source.size, threads)
     run_all([partial(copy_range, source, a, b, target) for a, b in parts], threads)
 

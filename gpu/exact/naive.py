@@ -38,8 +38,12 @@ def generate_next_depth(states, symbol):
 
 
 @device_function
-def report(mismatch, symbol, depth, node, k, mirror, matches, words, counter):
-    """Write an event at a depth of a symbol: the bit of a match, and the word if it fits."""
+def report(mismatch, symbol, depth, node, k, mirror, found):
+    """Write an event at a depth of a symbol: the bit of a match, and the word if it fits.
+
+    found: (matches, words, counter).
+    """
+    matches, words, counter = found
     start = np.uint32(symbol + np.uint32(1) - depth)
     if mirror:
         start = np.uint32(np.uint32(mirror - k) - start)
@@ -58,21 +62,9 @@ GRANDCHILDREN = np.uint32(0x1FFFE0)
 
 
 def naive(
-    bases,
-    starts,
-    symbols,
-    k,
-    mirror,
-    piece,
-    level_offsets,
-    inmaps,
-    exmaps,
-    prefix_sums,
-    active,
-    matches,
-    words,
-    counter,
-):
+    bases, starts, symbols, k, mirror, piece, level_offsets, inmaps, exmaps, prefix_sums, active,
+    matches, words, counter,
+):  # fmt: skip
     """The kernel, for any grid.
 
     Arguments: bases uint32[], starts uint32[W], symbols uint32, k uint32, mirror uint32 (as for the
@@ -81,6 +73,7 @@ def naive(
     active uint32[grid, N] (zeros before and after), matches uint32[W] (zeros before), words
     uint64[capacity] (size 0: no words), counter uint32[1].
     """
+    found = (matches, words, counter)
     levels = k // np.uint32(3)
     block = cuda.blockIdx.x
     first = np.uint32(np.uint32(block) * piece)
@@ -114,17 +107,12 @@ def naive(
                                             + children_before(exmap, np.uint64(group))
                                         )
                                         if depth + 3 == k:
-                                            report(
-                                                False, position, k, child, k,
-                                                mirror, matches, words, counter,
-                                            )  # fmt: skip
+                                            report(False, position, k, child, k, mirror, found)
                                         else:
                                             active[block, child] |= np.uint32(1)
                             if mask & ~exmap:
-                                report(
-                                    True, position, np.uint32(depth + np.uint32(3)), node, k,
-                                    mirror, matches, words, counter,
-                                )  # fmt: skip
+                                deeper = np.uint32(depth + np.uint32(3))
+                                report(True, position, deeper, node, k, mirror, found)
                         if depth + 1 <= k:  # Fig. 13, depth 1 before depth 0
                             one = generate_next_depth(np.uint32(states & np.uint32(1)), symbol)
                             following = np.uint32(np.uint32(one) << np.uint32(1))
@@ -141,15 +129,9 @@ def naive(
                             of_depth = CHILDREN if inner == 1 else GRANDCHILDREN
                             deeper = np.uint32(depth + np.uint32(inner))
                             if missing & of_depth:
-                                report(
-                                    True, position, deeper, node, k,
-                                    mirror, matches, words, counter,
-                                )  # fmt: skip
+                                report(True, position, deeper, node, k, mirror, found)
                             if deeper == k and following & of_depth:
-                                report(
-                                    False, position, deeper, node, k,
-                                    mirror, matches, words, counter,
-                                )  # fmt: skip
+                                report(False, position, deeper, node, k, mirror, found)
                                 following = np.uint32(following & np.uint32(~of_depth))
                         active[block, node] = following
                     node = np.uint32(node + np.uint32(cuda.blockDim.x))

@@ -19,7 +19,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.errors import driver_errors_told
+from gpu.card.errors import translated_driver_errors
 from gpu.card.packing import pack_chunk
 from gpu.card.streams import Flights, LookAhead, StreamEngine, StreamOptions
 from gpu.exact.card import ExactCard
@@ -104,7 +104,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         codes are canonical unless the strands are ``forward``. growing: leave room for a chunk.
         """
         room = self.chunk * len(self.cards) if growing else 0
-        with driver_errors_told():
+        with translated_driver_errors():
             for card in self.cards:
                 if growing:
                     card.prepare_growth()
@@ -112,7 +112,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
 
     def prepare(self, tree: TreeBitmap, version: int, method: str = "default") -> None:
         """Send a snapshot before the first chunk; CardMemoryError if it does not fit."""
-        with driver_errors_told():
+        with translated_driver_errors():
             for card in self.cards:
                 with card.active():
                     card.tree(tree, version, method, card.slots[0])
@@ -163,7 +163,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         flights.restart()
         for piece, buffer in together:
             yield from flights.queue(piece, buffer)
-        with driver_errors_told():
+        with translated_driver_errors():
             exchange(self.cards, flights.flying, self._threads)
         yield from flights.drain()
 
@@ -175,7 +175,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         return self.kmers.room(in_flight + piece.symbols)
 
     def _make_room(self, windows: int, flights: Flights[ChunkFound]) -> None:
-        with driver_errors_told():
+        with translated_driver_errors():
             for card in self.cards:
                 assert card.kmers is not None
                 if not card.kmers.room(windows):

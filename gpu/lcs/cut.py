@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
+from gpu.card.bits import bit_count
 from gpu.card.intrinsics import cuda
-from gpu.lcs.word_operations import population, rows_of
+from gpu.lcs.word_operations import rows_of
 
 THREADS = 512
 MOST_THREADS = 1024
@@ -51,7 +52,7 @@ def cut(pool: Any, tables: Any, found: Any) -> None:
         up = np.uint32(pool[first + word] & valid)
         # row r is bit rows - 1 - r of the result from the last corner
         down = np.uint32(rows_of(pool, last, words, rows - 32 * word, True) & valid)
-        count += np.int64(population(down))
+        count += np.int64(bit_count(down))
         if up != down:
             for bit in range(32):
                 here += np.int64((up >> np.uint32(bit)) & np.uint32(1))

@@ -31,6 +31,7 @@ from llvmlite import ir
 from numba.core import types
 
 from gpu.card.assembly import instruction
+from gpu.card.bits import backwards, funnel
 from gpu.card.intrinsics import SIMULATED, device_function
 
 COLUMNS = 4
@@ -139,27 +140,6 @@ def step(words: int, scale: int) -> Any:
     return step
 
 
-brev = instruction(
-    "brev.b32 $0, $1;",
-    ("u32",),
-    ("u32",),
-    lambda value: np.uint32(int(f"{int(value):032b}"[::-1], 2)),
-)
-"""The 32 bits in reverse order."""
-
-population = instruction(
-    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda value: np.uint32(int(value).bit_count())
-)
-"""The bits set."""
-
-funnel = instruction(
-    "shf.r.wrap.b32 $0, $1, $2, $3;",
-    ("u32",),
-    ("u32", "u32", "u32"),
-    lambda low, high, by: np.uint32((int(high) << 32 | int(low)) >> (int(by) & 31) & 0xFFFFFFFF),
-)
-"""Bits by .. by + 31 of two words, the first the lower."""
-
 if SIMULATED:
 
     def read_cell(cells: Any, index: Any) -> Any:
@@ -244,5 +224,5 @@ def rows_from(words, first, count, row):
 def rows_of(words, first, count, row, backward):
     """The 32 bits from ``row`` on, or with ``backward`` those before it, the nearest first."""
     if backward:
-        return brev(rows_from(words, first, count, row - 32))
+        return backwards(rows_from(words, first, count, row - 32))
     return rows_from(words, first, count, row)

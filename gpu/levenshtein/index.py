@@ -1,12 +1,12 @@
-"""The tables of pieces, made on the card from the codes (trie/levenshtein/pieces.py draws them).
+"""The tables of pieces, made on the GPU from the codes (trie/levenshtein/pieces.py draws them).
 
-    count   a thread a pattern: one more for the bucket of each of its keys
-    share   a thread BUCKETS buckets: places for their entries side by side, by one atomic addition
+    count   a thread a pattern: count its keys in their buckets
+    share   a thread BUCKETS buckets: adjacent places for their entries, by one atomic addition
     place   a thread a pattern: an entry and a rank into the next place of each of its buckets
 
-Buckets of different threads lie in any order, and so do the entries of one bucket: a bucket is
-(end : begin), and no answer depends on the order. Keys are planar: the low bits of a piece, the
-first symbol's lowest, and above them its high bits.
+Buckets of different threads come in any order, and so do the entries of a bucket (end : begin): no
+answer depends on the order. Keys are planar: the low bits of a piece, the first symbol's lowest,
+and above them its high bits.
 
 Operations: about 60 a pattern and 15 a key. Bytes: 8 a pattern twice; a key 4 counted and 4 placed
 with atomics, 12 written; 16 a bucket.
@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpu.card.bits import backwards
 from gpu.card.intrinsics import cuda, device_function, reverse_bits
-from gpu.levenshtein.search import backwards
 from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT
 
 THREADS = 128
-"""Threads a block; any number."""
+"""Threads a block; any multiple of 32."""
 
 BUCKETS = 8
 """Consecutive buckets of a thread: a sector of their counts."""
@@ -49,7 +49,7 @@ def planes_of(codes, pattern, k):
     number = np.uint32(codes.size)
     unused = np.uint64(np.uint32(np.uint32(64) - np.uint32(k + k)))
     if pattern < number:
-        # backwards the high bit of a symbol comes first
+        # reversed, the high bit of a symbol comes first
         code = np.uint64(reverse_bits(codes[pattern]) >> unused)
         return every_other(np.uint64(code >> np.uint64(1))), every_other(code)
     code = np.uint64(np.uint64(~codes[np.uint32(pattern - number)]) << unused)
@@ -75,7 +75,7 @@ def key_of(low, high, k, spacing, width, paired, table, anchor):
 
 
 def count(codes, patterns, k, distance, spacing, width, tables, paired, counts):
-    """counts[b] += the keys that are bucket b; arguments as ``place``, uint32[B]."""
+    """counts[b] += the keys in bucket b, uint32[B]; launch and other arguments as ``place``."""
     pattern = np.uint32(cuda.grid(1))
     if pattern >= patterns:
         return
@@ -89,7 +89,7 @@ def count(codes, patterns, k, distance, spacing, width, tables, paired, counts):
 def share(counts, total, buckets):
     """buckets uint64[B]: 63-32 end | 31-0 first entry; counts becomes the latter.
 
-    total uint32[1], 0 before: the entries shared out. grid * block * BUCKETS >= B.
+    total uint32[1], 0 before: the entries so far. A thread BUCKETS buckets.
     """
     first = np.uint32(np.uint32(cuda.grid(1)) * np.uint32(BUCKETS))
     stop = min(np.uint32(first + np.uint32(BUCKETS)), np.uint32(counts.size))
@@ -107,11 +107,11 @@ def share(counts, total, buckets):
 
 
 def place(codes, patterns, k, distance, spacing, width, tables, paired, counts, entries, ranks):
-    """Fill entries uint64[E] and ranks uint32[E] of the tables.
+    """Fill entries uint64[E] and ranks uint32[E] of the tables; a thread a pattern.
 
-    codes uint64[n]: the stored k-mers. patterns uint32: n, or 2 n with the reverse complements;
-    grid * block >= patterns. k, distance, spacing, width, tables, paired uint32: the scheme.
-    counts uint32[B]: the next place of each bucket.
+    codes uint64[n]: the stored k-mers. patterns uint32: n, or 2 n with the reverse complements. k,
+    distance, spacing, width, tables, paired uint32: the scheme. counts uint32[B]: the next place of
+    each bucket.
     """
     pattern = np.uint32(cuda.grid(1))
     if pattern >= patterns:

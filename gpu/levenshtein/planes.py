@@ -1,8 +1,7 @@
 """A chunk as bit planes, half a byte a symbol, as the Levenshtein kernels read it.
 
 Symbol s is bit s + MARGIN of each plane: low and high bits of the codes, gaps, first symbols of
-reads (gpu/levenshtein/search.py draws them). The planes lie one behind the other, so that
-one copy brings them to the card.
+reads (gpu/levenshtein/search.py draws them). The planes are adjacent: one copy uploads them all.
 
 Operations: 64 symbols are a load, three tests of a vector and six stores; reads are marked one by
 one.
@@ -27,10 +26,10 @@ from trie.windows import check_batch
 
 PLANES = 4
 SPARE_WORDS = 4
-"""Words behind the last symbol's in every plane: windows reach there."""
+"""Words after the last symbol's in every plane, which windows read."""
 
 PART = 1 << 22
-"""Symbols that a thread packs at a time: a millisecond's work at most; 64 | PART."""
+"""Symbols that a thread packs at a time, at most a millisecond's work; 64 | PART."""
 
 _MARGIN_WORDS = MARGIN // 32
 
@@ -44,7 +43,7 @@ class PlaneChunk:
 
 
 def plane_words(symbols: int) -> int:
-    """Words of each plane of so many symbols."""
+    """Words of each plane for that number of symbols."""
     return -(-(symbols + MARGIN + 1) // 32) + SPARE_WORDS
 
 
@@ -71,8 +70,8 @@ def packing(
 ) -> list[Callable[[], None]]:
     """The work of packing the symbols [origin, stop) of a batch, in parts for several threads.
 
-    bases, offsets: of the batch, checked and contiguous. out: uint32[at least 4 plane_words(stop -
-    origin)], pinned memory, say, that the planes are to begin.
+    bases, offsets: of the batch, checked and contiguous. out: uint32[4 plane_words(stop - origin)
+    or more], such as pinned memory, that receives the planes.
     """
     total = stop - origin
     words = plane_words(total)

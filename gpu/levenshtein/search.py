@@ -1,29 +1,29 @@
-"""The nearest k-mer of every end on a card: pieces looked up, verified by warps from a queue.
+"""The nearest k-mer of every end on the GPU: pieces looked up, verified by warps from a queue.
 
 A chunk is four bit planes, symbol s at bit s + 64 (so that windows may begin before the chunk):
 
     low, high   the bits of the codes          gaps    1: a gap code
-    firsts      1: the first symbol of a read; of the chunk; and the place behind its last
+    firsts      1: the first symbol of a read; of the chunk; and the place after its last
 
-and the index is that of trie/levenshtein/pieces.py with planar keys, its ``starts`` doubled so that
-a bucket is one load:
+The index is that of trie/levenshtein/pieces.py with planar keys; begin and end of a bucket are one
+load:
 
     buckets   uint64   63-32 end of the bucket | 31-0 its first entry
 
 A warp has 32 places at a time, a lane each, and several such groups one after another; their text
-lies in shared memory. All lanes ask a question at once. What their buckets hold goes to a queue of
-the warp, a ring of 128 (entry, place): each turn the lanes that have entries left put up to two in
-behind each other (ballots, population counts), and once 32 wait every lane takes one. So all lanes
-verify, however uneven the buckets are and however few candidates a group has; the thesis's queue
-(its Fig. 35), with entries in place of trie-nodes.
+is in shared memory. All lanes look up at once. The entries of their buckets go to a queue of the
+warp, a ring of 128 (entry, place): in a turn every lane with entries left appends up to two
+(ballots, population counts), and once 32 are queued every lane takes one. So all lanes verify,
+however uneven the buckets are and however few candidates a group has: the queue of thesis Fig. 35,
+with entries in place of trie-nodes.
 
-Verifying aligns the longer side of the piece (trie/levenshtein/reach.py), and if that can be, the
-other. What passes is looked at in full, with gap codes and the read's bounds. Its ends are listed
-with their words (trie/levenshtein), of which the smallest of an end counts; or where too many
-ends are hits, the words of all ends are lowered by an atomic minimum. No order matters.
+Verifying aligns the longer side of the piece (trie/levenshtein/reach.py), and if that is within D
+edits, the other. Candidates that pass are aligned in full, with gap codes and the read's bounds.
+Their ends are listed with their words (trie/levenshtein), of which the smallest of an end counts;
+or, with too many hits, the words of all ends are lowered by an atomic minimum. No order matters.
 
-Operations for D edits: about 35 a place, 30 a question and 17 a turn of its fullest bucket in the
-warp; 8 (D + 1)^2 + 5 (2D + 1) + 40 a candidate. Bytes: 8 a question and 8 a candidate, from
+Operations for D edits: about 35 a place, 30 a look-up and 17 a turn of the fullest bucket of the
+warp; 8 (D + 1)^2 + 5 (2D + 1) + 40 a candidate. Bytes: 8 a look-up and 8 a candidate, from
 whatever cache holds the tables.
 """
 
@@ -35,7 +35,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpu.card.assembly import instruction
+from gpu.card.bits import backwards, bit_count, funnel, leading_zeros
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_word
 from trie.codes import MAX_DISTANCE
 from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT
@@ -52,34 +52,6 @@ MOST_GROUPS = 28
 """Groups of 32 places a warp may have: their text and what surrounds it is a word a lane."""
 
 _QUEUE = 128
-
-funnel = instruction(
-    "shf.r.wrap.b32 $0, $1, $2, $3;",
-    ("u32",),
-    ("u32", "u32", "u32"),
-    lambda low, high, shift: np.uint32(
-        ((int(high) << 32 | int(low)) >> (int(shift) & 31)) & 0xFFFFFFFF
-    ),
-)
-"""32 bits of high:low from bit ``shift`` on."""
-
-backwards = instruction(
-    "brev.b32 $0, $1;",
-    ("u32",),
-    ("u32",),
-    lambda word: np.uint32(int(f"{int(word):032b}"[::-1], 2)),
-)
-"""The bits of a word in reverse order."""
-
-leading = instruction(
-    "clz.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(32 - int(word).bit_length())
-)
-"""The zeros above the highest set bit; 32 for 0."""
-
-ones = instruction(
-    "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())
-)
-"""The set bits of a word."""
 
 REACH = reach(device_function)
 SIDES = sides(device_function, REACH)
@@ -98,19 +70,19 @@ def window(plane, place):
 @device_function
 def symbols_before(firsts, place):
     """Symbols of the read before a place, or 63 if there are more."""
-    near = leading(window(firsts, place - 31))
+    near = leading_zeros(window(firsts, place - 31))
     if near < np.uint32(32):
         return np.int64(near)
-    return np.int64(32) + np.int64(leading(window(firsts, place - 63)))
+    return np.int64(32) + np.int64(leading_zeros(window(firsts, place - 63)))
 
 
 @device_function
 def symbols_from(firsts, place):
-    """Symbols of the read from a place on, or 64 if there are more; the place counts."""
-    near = leading(backwards(window(firsts, place + 1)))
+    """Symbols of the read from a place on, this one included, or 64 if there are more."""
+    near = leading_zeros(backwards(window(firsts, place + 1)))
     if near < np.uint32(32):
         return np.int64(near) + 1
-    return np.int64(33) + np.int64(leading(backwards(window(firsts, place + 33))))
+    return np.int64(33) + np.int64(leading_zeros(backwards(window(firsts, place + 33))))
 
 
 @device_function
@@ -118,7 +90,7 @@ def write_ends(
     k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, found,
     out,
 ):  # fmt: skip
-    """Tell the ends that a candidate with its piece at ``place`` reaches, as ``scan`` says."""
+    """Report the ends that a candidate with its piece at ``place`` reaches, as ``scan`` says."""
     room = symbols_from(firsts, place) - width
     covered = np.uint32(np.uint32(np.uint32(1) << np.uint32(width)) - np.uint32(1))
     if room < 0 or np.uint32(window(gaps, place) & covered) != np.uint32(0):
@@ -158,17 +130,17 @@ def write_ends(
 
 
 def scan(distance: int, paired: bool) -> Callable[..., None]:
-    """The kernel that tells what is near; ``[grid, block]``, block = THREADS, 32 | block.
+    """The kernel that finds what is near; block = THREADS, 32 | block.
 
     With an ``out`` of a word a symbol (all ones before) it lowers the words there: out[e - 1] is
     the word of end e. With an empty one it lists hits: found uint64[], [0] their number (0 before;
     found.size or more if they do not fit), then in no order, an end once for each piece that
     reaches it, 63-32 end - 1 | 31-0 word.
 
-    Arguments: low, high, gaps, firsts uint32[] (planes), symbols and lead uint32 (ends behind
-    symbol ``lead`` only), groups uint32 (<= MOST_GROUPS: a warp has so many times 32 places), k,
-    spacing, width, tables uint32 (the scheme), buckets uint64[], entries uint64[], ranks uint32[],
-    found, out uint32[symbols or 0]. grid * block * groups >= symbols; ``paired``: the scheme is.
+    Arguments: low, high, gaps, firsts uint32[] (planes), symbols and lead uint32 (only ends after
+    symbol ``lead``), groups uint32 (<= MOST_GROUPS: a warp has 32 groups places), k, spacing,
+    width, tables uint32 (the scheme, ``paired`` or not), buckets uint64[], entries uint64[], ranks
+    uint32[], found, out uint32[symbols or 0]. grid * block * groups >= symbols.
     """
     cost_of = REACH.costs[distance]
     most = np.uint32(distance)
@@ -218,11 +190,11 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
             if queued < np.uint32(32):
                 turn = np.uint32(cuda.ballot_sync(ALL_LANES, begin < end))
                 if turn != np.uint32(0):
-                    # two of every lane that has them, the firsts before the seconds
+                    # two of every lane that has them, all first ones before the second ones
                     again = np.uint32(cuda.ballot_sync(ALL_LANES, np.uint32(begin + one) < end))
                     at = np.uint32(head + queued)
-                    at = np.uint32(at + ones(np.uint32(turn & below)))
-                    queued = np.uint32(queued + ones(turn))
+                    at = np.uint32(at + bit_count(np.uint32(turn & below)))
+                    queued = np.uint32(queued + bit_count(turn))
                     if begin < end:
                         at = np.uint32(ring + np.uint32(at & np.uint32(_QUEUE - 1)))
                         queue_entry[at] = begin
@@ -230,8 +202,8 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                         begin = np.uint32(begin + one)
                     if again != np.uint32(0):
                         at = np.uint32(head + queued)
-                        at = np.uint32(at + ones(np.uint32(again & below)))
-                        queued = np.uint32(queued + ones(again))
+                        at = np.uint32(at + bit_count(np.uint32(again & below)))
+                        queued = np.uint32(queued + bit_count(again))
                         if np.uint32(np.uint32(again >> lane) & one) != np.uint32(0):
                             at = np.uint32(ring + np.uint32(at & np.uint32(_QUEUE - 1)))
                             queue_entry[at] = begin
@@ -337,7 +309,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
 
 
 def fill(words, found):
-    """Every word of uint32[] is NOTHING, and no hit listed; any grid."""
+    """Fill uint32[] with NOTHING, and list no hit; any grid."""
     for at in range(cuda.grid(1), words.size, cuda.gridsize(1)):
         words[at] = NOTHING
     if cuda.grid(1) == 0:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.budget import Budget
-from gpu.card.errors import driver_errors, driver_errors_told
+from gpu.card.errors import driver_errors, translated_driver_errors
 from gpu.card.intrinsics import cuda
 from gpu.card.streams import (
     BatchChunk,
@@ -215,7 +215,7 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
         """
         if not sets:
             return
-        with driver_errors_told():
+        with translated_driver_errors():
             grown = [card.load(sets) for card in self.cards]
             if any(grown) and any(changes_soon(one) for one in sets):
                 self._compile_ahead()

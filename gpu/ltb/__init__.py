@@ -17,6 +17,7 @@ from gpu.card.errors import CudaEngineError
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
 from gpu.card.packing import MAX_SYMBOLS, ChunkTooLargeError
+from gpu.card.workspace import Workspace
 from gpu.exact.device_tree import DeviceNodes, clear
 from gpu.ltb import queue, sliced
 from gpu.ltb.kernels import KERNELS, kernel, resident_blocks
@@ -88,6 +89,7 @@ class LtbBuffers:
     """Device memory for one chunk of at most ``max_symbols``, reused from chunk to chunk.
 
     symbols: uint8, as gpu/ltb/sweeping.py draws them. matches, mismatches: uint32 bitmaps.
+    scratch: bit planes, or active bitmaps.
     """
 
     def __init__(self, max_symbols: int) -> None:
@@ -98,25 +100,7 @@ class LtbBuffers:
         self.symbols = cuda.device_array(max_symbols, np.uint8)
         self.matches = cuda.device_array(max_symbols, np.uint32)
         self.mismatches = cuda.device_array(max_symbols, np.uint32)
-        self._scratch: dict[str, Any] = {}
-
-    def planes(self, words: int) -> Any:
-        """uint64[words] for the bit planes of ``ltb-sliced``."""
-        return self._array("planes", words, np.uint64)
-
-    def active(self, words: int) -> Any:
-        """uint32[words] for the active bitmaps, not initialized."""
-        return self._array("active", words, np.uint32)
-
-    def drop_active(self) -> None:
-        """Free the memory of the active bitmaps."""
-        self._scratch.pop("active", None)
-
-    def _array(self, name: str, size: int, dtype: Any) -> Any:
-        if name not in self._scratch or self._scratch[name].size < size:
-            self._scratch.pop(name, None)  # the old one is freed first
-            self._scratch[name] = cuda.device_array(size, dtype)
-        return self._scratch[name][:size]
+        self.scratch = Workspace()
 
 
 def pack_symbols(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -190,11 +174,12 @@ def launch(
     blocks = max(1, min(resident_blocks(method), fit, -(-symbols // SHORTEST_PIECE)))
     piece = -(-symbols // blocks)
     blocks = -(-symbols // piece)
+    active = buffers.scratch.array("active", blocks * nodes, np.uint32)[: blocks * nodes]
     run, threads = kernel(method)
     with_threads(run, blocks * threads, threads, stream)(
         buffers.symbols[:symbols], np.uint32(tree.k), np.uint32(distance), np.uint32(piece),
-        tree.level_offsets, tree.inmaps, tree.exmaps, tree.prefix_sums,
-        buffers.active(blocks * nodes), matches, mismatches,
+        tree.level_offsets, tree.inmaps, tree.exmaps, tree.prefix_sums, active, matches,
+        mismatches,
     )  # fmt: skip
 
 
@@ -202,7 +187,7 @@ def _sliced(tree: DeviceLtb, buffers: LtbBuffers, symbols: int, distance: int, s
     overlap = overlap_of(tree.k, distance)
     useful = sliced.SYMBOLS - overlap
     segments = -(-symbols // useful)
-    planes = buffers.planes(4 * segments)
+    planes = buffers.scratch.array("planes", 4 * segments, np.uint64)[: 4 * segments]
     with_threads(plain(sliced.planes), segments, sliced.THREADS, stream)(
         buffers.symbols[:symbols], np.uint32(useful), np.uint32(overlap), np.uint32(segments),
         planes,

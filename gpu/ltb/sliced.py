@@ -1,21 +1,21 @@
 """The bit-sliced kernel, the default: trie/ltb/sliced.py with a segment of the text a lane.
 
-A segment is 64 symbols, a bit each: k + D - 1 to warm up, and ``useful`` that it answers for, so
-that no lane needs another. Segment s, planes side by side:
+A segment is 64 symbols, a bit each: k + D - 1 to warm up, and ``useful`` that it answers, so that
+lanes are independent. The planes of segment s:
 
     planes   uint64[4, S]   0 same read as the symbol before | 1 no gap code | 2, 3 the code's bits
     letter x = plane 1 & ~(plane 2 ^ x1) & ~(plane 3 ^ x0)
 
-A warp descends the trie with 32 segments at once, in step, and leaves a subtrie in which none of
-its 2,048 symbols has a state. P of its node is in registers; only where a node has children left is
-it put on a stack in local memory, D + 1 words a lane. A trie-node is one 16-byte load for three
-depths, and a chain costs no other. The trie is cut up for more warps:
+A warp descends the trie with 32 segments in lockstep, and leaves a subtrie in which none of its
+2,048 symbols has a state. P of the node is in registers; only a node with children left is pushed
+on a stack in local memory, D + 1 words a lane. A trie-node is one 16-byte load for three depths,
+and a chain costs no other. The trie is split for more warps:
 
     task t < T   the subtrie of node t of level L, from its path of 3 L symbols
     task T       all above level L
 
-Operations: about 10 (D + 1) + 25 a lane and node of the trie (not trie-node) that is visited, for
-64 symbols: nothing depends on how many states are active there.
+Operations: about 10 (D + 1) + 25 a lane and visited node of the trie (not trie-node), for 64
+symbols, however many states are active there.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ SYMBOLS = 64
 """Symbols of a segment."""
 
 DEPTHS = 32
-ALL = 0xFFFFFFFFFFFFFFFF
+ALL_SYMBOLS = 0xFFFFFFFFFFFFFFFF
 
 
 def planes(symbols, useful, overlap, segments, out):
-    """Make the planes, a thread a segment; ``[grid, block]`` with grid * block >= segments.
+    """Make the planes; a thread a segment.
 
     Arguments: symbols uint8[n], useful uint32, overlap uint32, segments uint32, out
-    uint64[4 segments]. Symbols before the first and behind the last are gap codes.
+    uint64[4 segments]. Symbols before the first and after the last are gap codes.
     """
     segment = np.uint32(cuda.grid(1))
     if segment >= segments:
@@ -76,15 +76,15 @@ def planes(symbols, useful, overlap, segments, out):
 @device_function
 def letter_of(x, good, high, low):
     """The symbols of a segment that are letter x (0..3)."""
-    other_high = np.uint64(0) if x & np.uint32(2) else np.uint64(ALL)
-    other_low = np.uint64(0) if x & np.uint32(1) else np.uint64(ALL)
+    other_high = np.uint64(0) if x & np.uint32(2) else np.uint64(ALL_SYMBOLS)
+    other_low = np.uint64(0) if x & np.uint32(1) else np.uint64(ALL_SYMBOLS)
     found = np.uint64(good & np.uint64(high ^ other_high))
     return np.uint64(found & np.uint64(low ^ other_low))
 
 
 @device_function
 def children_of(exmap, more, path, inside):
-    """Which of the four children exist of the node ``inside`` symbols below a trie-node."""
+    """Which of the four children of the node ``inside`` symbols below a trie-node exist."""
     found = exmap
     if inside == np.uint32(0):
         found = np.uint64(more >> np.uint64(33))
@@ -95,8 +95,8 @@ def children_of(exmap, more, path, inside):
 
 
 @device_function
-def tell(plane, bit, first, symbols, bitmaps):
-    """OR ``bit`` into the bitmaps of the symbols of a plane, the first of which is ``first``."""
+def report(plane, bit, first, symbols, bitmaps):
+    """OR ``bit`` into the bitmaps of the symbols of a plane, which begins at ``first``."""
     while plane != np.uint64(0):
         below = np.uint64(np.uint64(~plane) & np.uint64(plane - np.uint64(1)))
         at = np.uint64(first + np.uint64(population(below)))
@@ -106,7 +106,7 @@ def tell(plane, bit, first, symbols, bitmaps):
 
 
 def sliced(levels: int) -> Callable[..., None]:
-    """The kernel for so many dist-levels, D + 1; ``[grid, block]`` with 32 | block.
+    """The kernel for ``levels`` dist-levels, D + 1; 32 | block.
 
     Arguments: plane_words uint64[4 S], segments uint32 S, k uint32, useful uint32, symbols uint32,
     level uint32 (3 level < k), codes uint32[T] (the paths to the nodes of that level; T is 0 for
@@ -129,7 +129,7 @@ def sliced(levels: int) -> Callable[..., None]:
 
     @device_function
     def advance(p0, p1, p2, p3, p4, letter, same_read):
-        """E of a child from P of its parent; levels that there are not are 0."""
+        """E of a child from P of its parent; 0 for levels that do not exist."""
         e0 = np.uint64(p0 & letter)
         e1 = np.uint64(0)
         e2 = np.uint64(0)
@@ -167,7 +167,7 @@ def sliced(levels: int) -> Callable[..., None]:
         matched = cuda.local.array(levels, np.uint64)
         missed = cuda.local.array(DEPTHS, np.uint64)
         held = np.uint32(0)
-        touched = np.uint32(0)  # the depths for which ``missed`` holds something
+        touched = np.uint32(0)  # the depths that ``missed`` has bits for
         for d in range(levels):
             matched[d] = np.uint64(0)
         same_read = np.uint64(0)
@@ -182,7 +182,7 @@ def sliced(levels: int) -> Callable[..., None]:
             good = np.uint64(load_word(plane_words, at_in + count))
             high = np.uint64(load_word(plane_words, at_in + np.uint64(2) * count))
             low = np.uint64(load_word(plane_words, at_in + np.uint64(3) * count))
-            p0 = np.uint64(ALL)
+            p0 = np.uint64(ALL_SYMBOLS)
         p1 = one_on(p0, same_read)
         p2 = one_on(p1, same_read)
         p3 = one_on(p2, same_read)
@@ -218,7 +218,7 @@ def sliced(levels: int) -> Callable[..., None]:
         children = np.uint32(0)
         while there:
             if opened:
-                # a node that has states: its children, and where none of them is the symbol's
+                # a node with states: its children, and the symbols that are none of them
                 children = children_of(exmap, more, path, inside)
                 some = children != np.uint32(15)
                 if some and cuda.any_sync(ALL_LANES, p0 != np.uint64(0)):
@@ -311,16 +311,16 @@ def sliced(levels: int) -> Callable[..., None]:
                         path = np.uint32(0)
                     depth = deeper
                     opened = True
-        # tell what it answers for
+        # report the symbols that the segment answers
         overlap = np.uint64(np.uint32(SYMBOLS) - useful)
         first = np.uint64(np.uint64(segment) * np.uint64(useful))
         for e in range(levels):
             plane = np.uint64(np.uint64(matched[e]) >> overlap)
-            tell(plane, np.uint32(1 << e), first, symbols, matches)
+            report(plane, np.uint32(1 << e), first, symbols, matches)
         while touched != np.uint32(0):
             h = population(np.uint64(np.uint32(~touched) & np.uint32(touched - np.uint32(1))))
             plane = np.uint64(np.uint64(missed[h]) >> overlap)
-            tell(plane, np.uint32(np.uint32(2) << h), first, symbols, mismatches)
+            report(plane, np.uint32(np.uint32(2) << h), first, symbols, mismatches)
             touched = np.uint32(touched & np.uint32(touched - np.uint32(1)))
 
     return kernel

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.budget import Budget
-from gpu.card.errors import driver_errors_told
+from gpu.card.errors import translated_driver_errors
 from gpu.card.intrinsics import cuda
 from gpu.card.streams import (
     BatchChunk,
@@ -27,6 +27,7 @@ from gpu.card.streams import (
     StreamSlot,
     overlapping,
 )
+from gpu.card.workspace import Workspace
 from gpu.exact.expand import copy_into
 from gpu.ltb import ACTIVE_BYTES, DeviceLtb, LtbBuffers, launch, packing
 from trie.codes import check_distance
@@ -81,7 +82,7 @@ class _LtbCard(StreamCard[_LtbSlot]):
                     self.budget.give(_tree_bytes(self._source))
                 self.tree = self._source = None
                 for slot in self.slots:
-                    slot.buffers.drop_active()
+                    slot.buffers.scratch = Workspace()
                 self.budget.take(f"a dictionary of {tree.node_count} trie-nodes", _tree_bytes(tree))
                 stream = self.slots[0].stream
                 self.tree, self._source = DeviceLtb(tree, stream), tree
@@ -166,7 +167,7 @@ class LtbEngine(StreamEngine[_LtbCard, _LtbFlight]):
 
         Raises BatchShapeError for offsets that do not describe the bases.
         """
-        with driver_errors_told():
+        with translated_driver_errors():
             for card in self.cards:
                 card.load(tree)
         bases, offsets = check_batch(bases, offsets)

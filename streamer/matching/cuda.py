@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.errors import driver_errors_told
+from gpu.card.errors import translated_driver_errors
 from gpu.exact import ChunkFound, ChunkPiece, CudaEngineError, Pipeline
 from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.expand import copied, fill_events, mismatched, scatter_words
@@ -88,7 +88,7 @@ class CudaEngine:
         """All k-mer codes, ascending."""
         if not self._has_set:
             return self._dictionary.codes
-        with driver_errors_told():
+        with translated_driver_errors():
             return self._engine.kmers.codes()
 
     def prepare(self, held: VersionedSnapshot) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.errors import driver_errors_told
-from gpu.card.process_exit import several_used
+from gpu.card.errors import translated_driver_errors
+from gpu.card.process_exit import note_devices_in_use
 from gpu.card.streams.flights import Answer, Flight, Flights
 from gpu.card.streams.look_ahead import LookAhead
 from gpu.card.streams.slots import CardShare, StreamCard
@@ -54,11 +54,11 @@ class StreamEngine(Generic[CardT, Answer]):
         self._flight = flight
         self._ahead = ahead
         alone = len(cards) == 1
-        with driver_errors_told():
+        with translated_driver_errors():
             self.cards = [
                 make_card(CardShare(number, alone, streams, memory_bytes)) for number in cards
             ]
-        several_used(cards)
+        note_devices_in_use(cards)
         # consecutive chunks go to different cards, then to different streams
         self._places = [(card, card.slots[i]) for i in range(streams) for card in self.cards]
 

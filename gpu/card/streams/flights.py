@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Generic, TypeVar
 
-from gpu.card.errors import CudaEngineError, driver_errors_told
-from gpu.card.intrinsics import context_asked_once
+from gpu.card.errors import CudaEngineError, translated_driver_errors
+from gpu.card.intrinsics import context_looked_up_once
 from gpu.card.timeline import Timeline
 
 Answer = TypeVar("Answer")
@@ -47,7 +47,7 @@ class Flight(Generic[Answer]):
         return self.timeline.device(row, self.number, self.slot.number, self.slot.stream)
 
 
-@context_asked_once
+@context_looked_up_once
 def _send(flight: Flight[Any]) -> None:
     flight.send()
 
@@ -82,7 +82,7 @@ class Flights(Generic[Answer]):
         while self.flying:
             flight = self.flying.popleft()
             # what fails here has failed, or will fail, in a call that reports it
-            with suppress(CudaEngineError), driver_errors_told(), flight.card.active():
+            with suppress(CudaEngineError), translated_driver_errors(), flight.card.active():
                 flight.slot.stream.synchronize()
             self._give_back(flight.buffer)
 
@@ -101,7 +101,7 @@ class Flights(Generic[Answer]):
         flight = self._make(self.sent, card, slot, chunk, buffer, self._timeline)
         self.flying.append(flight)
         self.sent += 1
-        with driver_errors_told(), card.active():
+        with translated_driver_errors(), card.active():
             _send(flight)
 
     def drain(self) -> Iterator[Answer]:
@@ -116,7 +116,7 @@ class Flights(Generic[Answer]):
     def _land(self) -> Iterator[Answer]:
         flight = self.flying.popleft()
         try:
-            with driver_errors_told(), flight.card.active():
+            with translated_driver_errors(), flight.card.active():
                 answer = flight.land()
             yield answer
         finally:

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Generic, TypeVar
 
-from gpu.card.errors import driver_errors_told
+from gpu.card.errors import translated_driver_errors
 
 Chunk = TypeVar("Chunk")
 Buffer = TypeVar("Buffer")
@@ -73,7 +73,7 @@ class LookAhead(Generic[Chunk, Buffer]):
     def _buffer(self) -> Buffer:
         if self._free:
             return self._free.pop()
-        with driver_errors_told():
+        with translated_driver_errors():
             return self._make()
 
     def give_back(self, buffer: Buffer | None) -> None:
