@@ -32,8 +32,8 @@ class CardMemoryError(OutOfMemoryError):
         self.needed = needed
         self.available = available
         super().__init__(
-            f"{what} needs {shown_bytes(needed)} on the card, "
-            f"{shown_bytes(max(available, 0))} may be had"
+            f"not enough GPU memory for {what}: {shown_bytes(needed)} needed, "
+            f"{shown_bytes(max(available, 0))} available"
         )
 
 

@@ -388,7 +388,9 @@ def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
 
     reads = make_reads(15, 400, 4)
     known = Dictionary.from_batches([batch_of(reads)], 15, "forward")
-    refused = pytest.raises(StreamerError, match=r"needs .* on the card, .* may be had")
+    refused = pytest.raises(
+        StreamerError, match=r"not enough GPU memory for .*: .* needed, .* available"
+    )
     with refused:
         Matcher(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
 
