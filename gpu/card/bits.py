@@ -26,13 +26,21 @@ bit_count = instruction(
 )
 """The number of set bits of a word."""
 
-backwards = instruction(
+reverse_word = instruction(
     "brev.b32 $0, $1;",
     ("u32",),
     ("u32",),
     lambda word: np.uint32(int(f"{int(word):032b}"[::-1], 2)),
 )
 """The bits of a word in reverse order."""
+
+reverse_long = instruction(
+    "brev.b64 $0, $1;",
+    ("u64",),
+    ("u64",),
+    lambda word: np.uint64(int(f"{int(word):064b}"[::-1], 2)),
+)
+"""The bits of a uint64 in reverse order."""
 
 leading_zeros = instruction(
     "clz.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(32 - int(word).bit_length())

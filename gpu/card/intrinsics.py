@@ -57,10 +57,6 @@ if SIMULATED:
         """The set bits of a uint64, as uint32."""
         return np.uint32(int(value).bit_count())
 
-    def reverse_bits(value: Any) -> Any:
-        """The 64 bits of a uint64 in reverse order."""
-        return np.uint64(int(f"{int(value):064b}"[::-1], 2))
-
     def product(value: Any, factor: Any) -> Any:
         """The low 64 bits of a product."""
         return np.uint64(int(value) * int(factor) & 0xFFFFFFFFFFFFFFFF)
@@ -131,19 +127,6 @@ else:
     def product(value: Any, factor: Any) -> Any:
         """The low 64 bits of a product."""
         return np.uint64(value * factor)
-
-    @intrinsic
-    def reverse_bits(typingctx: Any, value: Any) -> Any:
-        """The 64 bits of a uint64 in reverse order."""
-        signature = types.uint64(types.uint64)
-
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            reverse = ir.InlineAsm(
-                ir.FunctionType(_I64, [_I64]), "brev.b64 $0, $1;", "=l,l", side_effect=False
-            )
-            return builder.call(reverse, [args[0]])
-
-        return signature, codegen
 
     @intrinsic
     def as_signed(typingctx: Any, value: Any) -> Any:

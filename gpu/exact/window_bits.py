@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu.card.bits import reverse_long
 from gpu.card.intrinsics import (
     ALL_LANES,
     bit_mask_below,
@@ -21,7 +22,6 @@ from gpu.card.intrinsics import (
     device_function,
     load_word,
     population,
-    reverse_bits,
 )
 
 
@@ -43,7 +43,7 @@ def reverse_complement_left(window, k):
 
     Reversing all 64 bits reverses the symbols and swaps the two bits of each.
     """
-    reverse = np.uint64(reverse_bits(np.uint64(~window)))
+    reverse = np.uint64(reverse_long(np.uint64(~window)))
     odd = np.uint64(0x5555555555555555)
     reverse = np.uint64(
         np.uint64((reverse >> np.uint64(1)) & odd) | np.uint64((reverse & odd) << np.uint64(1))

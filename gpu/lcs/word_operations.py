@@ -31,7 +31,7 @@ from llvmlite import ir
 from numba.core import types
 
 from gpu.card.assembly import instruction
-from gpu.card.bits import backwards, funnel
+from gpu.card.bits import funnel, reverse_word
 from gpu.card.intrinsics import SIMULATED, device_function
 
 COLUMNS = 4
@@ -224,5 +224,5 @@ def rows_from(words, first, count, row):
 def rows_of(words, first, count, row, backward):
     """The 32 bits from ``row`` on, or with ``backward`` those before it, the nearest first."""
     if backward:
-        return backwards(rows_from(words, first, count, row - 32))
+        return reverse_word(rows_from(words, first, count, row - 32))
     return rows_from(words, first, count, row)

@@ -4,8 +4,6 @@
 that the caller owns (gpu/levenshtein/stream.py).
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from typing import Any

@@ -4,8 +4,6 @@ Only the codes are uploaded, 8 bytes a k-mer, and gpu/levenshtein/index.py does 
 dictionary that has grown is indexed again within milliseconds.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from typing import Any

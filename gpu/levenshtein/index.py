@@ -12,14 +12,12 @@ Operations: about 60 a pattern and 15 a key. Bytes: 8 a pattern twice; a key 4 c
 with atomics, 12 written; 16 a bucket.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 import numpy as np
 
-from gpu.card.bits import backwards
-from gpu.card.intrinsics import cuda, device_function, reverse_bits
+from gpu.card.bits import reverse_long, reverse_word
+from gpu.card.intrinsics import cuda, device_function
 from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT
 
 THREADS = 128
@@ -50,7 +48,7 @@ def planes_of(codes, pattern, k):
     unused = np.uint64(np.uint32(np.uint32(64) - np.uint32(k + k)))
     if pattern < number:
         # reversed, the high bit of a symbol comes first
-        code = np.uint64(reverse_bits(codes[pattern]) >> unused)
+        code = np.uint64(reverse_long(codes[pattern]) >> unused)
         return every_other(np.uint64(code >> np.uint64(1))), every_other(code)
     code = np.uint64(np.uint64(~codes[np.uint32(pattern - number)]) << unused)
     code = np.uint64(code >> unused)
@@ -118,8 +116,8 @@ def place(codes, patterns, k, distance, spacing, width, tables, paired, counts, 
         return
     low, high = planes_of(codes, pattern, k)
     rest = np.uint32(np.uint32(32) - k)
-    low_back = np.uint32(backwards(low) >> rest)
-    high_back = np.uint32(backwards(high) >> rest)
+    low_back = np.uint32(reverse_word(low) >> rest)
+    high_back = np.uint32(reverse_word(high) >> rest)
     for table in range(tables):
         for anchor in range(np.uint32(np.uint32(distance + np.uint32(1)) - np.uint32(table))):
             key = key_of(low, high, k, spacing, width, paired, np.uint32(table), np.uint32(anchor))

@@ -35,7 +35,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpu.card.bits import backwards, bit_count, funnel, leading_zeros
+from gpu.card.bits import bit_count, funnel, leading_zeros, reverse_word
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_word
 from trie.codes import MAX_DISTANCE
 from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT
@@ -79,10 +79,10 @@ def symbols_before(firsts, place):
 @device_function
 def symbols_from(firsts, place):
     """Symbols of the read from a place on, this one included, or 64 if there are more."""
-    near = leading_zeros(backwards(window(firsts, place + 1)))
+    near = leading_zeros(reverse_word(window(firsts, place + 1)))
     if near < np.uint32(32):
         return np.int64(near) + 1
-    return np.int64(33) + np.int64(leading_zeros(backwards(window(firsts, place + 33))))
+    return np.int64(33) + np.int64(leading_zeros(reverse_word(window(firsts, place + 33))))
 
 
 @device_function
@@ -102,8 +102,8 @@ def write_ends(
     back = place - 32
     cost, start = _before(
         np.uint32(plo >> np.uint32(behind)), np.uint32(phi >> np.uint32(behind)),
-        backwards(window(low, back)), backwards(window(high, back)), backwards(window(gaps, back)),
-        k - width - behind, symbols_before(firsts, place), distance, places,
+        reverse_word(window(low, back)), reverse_word(window(high, back)),
+        reverse_word(window(gaps, back)), k - width - behind, symbols_before(firsts, place), distance, places,
     )  # fmt: skip
     if cost > distance:
         return
@@ -284,8 +284,8 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                     tlo = funnel(low_text[at], low_text[more], bit)
                     thi = funnel(high_text[at], high_text[more], bit)
                     if backs:
-                        tlo = backwards(tlo)
-                        thi = backwards(thi)
+                        tlo = reverse_word(tlo)
+                        thi = reverse_word(thi)
                     cost = cost_of(
                         np.uint32(plo >> skip), np.uint32(phi >> skip), tlo, thi,
                         np.uint32(np.uint32(0xFFFFFFFF) << length), np.uint32(one << length),
