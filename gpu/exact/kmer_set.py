@@ -29,7 +29,7 @@ def bits_for(kmers: int) -> int:
 
 
 class KmerSet:
-    """The k-mers known so far, with their values, on the current card.
+    """The k-mers known so far, with their values, on the current device.
 
     canonical: a window counts as the smaller of itself and its reverse complement. Work is queued
     on the stream given. ``known``: k-mers in the set, which the caller counts; windows in flight

@@ -16,7 +16,7 @@ CPU loop over mismatches).
     compact   the codes of the new k-mers, in stream order
     find      look up: a bit a window
     values    look up: the target set of each window
-    add       insert codes with their values: the first dictionary, finds of another card
+    add       insert codes with their values: the first dictionary, what another card found
     rehash    move to a larger table
     wipe      empty a table
 
@@ -85,9 +85,9 @@ def put(code, value, known, table, shift):
                 key = code
         if key == code:
             at = np.uint64(place + np.uint64(1))
-            held = np.uint64(table[at])
-            before = held < known
-            if value < held:
+            stored = np.uint64(table[at])
+            before = stored < known
+            if value < stored:
                 cuda.atomic.min(table, at, value)
             break
         place = np.uint64(np.uint64(place + np.uint64(2)) & last)
@@ -120,17 +120,17 @@ def claim(k: int, canonical: bool, filtered: bool = False) -> Callable[..., None
         if word >= np.uint32(starts.size):
             return  # the whole warp
         lane = np.uint32(start & np.uint32(31))
-        held = np.uint32(0)
+        before = np.uint32(0)
         if filtered:
-            held = np.uint32(matches[word])
+            before = np.uint32(matches[word])
         known = False
-        open_ = np.uint32(np.uint32(held >> lane) & np.uint32(1)) == np.uint32(0)
+        open_ = np.uint32(np.uint32(before >> lane) & np.uint32(1)) == np.uint32(0)
         if open_ and bit_of(starts, start) != np.uint32(0):
             value = np.uint64(base + np.uint64(start))
             known = put(code_at(bases, start), value, base, table, shift)
         bits = np.uint32(cuda.ballot_sync(ALL_LANES, known))
         if lane == np.uint32(0):
-            matches[word] = np.uint32(held | bits)
+            matches[word] = np.uint32(before | bits)
 
     return kernel
 
@@ -155,12 +155,12 @@ def decide(k: int, canonical: bool) -> Callable[..., None]:
             return  # the whole warp
         lane = np.uint32(start & np.uint32(31))
         begins = np.uint32(starts[word])
-        asked = np.uint32(begins & np.uint32(~np.uint32(matches[word])))
+        unmatched = np.uint32(begins & np.uint32(~np.uint32(matches[word])))
         first = False
-        if np.uint32(np.uint32(asked >> lane) & np.uint32(1)) != np.uint32(0):
+        if np.uint32(np.uint32(unmatched >> lane) & np.uint32(1)) != np.uint32(0):
             place = place_of(code_at(bases, start), table, shift)
-            held = np.uint64(table[np.uint64(place + np.uint64(1))])
-            first = held == np.uint64(base + np.uint64(start))
+            stored = np.uint64(table[np.uint64(place + np.uint64(1))])
+            first = stored == np.uint64(base + np.uint64(start))
         bits = np.uint32(cuda.ballot_sync(ALL_LANES, first))
         if lane == np.uint32(0):
             new = np.uint32(cuda.popc(bits))
@@ -230,13 +230,13 @@ def values(k: int, canonical: bool) -> Callable[..., None]:
         start = np.uint32(cuda.grid(1))
         if np.uint32(start >> np.uint32(5)) >= np.uint32(starts.size):
             return
-        held = np.uint32(NO_SET)
+        target = np.uint32(NO_SET)
         if bit_of(starts, start) != np.uint32(0):
             place = place_of(code_at(bases, start), table, shift)
             value = np.uint64(table[np.uint64(place + np.uint64(1))])
             if np.uint64(table[place]) != EMPTY and value < STREAM:
-                held = np.uint32(value)
-        sets[start] = held
+                target = np.uint32(value)
+        sets[start] = target
 
     return kernel
 

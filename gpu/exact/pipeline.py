@@ -3,10 +3,10 @@
     stream A   pack | HtoD | kernels | DtoH |          reconcile | pack | HtoD | ...
     stream B                     pack | HtoD | kernels | DtoH |          reconcile | ...
 
-A growing dictionary stays on the card (gpu/exact/kmer_set_kernels.py); the thesis sent it again for
+A growing dictionary stays on the GPU (gpu/exact/kmer_set_kernels.py); the thesis sent it again for
 each chunk. ``claim`` of a chunk waits for that of the chunk before it, whatever the stream, so that
-``decide`` sees every earlier window. With a snapshot, its kernel answers first, and the set is only
-asked for what the snapshot lacks.
+``decide`` sees every earlier window. With a snapshot, its kernel comes first, and only windows that
+it does not match are looked up in the set.
 """
 
 from __future__ import annotations

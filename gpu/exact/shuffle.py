@@ -79,7 +79,7 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
         found = np.uint32(0)
         slots = np.uint32(0)
         if with_words:
-            # a window gives one word, so a warp's share of the match buffer is known beforehand
+            # a word a window, so a warp's share of the match buffer is known beforehand
             at = np.uint32(np.uint32(first >> np.uint32(5)) + lane)
             stop = np.uint32(np.uint32(first + piece) >> np.uint32(5))
             while at < stop:
@@ -151,7 +151,7 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
                     if report and np.uint64(slot) < np.uint64(words.size):
                         index = np.uint32(base + np.uint32(j))
                         if mirror:
-                            # of the window's start, then as far on as the depth says
+                            # of the window's start, then on by the depth
                             begin = np.uint32(index - lane)
                             index = np.uint32(np.uint32(mirror - np.uint32(k)) - begin)
                             index = np.uint32(index + lane)

@@ -36,7 +36,7 @@ def changes_soon(patterns: Patterns) -> bool:
 
 
 class DeviceIndex:
-    """The tables of patterns on the current card, queued on ``stream``.
+    """The tables of patterns on the current device, queued on ``stream``.
 
     buckets uint64[B], entries uint64[E], ranks uint32[E], as the kernels read them. scheme: None
     for the one that costs least. The codes must live until ``stream`` has been synchronized.

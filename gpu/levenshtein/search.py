@@ -103,7 +103,8 @@ def write_ends(
     cost, start = _before(
         np.uint32(plo >> np.uint32(behind)), np.uint32(phi >> np.uint32(behind)),
         reverse_word(window(low, back)), reverse_word(window(high, back)),
-        reverse_word(window(gaps, back)), k - width - behind, symbols_before(firsts, place), distance, places,
+        reverse_word(window(gaps, back)), k - width - behind, symbols_before(firsts, place),
+        distance, places,
     )  # fmt: skip
     if cost > distance:
         return

@@ -166,7 +166,7 @@ def sliced(levels: int) -> Callable[..., None]:
         frames = cuda.local.array(DEPTHS, np.uint64)
         matched = cuda.local.array(levels, np.uint64)
         missed = cuda.local.array(DEPTHS, np.uint64)
-        held = np.uint32(0)
+        pushed = np.uint32(0)
         touched = np.uint32(0)  # the depths that ``missed`` has bits for
         for d in range(levels):
             matched[d] = np.uint64(0)
@@ -234,11 +234,11 @@ def sliced(levels: int) -> Callable[..., None]:
                     touched = np.uint32(touched | bit)
                 opened = False
             if children == np.uint32(0):
-                if held == np.uint32(0):
+                if pushed == np.uint32(0):
                     there = False
                 else:
-                    held = np.uint32(held - np.uint32(1))
-                    frame = np.uint64(frames[held])
+                    pushed = np.uint32(pushed - np.uint32(1))
+                    frame = np.uint64(frames[pushed])
                     node = np.uint32(frame)
                     high_half = np.uint32(frame >> np.uint64(32))
                     depth = np.uint32(high_half & np.uint32(31))
@@ -246,7 +246,7 @@ def sliced(levels: int) -> Callable[..., None]:
                     path = np.uint32(np.uint32(high_half >> np.uint32(16)) & np.uint32(255))
                     children = np.uint32(high_half >> np.uint32(24))
                     exmap, more = load_pair(nodes, node)
-                    row = np.uint32(held * np.uint32(levels))
+                    row = np.uint32(pushed * np.uint32(levels))
                     p0 = np.uint64(saved[row])
                     if levels > 1:
                         p1 = np.uint64(saved[np.uint32(row + np.uint32(1))])
@@ -283,10 +283,10 @@ def sliced(levels: int) -> Callable[..., None]:
                                 | np.uint32(children << np.uint32(24))
                             )
                         )
-                        frames[held] = np.uint64(
+                        frames[pushed] = np.uint64(
                             np.uint64(np.uint64(high_half) << np.uint64(32)) | np.uint64(node)
                         )
-                        row = np.uint32(held * np.uint32(levels))
+                        row = np.uint32(pushed * np.uint32(levels))
                         saved[row] = p0
                         if levels > 1:
                             saved[np.uint32(row + np.uint32(1))] = p1
@@ -296,7 +296,7 @@ def sliced(levels: int) -> Callable[..., None]:
                             saved[np.uint32(row + np.uint32(3))] = p3
                         if levels > 4:
                             saved[np.uint32(row + np.uint32(4))] = p4
-                        held = np.uint32(held + np.uint32(1))
+                        pushed = np.uint32(pushed + np.uint32(1))
                     p0 = one_on(e0, same_read)
                     p1 = one_on(e1, same_read)
                     p2 = one_on(e2, same_read)
