@@ -18,10 +18,7 @@ from trie.levenshtein import NOTHING, Patterns
 from trie.levenshtein.lanes import nearest_words
 from trie.strands import PRIMER_STRANDS, STRANDS
 
-pytestmark = [
-    *placement.marks(),
-    pytest.mark.skipif(placement.SIMULATED, reason="too much for the simulator"),
-]
+pytestmark = placement.marks()
 
 LETTERS = np.frombuffer(b"ACGT", dtype=np.uint8)
 WITH_GAPS = np.frombuffer(b"ACGT" * 20 + b"N", dtype=np.uint8)

@@ -29,14 +29,14 @@ def one_run_each():
         return 1.0
 
     modules = (
-        bucket_table, derive, orient, walk, pigeonhole, sort_kernels, naive, search, efficient,
-        sliced,
+        bucket_table, derive, orient, walk, pigeonhole, sort_kernels, naive, efficient, sliced,
     )  # fmt: skip
     with placement.small_blocks(32, *modules) as patch:
         for suite in (asm, exact_on_gpu, hamming, lcs, levenshtein, ltb, primer):
             for measure in ("median_on_gpu", "least_seconds"):
                 patch.setattr(suite, measure, once, raising=False)
         if placement.SIMULATED:
+            patch.setattr(search, "THREADS", 64)
             patch.setattr(
                 device, "devices", lambda: [device.Device(0, "simulated", (9, 0), 1 << 30)]
             )
@@ -106,16 +106,26 @@ def lcs(patch):
 def primer(patch):
     from streamer.bench import primer
 
+    size = primer.Size(40, 120, 3)
+    yield from primer.filtered((size,), "cuda", ("windows", "seeds"), "both")
+    yield from primer.host_genome(primer.Size(40, 480, 3))
+
+
+def primer_paper(patch):
+    from streamer.bench import primer
+
     size = primer.Size(60, 300, 4)
     yield from primer.on_gpu(size, 4)
     yield from primer.prefetch(size, 4, 1)
-    yield from primer.filtered((size,), "cuda", ("windows", "seeds"), "both")
-    yield from primer.host_genome(primer.Size(60, 480, 4))
+    yield from primer.block_sizes(primer.Size(1000, 3000, 50), 4, 1)
 
 
-SUITES = (asm, hamming, kernels, engine, levenshtein, ltb, lcs, primer)
+SUITES = [asm, hamming, engine, levenshtein, ltb, lcs, primer]
+if not placement.SIMULATED:
+    # minutes in the simulator
+    SUITES += [kernels, primer_paper]
 
 
-@pytest.mark.parametrize("suite", placement.share(SUITES), ids=lambda suite: suite.__name__)
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.__name__)
 def test_every_table_has_rows(suite, one_run_each):
     assert all(row for row in suite(one_run_each))
