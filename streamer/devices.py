@@ -1,9 +1,8 @@
-"""Where work runs: the choice of a device, and what follows when a GPU fails; each in one line."""
+"""Where work runs: the choice of a device, and what happens when a GPU fails."""
 
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -13,17 +12,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 OnFallback = Callable[[str], None]
-"""Takes one line when a GPU is given up for the CPU."""
-
-CUDA_KERNELS = ("shuffle", "naive", "buckets", "ltb-naive", "ltb-efficient", "ltb-queue")
-"""Kernels that need a CUDA device."""
-
-KERNELS = {
-    "exact": ("auto", "index", "walk", "shuffle", "naive", "buckets"),
-    "levenshtein": ("auto", "pieces", "lanes"),
-    "ltb": ("auto", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue"),
-}
-"""Those of exact matching and of each semantics of a distance."""
+"""Called with one line when a GPU is given up for the CPU."""
 
 
 def cuda_problem() -> str | None:
@@ -34,7 +23,7 @@ def cuda_problem() -> str | None:
         found = devices()
         if not found:
             return "no CUDA device"
-        # the kernels themselves need no more than numba's own CUDA target; loading them tells
+        # whether kernels run shows only when they are loaded
         import gpu.exact  # noqa: F401
     except (RuntimeError, ImportError) as error:
         return str(error)
@@ -42,31 +31,32 @@ def cuda_problem() -> str | None:
 
 
 def choose_device(
-    device: str, *, quiet: bool, kernel: str = "auto", option: str = "--device"
+    device: str,
+    *,
+    kernel: str | None = None,
+    option: str = "--device",
+    report: Callable[[str], None] | None = None,
 ) -> Literal["cpu", "cuda"]:
-    """The device to use for ``auto``, ``cpu`` or ``cuda``; StreamerError if it cannot be had.
+    """The device to use for ``auto``, ``cpu`` or ``cuda``; StreamerError if there is none.
 
-    Says in one line what ``auto`` has chosen, unless ``quiet``. A kernel of CUDA_KERNELS on the CPU
-    is a StreamerError too.
+    kernel: one that needs CUDA. option: how the user names the device. report: called with one line
+    that says what ``auto`` has chosen.
     """
     problem = None if device == "cpu" else cuda_problem()
     if device == "cuda" and problem is not None:
         message = f"{option} cuda: {problem}; use {option} cpu or auto"
         raise StreamerError(message)
     chosen: Literal["cpu", "cuda"] = "cpu" if device == "cpu" or problem is not None else "cuda"
-    if chosen == "cpu" and kernel in CUDA_KERNELS:
+    if chosen == "cpu" and kernel is not None:
         message = f"the kernel '{kernel}' needs a CUDA device" + (f": {problem}" if problem else "")
         raise StreamerError(message)
-    if device == "auto" and not quiet:
-        print(f"streamer: {shown(chosen, problem)}", file=sys.stderr)
+    if device == "auto" and report is not None:
+        report(shown(chosen, problem))
     return chosen
 
 
 def usable_cards(limit: int = 0) -> list[int]:
-    """The numbers of the CUDA devices, at most ``limit`` of them (0: all).
-
-    StreamerError says in one line why there is none.
-    """
+    """The numbers of the CUDA devices, up to ``limit`` (0: all); StreamerError if there is none."""
     from gpu.card.device import devices
 
     try:
@@ -80,7 +70,7 @@ def usable_cards(limit: int = 0) -> list[int]:
 
 
 def shown(chosen: str, problem: str | None, verb: str = "matching") -> str:
-    """One line that says where it runs, and why not on a GPU."""
+    """One line for the user: where it runs, and why not on a GPU."""
     if chosen == "cuda":
         from gpu.card.device import devices
 
@@ -92,15 +82,15 @@ def shown(chosen: str, problem: str | None, verb: str = "matching") -> str:
 
 
 def log_fallback(line: str) -> None:
-    """Log that the CPU has taken over."""
+    """Log that the CPU takes over."""
     _log.warning("%s", line)
 
 
 class GpuOrCpu:
     """Runs work on the GPU; once that has failed, on the CPU.
 
-    on_fallback: takes one line when the GPU is given up; None makes that a StreamerError. verb:
-    what the line says that the CPU does. Those that share one report a lost GPU once.
+    on_fallback: called with one line when the GPU is given up; None makes that a StreamerError.
+    verb: what the CPU does, in that line. Objects that share this one report a lost GPU once.
     """
 
     def __init__(self, on_fallback: OnFallback | None, verb: str = "running") -> None:
@@ -114,10 +104,10 @@ class GpuOrCpu:
         on_cpu: Callable[[], _T],
         smaller: Callable[[], bool] = lambda: False,
     ) -> _T:
-        """What ``on_gpu`` returns, or if the GPU fails, or has failed before, ``on_cpu``.
+        """The result of ``on_gpu``, or if the GPU fails, or has failed before, of ``on_cpu``.
 
-        Where memory is short ``smaller`` frees what it can and makes pieces smaller; then
-        ``on_gpu`` is called again. It returns False where pieces are as small as they can be.
+        If memory is short, ``smaller`` frees what it can and makes pieces smaller, and ``on_gpu``
+        runs again. It returns False if pieces cannot be smaller.
         """
         from gpu.card.errors import CudaEngineError, OutOfMemoryError, translated_driver_errors
 
@@ -129,7 +119,7 @@ class GpuOrCpu:
                         return on_gpu()
             except OutOfMemoryError as error:
                 problem, short = str(error), True
-                continue  # once the frames of the failed call have given back their memory
+                continue  # the frames of the failed call have freed their memory by then
             except CudaEngineError as error:
                 if self._on_fallback is None:
                     raise StreamerError(_advised(error)) from error

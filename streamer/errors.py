@@ -1,4 +1,4 @@
-"""What can go wrong, said to the user in one line, with the exit code of the command line."""
+"""Errors with a message of one line for the user, and the exit code of the command line."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class StreamerError(Exception):
     exit_code = EXIT_DATA
 
     def lines(self) -> list[str]:
-        """What the command line shows, one line a fault."""
+        """The message, one line a fault."""
         return [str(self)]
 
 
 class ReportedError(StreamerError):
-    """Ends a command with the exit code of an error that has been logged already."""
+    """Ends a command with the exit code of an error that has been logged."""
 
     def __init__(self, error: StreamerError) -> None:
         self.exit_code = error.exit_code
         super().__init__(str(error))
 
     def lines(self) -> list[str]:
-        """Nothing more."""
+        """Nothing."""
         return []
 
 
@@ -37,13 +37,13 @@ class UsageError(StreamerError):
 
 
 class ReaderGoneError(StreamerError):
-    """Nobody reads the pipe that results go to: nothing to report, and nothing left to do."""
+    """The pipe for results has no reader: nothing to report, and nothing left to do."""
 
     exit_code = EXIT_PIPE
 
 
 class DataError(StreamerError):
-    """Bad content of a file, with its place: file, record (1-based number and name), position."""
+    """Invalid content of a file, with its place: file, record (from 1, and name), position."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class DataError(StreamerError):
 class ConfigError(StreamerError):
     """Every fault of a configuration, each as (place, key path or "", what is wrong).
 
-    place: ``FILE:LINE``, ``--set table.key=value``, or the file where no line can be named.
+    place: ``FILE:LINE``, ``--set table.key=value``, or the file if no line can be named.
     """
 
     def __init__(self, faults: list[tuple[str, str, str]]) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import BatchResult, Matcher
-from streamer.matching.near import Approximate, Options
+from streamer.matching.matcher import Matcher
+from streamer.matching.result import BatchResult
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import decode_kmer, with_reverse_complements
 
@@ -78,7 +78,7 @@ def _defined(batch: ReadBatch, known: set[str], *, grow: bool) -> list[int]:
 
 
 def _run(batch: ReadBatch, known: Dictionary, mode: Any, **options: Any) -> BatchResult:
-    with closing(Matcher(known, mode=mode, **options)) as matcher:
+    with closing(Matcher.of(known, mode=mode, **options)) as matcher:
         return matcher.match(batch)
 
 
@@ -123,12 +123,11 @@ def _near(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
         want = _defined_near(bases.tolist(), patterns, distance)
         batch = ReadBatch(["a"], np.array([0, bases.size], dtype=np.int64), bases)
         for kernel in kernels:
-            options = Options(method=kernel, device=device, chunk=100)
-            approximate = Approximate(
-                stored, semantics="levenshtein", distance=distance, both=True, options=options
-            )
-            with closing(approximate):
-                found = approximate.match(batch)
+            found = _run(
+                batch, stored, "frozen", exact=False, distance=distance, strands="both",
+                kernel=kernel, device=device, chunk=100,
+            ).near  # fmt: skip
+            assert found is not None
             got = [distance + 1] * bases.size
             for end, value in zip(found.end.tolist(), found.distance.tolist(), strict=True):
                 got[end - 1] = value
@@ -140,7 +139,7 @@ def _speed(device: Any, total: int) -> Iterator[Outcome]:
     batch = _reads(total, 2)
     known = Dictionary.from_batches([batch], K, "canonical")
     for mode in ("frozen", "grow"):
-        with closing(Matcher(known, mode=mode, device=device)) as matcher:
+        with closing(Matcher.of(known, mode=mode, device=device)) as matcher:
             matcher.match(batch)
             least = float("inf")
             for _ in range(3):

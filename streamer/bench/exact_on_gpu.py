@@ -26,8 +26,8 @@ from streamer.bench.inputs import Codes, batch_of, half_hit, random_codes
 from streamer.bench.suite import Row, Table
 from streamer.bench.timing import least_seconds, median_on_gpu, timeline_milliseconds
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import Matcher
 from streamer.matching.chunks import chunk_bounds, slice_reads
+from streamer.matching.matcher import Matcher
 from streamer.matching.tree_worker import TreeWorker
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.threads import usable_cores
@@ -267,9 +267,9 @@ def _thesis_run(
     batch: ReadBatch, k: int, chunk: int, kernel: Any, streams: int
 ) -> tuple[float, float]:
     """Seconds until the last result has come, and until the tree has all k-mers."""
-    matcher = Matcher(
+    matcher = Matcher.of(
         Dictionary.empty(k, "forward"), mode="grow", seed_bases=chunk, kernel=kernel, chunk=chunk,
-        track_tree=True, device="cuda", streams=streams, cards=[0],
+        track_tree=True, device="cuda", streams=streams, cards=(0,),
     )  # fmt: skip
     with closing(matcher):
         begin = time.perf_counter()

@@ -133,14 +133,16 @@ def growth(
     kmers: int, k: int = 21, distance: int = 1, *, device: Any = "cpu", ends: int = 10_000
 ) -> Iterator[Row]:
     """What the next batch pays when a dictionary has grown: sets that are merged and indexed."""
-    from streamer.matching.near import Options
+    from streamer.devices import GpuOrCpu
     from streamer.matching.near.levenshtein import LevenshteinSolver
-    from streamer.matching.near.near_result import Step
+    from streamer.matching.near.steps import Step
+    from streamer.matching.spec import MatchSpec
 
     clock = time.thread_time if device == "cpu" else time.perf_counter
     batch = batch_of(*random_batch(ends))
     codes = random_patterns(kmers, k, distance).codes
-    solver = LevenshteinSolver(codes, k, distance, False, Options(device=device))
+    spec = MatchSpec(k=k, distance=distance, strands="forward", device=device, cards=(0,))
+    solver = LevenshteinSolver(codes, spec, GpuOrCpu(None), threads=1)
     if device == "cuda":
         solver.match(batch, Step(0, ends, 1))  # compiles
     for seed, new in enumerate((0, kmers // 100, kmers // 100, kmers // 10, kmers)):
@@ -207,20 +209,16 @@ def engine(total: int) -> Iterator[Row]:
 def matching(total: int, k: int = 21, device: Any = "cuda") -> Iterator[Row]:
     """The whole matcher while nearly every window is new, then again over the same bases; D = 1."""
     from streamer.dictionary.targets import Dictionary
-    from streamer.matching import Matcher
-    from streamer.matching.near import Approximate, Options
+    from streamer.matching.matcher import Matcher
 
     batch = batch_of(*random_batch(total))
     first = batch_of(random_codes(1 << 16, 2), np.array([0, 1 << 16]))
     for chunk in (1 << 16, 1 << 20, 1 << 23):
-        stored = Dictionary.empty(k, "forward")
-        near = Approximate(
-            stored, semantics="levenshtein", distance=1, both=False,
-            options=Options(device=device, chunk=chunk),
+        matcher = Matcher.of(
+            Dictionary.empty(k, "forward"), mode="grow", chunk=chunk, device=device,
+            exact=False, distance=1,
         )  # fmt: skip
-        with closing(
-            Matcher(stored, mode="grow", chunk=chunk, device=device, approximate=near)
-        ) as matcher:
+        with closing(matcher):
             matcher.match(first)
             run = partial(matcher.match, batch)
             growing = least_seconds(run, 1, warm=False)

@@ -31,7 +31,7 @@ class Table(NamedTuple):
 
 def run(suite: str, device: str, sections: Collection[str] = (), **options: Any) -> None:
     """Print the tables of a suite, all or those of some sections."""
-    chosen = choose_device(device, quiet=False)
+    chosen = choose_device(device, report=_say)
     tables: list[Table] = import_module(f"streamer.bench.{suite}").tables(chosen, **options)
     typer.echo(machine_line())
     if chosen == "cuda":
@@ -40,6 +40,10 @@ def run(suite: str, device: str, sections: Collection[str] = (), **options: Any)
         for table in tables:
             if not sections or table.section in sections:
                 print_table(table.title, list(table.rows()))
+
+
+def _say(line: str) -> None:
+    typer.echo(f"streamer: {line}", err=True)
 
 
 def machine_line() -> str:

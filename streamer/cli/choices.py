@@ -13,24 +13,6 @@ if TYPE_CHECKING:
     from streamer.batch.choice import Choice
 
 
-class KernelChoice(StrEnum):
-    """How windows are looked up, and with a distance how similar k-mers are found."""
-
-    AUTO = "auto"
-    INDEX = "index"
-    WALK = "walk"
-    SHUFFLE = "shuffle"
-    NAIVE = "naive"
-    BUCKETS = "buckets"
-    LANES = "lanes"
-    PIECES = "pieces"
-    SLICED = "sliced"
-    ACTIVE = "active"
-    LTB_NAIVE = "ltb-naive"
-    LTB_EFFICIENT = "ltb-efficient"
-    LTB_QUEUE = "ltb-queue"
-
-
 class DeviceChoice(StrEnum):
     """Where to match."""
 

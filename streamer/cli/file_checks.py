@@ -16,7 +16,8 @@ def check_files(
 
     ``output`` is where the rows go, ``files`` the other outputs by their options.
     """
-    from streamer.sequences.files import STDIN, check_exist
+    from streamer.sequences.files import check_exist
+    from streamer.sequences.source import STDIN
 
     files = files or {}
     outputs = [output, *files.values()]

@@ -145,7 +145,7 @@ def lcs(
 def _record(path: str) -> Record:
     """The only record of a file; DataError if it has none or several."""
     from streamer.batch.records import records
-    from streamer.sequences.files import shown_name
+    from streamer.sequences.source import shown_name
 
     found = None
     for record in records(path):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,50 +11,33 @@ from streamer.cli.choices import (
     DeviceOption,
     FormatChoice,
     FormatOption,
-    KernelChoice,
     OutputOption,
     QuietOption,
     ThreadsOption,
     say,
 )
 from streamer.cli.file_checks import check_files
-from streamer.devices import CUDA_KERNELS, KERNELS
-from streamer.errors import UsageError
+from streamer.errors import DataError, UsageError
+from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Semantics
 from trie.strands import Strands
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from streamer.dictionary.targets import Dictionary
-    from streamer.matching import BatchResult
-    from streamer.matching.reports import Columns
+    from streamer.sequences.read_batch import ReadBatch
 
+Report = Literal["windows", "intervals", "reads", "all", "best"]
 
-class Mode(StrEnum):
-    """Whether the dictionary grows."""
+NEAR_REPORTS = ("all", "best")
 
-    FROZEN = "frozen"
-    GROW = "grow"
-
-
-class MatchReport(StrEnum):
-    """What a row stands for."""
-
-    WINDOWS = "windows"
-    INTERVALS = "intervals"
-    READS = "reads"
-    ALL = "all"
-    BEST = "best"
-
-
-NEAR_REPORTS = (MatchReport.ALL, MatchReport.BEST)
-
-
-class Semantics(StrEnum):
-    """What a distance means."""
-
-    LEVENSHTEIN = "levenshtein"
-    LTB = "ltb"
+_FAULTS = {
+    "kernel": "--kernel {kernel} is not for {what}: {names}",
+    "distance": "--distance {distance} must be less than k (-k {k})",
+    "strands": "--strands {strands} has no meaning with a distance: forward or both",
+    "device": "--kernel {kernel} runs on CUDA, not with --device {device}",
+    "chunk": "--chunk {chunk} is shorter than a k-mer (-k {k})",
+}
+"""For users, what ``MatchSpec.faults`` names."""
 
 
 def match(
@@ -83,7 +65,7 @@ def match(
         ),
     ] = None,
     report: Annotated[
-        MatchReport | None,
+        Report | None,
         typer.Option(
             "--report",
             help="One row for each of these; with a distance all ends or the best of each cluster. "
@@ -129,16 +111,16 @@ def match(
         ),
     ] = None,
     kernel: Annotated[
-        KernelChoice,
+        Kernel,
         typer.Option(
             "--kernel",
             help="index, or walk over the Tree Bitmap; on CUDA shuffle, naive, buckets too. "
             "With a distance: pieces or lanes; ltb: sliced, active, on CUDA ltb-... Equal results.",
         ),
-    ] = KernelChoice.AUTO,
+    ] = "auto",
     chunk: Annotated[
         int, typer.Option("--chunk", min=1, help="Bases in a chunk of the stream, at least k.")
-    ] = 1_000_000,
+    ] = DEFAULT_CHUNK,
     device: DeviceOption = DeviceChoice.AUTO,
     streams: Annotated[
         int,
@@ -161,21 +143,30 @@ def match(
     if (dictionary is None) == (seed is None):
         message = "give either --dictionary FASTX or --seed N"
         raise UsageError(message)
-    if chunk < k:
-        message = f"--chunk {chunk} is shorter than a k-mer (-k {k})"
+    near = _within(report, distance, semantics)
+    spec = MatchSpec.of(
+        k=k,
+        sources=tuple(dictionary or ()),
+        seed_bases=seed,
+        mode=mode,
+        strands=strands,
+        exact=not near,
+        distance=(distance or 0) if near else None,
+        semantics=semantics,
+        kernel=kernel,
+        chunk=chunk,
+        threads=threads,
+        device=device.value,
+        streams=streams,
+    )
+    for fault in spec.faults():
+        what = f"--semantics {spec.semantics}" if near else "exact matching"
+        values = {name: getattr(spec, name) for name in spec.__slots__}
+        raise UsageError(_FAULTS[fault].format(what=what, names=", ".join(spec.kernels), **values))
+    if [*reads, *spec.sources].count("-") > 1:
+        message = "standard input (-) can be read only once"
         raise UsageError(message)
-    near = _within(k, report, strands, distance, semantics)
-    what = (semantics or Semantics.LEVENSHTEIN).value if near else "exact"
-    if kernel.value not in KERNELS[what]:
-        names = ", ".join(KERNELS[what])
-        what = f"--semantics {what}" if near else "exact matching"
-        message = f"--kernel {kernel.value} is not for {what}: {names}"
-        raise UsageError(message)
-    if device is DeviceChoice.CPU and kernel.value in CUDA_KERNELS:
-        message = f"--kernel {kernel.value} runs on CUDA, not with --device cpu"
-        raise UsageError(message)
-    chosen_mode = mode or (Mode.GROW if dictionary is None else Mode.FROZEN)
-    check_files([*reads, *(dictionary or [])], output, {"--save": save})
+    check_files([*reads, *spec.sources], output, {"--save": save})
     if save is not None:
         from streamer.output.output_file import compression_of
         from trie.snapshots.snapshot_file import check_place
@@ -184,181 +175,103 @@ def match(
             message = f"--save {save}: a dictionary is not compressed; leave out the suffix"
             raise UsageError(message)
         check_place(save)
-
-    from streamer.devices import choose_device
-    from streamer.dictionary.targets import Dictionary
-    from trie.cpu.compiling import compile_notice
-
-    chosen_device = choose_device(device.value, quiet=quiet, kernel=kernel.value)
-    if strands is None:
-        forward = semantics is Semantics.LTB
-        near_strands: Strands = "forward" if forward else "both"
-        strands = near_strands if near else "canonical"
-    with compile_notice(quiet=quiet):
-        if dictionary is None:
-            known = Dictionary.empty(k, "forward" if near else strands)
-        else:
-            # with both strands a saved file keeps how the k-mers stood in the records
-            as_stored = near or (save is not None and strands == "both")
-            known = Dictionary.from_files(
-                dictionary,
-                k,
-                strands,
-                as_stored=as_stored,
-                on_notice=None if quiet else say,
-            )
-        if near:
-            from streamer.cli.match_near import NearJob, match_near
-
-            match_near(
-                NearJob(
-                    reads=reads,
-                    stored=known,
-                    strands=strands,
-                    semantics=(semantics or Semantics.LEVENSHTEIN).value,
-                    distance=distance or 0,
-                    best=report is MatchReport.BEST,
-                    mode=chosen_mode.value,
-                    seed=seed or 0,
-                    kernel=kernel.value,
-                    chunk=chunk,
-                    threads=threads,
-                    device=chosen_device,
-                    may_fall_back=device is DeviceChoice.AUTO,
-                    streams=streams,
-                    format_=format_.value,
-                    output=output,
-                    save=save,
-                    quiet=quiet,
-                )
-            )
-            return
-        _match_files(
-            reads,
-            known,
-            strands=strands,
-            mode=chosen_mode,
-            seed=seed or 0,
-            report=report or MatchReport.INTERVALS,
-            kernel=kernel,
-            chunk=chunk,
-            threads=threads,
-            device=chosen_device,
-            may_fall_back=device is DeviceChoice.AUTO,
-            streams=streams,
-            format_=format_,
-            output=output,
-            save=save,
-            quiet=quiet,
-        )
+    ltb = near and spec.semantics == "ltb"
+    name = "ltb" if ltb else report or ("all" if near else "intervals")
+    _match_files(reads, spec, name, format_, output, save, quiet)
 
 
-def _within(
-    k: int,
-    report: MatchReport | None,
-    strands: Strands | None,
-    distance: int | None,
-    semantics: Semantics | None,
-) -> bool:
+def _within(report: Report | None, distance: int | None, semantics: Semantics | None) -> bool:
     """Whether k-mers within a distance are asked for; UsageError for what does not go together."""
-    asked = distance is not None or semantics is not None
-    limit = distance or 0
-    if limit >= k:
-        message = f"--distance {limit} must be less than k (-k {k})"
-        raise UsageError(message)
     if report is not None and report not in NEAR_REPORTS:
-        if limit or semantics is Semantics.LTB:
-            message = f"--report {report.value} is of exact matching; with a distance: all, best"
+        if distance or semantics == "ltb":
+            message = f"--report {report} is of exact matching; with a distance: all, best"
             raise UsageError(message)
         return False
-    if not asked and report is not None:
-        message = f"--report {report.value} needs --distance"
+    near = distance is not None or semantics is not None
+    if report is not None and not near:
+        message = f"--report {report} needs --distance"
         raise UsageError(message)
-    if report is MatchReport.BEST and semantics is Semantics.LTB:
+    if report == "best" and semantics == "ltb":
         message = "--report best is not for --semantics ltb, whose ends have several distances"
         raise UsageError(message)
-    if asked and strands == "canonical":
-        message = "--strands canonical has no meaning with a distance: forward or both"
-        raise UsageError(message)
-    return asked
+    return near
 
 
 def _match_files(
     reads: list[str],
-    stored: Dictionary,
-    *,
-    strands: Strands,
-    mode: Mode,
-    seed: int,
-    report: MatchReport,
-    kernel: KernelChoice,
-    chunk: int,
-    threads: int,
-    device: Literal["cpu", "cuda"],
-    may_fall_back: bool,
-    streams: int,
+    spec: MatchSpec,
+    name: str,
     format_: FormatChoice,
     output: str | None,
     save: str | None,
     quiet: bool,
 ) -> None:
     from contextlib import closing
+    from dataclasses import replace
 
     from streamer.cli.progress import progress
+    from streamer.devices import choose_device
     from streamer.dictionary.saved_dictionary import StoredKmers, save_dictionary
-    from streamer.matching import Matcher, reports
-    from streamer.matching.matcher import Kernel
+    from streamer.matching.matcher import Matcher, load_dictionary
     from streamer.matching.report_tables import ReportTables
+    from streamer.matching.reports import REPORTS
     from streamer.output.rows import RowWriter
     from streamer.sequences.files import BATCH_BASES, read_batches, size_of_files
     from streamer.sequences.prefetch import prefetched
+    from trie.cpu.compiling import compile_notice
 
-    names = {
-        MatchReport.WINDOWS: reports.WINDOW_COLUMNS,
-        MatchReport.INTERVALS: reports.INTERVAL_COLUMNS,
-        MatchReport.READS: reports.READ_COLUMNS,
-    }[report]
-    known = stored.known_as(strands)
-    tables = ReportTables(known.targets)
-    grown = StoredKmers(
-        known.k,
-        seed,
-        needed=save is not None and strands == "both" and (mode is Mode.GROW or seed > 0),
-    )
-    matcher = Matcher(
-        known,
-        mode=mode.value,
-        seed_bases=seed,
-        kernel=cast(Kernel, kernel.value),
-        chunk=chunk,
-        threads=threads,
-        device=device,
-        streams=streams,
-        on_fallback=say if may_fall_back else None,
-    )
-    with closing(matcher):
-        with (
-            RowWriter(output, format_.value, names) as writer,
-            progress("matching", size_of_files(reads), quiet=quiet) as show,
-        ):
-            batches = read_batches(reads, batch_bases=max(chunk, BATCH_BASES), on_bytes=show)
-            want = report is MatchReport.WINDOWS
-            for batch in prefetched(batches):
-                result = matcher.match(batch, want_depths=want, want_nodes=False)
-                grown.add(result)
-                for columns in _pieces(report, result, known):
-                    writer.write(tables.table(columns, batch.names))
-        # the rows are in their place now, and stay if this fails
-        if save is not None:
-            tree = matcher.latest_snapshot().tree
-            save_dictionary(save, stored, grown.codes(), tree, strands)
+    report = REPORTS[name]
+    notice = None if quiet else say
+    on_fallback = say if spec.device == "auto" else None
+    spec = replace(spec, device=choose_device(spec.device, kernel=spec.cuda_kernel, report=notice))
+    # with both strands a saved file keeps how the k-mers stood in the records
+    keeps = save is not None and spec.strands == "both"
+    with compile_notice(quiet=quiet):
+        stored = load_dictionary(spec, as_stored=keeps, on_notice=notice)
+        matcher = Matcher(stored, spec, on_fallback=on_fallback)
+        targets = (stored if spec.near else matcher.dictionary).targets
+        tables = ReportTables(targets, spec.k)
+        grown = StoredKmers(spec.k, spec.seed_bases, needed=keeps and spec.changes)
+        with closing(matcher):
+            with (
+                RowWriter(output, format_.value, report.columns) as writer,
+                progress("matching", size_of_files(reads), quiet=quiet) as show,
+            ):
+                batch_bases = max(spec.chunk, BATCH_BASES)
+                batches = read_batches(reads, batch_bases=batch_bases, on_bytes=show)
+                if spec.near:
+                    batches = _seeds_together(batches, spec.seed_bases)
+                for batch in prefetched(batches):
+                    result = matcher.match(batch, want_depths=report.depths, want_nodes=False)
+                    grown.add(result)
+                    for columns in report.rows(result, targets):
+                        writer.write(tables.table(columns, batch.names))
+            # the rows are in their place now, and stay if this fails
+            if save is not None:
+                tree = matcher.latest_snapshot().tree
+                save_dictionary(save, stored, grown.codes(), tree, spec.strands)
 
 
-def _pieces(report: MatchReport, result: BatchResult, known: Dictionary) -> Iterable[Columns]:
-    from streamer.matching import reports
+def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBatch]:
+    """The batches, of which the first holds all seeds: its reads are matched against every one."""
+    import numpy as np
 
-    if report is MatchReport.WINDOWS:
-        return reports.window_pieces(result)
-    if report is MatchReport.INTERVALS:
-        return [reports.intervals(result)]
-    return [reports.reads(result, known.targets)]
+    from streamer.sequences.read_batch import ReadBatch, joined_batches
+
+    rest = iter(batches)
+    first: list[ReadBatch] = []
+    fault = None
+    bases = 0
+    try:
+        while bases < seed and (batch := next(rest, None)) is not None:
+            first.append(batch)
+            bases += batch.bases.size
+    except DataError as error:  # after the reads in front of it
+        fault = error
+    if first:
+        joined = joined_batches(first, np.zeros(0, dtype=np.uint8))
+        names = [name for batch in first for name in batch.names]
+        yield ReadBatch(names, joined.offsets, joined.bases)
+    if fault is not None:
+        raise fault
+    yield from rest

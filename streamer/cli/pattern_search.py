@@ -39,7 +39,8 @@ def read_patterns(
 
     Patterns of the command line are their own names.
     """
-    from streamer.sequences.files import read_letters, shown_name
+    from streamer.sequences.files import read_letters
+    from streamer.sequences.source import shown_name
     from trie.codes import InvalidBaseError, shown_byte
 
     source = "--pattern" if path is None else shown_name(path)

@@ -28,7 +28,7 @@ def selftest(
     if device is not DeviceChoice.CPU:
         problem = cuda_problem()
         if device is DeviceChoice.CUDA:
-            choose_device("cuda", quiet=True)
+            choose_device("cuda")
     with compile_notice(quiet=False):
         outcomes = list(tests.on_cpu())
         if device is not DeviceChoice.CPU and problem is None:

@@ -14,9 +14,10 @@ from streamer.client.errors import (
     StalledError,
 )
 from streamer.client.producer import Producer
-from streamer.sequences.files import read_batches, shown_name
+from streamer.sequences.files import read_batches
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.source import shown_name
 from trie.cpu.interrupts import interrupt_in
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from streamer.daemon.producers import ProducerState
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import BatchResult
+from streamer.matching.result import BatchResult
 from streamer.sequences.read_batch import ReadBatch
 
 

@@ -73,11 +73,11 @@ class Totals:
 
 def published(config: Config) -> list[str]:
     """The topics that a daemon with this configuration can have messages on."""
-    distance, semantics = config.matching.distance, config.matching.semantics
+    spec = config.spec
     never = {
-        "near": not distance or semantics != "levenshtein",
-        "ltb": not distance or semantics != "ltb",
-        "delta": not config.dictionary.grows and not config.dictionary.seed_bases,
+        "near": not spec.near or spec.semantics != "levenshtein",
+        "ltb": not spec.near or spec.semantics != "ltb",
+        "delta": not spec.changes,
     }
     return [topic for topic in TOPICS if not never.get(topic)]
 
@@ -114,16 +114,16 @@ class Board:
 
     def fields(self) -> dict[str, Any]:
         """The reply to ``status``."""
-        dictionary = self.config.dictionary
+        spec = self.config.spec
         return {
             "state": self.state,
             "epoch": self.epoch,
             "uptime_seconds": round(time.monotonic() - self._started, 3),
             "endpoints": dict(self.endpoints),
             "dictionary": {
-                "k": dictionary.k,
-                "mode": "grow" if dictionary.grows else "frozen",
-                "strands": dictionary.strands,
+                "k": spec.k,
+                "mode": spec.mode,
+                "strands": spec.strands,
                 "targets": self.targets,
                 "kmers": self.kmers,
                 "version": self.version,

@@ -11,7 +11,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from streamer.daemon.toml_lines import key_lines
-from streamer.devices import CUDA_KERNELS, KERNELS
 from streamer.errors import ConfigError
+from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mode, Semantics
 from streamer.protocol.endpoints import check_endpoint, default_endpoint
 from trie.codes import MAX_K
 from trie.strands import Strands
@@ -42,28 +42,20 @@ class DictionaryTable(ConfigTable):
     """The k-mers that reads are matched against."""
 
     k: int = Field(default=21, ge=1, le=MAX_K)
-    mode: Literal["frozen", "grow"] | None = None
+    mode: Mode | None = None
     strands: Strands | None = None
     sources: list[str] = []
     seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
-
-    @property
-    def grows(self) -> bool:
-        """Whether mismatched k-mers are added: ``mode``, or not if there are sources."""
-        return self.mode == "grow" or (self.mode is None and not self.sources)
 
 
 class MatchingTable(ConfigTable):
     """How reads are matched."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    kernel: Literal[
-        "auto", "index", "walk", "shuffle", "naive", "buckets",
-        "pieces", "lanes", "sliced", "active", "ltb-naive", "ltb-efficient", "ltb-queue",
-    ] = "auto"  # fmt: skip
+    device: Device = "auto"
+    kernel: Kernel = "auto"
     distance: int = Field(default=0, ge=0, le=4)
-    semantics: Literal["levenshtein", "ltb"] = "levenshtein"
-    chunk_bases: int = Field(default=1_000_000, ge=1, le=1 << 30)
+    semantics: Semantics = "levenshtein"
+    chunk_bases: int = Field(default=DEFAULT_CHUNK, ge=1, le=1 << 30)
     threads: int = Field(default=0, ge=0, le=4096)
     streams: int = Field(default=2, ge=1, le=8)
     gpus: int = Field(default=1, ge=0, le=64)
@@ -116,6 +108,11 @@ class Config(ConfigTable):
     journal: JournalTable = Field(default_factory=lambda: JournalTable())
     log: LogTable = Field(default_factory=lambda: LogTable())
 
+    @property
+    def spec(self) -> MatchSpec:
+        """What to match."""
+        return match_spec(self.dictionary, self.matching)
+
 
 _TABLES: dict[str, type[ConfigTable]] = {
     name: field.annotation  # type: ignore[misc]
@@ -165,21 +162,30 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
             faults.extend(_file_faults(dictionary.sources, absolute))
         checked["dictionary"] = dictionary.model_copy(update={"sources": absolute})
     faults.extend(_table_faults(checked))
-    dictionary, matching = checked.get("dictionary"), checked.get("matching")
-    if isinstance(dictionary, DictionaryTable) and isinstance(matching, MatchingTable):
-        strands = dictionary.strands or default_strands(matching)
-        checked["dictionary"] = dictionary.model_copy(update={"strands": strands})
     if malformed or faults:
         placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]
         raise ConfigError([*malformed, *placed])
     return Config.model_construct(**checked)  # type: ignore[arg-type]
 
 
-def default_strands(matching: MatchingTable) -> Strands:
-    """The strands where none are named: canonical, with a distance both, for ltb forward."""
-    if not matching.distance:
-        return "canonical"
-    return "forward" if matching.semantics == "ltb" else "both"
+def match_spec(dictionary: DictionaryTable, matching: MatchingTable) -> MatchSpec:
+    """What to match, from its two tables."""
+    spec = MatchSpec.of(
+        k=dictionary.k,
+        sources=tuple(dictionary.sources),
+        seed_bases=dictionary.seed_bases,
+        mode=dictionary.mode,
+        strands=dictionary.strands,
+        distance=matching.distance or None,
+        semantics=matching.semantics,
+        kernel=matching.kernel,
+        chunk=matching.chunk_bases,
+        threads=matching.threads,
+        device=matching.device,
+        streams=matching.streams,
+        device_bytes=matching.device_bytes,
+    )
+    return replace(spec, track_tree=spec.grows)
 
 
 @dataclass
@@ -319,14 +325,8 @@ def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
         if dictionary.mode == "frozen" and nothing:
             what = "a frozen dictionary needs sources or seed_bases"
             yield "dictionary.mode", what, "dictionary.sources", "dictionary.seed_bases"
-    if isinstance(matching, MatchingTable):
-        yield from _distance_faults(dictionary, matching)
-        if matching.device == "cpu" and matching.kernel in CUDA_KERNELS:
-            what = f"'{matching.kernel}' needs matching.device 'auto' or 'cuda'"
-            yield "matching.kernel", what, "matching.device"
-        if isinstance(dictionary, DictionaryTable) and matching.chunk_bases < dictionary.k:
-            what = f"is {matching.chunk_bases}, must be at least dictionary.k = {dictionary.k}"
-            yield "matching.chunk_bases", what, "dictionary.k"
+        if isinstance(matching, MatchingTable):
+            yield from _match_faults(match_spec(dictionary, matching))
     ingest = tables.get("ingest")
     if isinstance(ingest, IngestTable) and ingest.max_batch_bytes > ingest.memory_bytes:
         what = f"is {ingest.max_batch_bytes}, more than ingest.memory_bytes = {ingest.memory_bytes}"
@@ -342,19 +342,29 @@ def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
         seen.setdefault(endpoint, name)
 
 
-def _distance_faults(dictionary: ConfigTable | None, matching: MatchingTable) -> Iterator[Fault]:
-    distance, kernel = matching.distance, matching.kernel
-    near = KERNELS[matching.semantics] if distance else ()
-    allowed = list(dict.fromkeys(KERNELS["exact"] + near))
-    if kernel not in allowed:
-        what = f"with semantics '{matching.semantics}'" if distance else "without a distance"
-        what = f"is '{kernel}', {what} it must be one of {', '.join(allowed)}"
-        yield "matching.kernel", what, "matching.distance", "matching.semantics"
-    if not distance or not isinstance(dictionary, DictionaryTable):
-        return
-    if distance >= dictionary.k:
-        what = f"is {distance}, must be less than dictionary.k = {dictionary.k}"
-        yield "matching.distance", what, "dictionary.k"
-    if dictionary.strands == "canonical":
-        what = "'canonical' is not supported with a distance: use forward or both"
-        yield "dictionary.strands", what, "matching.distance"
+def _match_faults(spec: MatchSpec) -> Iterator[Fault]:
+    """For users, what ``MatchSpec.faults`` names."""
+    near = f"with semantics '{spec.semantics}'" if spec.near else "without a distance"
+    kernels = f"is '{spec.kernel}', {near} it must be one of {', '.join(spec.kernels)}"
+    limits = "is {}, must be {} dictionary.k = {}".format
+    faults: dict[str, Fault] = {
+        "kernel": ("matching.kernel", kernels, "matching.distance", "matching.semantics"),
+        "distance": (
+            "matching.distance", limits(spec.distance, "less than", spec.k), "dictionary.k"
+        ),
+        "strands": (
+            "dictionary.strands",
+            f"'{spec.strands}' is not supported with a distance: use forward or both",
+            "matching.distance",
+        ),
+        "device": (
+            "matching.kernel",
+            f"'{spec.kernel}' needs matching.device 'auto' or 'cuda'",
+            "matching.device",
+        ),
+        "chunk": (
+            "matching.chunk_bases", limits(spec.chunk, "at least", spec.k), "dictionary.k"
+        ),
+    }  # fmt: skip
+    for fault in spec.faults():
+        yield faults[fault]

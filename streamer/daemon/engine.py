@@ -6,24 +6,22 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from dataclasses import replace
 
 import structlog
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
-from streamer.daemon.config import Config, default_strands
+from streamer.daemon.config import Config
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import POLL_SECONDS, Worker
-from streamer.devices import KERNELS, choose_device, cuda_problem, shown, usable_cards
+from streamer.devices import choose_device, usable_cards
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import Matcher
-from streamer.matching.matcher import Device, Kernel, MakeTogether
-from streamer.matching.near import Approximate, Options
+from streamer.matching.matcher import MakeTogether, Matcher, load_dictionary
+from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import Make
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
-from trie.cpu.threads import usable_cores
 
 # groups matched but not yet published: results are larger than reads, so only a few
 _AHEAD = 3
@@ -47,7 +45,7 @@ class EngineWorker(Worker):
         notify: Callable[[], None],
         forward: Callable[[Sequence[Matched]], None],
         wants_words: Callable[[], bool],
-        warm_up: Callable[[Config, Device], None],
+        warm_up: Callable[[Config, MatchSpec], None],
     ) -> None:
         super().__init__("engine", notify)
         self.inbox: Mailbox[Accepted] = Mailbox()
@@ -65,11 +63,13 @@ class EngineWorker(Worker):
         """Load, then match until told to stop."""
         config = self._board.config
         with compile_notice(quiet=False, report=log.info):
-            dictionary = load_dictionary(config)
-            device = chosen_device(config)
-            self._warm_up(config, device)
-            stored = load_dictionary(config, as_stored=True) if config.matching.distance else None
-            matcher = make_matcher(config, dictionary, device, stored)
+            if config.dictionary.sources:
+                log.info("reading the dictionary", sources=config.dictionary.sources)
+            loaded = load_dictionary(config.spec, on_notice=log.warning)
+            spec = spec_on_device(config)
+            self._warm_up(config, spec)
+            matcher = make_matcher(config, loaded, spec)
+            dictionary, stored = matcher.dictionary, loaded if spec.near else None
         try:
             self._board.targets = len(dictionary.targets.names)
             self._note(matcher)
@@ -136,75 +136,17 @@ def together(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
         yield group
 
 
-def load_dictionary(config: Config, *, as_stored: bool = False) -> Dictionary:
-    """The dictionary of the configuration; with ``as_stored`` its k-mers as in the records."""
-    settings = config.dictionary
-    strands = settings.strands or default_strands(config.matching)
-    if settings.sources:
-        if not as_stored:
-            log.info("reading the dictionary", sources=settings.sources)
-        return Dictionary.from_files(
-            settings.sources,
-            settings.k,
-            strands,
-            as_stored=as_stored,
-            on_notice=None if as_stored else log.warning,
-        )
-    return Dictionary.empty(settings.k, "forward" if as_stored else strands)
-
-
-def chosen_device(config: Config) -> Device:
-    """The device of the configuration, logged if chosen here; StreamerError if it is missing."""
-    settings = config.matching
+def spec_on_device(config: Config) -> MatchSpec:
+    """What to match, on the device to use; StreamerError if ``cuda`` is asked for and missing."""
+    spec = config.spec
     device = choose_device(
-        settings.device, quiet=True, kernel=settings.kernel, option="matching.device"
+        spec.device, kernel=spec.cuda_kernel, option="matching.device", report=log.info
     )
-    if settings.device == "auto":
-        log.info(shown(device, None if device == "cuda" else cuda_problem()))
-    return device
+    cards = usable_cards(config.matching.gpus) if device == "cuda" else ()
+    return replace(spec, device=device, cards=tuple(cards))
 
 
-def make_matcher(
-    config: Config,
-    dictionary: Dictionary,
-    device: Device = "cpu",
-    stored: Dictionary | None = None,
-) -> Matcher:
-    """The matcher of the configuration, on ``device``; ``stored`` as in Matched."""
-    settings = config.matching
-    exact = settings.kernel in KERNELS["exact"]
-    cards = usable_cards(settings.gpus) if device == "cuda" else None
-    fallback = log.warning if settings.device == "auto" else None
-    approximate = None
-    if stored is not None:
-        approximate = Approximate(
-            stored,
-            semantics=settings.semantics,
-            distance=settings.distance,
-            both=dictionary.strands == "both",
-            options=Options(
-                method="auto" if exact else settings.kernel,
-                device=device,
-                threads=settings.threads or usable_cores(),
-                chunk=settings.chunk_bases,
-                streams=settings.streams,
-                cards=cards or (0,),
-                device_bytes=settings.device_bytes,
-                on_fallback=fallback,
-            ),
-        )
-    return Matcher(
-        dictionary,
-        mode="grow" if config.dictionary.grows else "frozen",
-        seed_bases=config.dictionary.seed_bases,
-        kernel=cast(Kernel, settings.kernel if exact else "auto"),
-        chunk=settings.chunk_bases,
-        threads=settings.threads,
-        track_tree=config.dictionary.grows,
-        device=device,
-        streams=settings.streams,
-        cards=cards,
-        device_bytes=settings.device_bytes,
-        on_fallback=fallback,
-        approximate=approximate,
-    )
+def make_matcher(config: Config, dictionary: Dictionary, spec: MatchSpec) -> Matcher:
+    """The matcher of ``spec``; if a GPU fails, the CPU takes over where the device is ``auto``."""
+    on_fallback = log.warning if config.matching.device == "auto" else None
+    return Matcher(dictionary, spec, on_fallback=on_fallback)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 
 from streamer.daemon.batch_record import Accepted, Matched
-from streamer.daemon.config import Config, default_strands
+from streamer.daemon.config import Config
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.engine import make_matcher
 from streamer.daemon.producers import ProducerState
 from streamer.daemon.publish import publications
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Device
+from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import decode_batch, encode_reads
 from streamer.protocol.checksums import checksum
 from streamer.protocol.header import size_of
@@ -23,16 +23,11 @@ from streamer.sequences.read_batch import ReadBatch
 _READS = [("warm-up", "ACGT" * 16), ("none", "")]
 
 
-def warm_up(config: Config, device: Device) -> None:
+def warm_up(config: Config, spec: MatchSpec) -> None:
     """Decode, match and publish two reads, with a dictionary of their own."""
-    settings = config.dictionary
     few = ReadBatch.from_sequences(*zip(*_READS, strict=True))
-    strands = settings.strands or default_strands(config.matching)
-    dictionary = Dictionary.from_batches([few], settings.k, strands)
-    stored = None
-    if config.matching.distance:
-        stored = Dictionary.from_batches([few], settings.k, "forward")
-    matcher = make_matcher(config, dictionary, device, stored)
+    stored = Dictionary.from_batches([few], spec.k, "forward" if spec.near else spec.strands)
+    matcher = make_matcher(config, stored, spec)
     try:
         frames = [memoryview(frame) for frame in encode_reads(_READS)]
         header = {"form": "columns", "checksum": checksum(frames)}
@@ -45,7 +40,7 @@ def warm_up(config: Config, device: Device) -> None:
     producer = ProducerState("warm-up", 0, b"", 0.0)
     now = time.monotonic()
     accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
-    matched = Matched(accepted, result, dictionary, stored)
+    matched = Matched(accepted, result, matcher.dictionary, stored if spec.near else None)
     (publication,) = publications([matched], intervals=True)
     for topic in publication.topics:
         publication.message(topic, {})

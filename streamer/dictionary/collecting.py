@@ -1,9 +1,9 @@
-"""The distinct k-mers of records as they are read, and the target sets of each.
+"""The distinct k-mers of records as they are read, and the target set of each.
 
-Windows are grouped by shard (``trie.trees.shards``) a piece at a time, with a number for the record
-that each comes from. At the end threads sort shard after shard: each has 1/64 of the whole to
-itself, so that the sort needs little memory beside the windows. A window takes 8 bytes while it
-waits, 12 if there are several records, and as much again for the result.
+Windows are grouped by shard (``trie.trees.shards``) a piece at a time, with the number of the
+record that each comes from. At the end threads sort shard by shard: each holds 1/64 of all windows,
+so the sort needs little memory beside them. A window takes 8 bytes until then, 12 if there are
+several records, and as much again for the result.
 """
 
 # mypy: no-check-untyped-defs
@@ -28,17 +28,17 @@ from trie.trees.shards import drop_repeats, group
 from trie.windows import window_codes
 
 _DIGIT: Final = 8
-"""Bits that one pass of the sort looks at: 256 places to write to stay in the first-level cache."""
+"""Bits a pass of the sort: the 256 places that it writes to stay in the first-level cache."""
 
 _FEW: Final = 32
-"""Codes that are sorted by insertion, at most."""
+"""Insertion sort takes up to this number of codes."""
 
 _SEVERAL: Final = np.uint32(0xFFFFFFFE)
-"""Stands for the set of a k-mer of several records until these sets have numbers."""
+"""The set of a k-mer of several records until these sets have numbers."""
 
 
 class _Windows(NamedTuple):
-    """Windows of a piece by shard. owners: int32, the record of each, or the only one."""
+    """The windows of a piece by shard. owners: int32, the record of each, or the only record."""
 
     codes: NDArray[np.uint64]
     bounds: NDArray[np.int64]
@@ -63,14 +63,11 @@ class KmerCollector:
 
     @property
     def records(self) -> int:
-        """How many records have begun."""
+        """The number of records begun."""
         return len(self._names)
 
     def add(self, reads: ReadBatch, first: int) -> None:
-        """Windows of records, of which the first has the number ``first``.
-
-        That is ``records``, or one less if the last record goes on.
-        """
+        """Windows of records from the number ``first`` on: ``records``, or one less to go on."""
         self._names[first:] = reads.names
         codes, starts = window_codes(reads.bases, reads.offsets, self._k, canonical=self._canonical)
         if not codes.size:
@@ -90,11 +87,11 @@ class KmerCollector:
         self._pieces.append(_Windows(codes, bounds, owners))
 
     def finish(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32], TargetSets]:
-        """The distinct codes, ascending, the target set of each, and the sets; forgets them."""
+        """The distinct codes, ascending, the target set of each, and the sets."""
         pieces, self._pieces = self._pieces, []
         if not pieces:
-            none = TargetSets(self._names, *_no_sets())
-            return np.zeros(0, np.uint64), np.zeros(0, np.uint32), none
+            none = np.zeros(1, np.int64), np.zeros(0, np.int32)
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint32), TargetSets(self._names, *none)
         bounds = np.sum([piece.bounds for piece in pieces], axis=0)
         one = len(self._names) == 1
         codes = np.empty(bounds[-1], dtype=np.uint64)
@@ -115,7 +112,7 @@ class KmerCollector:
             size += kept
         codes.resize(size, refcheck=False)
         if one:
-            # zeroed memory is only taken once it is written to
+            # zeroed pages take no memory until they are written
             sets = np.zeros(size, dtype=np.uint32)
             only = TargetSets(self._names, np.array([0, 1]), np.zeros(1, dtype=np.int32))
             return codes, sets, only
@@ -133,10 +130,9 @@ class KmerCollector:
         start: int,
         stop: int,
     ) -> tuple[int, int, NDArray[np.int32], NDArray[np.int64]]:
-        """Distinct codes and their sets from ``start`` on: how many, start; members and sizes.
+        """Write distinct codes and their sets from ``start`` on: (count, start, members, sizes).
 
-        members: int32, the records of the k-mers that several hold. sizes: int64, how many hold
-        each of these.
+        members: int32, the records of the k-mers of several. sizes: int64, how many each has.
         """
         own = codes[start:stop]
         slices = [slice(int(p.bounds[shard]), int(p.bounds[shard + 1])) for p in pieces]
@@ -152,17 +148,13 @@ class KmerCollector:
         return kept, start, owners[:filled].copy(), sizes[:runs].copy()
 
 
-def _no_sets() -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32)
-
-
 def _numbered(
     sets: NDArray[np.uint32],
     members: NDArray[np.int32],
     sizes: NDArray[np.int64],
     names: Sequence[str],
 ) -> TargetSets:
-    """Turn ``sets`` from numbers of records, or _SEVERAL, into numbers of target sets."""
+    """Renumber ``sets`` from records, or _SEVERAL, to target sets."""
     bounds = bounds_of(sizes)
     numbers, chosen = intern_runs(members, bounds)
     used = np.zeros(len(names), dtype=np.bool_)
@@ -223,9 +215,9 @@ def _sort_digits(codes, owners, spare_codes, spare_owners, low, high):
 def _sort_stably(codes, owners, spare_codes, spare_owners, bits):
     """Sort codes below 2**bits stably, and owners with them.
 
-    A radix sort by the upper bits, four more than it takes to number the codes, leaves most codes
-    alone with theirs. The others are few together and inserted, or many and sorted by the rest.
-    Three passes of about ten operations and 24 bytes a code where all bits would take seven.
+    A radix sort by the upper bits, four more than it takes to number the codes, makes most of them
+    unique. Short runs of equal ones are sorted by insertion, long ones by the other bits. It takes
+    three passes of about ten operations and 24 bytes a code; all bits would take seven.
     """
     upper = 4
     while codes.size >> (upper - 4):
@@ -260,8 +252,8 @@ def _sort_stably(codes, owners, spare_codes, spare_owners, bits):
 def _unite_runs(codes, owners, sets, sizes):
     """Move distinct codes to the front, write their sets: (codes, codes of several, members).
 
-    codes: ascending, owners ascending within equal codes. A set is the owner, or _SEVERAL; then the
-    distinct owners move to the front of ``owners``, and their number goes into ``sizes``.
+    codes: ascending, owners ascending within equal codes. A set is the owner, or _SEVERAL; the
+    distinct owners of these move to the front of ``owners``, their number goes into ``sizes``.
     """
     kept = runs = filled = 0
     i = 0
@@ -298,7 +290,7 @@ def _mark(sets, used):
 
 @njit(cache=True, nogil=True)
 def _renumber(sets, singles, numbers, first):
-    """Single records get their numbers in ``singles``, several ``first`` + numbers, in order."""
+    """Single records get their number in ``singles``, several ``first`` + numbers, in order."""
     at = 0
     for i in range(sets.size):
         if sets[i] == _SEVERAL:

@@ -33,7 +33,7 @@ from trie.strands import Strands
 from trie.windows import NO_SET, codes_at, window_codes
 
 if TYPE_CHECKING:
-    from streamer.matching import BatchResult
+    from streamer.matching.result import BatchResult
 
 _NOT_STORED = np.uint32(0xFFFFFFFE)
 
@@ -49,10 +49,10 @@ def is_saved(path: str) -> bool:
 def load_dictionary(
     path: str, k: int, strands: Strands, on_notice: Callable[[str], None] | None = None
 ) -> Dictionary:
-    """The dictionary that was saved in a file; with strands ``both`` its k-mers as stored.
+    """The dictionary of a file; with strands ``both`` its k-mers as they stand in the records.
 
-    StreamerError if the file is damaged, or was saved with another k or other strands.
-    ``on_notice`` is called with one line if the file holds no targets because of its age.
+    StreamerError if the file is damaged, or was saved with another k or other strands. on_notice:
+    called with one line if the file is too old to have targets.
     """
     try:
         whole = load_whole(path)
@@ -64,7 +64,7 @@ def load_dictionary(
             else:
                 sets, targets = np.full(codes.size, NO_SET, np.uint32), TargetSets.empty()
                 if strands == "both":
-                    # which orientation was stored is unknown: the smaller one stands for both
+                    # the stored orientation is unknown: take the smaller one
                     sets[codes > with_reverse_complements(codes, k)[codes.size :]] = _NOT_STORED
                 if on_notice is not None:
                     on_notice(
@@ -117,10 +117,7 @@ def save_dictionary(
 
 
 class StoredKmers:
-    """The k-mers that a dictionary grows by, as they stand in the reads.
-
-    seed_bases: as for ``Matcher``. With ``needed`` False nothing is kept.
-    """
+    """The k-mers that a dictionary grows by, as they stand in the reads; none if not ``needed``."""
 
     def __init__(self, k: int, seed_bases: int, *, needed: bool) -> None:
         self._k = k
@@ -129,7 +126,7 @@ class StoredKmers:
         self._parts: list[NDArray[np.uint64]] = []
 
     def add(self, result: BatchResult) -> None:
-        """The k-mers that the next batch brought."""
+        """The new k-mers of the next batch."""
         if not self._needed:
             return
         batch = result.batch
@@ -144,7 +141,7 @@ class StoredKmers:
             self._parts.append(codes_at(batch.bases, starts, self._k))
 
     def codes(self) -> NDArray[np.uint64]:
-        """All of them, uint64, in no order; some may occur twice."""
+        """All of them, uint64, unordered; some may occur twice."""
         return np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.uint64)
 
 

@@ -1,4 +1,4 @@
-"""Which targets hold a k-mer: sets of targets, each distinct set kept once."""
+"""Which targets hold a k-mer: sets of targets, each distinct set stored once."""
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)
@@ -72,10 +72,10 @@ def gathered(
 def united(
     codes: NDArray[np.uint64], sets: NDArray[np.uint32], targets: TargetSets
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], TargetSets]:
-    """The distinct ones of ``codes`` (uint64, in any order), ascending, with united target sets.
+    """The distinct ``codes`` (uint64, in any order), ascending, with united target sets.
 
-    sets: uint32, the set of each code, or NO_SET. A code that occurs several times belongs to every
-    target of every occurrence.
+    sets: uint32, the set of each code, or NO_SET. A code that occurs several times belongs to all
+    targets of all occurrences.
     """
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
@@ -99,14 +99,19 @@ def united(
     starts = bounds_of(np.bincount(owner, minlength=chosen.size))
     # two combinations may come to the same targets
     renumbered, chosen = intern_runs(members, starts)
-    members, starts = gathered(members, starts, chosen)
+    # as a collector numbers them: single targets first, in order
+    single, first_member = np.diff(starts)[chosen] == 1, members[starts[chosen]]
+    order = np.argsort(np.where(single, first_member, len(targets.names)), kind="stable")
+    place = np.empty(order.size, dtype=np.uint32)
+    place[order] = np.arange(order.size)
+    members, starts = gathered(members, starts, chosen[order])
     result = np.full(sizes.size, NO_SET, dtype=np.uint32)
-    result[sizes > 0] = renumbered[numbers]
+    result[sizes > 0] = place[renumbered[numbers]]
     return codes[first], result, TargetSets(targets.names, starts, members)
 
 
 def side_by_side(parts: Sequence[TargetSets]) -> TargetSets:
-    """The targets and sets of all parts, one part behind the other; equal sets are not united."""
+    """The targets and sets of all parts, one part after the other; equal sets are not united."""
     names = [name for part in parts for name in part.names]
     firsts = bounds_of(np.array([len(part.names) for part in parts], dtype=np.int64))
     members = [part.members + np.int32(at) for part, at in zip(parts, firsts, strict=False)]
@@ -128,7 +133,7 @@ def _hash_run(owners, start, stop):
 
 @njit(cache=True, nogil=True)
 def intern_runs(owners, bounds):
-    """Number equal runs of ``owners`` alike: the number of each run, and one run of each number.
+    """Give equal runs of ``owners`` one number: the number of each run, a run of each number.
 
     owners: int32. bounds: int64[runs + 1]. Returns uint32[runs] and int64[numbers]. An
     open-addressing table of numbers, at most half full; equal hashes are compared in full.
@@ -154,7 +159,7 @@ def intern_runs(owners, bounds):
 
 @njit(cache=True, nogil=True)
 def _place(owners, bounds, run, representative, table):
-    """Where the table holds a run equal to this one, or the free place where it belongs."""
+    """The table's place of a run equal to this one, or the free place where it belongs."""
     at = _hash_run(owners, bounds[run], bounds[run + 1]) % table.size
     while table[at] >= 0 and not _equal_runs(owners, bounds, run, representative[table[at]]):
         at = (at + 1) % table.size

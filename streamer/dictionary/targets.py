@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from streamer.dictionary.collecting import KmerCollector
 from streamer.dictionary.target_sets import SHOWN_TARGETS, TargetSets, side_by_side, united
 from streamer.errors import StreamerError
-from streamer.sequences.files import read_pieces, shown_name
+from streamer.sequences.files import read_pieces
 from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.source import shown_name
 from trie.codes import check_k, with_reverse_complements
 from trie.cpu.threads import usable_cores
 from trie.strands import Strands
@@ -23,12 +24,12 @@ from trie.windows import NO_SET
 __all__ = ["NO_SET", "SHOWN_TARGETS", "Dictionary", "TargetSets"]
 
 _PIECE = 1 << 21
-"""Symbols that are read at once: their windows and the room to group them take 33 bytes each."""
+"""Symbols read at once: their windows and the memory to group them take 33 bytes each."""
 
 
 @dataclass(frozen=True)
 class Dictionary:
-    """The k-mers that matching starts with.
+    """The k-mers that matching begins with.
 
     codes: uint64, ascending, each once; canonical codes unless strands is ``forward``.
     sets: uint32, the target set of each k-mer.
@@ -42,7 +43,7 @@ class Dictionary:
 
     @classmethod
     def empty(cls, k: int, strands: Strands) -> Dictionary:
-        """No k-mers yet."""
+        """A dictionary without k-mers."""
         check_k(k)
         return cls(k, strands, np.zeros(0, np.uint64), np.zeros(0, np.uint32), TargetSets.empty())
 
@@ -58,11 +59,11 @@ class Dictionary:
     ) -> Dictionary:
         """Every window of every record of the files; StreamerError if there is not one.
 
-        A file may be a dictionary that was saved: then its k-mers, with their targets.
-        ``as_stored``: the k-mers as they stand in the records, with strands ``forward``, whatever
-        ``strands`` are. ``on_notice`` is called with one line about a file that lacks targets.
+        Of a saved dictionary: its k-mers, with their targets. as_stored: the k-mers as they stand
+        in the records, with strands ``forward``, whatever ``strands`` are. on_notice: called with
+        one line about a file that lacks targets.
         """
-        # imported here, since it makes dictionaries itself
+        # it imports this module
         from streamer.dictionary.saved_dictionary import is_saved, load_dictionary
 
         check_k(k)
@@ -103,9 +104,9 @@ class Dictionary:
         return cls(k, strands, *collector.finish())
 
     def known_as(self, strands: Strands) -> Dictionary:
-        """The same k-mers as a dictionary with these strands has them, with their targets.
+        """The same k-mers with their targets, as a dictionary with these strands has them.
 
-        self: k-mers as they stand in records (``forward``), or with these strands already.
+        This one has strands ``forward``, its k-mers as they stand in records, or these already.
         """
         if strands in ("forward", self.strands):
             return replace(self, strands=strands)
@@ -113,7 +114,7 @@ class Dictionary:
         return Dictionary(self.k, strands, codes, sets, targets)
 
     def without_targets(self, strands: Strands) -> Dictionary:
-        """The same k-mers, known as strands ask for it, and no targets."""
+        """The same k-mers without targets, as a dictionary with these strands has them."""
         codes = self.codes
         if strands != "forward":
             codes = sort_unique(_canonical(codes, self.k), self.k, usable_cores())
@@ -128,8 +129,8 @@ def _canonical(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
 def _merged(parts: list[Dictionary], *, both: bool) -> Dictionary:
     """The k-mers of all parts, with the targets of each, in the order of the parts.
 
-    A k-mer without a target is that of another part where this has it, with strands ``both`` in
-    either orientation, as it would not have grown beside it.
+    A k-mer without a target takes those that another part has for it, with strands ``both`` in
+    either orientation: it would not have grown beside that part.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -147,9 +148,9 @@ def _merged(parts: list[Dictionary], *, both: bool) -> Dictionary:
 
 
 def _without_known(parts: Sequence[Dictionary], at: int) -> Dictionary:
-    """A part without the k-mers that have no target and that another part has reversed.
+    """A part without its k-mers that lack targets and whose reverse complement another part has.
 
-    Of two parts that both have a k-mer without a target, the first keeps it.
+    If neither part has a target for it, the first keeps the k-mer.
     """
     part = parts[at]
     reverse = with_reverse_complements(part.codes, part.k)[part.codes.size :]

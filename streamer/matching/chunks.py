@@ -1,8 +1,8 @@
-"""Cut a batch of reads into chunks of the stream (thesis 3.3.5, Fig. 10).
+"""Cut a batch of reads into chunks of the stream (thesis 3.3.5, Fig. 10), and these into spans.
 
 A chunk is at most ``chunk`` consecutive symbols of the stream. Where a cut falls inside a read the
 next chunk starts k-1 symbols before it, so that every window lies in exactly one chunk; it never
-reaches back into another read.
+reaches back into another read. A span is consecutive chunks that are matched together.
 """
 
 from __future__ import annotations
@@ -11,6 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu.jit import njit
+
+Span = tuple[bool, NDArray[np.int64]]
+"""Whether its windows are seeds, and its chunks (int64[chunks, 2])."""
+
+LONG_SPAN = 1 << 23
+"""Symbols of a span where the age of the snapshot does not matter: queueing work for a GPU takes a
+millisecond, in which it matches 50 million."""
+
+# chunks smaller than this share a snapshot: swapping one in costs more than matching them
+SHORT_SPAN = 65_536
 
 
 def chunk_bounds(
@@ -50,3 +60,40 @@ def slice_reads(offsets: NDArray[np.int64], start: int, stop: int) -> NDArray[np
     first = int(np.searchsorted(offsets, start, side="right")) - 1
     last = int(np.searchsorted(offsets, stop, side="left"))
     return np.clip(offsets[first : last + 1], start, stop) - start
+
+
+def spans_of(
+    offsets: NDArray[np.int64],
+    k: int,
+    chunk: int,
+    seed_end: int,
+    *,
+    aging: bool,
+    halvings: int = 0,
+) -> list[Span]:
+    """The spans of a batch; the windows inside its first ``seed_end`` symbols are seeds.
+
+    aging: the snapshot ages within the batch, so spans are short. halvings: of the longest spans,
+    for a GPU with little memory.
+    """
+    longest = max(1, LONG_SPAN >> halvings)
+    total = int(offsets[-1])
+    spans: list[Span] = []
+    begin = 0
+    if seed_end:
+        seeds = chunk_bounds(offsets, k, chunk, 0, seed_end)
+        spans += [(True, part) for part in _grouped(seeds, longest)]
+        if seed_end == total:
+            return spans
+        read_start = int(offsets[np.searchsorted(offsets, seed_end, side="right") - 1])
+        begin = max(seed_end - k + 1, read_start)
+    chunks = chunk_bounds(offsets, k, chunk, begin)
+    if not len(chunks):
+        return spans
+    return spans + [(False, part) for part in _grouped(chunks, SHORT_SPAN if aging else longest)]
+
+
+def _grouped(chunks: NDArray[np.int64], span: int) -> list[NDArray[np.int64]]:
+    """Consecutive chunks of at least ``span`` symbols together."""
+    group = np.concatenate(([0], np.cumsum(chunks[:, 1] - chunks[:, 0])[:-1])) // span
+    return np.split(chunks, np.flatnonzero(np.diff(group)) + 1)

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import slice_reads
-from streamer.matching.engine import BatchArrays, PackedPath, Span, SpanFound
-from streamer.matching.result import MATCH, MISMATCH
+from streamer.matching.engine import NO_CODES, NO_STARTS, MatchEngine, MatchTask, SpanFound
+from streamer.matching.events import MATCH, MISMATCH
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.sequences.read_batch import ReadBatch
 from trie.index.kmer_index import KmerIndex
 from trie.snapshots.walk import walk
 from trie.windows import window_codes
 
+NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
+"""Codes in stream order, and where their windows start."""
 
-class CpuEngine:
-    """Matches against ``dictionary``; ``grows`` adds what it lacks, ``walks`` asks the snapshot."""
+
+class CpuEngine(MatchEngine):
+    """Matches against ``dictionary``; ``grows`` adds mismatches, ``walks`` uses the snapshot."""
 
     def __init__(
         self, dictionary: Dictionary, *, grows: bool, walks: bool, with_sets: bool, threads: int
     ) -> None:
         self.walks = walks
-        self.packed: PackedPath | None = None
         self._k = dictionary.k
         self._canonical = dictionary.strands != "forward"
         # with strands "both" the trie holds both orientations and is walked as the read runs
@@ -33,15 +34,13 @@ class CpuEngine:
         self._grows = grows
         self._threads = threads
         self._index = KmerIndex(self._k, expected=dictionary.codes.size, with_values=with_sets)
-        self._index.add(
-            dictionary.codes, dictionary.sets if with_sets else None, threads=self._threads
-        )
+        self._index.add(dictionary.codes, dictionary.sets if with_sets else None, threads=threads)
 
     def __len__(self) -> int:
         return len(self._index)
 
     def codes(self) -> NDArray[np.uint64]:
-        """All k-mer codes, ascending."""
+        """As ``MatchEngine.codes``."""
         return self._index.codes()
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
@@ -49,42 +48,33 @@ class CpuEngine:
         self._index.add(codes, threads=self._threads)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to free."""
 
-    def run(
-        self,
-        batch: ReadBatch,
-        spans: Sequence[Span],
-        position: int,
-        arrays: BatchArrays,
-        snapshot: Callable[[int], VersionedSnapshot] | None,
-    ) -> Iterator[SpanFound]:
-        """As ``MatchEngine.run``, a span after the other."""
-        for number, (seeding, chunks) in enumerate(spans):
+    def run(self, task: MatchTask) -> Iterator[SpanFound]:
+        """As ``MatchEngine.run``, one span after the other."""
+        batch = task.batch
+        for number, (seeding, chunks) in enumerate(task.spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
             bases = batch.bases[start:stop]
             offsets = slice_reads(batch.offsets, start, stop)
-            events = arrays.events[start:stop]
-            current = snapshot(number) if snapshot is not None else None
-            found = self._match_span(bases, offsets, events, seeding, current)
-            if arrays.depths is not None and arrays.nodes is not None and current is not None:
-                self._measure_depths(
-                    bases, offsets, events, arrays.depths[start:stop], arrays.nodes[start:stop],
-                    current,
-                )  # fmt: skip
-            version = current.version if current is not None else 0
-            if found is None:
-                yield SpanFound(seeding, chunks, version)
-            else:
-                yield SpanFound(seeding, chunks, version, found[0], found[1] + start)
-        if arrays.sets is not None:
+            events = task.events[start:stop]
+            current = None if task.snapshot is None else task.snapshot(number)
+            codes, starts = self._match_span(bases, offsets, events, seeding, current)
+            if task.depths is not None and task.nodes is not None and current is not None:
+                _, depths, nodes = self._walk(bases, offsets, current, want_nodes=True)
+                assert nodes is not None
+                depths[events == MATCH] = self._k
+                task.depths[start:stop], task.nodes[start:stop] = depths, nodes
+            version = 0 if current is None else current.version
+            yield SpanFound(seeding, chunks, version, codes, starts + start)
+        if task.sets is not None:
             self._index.match(
                 batch.bases,
                 batch.offsets,
                 canonical=self._canonical,
                 threads=self._threads,
-                events=np.empty_like(arrays.events),
-                values=arrays.sets,
+                events=np.empty_like(task.events),
+                values=task.sets,
             )
 
     def _match_span(
@@ -94,62 +84,37 @@ class CpuEngine:
         events: NDArray[np.uint8],
         seeding: bool,
         current: VersionedSnapshot | None,
-    ) -> tuple[NDArray[np.uint64], NDArray[np.int64]] | None:
-        """Fill in the events of a span; the new k-mers and their starts, None if it cannot grow."""
+    ) -> NewKmers:
+        """Fill in the events of a span; the k-mers that it adds."""
+        canonical, threads = self._canonical, self._threads
         if self.walks and not seeding and current is not None:
-            return self._walk_span(bases, offsets, events, current)
+            events[:] = self._walk(bases, offsets, current)[0]
+            if not self._grows:
+                return NO_CODES, NO_STARTS
+            codes, starts = window_codes(bases, offsets, self._k, canonical=canonical)
+            missed = events[starts] == MISMATCH
+            codes, starts = codes[missed], starts[missed]
+            stay = self._index.add(codes)
+            events[starts[~stay]] = MATCH
+            return codes[stay], starts[stay]
         if seeding or self._grows:
             return self._index.grow(
-                bases,
-                offsets,
-                canonical=self._canonical,
-                threads=self._threads,
-                events=events,
-                seed_end=bases.size if seeding else 0,
-            )
-        self._index.match(
-            bases, offsets, canonical=self._canonical, threads=self._threads, events=events
-        )
-        return None
+                bases, offsets, canonical=canonical, threads=threads,
+                events=events, seed_end=bases.size if seeding else 0,
+            )  # fmt: skip
+        self._index.match(bases, offsets, canonical=canonical, threads=threads, events=events)
+        return NO_CODES, NO_STARTS
 
-    def _walk_span(
+    def _walk(
         self,
         bases: NDArray[np.uint8],
         offsets: NDArray[np.int64],
-        events: NDArray[np.uint8],
         current: VersionedSnapshot,
-    ) -> tuple[NDArray[np.uint64], NDArray[np.int64]] | None:
-        walked, _, _ = walk(
-            current.tree, bases, offsets, canonical=self._walks_canonical, threads=self._threads
-        )
-        events[:] = walked
-        if not self._grows:
-            return None
-        codes, starts = window_codes(bases, offsets, self._k, canonical=self._canonical)
-        missed = events[starts] == MISMATCH
-        codes, starts = codes[missed], starts[missed]
-        stay = self._index.add(codes)
-        events[starts[~stay]] = MATCH
-        return codes[stay], starts[stay]
-
-    def _measure_depths(
-        self,
-        bases: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        events: NDArray[np.uint8],
-        depths: NDArray[np.uint8],
-        nodes: NDArray[np.uint32],
-        current: VersionedSnapshot,
-    ) -> None:
-        _, walked, reached = walk(
-            current.tree,
-            bases,
-            offsets,
-            canonical=self._walks_canonical,
-            threads=self._threads,
-            want_nodes=True,
-        )
-        np.copyto(depths, walked)
-        depths[events == MATCH] = self._k
-        assert reached is not None
-        np.copyto(nodes, reached)
+        *,
+        want_nodes: bool = False,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint32] | None]:
+        """Events, depths and trie nodes by the snapshot."""
+        return walk(
+            current.tree, bases, offsets,
+            canonical=self._walks_canonical, threads=self._threads, want_nodes=want_nodes,
+        )  # fmt: skip

@@ -1,12 +1,12 @@
-"""Batches against a fixed dictionary on CUDA devices, where matches alone are asked of them.
+"""Batches against a fixed dictionary on CUDA devices, if only matches are wanted.
 
     letters, as they come ──pack, one thread a batch──▶ 2 bits a base, a bit a window ──┐
     codes ──pack, on threads──────────────────────────▶ ...                            ├─▶ a chunk
     ...                                                                                ┘
     a bit a window ◀── a chunk
 
-No batch begins or is cut within a word, so that its bits are words of the chunk's: nothing is
-shifted, and nothing of a byte a symbol is written. Import it only when a GPU is asked for.
+No batch begins or is cut within a word, so its bits are words of the chunk's: nothing is shifted,
+and no byte a symbol is written.
 """
 
 from __future__ import annotations
@@ -21,19 +21,50 @@ from gpu.card.packing import MAX_SYMBOLS, PackedChunk, PackedParts, Segment, pac
 from gpu.exact import ChunkPiece, Pipeline
 from gpu.exact.expand import copy_range
 from streamer.matching.events import Events
-from streamer.matching.packed import Columns, Letters, PackedReads
 from streamer.matching.together import pack_together
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.sequences.read_batch import BadReadError, ReadBatch
-from trie.codes import InvalidBaseError
-from trie.snapshots.tree_bitmap import TreeBitmap
+from streamer.sequences.read_batch import BadReadError, Columns, Letters, ReadBatch
+from trie.codes import InvalidBaseError, encode
 
 # lengths of chunks are multiples of it
 _STEP = 1 << 19
-# threads that pack batches that came together: one does 3 GB a second
+# threads that pack batches together: one does 3 GB a second
 PACKERS = 3
 # symbols that are worth a thread
 _PER_THREAD = 1 << 21
+
+
+class PackedReads(ReadBatch):
+    """Reads as a producer sent them, in ``packed`` form; base codes are made when first asked for.
+
+    letters: all of them bases or ambiguity codes; they must not change.
+    """
+
+    __slots__ = ("_codes", "letters", "packed")
+
+    packed: PackedChunk
+    letters: Letters
+    _codes: NDArray[np.uint8] | None
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        offsets: NDArray[np.int64],
+        letters: Letters,
+        packed: PackedChunk,
+    ) -> None:
+        values = (names, offsets, letters, packed, None)
+        fields = ("names", "offsets", "letters", "packed", "_codes")
+        for name, value in zip(fields, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    @property
+    def bases(self) -> NDArray[np.uint8]:
+        """uint8 base codes of all reads, one after the other."""
+        if self._codes is None:
+            object.__setattr__(self, "_codes", encode(self.letters))
+        assert self._codes is not None
+        return self._codes
 
 
 class PackedMatching:
@@ -53,9 +84,9 @@ class PackedMatching:
     def pack(
         self, names: Sequence[str], offsets: NDArray[np.int64], letters: Letters
     ) -> PackedReads:
-        """A batch from its joined letters; from any thread. BadReadError names the first bad read.
+        """A batch from its joined letters; thread-safe. BadReadError names the first bad read.
 
-        The letters must stay as they are.
+        The letters must not change.
         """
         try:
             packed = pack_letters(letters, offsets, self._engine.k)
@@ -66,7 +97,7 @@ class PackedMatching:
     def pack_together(
         self, batches: Sequence[Columns], sums: NDArray[np.uint32]
     ) -> list[PackedReads | None]:
-        """As ``pack`` of each, in one step; None where that would raise an error.
+        """As ``pack`` of each, in one step; None in place of errors.
 
         sums: uint32, a CRC-32 for each batch, continued over its letters.
         """
@@ -80,7 +111,7 @@ class PackedMatching:
     def match(
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[Events]:
-        """What happened in each of the batches, in order."""
+        """The events of each batch, in order."""
         cut: list[NDArray[np.uint32]] = []
         for found in self._engine.run(self._pieces(batches, snapshot)):
             # out of the engine's buffer, all at once
@@ -101,10 +132,6 @@ class PackedMatching:
     def _pieces(
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[ChunkPiece]:
-        def seen() -> tuple[TreeBitmap, int]:
-            held = snapshot()
-            return held.tree, held.version
-
         parts: list[Segment] = []
         left = self._room
         for batch in batches:
@@ -120,16 +147,14 @@ class PackedMatching:
                     first = stop
                 if first == words:
                     break
-                yield self._piece(parts, seen)
+                yield self._piece(parts, snapshot)
                 parts, left = [], self._room
         if parts:
-            yield self._piece(parts, seen)
+            yield self._piece(parts, snapshot)
 
-    def _piece(
-        self, parts: list[Segment], seen: Callable[[], tuple[TreeBitmap, int]]
-    ) -> ChunkPiece:
+    def _piece(self, parts: list[Segment], snapshot: Callable[[], VersionedSnapshot]) -> ChunkPiece:
         chunk = PackedParts(parts, self._step)
-        return ChunkPiece(chunk, snapshot=seen, method=self._method, tag=parts)
+        return ChunkPiece(chunk, snapshot=snapshot, method=self._method, tag=parts)
 
     def _packed(self, batch: ReadBatch) -> PackedChunk:
         if isinstance(batch, PackedReads):

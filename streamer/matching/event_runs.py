@@ -1,9 +1,9 @@
-"""The kernels behind the reports: windows counted and put together, a read at a time.
+"""The kernels behind the reports: windows counted and joined to runs, a read at a time.
 
 Events are two bits a symbol (streamer/matching/events.py), here as uint8 views of at least eight
-bytes, looked at 56 at a time: a count is the number of bits of a word, and a run of equal events
-ends where a word has its first 0. Bits are loaded from any byte on; close to the end of the arrays
-from eight bytes before it.
+bytes. A step handles 56 symbols: a count is the number of bits of a word, and a run of equal events
+ends at a word's first 0. Bits are loaded from any byte on; near the end of the arrays from eight
+bytes before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trie.cpu.intrinsics import popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit
 from trie.windows import NO_SET
 
-# bits that a look at 64 gives at least, from any bit of a byte on
+# the least number of bits in eight bytes, from any bit of the first on
 _STEP = 56
 
 
@@ -31,11 +31,11 @@ def bits_from(starts, matches, at):
 
 @njit(cache=True, nogil=True)
 def summarize(starts, matches, offsets, k, target, first, stop, columns):
-    """What became of each of the reads first..stop - 1, and of all of them.
+    """The columns of the reads first..stop - 1, and sums over them.
 
     columns: length, windows, matches, mismatches, skipped (windows that hold a gap code), best: the
-    index ``target`` where a window matches, else -1. Returns the sums of windows, matches and
-    skipped, how many reads match, and how many runs of windows match and do not, target sets aside.
+    index ``target`` if a window matches, else -1. Returns the sums of windows, matches and skipped,
+    and the numbers of reads that match, of runs that match and of other runs, target sets aside.
     """
     length_, windows_, matches_, mismatches_, skipped_, best_ = columns
     windows = np.int64(0)
@@ -81,13 +81,13 @@ def summarize(starts, matches, offsets, k, target, first, stop, columns):
 
 @njit(cache=True, nogil=True)
 def runs(starts, matches, offsets, k, sets, only_set, first, stop, at_hit, at_miss, columns):
-    """Write down the maximal runs of the reads first..stop - 1.
+    """Write the maximal runs of the reads first..stop - 1.
 
-    A run is windows at consecutive starts with one event and, where they match, one target set
-    (``sets``, or ``only_set`` for all if that is empty). Those that match come to the rows from
-    ``at_hit`` on, the others from ``at_miss`` on; if that is negative all to the rows from
-    ``at_hit`` on. columns: read, start, end, windows, event, target; ``event`` may be without room.
-    If all are without room they are only counted. Returns the rows behind the last of each kind.
+    A run is windows at consecutive starts with one event and, if they match, one target set
+    (``sets``, or ``only_set`` for all if that is empty). Runs that match go to the rows from
+    ``at_hit`` on, the others from ``at_miss`` on; if that is negative, all from ``at_hit`` on.
+    columns: read, start, end, windows, event, target; ``event`` may be empty. If all are empty the
+    runs are only counted. Returns the row after the last of each kind.
     """
     read_, start_, end_, windows_, event_, target_ = columns
     many = sets.size > 0
@@ -156,8 +156,8 @@ def _holds(members, start, stop, target):
 def best_targets(sets, offsets, set_starts, members, targets, best):
     """The target with the most windows of every read, the first of equals; -1 if there is none.
 
-    Windows are counted by set, then the members of all sets but the largest are looked at: a
-    k-mer that a million records share costs a look-up each for the others, not a million steps.
+    Windows are counted by set, then by the members of all sets but the largest: for a k-mer that a
+    million records share, the other targets are looked up in it instead of a million steps.
     """
     counts = np.zeros(set_starts.size - 1, dtype=np.int64)
     touched = np.empty(set_starts.size - 1, dtype=np.int64)

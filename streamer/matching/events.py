@@ -1,4 +1,4 @@
-"""The events of a batch: two bits a symbol as a card gives them, or a byte; each from the other."""
+"""The events of a batch: two bits a symbol as GPUs return them, or a byte; each from the other."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LEAST_WORDS = 2
 
 
 class Events:
-    """What happened at each symbol of a batch: a window that starts there matches, or does not.
+    """Whether the window that starts at each symbol of a batch matches.
 
     ``bits``: where windows start, and which of them match. ``codes``: uint8[symbols], MATCH,
-    MISMATCH or NONE. What was not given is made when it is first asked for.
+    MISMATCH or NONE. Each is computed from the other when it is first needed.
     """
 
     __slots__ = ("_bits", "_codes", "symbols")

@@ -19,40 +19,28 @@ EVENT_NAMES = pl.Series(["none", "match", "mismatch"])
 
 
 class ReportTables:
-    """Puts the names of reads, events and targets into a report's columns of indices.
-
-    k: of the codes in a column ``kmer``.
-    """
+    """Names for the indices in the columns of a report; ``k`` of the codes in a column ``kmer``."""
 
     def __init__(self, targets: TargetSets, k: int = 0) -> None:
-        self._targets = targets
-        self._k = k
         # -1, no target, picks the null at the end
-        self._target_names = pl.Series([*targets.names, None], dtype=pl.String)
+        target_names = pl.Series([*targets.names, None], dtype=pl.String)
+        self._named: dict[str, Callable[[NDArray[Any]], pl.Series]] = {
+            "event": EVENT_NAMES.gather,
+            "target": lambda sets: distinct(sets, lambda ids: [*map(targets.label, ids.tolist())]),
+            "best_target": target_names.gather,
+            "strand": STRAND_NAMES.gather,
+            "kmer": lambda codes: distinct(codes, lambda codes: decode_kmers(codes, k)),
+            "distances": bit_lists,
+            "depths": bit_lists,
+        }
 
     def table(self, columns: Columns, names: Sequence[str]) -> pl.DataFrame:
         """The rows as users see them; ``names`` of the batch's reads."""
+        reads = pl.Series(names, dtype=pl.String)
+        named = self._named | {"read": reads.gather}
         return pl.DataFrame(
-            {column: self._named(column, values, names) for column, values in columns.items()}
+            {column: named.get(column, pl.Series)(values) for column, values in columns.items()}
         )
-
-    def _named(self, column: str, values: NDArray[Any], names: Sequence[str]) -> pl.Series:
-        if column == "read":
-            return pl.Series(names, dtype=pl.String).gather(values)
-        if column == "event":
-            return EVENT_NAMES.gather(values)
-        if column == "target":
-            label = self._targets.label
-            return distinct(values, lambda present: [label(int(index)) for index in present])
-        if column == "best_target":
-            return self._target_names.gather(values)
-        if column == "strand":
-            return STRAND_NAMES.gather(values)
-        if column == "kmer":
-            return distinct(values, lambda codes: decode_kmers(codes, self._k))
-        if column in ("distances", "depths"):
-            return bit_lists(values)
-        return pl.Series(values)
 
 
 def bit_lists(bitmaps: NDArray[Any]) -> pl.Series:

@@ -1,13 +1,11 @@
-"""The three reports of exact matching and those of approximate matching, as columns.
+"""The reports of exact and of approximate matching, as columns: dicts of equally long arrays.
 
-Each function takes a BatchResult or an ApproximateResult and gives a dict of equally long arrays.
-Reads and targets are indices here; ``streamer.matching.report_tables`` puts in their
-names.
+Reads and targets are indices here; ``streamer.matching.report_tables`` replaces them with names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -17,18 +15,23 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.matching import event_runs
-from streamer.matching.near.near_result import ApproximateResult
-from streamer.matching.result import MATCH, BatchResult
+from streamer.matching.events import MATCH
+from streamer.matching.result import BatchResult
 from trie.cpu.threads import run_all, usable_cores
 
 Columns = dict[str, NDArray]  # type: ignore[type-arg]
 
-# the columns of each report, in order
-WINDOW_COLUMNS = ("read", "start", "event", "depth", "target")
 INTERVAL_COLUMNS = ("read", "start", "end", "event", "windows", "target")
-NEAR_COLUMNS = ("read", "start", "end", "distance", "strand", "kmer", "target")
-LTB_COLUMNS = ("read", "end", "distances", "depths")
 READ_COLUMNS = ("read", "length", "windows", "matches", "mismatches", "skipped", "best_target")
+
+# as ``event_runs.runs`` takes them
+_RUN_TYPES = {
+    "read": np.dtype(np.int64), "start": np.dtype(np.int64), "end": np.dtype(np.int64),
+    "windows": np.dtype(np.int64), "event": np.dtype(np.uint8), "target": np.dtype(np.uint32),
+}  # fmt: skip
+
+# symbols that are worth a thread
+_PER_THREAD = 1 << 21
 
 _WINDOWS_AT_ONCE = 1 << 19
 
@@ -49,7 +52,7 @@ def windows(result: BatchResult, symbols: slice = slice(None)) -> Columns:
     read = np.searchsorted(result.batch.offsets, at, side="right") - 1
     events = result.events[at]
     if result.sets is None:
-        target = np.where(events == MATCH, result.only_set, ~np.uint32(0)).astype(np.uint32)
+        target = np.where(events == MATCH, result.only_set, NO_SET).astype(np.uint32)
     else:
         target = result.sets[at]
     return {
@@ -78,7 +81,7 @@ def intervals(result: BatchResult) -> Columns:
 
 
 def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
-    """As ``intervals``, those that match and the others apart, without the column event.
+    """As ``intervals``, matches and mismatches apart, without the column event.
 
     read is uint32, as the feed sends it.
     """
@@ -101,12 +104,12 @@ def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Co
     """The runs of all reads and how many of them match; with ``apart`` these come first."""
     offsets = result.batch.offsets
     sets = _NO_SETS if result.sets is None else result.sets
-    types = {"read": index} | _INTERVAL_TYPES
+    types = _RUN_TYPES | {"read": index}
     parts, threads = _split(offsets)
     bits = result.found.bytes_of_bits
     write = partial(event_runs.runs, *bits, offsets, result.k, sets, result.only_set)
     if result.sets is None:
-        counts = [told[4:] for told in _summarized(result, -1)[1]]
+        counts = [sums[4:] for sums in _summarized(result, -1)[1]]
     else:
         nothing = tuple(np.zeros(0, t) for t in types.values())
         counts = run_all([partial(write, *part, 0, 0, nothing) for part in parts], threads)
@@ -135,7 +138,7 @@ class Sums(NamedTuple):
 
 
 def reads(result: BatchResult, targets: TargetSets) -> Columns:
-    """One row a read, reads shorter than k too.
+    """One row a read, also for reads shorter than k.
 
     read int64 (index), length, windows, matches, mismatches, skipped (all int64; skipped windows
     hold a gap code), best_target int32 (the target with the most matching windows, the first of
@@ -145,7 +148,7 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
 
 
 def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
-    """As ``reads``, and what there is of all reads together."""
+    """As ``reads``, and the sums over all reads."""
     only = only_target(result, targets)
     columns, counts = _summarized(result, only)
     best = columns["best_target"]
@@ -161,7 +164,7 @@ def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, S
 
 
 def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[int, ...]]]:
-    """A row a read, and what ``event_runs.summarize`` tells of each part."""
+    """A row a read, and what ``event_runs.summarize`` returns for each part."""
     offsets = result.batch.offsets
     parts, threads = _split(offsets)
     columns = {name: np.empty(len(result.batch), np.int64) for name in READ_COLUMNS[1:-1]}
@@ -169,52 +172,6 @@ def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[i
     arrays = tuple(columns.values())
     count = partial(event_runs.summarize, *result.found.bytes_of_bits, offsets, result.k, target)
     return columns, run_all([partial(count, *part, arrays) for part in parts], threads)
-
-
-def near(result: ApproximateResult, *, best: bool = False) -> Columns:
-    """One row an end with a k-mer within the distance, or with ``best`` a row a cluster of ends.
-
-    read int64 (index), start int64, end int64, distance uint8, strand uint8 (0 is ``+``), kmer
-    uint64 (code, as stored), target uint32 (target set).
-    """
-    rows = result.best() if best else slice(None)
-    return {
-        "read": result.read[rows],
-        "start": result.start[rows],
-        "end": result.end[rows],
-        "distance": result.distance[rows],
-        "strand": result.strand[rows],
-        "kmer": result.code[rows],
-        "target": result.target[rows],
-    }
-
-
-def ltb(result: ApproximateResult) -> Columns:
-    """One row an end with a match or a mismatch word (thesis Fig. 31).
-
-    read int64 (index), end int64, distances uint32 (bit e: a k-mer at distance e), depths uint32
-    (bit h + 1: a state of depth h at level 0 without a transition).
-    """
-    return {
-        "read": result.read,
-        "end": result.end,
-        "distances": result.matches,
-        "depths": result.mismatches,
-    }
-
-
-# as the kernel takes them, behind the index of the read
-_INTERVAL_TYPES: dict[str, np.dtype[Any]] = {
-    "start": np.dtype(np.int64),
-    "end": np.dtype(np.int64),
-    "windows": np.dtype(np.int64),
-    "event": np.dtype(np.uint8),
-    "target": np.dtype(np.uint32),
-}
-
-
-# symbols that are worth a thread
-_PER_THREAD = 1 << 21
 
 
 def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:
@@ -226,3 +183,45 @@ def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:
     cuts = np.searchsorted(offsets, np.arange(1, threads) * total // threads)
     bounds = np.unique([0, *cuts.tolist(), offsets.size - 1]).tolist()
     return list(pairwise(bounds)), threads
+
+
+def _near(names: dict[str, str], *, best: bool = False) -> Report:
+    """A report of approximate matching; ``names``: what ``ApproximateResult`` calls the columns."""
+
+    def rows(result: BatchResult, _: TargetSets) -> Iterable[Columns]:
+        assert result.near is not None
+        chosen = result.near.best() if best else slice(None)
+        yield {column: getattr(result.near, name)[chosen] for column, name in names.items()}
+
+    return Report(tuple(names), rows)
+
+
+class Report(NamedTuple):
+    """A report of files: its columns in order, and the rows of a batch, a part at a time.
+
+    depths: it needs ``want_depths``.
+    """
+
+    columns: tuple[str, ...]
+    rows: Callable[[BatchResult, TargetSets], Iterable[Columns]]
+    depths: bool = False
+
+
+_LEVENSHTEIN = {
+    "read": "read", "start": "start", "end": "end", "distance": "distance",
+    "strand": "strand", "kmer": "code", "target": "target",
+}  # fmt: skip
+
+REPORTS = {
+    "windows": Report(
+        ("read", "start", "event", "depth", "target"),
+        lambda result, _: window_pieces(result),
+        depths=True,
+    ),
+    "intervals": Report(INTERVAL_COLUMNS, lambda result, _: [intervals(result)]),
+    "reads": Report(READ_COLUMNS, lambda result, targets: [reads(result, targets)]),
+    "all": _near(_LEVENSHTEIN),
+    "best": _near(_LEVENSHTEIN, best=True),
+    "ltb": _near({"read": "read", "end": "end", "distances": "matches", "depths": "mismatches"}),
+}
+"""By the name of ``match --report``, and ``ltb`` for that semantics."""

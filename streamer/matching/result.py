@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.matching.events import MATCH, MISMATCH, NONE, Events
+from streamer.matching.engine import NO_CODES, NO_STARTS, MatchTask, SpanFound
+from streamer.matching.events import Events
 from streamer.matching.near.near_result import ApproximateResult
 from streamer.sequences.read_batch import ReadBatch
 from trie.event_words import pack_events
 
-__all__ = ["MATCH", "MISMATCH", "NONE", "BatchResult", "ChunkWords", "Depths", "Events"]
+_NO_CHUNKS = np.zeros((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,20 @@ class Depths:
     nodes: NDArray[np.uint32]
     chunks: NDArray[np.int64]
     versions: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, task: MatchTask, spans: Sequence[SpanFound]) -> Depths | None:
+        """Those of a task whose spans are matched; None if it did not ask for them."""
+        if task.depths is None or task.nodes is None:
+            return None
+        versions = [np.full(len(span.chunks), span.version, dtype=np.int64) for span in spans]
+        chunks = joined([span.chunks for span in spans], _NO_CHUNKS)
+        return cls(task.depths, task.nodes, chunks, joined(versions, NO_STARTS))
+
+    @classmethod
+    def alone(cls, depths: NDArray[np.uint8]) -> Depths:
+        """Without trie nodes."""
+        return cls(depths, np.zeros(0, np.uint32), _NO_CHUNKS, NO_STARTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +79,14 @@ class BatchResult:
     batch: ReadBatch
     k: int
     found: Events
-    sets: NDArray[np.uint32] | None
     only_set: np.uint32
-    new_kmers: NDArray[np.uint64]
-    new_starts: NDArray[np.int64]
-    seeded: int
     version_before: int
     version: int
-    depths: Depths | None
+    sets: NDArray[np.uint32] | None = None
+    new_kmers: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
+    new_starts: NDArray[np.int64] = field(default_factory=lambda: NO_STARTS)
+    seeded: int = 0
+    depths: Depths | None = None
     near: ApproximateResult | None = None
 
     @property
@@ -123,3 +138,10 @@ class BatchResult:
             )
             for (start, stop), version in zip(found.chunks, found.versions, strict=True)
         ]
+
+
+def joined(parts: Sequence[NDArray], empty: NDArray) -> NDArray:  # type: ignore[type-arg]
+    """One array of all parts, or ``empty`` if there are none."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else empty

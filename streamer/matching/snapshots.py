@@ -1,26 +1,26 @@
 """The snapshots of a matcher's dictionary, and the version that the dictionary has.
 
-One that stays as it is has one snapshot, made when it is first asked for. One that changes is
-followed by a tree worker, once anyone asks for snapshots, or from the beginning.
+A fixed dictionary has one snapshot, made when it is first asked for. One that changes is followed
+by a tree worker, from the beginning or from the first need of a snapshot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.engine import SpanFound
-from streamer.matching.spans import SpanViews
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from trie.codes import with_reverse_complements
 from trie.snapshots.tree_bitmap import snapshot
 
 
 class Snapshots:
-    """The snapshots of ``dictionary``; ``grows``: mismatched k-mers are added, not seeds alone.
+    """The snapshots of ``dictionary``; ``grows``: mismatched k-mers are added, not only seeds.
 
     version: of the dictionary, one more with every span that brings k-mers.
     """
@@ -44,20 +44,19 @@ class Snapshots:
         return self.version if self._worker is None else self._worker.current.version
 
     def follow(self, codes: Callable[[], NDArray[np.uint64]]) -> None:
-        """Have a tree worker from now on.
+        """Start a tree worker.
 
-        codes: gives the k-mers of the dictionary as it is now (uint64, ascending); asked for if it
-        has changed.
+        codes: returns the k-mers of the dictionary now (uint64, ascending); called if it has
+        changed.
         """
-        held = self._dictionary
+        dictionary = self._dictionary
         if self.version > 1:
             known = codes()
-            sets = np.zeros(known.size, np.uint32)
-            held = Dictionary(held.k, held.strands, known, sets, held.targets)
-        self._worker = TreeWorker(held, self.version, self._threads)
+            dictionary = replace(dictionary, codes=known, sets=np.zeros(known.size, np.uint32))
+        self._worker = TreeWorker(dictionary, self.version, self._threads)
 
     def go_back(self, version: int, codes: Callable[[], NDArray[np.uint64]]) -> None:
-        """To the dictionary of that version; ``codes`` as for ``follow``."""
+        """Return to the dictionary of that version; ``codes`` as for ``follow``."""
         self.version = version
         if self._worker is not None:
             # it has k-mers that were not there then
@@ -65,13 +64,13 @@ class Snapshots:
             self.follow(codes)
 
     def learn(self, found: SpanFound) -> None:
-        """Add the k-mers that a span has brought."""
+        """Add the k-mers of a span."""
         self.version += 1
         if self._worker is None:
             return
         if found.ordered is not None:
             self._worker.add(found.ordered, ascending=True)
-        elif found.codes is not None:
+        else:
             self._worker.add(found.codes)
 
     def end_span(self, *, wait: bool) -> VersionedSnapshot | None:
@@ -87,7 +86,7 @@ class Snapshots:
     def in_use(self) -> VersionedSnapshot:
         """The snapshot to match with now."""
         if self._worker is not None:
-            # what only seeds change is whole once they are in; what grows is matched meanwhile
+            # with seeds alone it must hold all of them; a growing one is matched meanwhile
             return self._worker.current if self._grows else self._worker.latest(self.version)
         if self._only is None:
             codes = self._dictionary.codes
@@ -97,17 +96,51 @@ class Snapshots:
         return self._only
 
     def latest(self) -> VersionedSnapshot:
-        """A snapshot of the dictionary as it is now; waits for what is being merged."""
+        """A snapshot of the dictionary as it is now; waits for merges."""
         return self.in_use() if self._worker is None else self._worker.latest(self.version)
 
     def views(self, seeds: int) -> SpanViews:
-        """Which snapshot each span of a batch sees, of which the first ``seeds`` are seeds."""
+        """The snapshots that the spans of a batch see, of which the first ``seeds`` are seeds."""
         if self._grows:
             assert self._worker is not None
             return SpanViews(self._worker.current, 0, None)
         return SpanViews(self.in_use() if seeds else None, seeds, self.in_use)
 
     def close(self) -> None:
-        """Finish what is being merged."""
+        """Finish the merges."""
         if self._worker is not None:
             self._worker.close()
+
+
+class SpanViews:
+    """The snapshots that the spans of a batch are matched with, by number.
+
+    While the dictionary grows, a span sees the snapshot that was in use after the last span but
+    one before it, which is what two streams can know: an engine that knows more sees no more. On a
+    fixed dictionary seeds see what was there before the batch, the other spans all of it.
+    """
+
+    def __init__(
+        self,
+        first: VersionedSnapshot | None,
+        seeds: int,
+        whole: Callable[[], VersionedSnapshot] | None,
+    ) -> None:
+        self._after: list[VersionedSnapshot | None] = [first]
+        self._seeds = seeds
+        self._whole = whole
+
+    def span_ended(self, current: VersionedSnapshot) -> None:
+        """The snapshot in use after the next span."""
+        if self._whole is None:
+            self._after.append(current)
+            self._after[:-3] = [None] * len(self._after[:-3])
+
+    def of(self, span: int) -> VersionedSnapshot:
+        """The snapshot of a span."""
+        if self._whole is not None and span >= self._seeds:
+            return self._whole()
+        seen = 0 if self._whole is not None else max(span - 1, 0)
+        found = self._after[min(seen, len(self._after) - 1)]
+        assert found is not None
+        return found

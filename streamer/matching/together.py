@@ -1,7 +1,6 @@
-"""Batches that came together, packed in one call of a kernel on each of a few threads.
+"""Batches that came together, packed by one kernel call on each of a few threads.
 
-The letters are summed up by it too, while they are in the core's cache. Import it only when a GPU
-is asked for.
+It computes their checksums too, while the letters are in the core's cache.
 """
 
 # mypy: no-check-untyped-defs
@@ -18,8 +17,8 @@ from numpy.typing import NDArray
 
 from gpu.card.letters import pack_letters_into
 from gpu.card.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
-from streamer.matching.packed import Columns
 from streamer.protocol.checksums import continue_crc32, crc32_address
+from streamer.sequences.read_batch import Columns
 from trie.codes import LETTER_TO_CODE, check_k
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
@@ -33,10 +32,9 @@ _PER_THREAD = 1 << 22
 def pack_together(
     batches: Sequence[Columns], sums: NDArray[np.uint32], k: int, threads: int = 1
 ) -> list[PackedChunk | None]:
-    """The letters of every batch as ``gpu.card.letters.pack_letters`` packs them.
+    """The letters of every batch as ``gpu.card.letters.pack_letters`` packs them, None for errors.
 
-    None where that would raise an error. sums: uint32, a CRC-32 for each batch, which is continued
-    over its letters; whoever calls has seen to it that there is a ``crc32_address``.
+    sums: uint32, a CRC-32 for each batch, continued over its letters; needs a ``crc32_address``.
     """
     check_k(k)
     sizes = [(len(letters), offsets.size) for _, offsets, letters in batches]
@@ -65,7 +63,7 @@ def pack_together(
 
 @njit(cache=True, nogil=True)
 def _pack(address, places, sizes, table, k, bases, starts, ends, good, sums, first, stop):
-    """Pack the batches first..stop - 1; ``good``: those that are as they must be."""
+    """Pack the batches first..stop - 1; ``good``: those without an error."""
     for i in range(first, stop):
         symbols = sizes[i, 0]
         if symbols > MAX_SYMBOLS or sizes[i, 1] == 0:

@@ -1,4 +1,4 @@
-"""Output files: complete or not there, compressed as their names say, errors with their names."""
+"""Output files: complete or absent, compressed by their suffix, errors with their names."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _COMPRESSIONS = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 
 
 def compression_of(path: str) -> str | None:
-    """What the suffix of a name stands for: gz, bz2, xz or zst; None for plain."""
+    """The compression by a name's suffix: gz, bz2, xz or zst; None for plain."""
     return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
 class OutputFile:
-    """A file that users named, or standard output (None or ``-``), for bytes.
+    """A binary file that a user named, or standard output (None or ``-``).
 
-    A file takes its place at ``commit``; until then, and after ``discard``, what was there before
-    stays (``trie.new_file``). Every method raises StreamerError with the name and the cause, and
+    A file replaces an older one at ``commit``; until then, and after ``discard``, the old one stays
+    (``trie.new_file``). Every method raises StreamerError with the name and the cause, and
     ReaderGoneError for a pipe that nobody reads.
 
-    verb: what cannot be done, in errors. live: nothing waits in a buffer, so that a file has all
-    that was written even if the process is killed; so it is with what is no regular file.
+    verb: what cannot be done, in errors. live: flush every write, so that everything written
+    survives a kill; always so if the output is not a regular file.
     """
 
     def __init__(self, path: str | None, *, verb: str = "cannot write", live: bool = False) -> None:
@@ -47,26 +47,26 @@ class OutputFile:
             if compression is not None:
                 from xopen import xopen
 
-                # in this process: what compresses elsewhere would see interrupts of its own
+                # in this process: another one would be interrupted too
                 self._file = xopen(self._new.file, "wb", format=compression, threads=0)
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of it."""
         rest = memoryview(data)
         with self._naming():
-            # standard output may have no buffer (python -u): then a write may take a part only
+            # unbuffered standard output (python -u) may write only a part
             while len(rest):
                 rest = rest[self._file.write(rest) :]
             if self._live:
                 self._file.flush()
 
     def write_all(self, parts: Iterable[bytes | memoryview]) -> None:
-        """Write many small parts to a file, one after another."""
+        """Write many small parts, one after another."""
         with self._naming():
             self._file.writelines(parts)
 
     def commit(self) -> None:
-        """Nothing follows: put the file in its place."""
+        """Finish the file and put it in its place."""
         if self._new is None:
             return
         try:
@@ -82,7 +82,7 @@ class OutputFile:
         """Leave the place as it was."""
         if self._new is None:
             return
-        with suppress(Exception):  # a compressor may be amid a write that failed
+        with suppress(Exception):  # a compressor may be in the middle of a failed write
             self._file.close()
         self._new.discard()
 
@@ -107,6 +107,6 @@ class OutputFile:
 
 
 def write_file(path: str, parts: Iterable[bytes | memoryview]) -> None:
-    """A whole file of these parts, one after another."""
+    """Write a whole file of these parts."""
     with OutputFile(path) as file:
         file.write_all(parts)

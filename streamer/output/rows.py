@@ -1,4 +1,4 @@
-"""Rows for users: tab-separated or one JSON object a line, written in bulk by polars."""
+"""Rows for users: TSV or one JSON object a line, formatted in bulk by polars."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trie.cpu import memory_limit
 Format = Literal["tsv", "jsonl"]
 
 TABLE_BYTES = 48 << 20
-"""What polars may need beside a table and its text; it aborts the process where it gets less."""
+"""What polars may need beside a table and its text; it aborts the process if it gets less."""
 
 
 def _take_interrupts_back() -> None:
-    """Have Python handle SIGINT again.
+    """Restore Python's SIGINT handler.
 
-    polars replaces the handler when it is imported, and loses a signal that comes as one of its
-    computations ends.
+    polars replaces it when it is imported, and loses a signal that comes as one of its computations
+    ends.
     """
     handler = signal.getsignal(signal.SIGINT)
     if handler is not None and threading.current_thread() is threading.main_thread():
@@ -39,8 +39,8 @@ class RowWriter:
 
     path: None or ``-`` is standard output; a file appears once all rows are in it
     (``OutputFile``). TSV: one header line, ``#`` directly before its first name; ``.`` is null.
-    keep: the rows before an error or an interrupt are the result, since nobody can ask for them
-    again; else they go to standard output only, and a file stays as it was.
+    keep: the rows before an error or an interrupt are a result, since they cannot be had again;
+    else they go to standard output only, and a file stays as it was.
     """
 
     def __init__(

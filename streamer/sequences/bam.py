@@ -1,6 +1,6 @@
 """Unaligned BAM (SAM specification 4.2), decompressed: names and letters of single reads.
 
-What a record says of its lengths is held against its size before anything is taken out of it.
+The lengths in a record are checked against its size before anything is read from it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from binascii import hexlify
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from streamer.sequences.fasta import FormatError
+
 MAGIC = b"BAM\x01"
 
 _UNMAPPED = 4
@@ -17,19 +19,15 @@ _FIXED = struct.Struct("<iiBBHHHiiii")
 """refID, pos, l_read_name, mapq, bin, n_cigar_op, flag, l_seq, next_refID, next_pos, tlen."""
 _READ_BYTES = 1 << 20
 
-# two letters a byte, the first in the upper half; here by way of hexadecimal digits
+# two letters a byte, the first in the upper half; decoded through hexadecimal digits
 _LETTERS = bytes.maketrans(b"0123456789abcdef", b"=ACMGRSVTWYHKDBN")
 
 
-class BamError(ValueError):
-    """What makes a file no BAM of single unaligned reads."""
-
-
 def bam_records(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """(name, letters) of every record in order; BamError for what cannot be one."""
+    """(name, letters) of every record in order; FormatError for an invalid one."""
     if _exactly(file, len(MAGIC)) != MAGIC:
         problem = "not valid BAM: it begins otherwise"
-        raise BamError(problem)
+        raise FormatError(problem)
     _skip(file, _number(file))
     for _ in range(_number(file)):
         _skip(file, _number(file))
@@ -38,7 +36,7 @@ def bam_records(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
         size = int.from_bytes(start + _exactly(file, 3), "little", signed=True)
         if size < _FIXED.size:
             problem = f"not valid BAM: the record has {size} bytes, the least are {_FIXED.size}"
-            raise BamError(problem)
+            raise FormatError(problem)
         yield _record(_exactly(file, size))
 
 
@@ -48,10 +46,10 @@ def _record(data: bytes) -> tuple[bytes, bytes]:
     stop = begin + (letters + 1) // 2
     if letters < 0 or stop + letters > len(data):
         problem = "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
-        raise BamError(problem)
+        raise FormatError(problem)
     if flag != _UNMAPPED:
         problem = "is no unaligned BAM of single reads: convert it with samtools fastq"
-        raise BamError(problem)
+        raise FormatError(problem)
     name = data[_FIXED.size : _FIXED.size + name_size].partition(b"\0")[0]
     return name, hexlify(data[begin:stop]).translate(_LETTERS)[:letters]
 
@@ -61,18 +59,18 @@ def _number(file: BinaryIO) -> int:
     number = int.from_bytes(_exactly(file, 4), "little", signed=True)
     if number < 0:
         problem = "not valid BAM: a length in the header is negative"
-        raise BamError(problem)
+        raise FormatError(problem)
     return number
 
 
 def _exactly(file: BinaryIO, size: int) -> bytes:
-    """So many bytes; memory is taken as they come, not as a damaged length says."""
+    """``size`` bytes, read piecewise: a damaged length must not allocate memory."""
     parts = []
     while size:
         part = file.read(min(size, _READ_BYTES))
         if not part:
             problem = "not valid BAM: it ends within a record or the header"
-            raise BamError(problem)
+            raise FormatError(problem)
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

@@ -11,13 +11,13 @@ END_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000
 
 _GZIP_WITH_EXTRA = END_BLOCK[:4]
 _EXTRA = slice(12, 16)
-"""The name and the size of BGZF's field, the first of those that gzip leaves to its users."""
+"""The name and the size of BGZF's field, the first of gzip's extra fields."""
 _TO_ZEROS = END_BLOCK.rstrip(b"\0")
 _ZEROS = len(END_BLOCK) - len(_TO_ZEROS)
 
 
 class Watched:
-    """A file whose beginning and end are remembered while it is read: a pipe is read only once."""
+    """Records the beginning and the end of a file as it is read, since a pipe is read only once."""
 
     def __init__(self, file: Readable) -> None:
         self._file = file

@@ -1,8 +1,8 @@
 """bzip2, xz and gzip streams member by member, to the last byte.
 
-Python's own readers take what follows a member of bzip2 or xz and begins no other for the end of
-the file: behind the padding that xz allows, or a damaged header, reads would be missing and nothing
-would say so. Readers of gzip lose up to a megabyte in front of the place where a file is cut.
+Python's readers take anything after a member of bzip2 or xz that is not another one for the end of
+the file: after the padding that xz allows, or a damaged header, reads would be lost silently.
+Readers of gzip lose up to a megabyte before the place where a file is truncated.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
     "bz2": (bz2.BZ2Decompressor, b""),
     "xz": (partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), b"\0"),
 }
-"""What decompresses one member, and what may stand between two."""
+"""What decompresses one member, and the padding between two."""
 
-try:  # it comes with xopen on most machines; zlib's objects have other methods
+try:  # xopen installs it on most machines; zlib's objects have other methods
     from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor
 
     _MEMBERS["gz"] = partial(IgzipDecompressor, DECOMP_GZIP), b"\0"
@@ -39,8 +39,8 @@ COMPRESSIONS = tuple(_MEMBERS)
 class Members:
     """The members of a file, decompressed, one after the other.
 
-    Reading raises EOFError where a member is cut off, and what the decompressor raises (OSError,
-    LZMAError, IsalError) for what is no member, each after all that stands before it.
+    Reading raises EOFError for a truncated member and the decompressor's error (OSError, LZMAError,
+    IsalError) for anything else, each after all data before it.
     """
 
     def __init__(self, file: Readable, compression: str) -> None:
@@ -72,7 +72,7 @@ class Members:
 
 
 class ReadAhead:
-    """A file that a thread reads a few blocks ahead; an error comes after what was read before."""
+    """A file that a thread reads a few blocks ahead; errors come after the data before them."""
 
     def __init__(self, file: Readable) -> None:
         self._blocks = prefetched(iter(partial(file.read1, _AHEAD_BYTES), b""))

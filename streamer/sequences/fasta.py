@@ -14,18 +14,22 @@ Part = tuple[bytes | None, bytes]
 
 BLOCK_BYTES = 1 << 17
 LONGEST_HEADER = 1 << 24
-"""Bytes of a header, at most: it is held whole, as nothing else is."""
+"""Bytes of a header, at most: nothing else must fit into memory as a whole."""
 
 _CUT_WITHIN = 64
-"""So near the end of a block a long line has two letters side by side, if it is one of letters."""
+"""A long line of letters has two letters side by side this near the end of a block."""
 
 
-class FastaError(ValueError):
-    """What makes a file no FASTA."""
+class FormatError(ValueError):
+    """A file or a record that is not in its format. name: of the record, if it can be read."""
+
+    def __init__(self, problem: str, name: str | None = None) -> None:
+        self.name = name
+        super().__init__(problem)
 
 
 class Readable(Protocol):
-    """A file as far as it is needed here."""
+    """What a parser needs of a file."""
 
     def read1(self, size: int = ..., /) -> bytes:
         """At most ``size`` bytes, none at the end."""
@@ -34,14 +38,14 @@ class Readable(Protocol):
 def fasta_parts(file: Readable) -> Iterator[Part]:
     """The records in order, each as one part or several; only a first part may lack letters.
 
-    Letters are not looked at: what is no line's end and no header comes out as it stands.
+    Letters are not checked: anything but line ends and headers is passed on unchanged.
     """
     rest = b""
     begun = False
     lines = 0
     while True:
         data = file.read1(BLOCK_BYTES)
-        # every line of the block begins behind a line's end
+        # now every line of the block follows a line feed
         block = b"".join((b"\n", rest, data))
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -68,26 +72,26 @@ def fasta_parts(file: Readable) -> Iterator[Part]:
 
 
 def _cut(block: bytes) -> int:
-    """Where a block ends that can be understood without what follows."""
+    """Where to cut a block so that the first part can be parsed without the rest."""
     end = block.rfind(b"\n") + 1
     start = block[end : end + _CUT_WITHIN].lstrip()[:1]
     if start.isalpha():
-        # between two letters a line may as well end
+        # a line may end between any two letters
         for at in range(len(block) - 1, max(end, len(block) - _CUT_WITHIN), -1):
             if block[at - 1 : at + 1].isalpha():
                 return at
     if len(block) - end <= LONGEST_HEADER:
         return end
     if start in (b">", b"#"):
-        message = f"a header or comment of more than {LONGEST_HEADER >> 20} MiB"
-        raise FastaError(message)
+        problem = f"not valid FASTA: a header or comment of more than {LONGEST_HEADER >> 20} MiB"
+        raise FormatError(problem)
     return len(block)
 
 
 def _header_in(stretch: bytes, before: int) -> bool:
-    """Whether a header stands in lines that follow none, behind blank space; FastaError if letters.
+    """Whether the lines before the first record hold a header; FormatError if they hold letters.
 
-    before: the number of lines in front of these.
+    before: the number of lines before these.
     """
     for number, line in enumerate(stretch.split(b"\n"), before):
         start = line.strip()
@@ -95,13 +99,13 @@ def _header_in(stretch: bytes, before: int) -> bool:
             return True
         if start and not start.startswith(b"#"):
             shown = start[:20].decode("ascii", "replace")
-            message = f"expected '>' at the beginning of a record (line {number}), not '{shown}'"
-            raise FastaError(message)
+            problem = f"expected '>' at the beginning of a record (line {number}), not '{shown}'"
+            raise FormatError("not valid FASTA: " + problem)
     return False
 
 
 def _line_by_line(header: bytes | None, stretch: bytes) -> Iterator[Part]:
-    """The parts of lines of which not all are letters alone."""
+    """The parts of lines of which some hold more than letters."""
     letters: list[bytes] = []
     for line in map(bytes.strip, stretch.split(b"\n")):
         if line.startswith(b">"):

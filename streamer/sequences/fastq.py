@@ -2,7 +2,7 @@
 
 Lines end with LF or CRLF; blank lines before, between and after records are skipped. dnaio parses
 ASCII fast, but refuses a whole buffer for one other byte and reports the wrong place. What it
-refuses is parsed here line by line: headers are bytes, and an error has its record and its line.
+refuses is parsed here line by line: headers are bytes, and an error names its record and line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 import dnaio
 import numpy as np
 
-from streamer.sequences.fasta import Readable
+from streamer.sequences.fasta import FormatError, Readable
 from streamer.sequences.read_batch import name_of
 
 Record = tuple[str, bytes]
@@ -26,19 +26,11 @@ _SHOWN = 20
 _NEWLINE = ord("\n")
 
 
-class FastqError(ValueError):
-    """What makes a record no FASTQ. name: of the record, where its header can be read."""
-
-    def __init__(self, problem: str, line: int, name: str | None = None) -> None:
-        self.name = name
-        super().__init__(f"not valid FASTQ (line {line}): {problem}")
-
-
 def fastq_records(file: Readable) -> Iterator[Record]:
-    """The records in order; FastqError for the first faulty one, after all before it."""
+    """The records in order; FormatError for the first faulty one, after all before it."""
     waiting: list[bytes] = []
     newlines = 0
-    first = 1  # number of the line that waits first
+    first = 1  # number of the first waiting line
     while data := file.read1(BLOCK_BYTES):
         newlines += int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))
         if newlines < LINES:
@@ -71,7 +63,7 @@ def fastq_records(file: Readable) -> Iterator[Record]:
 
 
 class _Once:
-    """A file that is read in one go."""
+    """A file of one block."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -82,8 +74,8 @@ class _Once:
 
 
 def _by_dnaio(data: bytes) -> list[Record] | None:
-    """The records of whole lines; None if they are not all as dnaio expects them."""
-    # dnaio's id would end at a NUL
+    """The records of whole lines; None if dnaio would refuse or change one."""
+    # dnaio's id ends at a NUL
     if b"\0" in data:
         return None
     try:
@@ -95,7 +87,7 @@ def _by_dnaio(data: bytes) -> list[Record] | None:
 
 
 def _line_by_line(lines: list[bytes], first: int) -> Generator[Record, None, list[bytes]]:
-    """The records of lines of which the last is unfinished; returns the lines that are left.
+    """The records of lines, the last of them incomplete; returns the remaining lines.
 
     first: the number of the first line.
     """
@@ -110,32 +102,33 @@ def _line_by_line(lines: list[bytes], first: int) -> Generator[Record, None, lis
 
 
 def _record(lines: list[bytes], first: int) -> Record:
-    """The record of its lines, fewer than four at the end of a file; FastqError for a fault."""
+    """The record of its lines, fewer than four at the end of a file; FormatError for a fault."""
     lines = [line.removesuffix(b"\r") for line in lines]
     header = lines[0]
+    name = None
+
+    def fault(line: int, problem: str) -> FormatError:
+        return FormatError(f"not valid FASTQ (line {first + line}): {problem}", name)
+
     if not header.startswith(b"@"):
-        problem = f"expected '@' at the beginning of a record, not {_shown(header)}"
-        raise FastqError(problem, first)
+        raise fault(0, f"expected '@' at the beginning of a record, not {_shown(header)}")
     name = name_of(header[1:])
     if len(lines) > 2 and not lines[2].startswith(b"+"):
         problem = (
             f"expected '+', not {_shown(lines[2])}: a record has four lines; multi-line FASTQ is "
             "not supported, convert it with seqtk seq"
         )
-        raise FastqError(problem, first + 2, name)
+        raise fault(2, problem)
     if len(lines) < LINES:
-        problem = "the file ends within the record"
-        raise FastqError(problem, first + len(lines) - 1, name)
+        raise fault(len(lines) - 1, "the file ends within the record")
     _, letters, plus, qualities = lines
     if plus[1:] not in (b"", header[1:]):
-        problem = f"the header after '+' is not the one after '@': {_shown(plus[1:])}"
-        raise FastqError(problem, first + 2, name)
+        raise fault(2, f"the header after '+' is not the one after '@': {_shown(plus[1:])}")
     if len(letters) != len(qualities):
-        problem = f"length {len(letters)} of the sequence, but {len(qualities)} of the qualities"
-        raise FastqError(problem, first + 3, name)
+        lengths = f"length {len(letters)} of the sequence, but {len(qualities)} of the qualities"
+        raise fault(3, lengths)
     if not qualities.isascii():
-        problem = f"the qualities hold byte 0x{max(qualities):02x}"
-        raise FastqError(problem, first + 3, name)
+        raise fault(3, f"the qualities hold byte 0x{max(qualities):02x}")
     return name, letters
 
 

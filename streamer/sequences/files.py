@@ -1,6 +1,6 @@
 """FASTA, FASTQ and unaligned BAM files as batches of reads, or as texts in pieces.
 
-The format and the compression (gzip, bzip2, xz, zstd or none) are told apart by content, ``-`` is
+The format and the compression (gzip, bzip2, xz, zstd or none) are recognized by content, ``-`` is
 standard input (``streamer.sequences.source``). This module adds batches and errors that name file,
 record and position. A letter takes a byte: letters become codes a few megabytes at a time.
 """
@@ -14,8 +14,8 @@ from contextlib import ExitStack
 
 from streamer.errors import DataError
 from streamer.sequences.read_batch import ReadBatch, bad_name
-from streamer.sequences.record_buffer import ENCODED_AT_ONCE, Held, TextPiece
-from streamer.sequences.source import STDIN, SequenceSource, shown_name
+from streamer.sequences.record_buffer import ENCODED_AT_ONCE, RecordBuffer, TextPiece
+from streamer.sequences.source import STDIN, SequenceSource
 
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
@@ -34,16 +34,16 @@ def read_batches(
 
     A batch holds reads of one file, so that its errors have a place. The reads before a faulty
     record are yielded before DataError is raised, so that nothing that was read is lost.
-    ``on_bytes`` is told how many (compressed) bytes of the files have been read so far.
+    ``on_bytes`` is called with the number of (compressed) bytes read from the files so far.
     """
     done = 0
     for path in paths:
         with ExitStack() as stack:
             source = SequenceSource(path, stack)
-            for batch in _batches(source, batch_bases, batch_reads):
+            for piece in _pieces(source, RecordBuffer(source.shown, batch_bases, batch_reads)):
                 if on_bytes is not None:
                     on_bytes(done + source.bytes_read())
-                yield batch
+                yield piece.reads
             done += source.bytes_read()
         if on_bytes is not None:
             on_bytes(done)
@@ -58,51 +58,63 @@ def read_pieces(
 ) -> Iterator[TextPiece]:
     """The records of a file in pieces of about ``size`` symbols, however long a record is.
 
-    size: None is PIECE_BASES. overlap: how many symbols before a cut come again behind it. Errors
-    and ``on_bytes`` as above; of a faulty record that was cut, what stands before the fault has
-    been yielded.
+    size: None is PIECE_BASES. overlap: the number of symbols before a cut that are repeated behind
+    it. Errors and ``on_bytes`` as above; of a faulty record that was cut, what stands before the
+    fault has been yielded.
     """
     size = size or PIECE_BASES
     with ExitStack() as stack:
         source = SequenceSource(path, stack)
-        held = Held(source.shown, size, BATCH_READS, room=overlap + size + ENCODED_AT_ONCE)
-        try:
-            for name, letters in source.parts():
-                if held.full:
-                    if on_bytes is not None:
-                        on_bytes(source.bytes_read())
-                    yield held.piece(overlap if name is None else None)
-                held.add(name, letters)
-            last = held.piece()
-        except DataError as error:
-            last, first_error = held.before(error)
-            if len(last.reads):
-                yield last
-            raise first_error from None
-        if len(last.reads):
-            yield last
+        room = overlap + size + ENCODED_AT_ONCE
+        for piece in _pieces(
+            source, RecordBuffer(source.shown, size, BATCH_READS, room=room), overlap
+        ):
+            if on_bytes is not None:
+                on_bytes(source.bytes_read())
+            yield piece
         if on_bytes is not None:
             on_bytes(source.bytes_read())
+
+
+def _pieces(
+    source: SequenceSource, buffer: RecordBuffer, overlap: int | None = None
+) -> Iterator[TextPiece]:
+    """The records in pieces; without ``overlap`` they are whole."""
+    try:
+        for name, letters in source.parts():
+            # a record of FASTA is known to be whole once the next one begins
+            if buffer.full and (name is not None or overlap is not None):
+                yield buffer.piece(overlap if name is None else None)
+            buffer.add(name, letters)
+            if buffer.full and source.whole:
+                yield buffer.piece()
+        last = buffer.piece()
+    except DataError as error:
+        last, first_error = buffer.before(error)
+        if len(last.reads):
+            yield last
+        raise first_error from None
+    if len(last.reads):
+        yield last
 
 
 def read_letters(path: str) -> Iterator[tuple[str, str]]:
     """(first word of the header, letters as they stand) of every record; DataError as above."""
     with ExitStack() as stack:
-        held: list[str] = []
-        last = None
         source = SequenceSource(path, stack)
+        current, parts = None, list[str]()
         number = 0
         for name, letters in source.parts():
             if name is not None:
-                if last is not None:
-                    yield last, "".join(held)
-                last, held = name, []
+                if current is not None:
+                    yield current, "".join(parts)
+                current, parts = name, []
                 number += 1
                 if bad := bad_name([name]):
                     raise DataError(bad[1], file=source.shown, record=number)
-            held.append(letters.decode("latin-1"))
-        if last is not None:
-            yield last, "".join(held)
+            parts.append(letters.decode("latin-1"))
+        if current is not None:
+            yield current, "".join(parts)
 
 
 def check_exist(paths: Iterable[str]) -> None:
@@ -115,7 +127,7 @@ def check_exist(paths: Iterable[str]) -> None:
 
 def size_of_files(paths: Iterable[str]) -> int | None:
     """Bytes in all files together; None if one has no size (a pipe, standard input)."""
-    sizes = []
+    total = 0
     for path in paths:
         try:
             status = os.stat(path)
@@ -123,37 +135,5 @@ def size_of_files(paths: Iterable[str]) -> int | None:
             return None
         if not stat.S_ISREG(status.st_mode):
             return None
-        sizes.append(status.st_size)
-    return sum(sizes)
-
-
-def _batches(source: SequenceSource, batch_bases: int, batch_reads: int) -> Iterator[ReadBatch]:
-    """The whole records of a file."""
-    held = Held(source.shown, batch_bases, batch_reads)
-    try:
-        for name, letters in source.parts():
-            # a record of FASTA is known to be whole once the next one begins
-            if held.full and name is not None:
-                yield held.piece().reads
-            held.add(name, letters)
-            if held.full and source.whole:
-                yield held.piece().reads
-        last = held.piece().reads
-    except DataError as error:
-        piece, first_error = held.before(error)
-        if len(piece.reads):
-            yield piece.reads
-        raise first_error from None
-    if len(last):
-        yield last
-
-
-__all__ = [
-    "STDIN",
-    "check_exist",
-    "read_batches",
-    "read_letters",
-    "read_pieces",
-    "shown_name",
-    "size_of_files",
-]
+        total += status.st_size
+    return total

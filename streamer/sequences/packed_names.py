@@ -1,4 +1,4 @@
-"""Names of reads as they travel, a msgpack array of strings, of which few are ever looked at."""
+"""Names of reads as a msgpack array of strings, which is rarely decoded."""
 
 # mypy: no-check-untyped-defs
 # (kernels are typed by numba, by the arguments of their first call)
@@ -15,7 +15,7 @@ from trie.cpu.jit import njit
 
 
 class PackedNames(Sequence[str]):
-    """The strings of a msgpack array, made when one of them is first asked for."""
+    """The strings of a msgpack array, decoded when one of them is first needed."""
 
     __slots__ = ("_count", "_frame", "_names")
 
@@ -57,10 +57,10 @@ class PackedNames(Sequence[str]):
         return self._names[index]
 
 
-# so short that giving up the interpreter's lock takes longer
+# too short to release the GIL
 @njit(cache=True)
 def _number(frame, at, size):
-    """The big-endian number of so many bytes."""
+    """A big-endian number of ``size`` bytes."""
     value = 0
     for i in range(at, at + size):
         value = (value << 8) | np.int64(frame[i])
@@ -69,7 +69,7 @@ def _number(frame, at, size):
 
 @njit(cache=True)
 def count_names(frame):
-    """How many strings the array has; -1 if it is none of printable ASCII strings and no more."""
+    """The number of strings; -1 if the frame is not exactly an array of printable ASCII strings."""
     total = frame.size
     if total == 0:
         return -1
@@ -102,11 +102,11 @@ def count_names(frame):
             return -1
         if at + length > total:
             return -1
-        strange = np.uint8(0)
+        unprintable = np.uint8(0)
         for i in range(at, at + length):
             # 0x20..0x7e
-            strange |= np.uint8(np.uint8(frame[i] - np.uint8(0x20)) > np.uint8(0x5E))
-        if strange:
+            unprintable |= np.uint8(np.uint8(frame[i] - np.uint8(0x20)) > np.uint8(0x5E))
+        if unprintable:
             return -1
         at += length
     return count if at == total else -1

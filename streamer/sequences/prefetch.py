@@ -16,9 +16,9 @@ _IDLE_SECONDS = 0.02
 def prefetched(
     items: Iterable[T], depth: int = 2, *, idle: Callable[[], object] | None = None
 ) -> Iterator[T]:
-    """The items in order, made at most ``depth`` ahead on a thread; its errors are raised here.
+    """The items in order, produced up to ``depth`` ahead on a thread; its errors are raised here.
 
-    idle: called again and again while the next item is waited for.
+    idle: called repeatedly while waiting for the next item.
     """
     poll = _POLL_SECONDS if idle is None else _IDLE_SECONDS
     ahead: Queue[tuple[T | None, BaseException | None, bool]] = Queue(depth)

@@ -13,9 +13,14 @@ from numpy.typing import NDArray
 from trie.codes import InvalidBaseError, encode, shown_byte
 from trie.cpu.threads import run_all
 
+Letters = bytes | memoryview | NDArray[np.uint8]
+
+Columns = tuple[Sequence[str], NDArray[np.int64], memoryview]
+"""Names, offsets and joined letters of a batch."""
+
 
 class BadReadError(ValueError):
-    """A byte that is no base, in the read of that ``index``, at a 0-based ``position``."""
+    """A byte that is not a base, in the read with that ``index``, at a 0-based ``position``."""
 
     def __init__(self, index: int, position: int, byte: int) -> None:
         self.index = index
@@ -25,7 +30,7 @@ class BadReadError(ValueError):
 
     @classmethod
     def at(cls, offsets: NDArray[np.int64], error: InvalidBaseError) -> BadReadError:
-        """The same, where the error counts from the first of the joined reads."""
+        """From an error whose position counts from the first of the joined reads."""
         index = int(np.searchsorted(offsets, error.position, side="right")) - 1
         return cls(index, error.position - int(offsets[index]), error.byte)
 
@@ -47,7 +52,7 @@ class ReadBatch:
 
     @property
     def symbols(self) -> int:
-        """How many bases and gap letters all reads have."""
+        """Bases and gap codes of all reads."""
         return int(self.offsets[-1])
 
     @property
@@ -60,9 +65,9 @@ class ReadBatch:
         cls,
         names: Sequence[str],
         offsets: NDArray[np.int64],
-        letters: bytes | memoryview | NDArray[np.uint8],
+        letters: Letters,
     ) -> ReadBatch:
-        """Encode the joined letters of the reads; BadReadError names the first bad read."""
+        """Encode the joined letters of reads; BadReadError names the first bad read."""
         try:
             bases = encode(letters)
         except InvalidBaseError as error:
@@ -71,7 +76,7 @@ class ReadBatch:
 
     @classmethod
     def from_sequences(cls, names: Sequence[str], sequences: Sequence[str]) -> ReadBatch:
-        """A batch of separate sequences (letters); BadReadError names the first bad read."""
+        """A batch of separate sequences of letters; BadReadError names the first bad read."""
         return cls.from_letters(
             names, offsets_of(sequences), "".join(sequences).encode("latin-1", "replace")
         )
@@ -92,16 +97,16 @@ def joined_batches(
 
 
 def name_of(header: bytes) -> str:
-    """The first word of a header, between blanks or tabs; ``bad_name`` finds it if not UTF-8."""
+    """The first word of a header, between blanks or tabs; ``bad_name`` reports other than UTF-8."""
     word = header.lstrip(b" \t").split(b" ", 1)[0].split(b"\t", 1)[0]
     return word.decode("utf-8", "surrogateescape")
 
 
 def bad_name(names: Sequence[str]) -> tuple[int, str] | None:
-    """The index of the first name that is not printable UTF-8, and what is wrong; None if none is.
+    """The index of the first name that is not printable UTF-8, and what is wrong with it, or None.
 
-    The rule for names from files and from sockets (``docs/protocol.md``): others spoil tables.
-    Bytes that are not UTF-8 are expected as ``surrogateescape`` decodes them.
+    The rule for names from files and sockets (``docs/protocol.md``): others corrupt tables. Bytes
+    that are not UTF-8 are decoded with ``surrogateescape``.
     """
     if "".join(names).isprintable():
         return None

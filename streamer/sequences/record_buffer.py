@@ -33,11 +33,11 @@ class TextPiece:
     continues: bool = False
 
 
-class Held:
-    """Records, or pieces of them, that wait to be enough for a ``TextPiece``.
+class RecordBuffer:
+    """Records, or parts of them, until there are enough for a ``TextPiece``.
 
-    shown: how errors name the file. size, records: new symbols and records that are enough. room:
-    codes that memory is taken for where letters come in several parts.
+    shown: the file's name in errors. size, records: new symbols and records that are enough. room:
+    codes to reserve memory for if letters come in several parts.
     """
 
     def __init__(self, shown: str, size: int, records: int, room: int = 0) -> None:
@@ -72,37 +72,33 @@ class Held:
         self.full = self._end >= self._enough or len(self._names) >= self._records
 
     def piece(self, overlap: int | None = None) -> TextPiece:
-        """All that is held; DataError for the first record with a fault.
+        """Everything buffered; DataError for the first record with a fault.
 
-        overlap: the last record goes on, and so many of its symbols come again then.
+        overlap: the last record goes on, and that many of its symbols are repeated then.
         """
         self._encode()
-        bad = bad_name(self._names)
-        if bad is not None:
-            index, problem = bad
-            raise DataError(problem, file=self._shown, record=self._first + index + 1)
+        if bad := bad_name(self._names):
+            raise DataError(bad[1], file=self._shown, record=self._first + bad[0] + 1)
         if self._codes.base is None:
             self._codes.resize(self._filled, refcheck=False)
         codes = self._codes[: self._filled]
         offsets = np.array([*self._starts, codes.size], dtype=np.int64)
-        made = TextPiece(
-            ReadBatch(self._names, offsets, codes),
-            self._first, self._start, self._again, overlap is not None,
-        )  # fmt: skip
+        reads = ReadBatch(self._names, offsets, codes)
+        made = TextPiece(reads, self._first, self._start, self._again, overlap is not None)
         if overlap is None:
             self._first += len(self._names)
             self._start = 0
             self._begin([], np.empty(0, dtype=np.uint8))
         else:
-            kept = min(overlap, codes.size - self._starts[-1])
+            repeated = min(overlap, codes.size - self._starts[-1])
             before = self._start if len(self._names) == 1 else 0
             self._first += len(self._names) - 1
-            self._start = before + codes.size - kept - self._starts[-1]
-            self._begin(self._names[-1:], codes[codes.size - kept :])
+            self._start = before + codes.size - repeated - self._starts[-1]
+            self._begin(self._names[-1:], codes[codes.size - repeated :])
         return made
 
     def before(self, error: DataError) -> tuple[TextPiece, DataError]:
-        """What is held of the records before a faulty one, and the first error there is."""
+        """What is buffered of the records before a faulty one, and the first error there is."""
         while True:
             self._drop(max(0, (error.record or 1) - 1 - self._first))
             try:
@@ -111,7 +107,7 @@ class Held:
                 error = earlier
 
     def _drop(self, record: int) -> None:
-        """Forget all from that record of the held ones on."""
+        """Forget everything from that record of the buffered ones on."""
         if record >= len(self._names):
             return
         size = self._starts[record]
@@ -121,7 +117,6 @@ class Held:
         del self._names[record:], self._starts[record:]
 
     def _encode(self) -> None:
-        """The letters that wait as codes."""
         letters = b"".join(self._letters)
         try:
             codes = encode(letters)
@@ -148,7 +143,7 @@ class Held:
                 if self._codes.base is None:
                     self._codes.resize(room, refcheck=False)
                 else:
-                    held, self._codes = self._codes, np.empty(room, dtype=np.uint8)
-                    self._codes[: self._filled] = held[: self._filled]
+                    old, self._codes = self._codes, np.empty(room, dtype=np.uint8)
+                    self._codes[: self._filled] = old[: self._filled]
             self._codes[self._filled : size] = codes
         self._filled = size

@@ -1,8 +1,7 @@
-"""A sequence file opened, decompressed and told apart by content, as records in parts.
+"""A sequence file opened, decompressed and recognized by content, as records in parts.
 
-Decompressing is the work of ``streamer.sequences.bz2_xz``, and of xopen for zstd. FASTA comes in
-parts (``streamer.sequences.fasta``), since a record may be a chromosome. Records of FASTQ
-(``streamer.sequences.fastq``) and BAM (``streamer.sequences.bam``) are whole.
+``streamer.sequences.bz2_xz`` decompresses, for zstd xopen. FASTA comes in parts (``fasta``), since
+a record may be a chromosome; records of FASTQ (``fastq``) and BAM (``bam``) are whole.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Any
 from xopen import xopen
 
 from streamer.errors import DataError
-from streamer.sequences.bam import MAGIC, BamError, bam_records
+from streamer.sequences.bam import MAGIC, bam_records
 from streamer.sequences.bgzf import Watched
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members, ReadAhead
-from streamer.sequences.fasta import FastaError, Readable, fasta_parts
-from streamer.sequences.fastq import FastqError, fastq_records
+from streamer.sequences.fasta import FormatError, Readable, fasta_parts
+from streamer.sequences.fastq import fastq_records
 from streamer.sequences.read_batch import name_of
 
 STDIN = "-"
@@ -40,12 +39,12 @@ _BUFFER_BYTES = 128 * 1024
 
 
 def shown_name(path: str) -> str:
-    """How messages name an input."""
+    """The name of an input in messages."""
     return "<stdin>" if path == STDIN else path
 
 
 class SequenceSource:
-    """One input; what it opens is closed with ``stack``."""
+    """One input; ``stack`` closes what it opens."""
 
     def __init__(self, path: str, stack: ExitStack) -> None:
         self.path = path
@@ -68,23 +67,13 @@ class SequenceSource:
         try:
             yield from self._parts()
             return
-        except FastaError as error:
-            problem = f"not valid FASTA: {error}"
-            self._record = max(self._record, 1)
-        except BamError as error:
-            problem = str(error)
-        except FastqError as error:
+        except FormatError as error:
             problem, name = str(error), error.name
-        except EOFError:
-            problem = "the compressed stream does not end well: truncated, or other bytes follow it"
-        except FileNotFoundError:
-            problem = "no such file"
-        except IsADirectoryError:
-            problem = "is a directory, not a sequence file"
-        except PermissionError:
-            problem = "permission denied"
+            self._record = max(self._record, 1)
         except _READ_ERRORS as error:
-            problem = f"cannot be read: {str(error) or type(error).__name__}"
+            problem = _PROBLEMS.get(type(error)) or (
+                f"cannot be read: {str(error) or type(error).__name__}"
+            )
         known = name if name and name.isprintable() else None
         raise DataError(problem, file=self.shown, record=self._record or None, name=known)
 
@@ -102,7 +91,7 @@ class SequenceSource:
             if compression == "gz":
                 opened = self._stack.enter_context(closing(ReadAhead(opened)))
         elif compression is not None:
-            # zstd in this process, whose errors can be told apart
+            # zstd in this process, since errors of another are all alike
             threads = 1 if compression == "gz" else 0
             opened = self._stack.enter_context(
                 xopen(_buffered(packed), "rb", format=compression, threads=threads)
@@ -133,10 +122,10 @@ class SequenceSource:
             if record is None:
                 break
             yield name_of(record[0]), record[1]
-        # programs that write FASTQ as BGZF may leave the end block out; those that write BAM do not
+        # writers of FASTQ as BGZF may omit the end block, those of BAM do not
         if watched.lacks_end_block():
             problem = f"truncated after {self._record - 1} records: BGZF's end block is missing"
-            raise BamError(problem)
+            raise FormatError(problem)
 
     def _of_fasta(self, plain: Readable) -> Iterator[Part]:
         for header, letters in fasta_parts(plain):
@@ -152,7 +141,7 @@ def _read_errors() -> tuple[type[Exception], ...]:
     import lzma
     import zlib
 
-    errors: list[Any] = [OSError, ValueError, zlib.error, lzma.LZMAError]
+    errors: list[Any] = [EOFError, OSError, ValueError, zlib.error, lzma.LZMAError]
     try:
         from isal.isal_zlib import error as isal_error
 
@@ -169,9 +158,16 @@ def _read_errors() -> tuple[type[Exception], ...]:
 
 _READ_ERRORS = _read_errors()
 
+_PROBLEMS: dict[type, str] = {
+    EOFError: "the compressed stream does not end well: truncated, or other bytes follow it",
+    FileNotFoundError: "no such file",
+    IsADirectoryError: "is a directory, not a sequence file",
+    PermissionError: "permission denied",
+}
+
 
 class _Ahead(io.RawIOBase):
-    """A stream of which ``start`` has been read already."""
+    """A stream of which ``start`` has been read."""
 
     def __init__(self, start: bytes, rest: Readable) -> None:
         self._start = start
@@ -181,7 +177,7 @@ class _Ahead(io.RawIOBase):
         return True
 
     def read1(self, size: int = _BUFFER_BYTES, /) -> bytes:
-        """At most ``size`` bytes, none at the end, without the copies that a buffer takes."""
+        """At most ``size`` bytes, none at the end, without the copies of a buffered reader."""
         if not self._start:
             return self._rest.read1(size)
         data, self._start = self._start[:size], self._start[size:]
@@ -200,7 +196,7 @@ def _buffered(stream: _Ahead) -> io.BufferedReader:
 def _look_ahead(file: Readable, *, blanks: bool) -> tuple[bytes, _Ahead]:
     """The first bytes of a file, with ``blanks`` those after blank space; and the whole file.
 
-    A pipe may hand over its first bytes one by one: what tells the format is waited for.
+    Waits for enough bytes to recognize the format: a pipe may deliver them one by one.
     """
     read: list[bytes] = []
     start = b""

@@ -57,7 +57,7 @@ def small_kernels():
     from streamer.batch.hamming import engines
     from streamer.batch.lcs import solve
     from streamer.batch.primer import on_gpu
-    from streamer.matching import cuda, spans
+    from streamer.matching import chunks, cuda
     from streamer.matching.near import levenshtein
 
     modules = [counting, places, end_bits, pasm, strips, wspasm, buckets, derive, orient, walk]
@@ -80,7 +80,7 @@ def small_kernels():
         patch.setattr(lcs, "_multiprocessors", lambda: 1)
         patch.setattr(solve, "LEAF_CELLS", 100)
         patch.setattr(walk, "JUMP_LEVEL", 1)
-        for module in (cuda, spans):
+        for module in (cuda, chunks):
             patch.setattr(module, "LONG_SPAN", 1)
         patch.setattr(levenshtein, "LONG_SPAN", 0)
         yield

@@ -1,100 +1,61 @@
-"""Approximate matching of batches of reads: what is near, beside what is equal.
-
-``Approximate`` holds the k-mers as stored and a solver for the semantics that was asked for:
+"""Approximate matching of batches of reads: what lies within a distance.
 
     levenshtein   streamer/matching/near/levenshtein.py, over trie/levenshtein
     ltb           streamer/matching/near/ltb.py, over trie/ltb
 
-A solver has two methods (``solver.Solver``): ``learn`` takes stored k-mers that are new, and
-``match`` the symbols [first, stop) of a batch with the snapshot in use, and gives ``result.Found``.
-To plug another semantics in, write a solver and name it in ``_solver`` below; its report goes into
-``streamer/matching/reports.py`` and its topic into ``streamer/daemon/publish.py``.
-
-On a fixed dictionary a batch is one step. In grow mode the matcher tells the steps of a batch
-(``steps.Steps``): spans of chunks, each with the version of the dictionary before it and the k-mers
-that it brought. ``ltb`` gets a Tree Bitmap with every step.
+To add another semantics, write a ``solver.Solver`` and name it in ``Approximate``; its columns go
+into ``streamer/matching/reports.py``, its topic into ``streamer/daemon/publish.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 import numpy as np
 
 from streamer.devices import GpuOrCpu
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.near.near_result import ApproximateResult, Step, joined
-from streamer.matching.near.solver import Options, Solver
+from streamer.matching.near.near_result import ApproximateResult, joined
+from streamer.matching.near.solver import Solver
+from streamer.matching.near.steps import Step
+from streamer.matching.spec import MatchSpec
 from streamer.sequences.read_batch import ReadBatch
-
-__all__ = ["Approximate", "ApproximateResult", "Options", "Semantics", "Step"]
-
-Semantics = Literal["levenshtein", "ltb"]
 
 
 class Approximate:
-    """Matches batches within a distance against the k-mers of ``stored`` and those learnt later.
+    """Matches batches within a distance against the k-mers of ``stored`` and those learned later.
 
     stored: the k-mers as they stand in the records (strands ``forward``), with their target sets.
-    both: a k-mer may match as its reverse complement too.
+    gpu: runs what is done on GPUs. threads: of the CPU.
     """
 
-    def __init__(
-        self,
-        stored: Dictionary,
-        *,
-        semantics: Semantics,
-        distance: int,
-        both: bool,
-        options: Options | None = None,
-    ) -> None:
-        self.k = stored.k
-        self.distance = distance
-        self.both = both
-        self.semantics: Semantics = semantics
-        self._stored = stored
-        options = options or Options()
-        self._threads = options.threads
-        self._solver = _solver(semantics, stored, distance, both, options)
-
-    @property
-    def walks(self) -> bool:
+    def __init__(self, stored: Dictionary, spec: MatchSpec, gpu: GpuOrCpu, threads: int) -> None:
+        self.walks = spec.semantics == "ltb"
         """Whether steps must come with a Tree Bitmap."""
-        return self.semantics == "ltb"
+        self._stored = stored
+        self._spec = spec
+        self._threads = threads
+        self._solver: Solver
+        if self.walks:
+            from streamer.matching.near.ltb import LtbSolver
 
-    def match(self, batch: ReadBatch, steps: Sequence[Step] | None = None) -> ApproximateResult:
-        """What is near in a batch: step after step, or all of it against what is stored now."""
-        if steps is None:
-            steps = [Step(0, batch.bases.size, version=1)]
+            self._solver = LtbSolver(spec, gpu, threads)
+        else:
+            from streamer.matching.near.levenshtein import LevenshteinSolver
+
+            codes = np.ascontiguousarray(stored.codes)
+            self._solver = LevenshteinSolver(codes, spec, gpu, threads)
+
+    def match(self, batch: ReadBatch, steps: Sequence[Step]) -> ApproximateResult:
+        """What lies within the distance in a batch, step by step."""
         parts = []
         for step in steps:
             if step.stop > step.first:
                 parts.append((step.version, self._solver.match(batch, step)))
-            # where steps bring trees, later ones have it in theirs
-            if step.learnt.size and step.tree is None:
-                self._solver.learn(step.learnt)
-        return joined(batch, parts, self._stored, self.semantics, self.distance, self._threads)
-
-    def share(self, gpu: GpuOrCpu) -> None:
-        """Give GPUs up together with others, and report that once."""
-        self._solver.share(gpu)
+            if step.learned.size:
+                self._solver.learn(step.learned)
+        return joined(batch, parts, self._stored, self._spec, self._threads)
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Free the memory on GPUs."""
         self._solver.close()
-
-
-def _solver(
-    semantics: Semantics, stored: Dictionary, distance: int, both: bool, options: Options
-) -> Solver:
-    make: Callable[..., Solver]
-    if semantics == "ltb":
-        from streamer.matching.near.ltb import LtbSolver
-
-        make = LtbSolver
-    else:
-        from streamer.matching.near.levenshtein import LevenshteinSolver
-
-        make = LevenshteinSolver
-    return make(np.ascontiguousarray(stored.codes), stored.k, distance, both, options)

@@ -1,9 +1,9 @@
 """The full Levenshtein distance to a dictionary that may grow: sets of patterns, merged by size.
 
-A set that is smaller than a quarter of its neighbour waits beside it, as in a log-structured merge
-tree: a k-mer is indexed anew at most log4(n) times, and a batch is matched against as many sets.
-On CUDA the sets' tables stay on the card (gpu/levenshtein/stream.py); the method ``lanes`` runs on
-the CPU.
+A set smaller than a quarter of its neighbour stays beside it, as in a log-structured merge tree: a
+k-mer is indexed at most log4(n) times, and a batch is matched against as many sets. On CUDA the
+tables of the sets stay on the GPU (gpu/levenshtein/stream.py); the kernel ``lanes`` runs on the
+CPU.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.matching.engine import LONG_SPAN
-from streamer.matching.near.near_result import Step
-from streamer.matching.near.solver import CardOrCpu, Options
+from streamer.devices import GpuOrCpu
+from streamer.matching.chunks import LONG_SPAN
+from streamer.matching.near.solver import Solver
+from streamer.matching.near.steps import Step
+from streamer.matching.spec import MatchSpec
 from streamer.sequences.read_batch import ReadBatch
 from trie.ascending import lacking, merged
 from trie.levenshtein import (
@@ -46,33 +48,29 @@ class _Set:
     index: PieceIndex | None = None
 
 
-class LevenshteinSolver(CardOrCpu):
-    """See ``solver.Solver``."""
+class LevenshteinSolver(Solver):
+    """The nearest of the stored k-mers ``codes`` (uint64, ascending) and those learned later."""
 
     def __init__(
-        self, codes: NDArray[np.uint64], k: int, distance: int, both: bool, options: Options
+        self, codes: NDArray[np.uint64], spec: MatchSpec, gpu: GpuOrCpu, threads: int
     ) -> None:
         # queueing a chunk takes the host as long as the GPU matches millions of symbols
-        super().__init__("levenshtein", options, max(options.chunk, LONG_SPAN))
-        self._k = k
-        self._distance = distance
-        self._both = both
-        self._most = MAX_PATTERNS // (2 if both else 1)
+        chunk = max(spec.chunk, LONG_SPAN)
+        super().__init__(spec, gpu, threads, cpu_kernel="lanes", chunk=chunk)
+        self._both = spec.strands == "both"
+        self._most = MAX_PATTERNS // (2 if self._both else 1)
         self._sets = [_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most)]
-        self._by_cards = options.device == "cuda" and options.method != "lanes"
-        if self._by_cards:
-            self._begin()
 
     def sizes(self) -> list[int]:
         """The stored k-mers of each set."""
-        return [held.codes.size for held in self._sets]
+        return [one.codes.size for one in self._sets]
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known."""
-        threads = self._options.threads
+        threads = self._threads
         codes = sort_unique(codes, self._k, threads)
-        for held in self._sets:
-            codes = lacking(held.codes, codes, threads)
+        for one in self._sets:
+            codes = lacking(one.codes, codes, threads)
         if not codes.size:
             return
         while self._sets and self._sets[-1].codes.size <= GROWTH * codes.size:
@@ -83,39 +81,36 @@ class LevenshteinSolver(CardOrCpu):
 
     def match(self, batch: ReadBatch, step: Step) -> Nearest:
         """The nearest k-mer of every end."""
-        for held in self._sets:
-            if held.patterns is None:
-                held.patterns = Patterns.of(held.codes, self._k, self._distance, both=self._both)
+        for one in self._sets:
+            if one.patterns is None:
+                one.patterns = Patterns.of(one.codes, self._k, self._distance, both=self._both)
         if not self._sets:
             empty = Patterns.of(np.zeros(0, np.uint64), self._k, self._distance, both=False)
             return unpack(np.zeros(0, np.uint32), 0, empty)
-        by_cpu = partial(self._by_cpu, batch, step)
-        if self._by_cards:
-            return self._on_cards(partial(self._by_engine, batch, step), by_cpu)
-        return by_cpu()
+        return self._run(partial(self._by_engine, batch, step), partial(self._by_cpu, batch, step))
 
     def _by_cpu(self, batch: ReadBatch, step: Step) -> Nearest:
-        return least([self._of_set(held, batch, step) for held in self._sets])
+        return least([self._of_set(one, batch, step) for one in self._sets])
 
-    def _of_set(self, held: _Set, batch: ReadBatch, step: Step) -> Nearest:
-        patterns, threads = held.patterns, self._options.threads
+    def _of_set(self, one: _Set, batch: ReadBatch, step: Step) -> Nearest:
+        patterns, threads = one.patterns, self._threads
         assert patterns is not None
-        if self._options.method == "lanes":
+        if self._kernel == "lanes":
             words = lanes.nearest_words(
                 patterns, batch.bases, batch.offsets,
                 first=step.first, stop=step.stop, threads=threads,
             )  # fmt: skip
         else:
-            if held.index is None:
-                held.index = build(patterns, threads=threads)
+            if one.index is None:
+                one.index = build(patterns, threads=threads)
             words = scan.nearest_words(
-                patterns, held.index, batch.bases, batch.offsets,
+                patterns, one.index, batch.bases, batch.offsets,
                 first=step.first, stop=step.stop, threads=threads,
             )  # fmt: skip
         return unpack(words, step.first, patterns)
 
     def _by_engine(self, batch: ReadBatch, step: Step, engine: Any) -> Nearest:
-        sets = [held.patterns for held in self._sets if held.patterns is not None]
+        sets = [one.patterns for one in self._sets if one.patterns is not None]
         found: list[list[Nearest]] = []
         # a chunk's answers come set by set
         for number, ends, words in engine.match(
@@ -126,11 +121,7 @@ class LevenshteinSolver(CardOrCpu):
             found[-1].append(unpack_found(ends, words, sets[number]))
         return joined([least(parts) for parts in found])
 
-    def _made(self) -> Any:
+    def _new_engine(self, **options: Any) -> Any:
         from gpu.levenshtein.stream import NearEngine
 
-        options = self._options
-        return NearEngine(
-            self._k, self._distance, chunk=self._chunk, streams=options.streams,
-            cards=options.cards, memory_bytes=options.device_bytes, threads=options.threads,
-        )  # fmt: skip
+        return NearEngine(self._k, self._distance, **options)

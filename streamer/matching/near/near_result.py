@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import NO_SET, Dictionary
+from streamer.matching.spec import MatchSpec, Semantics
 from streamer.sequences.read_batch import ReadBatch
 from trie.ascending import places
 from trie.levenshtein import Nearest
-from trie.snapshots.tree_bitmap import TreeBitmap
-
-_NO_CODES = np.zeros(0, dtype=np.uint64)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Consecutive symbols of a batch that are matched against one snapshot.
-
-    version: of the snapshot. tree: it, where the solver walks it. learnt: uint64, the k-mers as
-    stored that are added afterwards.
-    """
-
-    first: int
-    stop: int
-    version: int
-    tree: TreeBitmap | None = None
-    learnt: NDArray[np.uint64] = field(default_factory=lambda: _NO_CODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +43,7 @@ class ApproximateResult:
 
     k: int
     distance_limit: int
-    semantics: str
+    semantics: Semantics
     read: NDArray[np.int64]
     end: NDArray[np.int64]
     version: NDArray[np.int64]
@@ -94,39 +77,38 @@ def joined(
     batch: ReadBatch,
     parts: Sequence[tuple[int, Found]],
     stored: Dictionary,
-    semantics: str,
-    distance: int,
+    spec: MatchSpec,
     threads: int,
 ) -> ApproximateResult:
-    """The rows of all steps, with reads and targets."""
-    columns: dict[str, NDArray] = {}  # type: ignore[type-arg]
-    names = {"end": np.int64, "length": np.int64, "distance": np.uint8, "strand": np.uint8}
-    names |= {"code": np.uint64, "matches": np.uint32, "mismatches": np.uint32}
-    for name, dtype in names.items():
-        held = [getattr(found, name) for _, found in parts if hasattr(found, name)]
-        columns[name] = np.concatenate(held) if held else np.zeros(0, dtype)
-    version = np.repeat(
-        np.array([version for version, _ in parts], dtype=np.int64),
-        [found.end.size for _, found in parts],
-    )
+    """The rows of all steps, each with the version of its snapshot, with reads and targets."""
+
+    def column(name: str, dtype: type) -> NDArray:  # type: ignore[type-arg]
+        given = [getattr(found, name) for _, found in parts if hasattr(found, name)]
+        return np.concatenate(given) if given else np.zeros(0, dtype)
+
+    found_ends = column("end", np.int64)
     # ends ascend; one behind the last symbol of a read belongs to that read
-    rows = np.diff(np.searchsorted(columns["end"], batch.offsets, side="right"))
-    read = np.repeat(np.arange(rows.size), rows)
-    end = columns["end"] - np.repeat(batch.offsets[:-1], rows)
+    rows = np.diff(np.searchsorted(found_ends, batch.offsets, side="right"))
+    end = found_ends - np.repeat(batch.offsets[:-1], rows)
+    length, code = column("length", np.int64), column("code", np.uint64)
+    assert spec.distance is not None
     return ApproximateResult(
-        k=stored.k,
-        distance_limit=distance,
-        semantics=semantics,
-        read=read,
+        k=spec.k,
+        distance_limit=spec.distance,
+        semantics=spec.semantics,
+        read=np.repeat(np.arange(rows.size), rows),
         end=end,
-        version=version,
-        start=end - columns["length"] if semantics == "levenshtein" else columns["length"],
-        distance=columns["distance"],
-        strand=columns["strand"],
-        code=columns["code"],
-        target=_targets(columns["code"], stored, threads),
-        matches=columns["matches"],
-        mismatches=columns["mismatches"],
+        version=np.repeat(
+            np.array([version for version, _ in parts], dtype=np.int64),
+            [found.end.size for _, found in parts],
+        ),
+        start=end - length if spec.semantics == "levenshtein" else length,
+        distance=column("distance", np.uint8),
+        strand=column("strand", np.uint8),
+        code=code,
+        target=_targets(code, stored, threads),
+        matches=column("matches", np.uint32),
+        mismatches=column("mismatches", np.uint32),
     )
 
 

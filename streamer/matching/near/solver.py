@@ -1,118 +1,91 @@
-"""What approximate matching asks of a solver, and what all of them share."""
+"""What answers for one semantics of a distance: an engine on GPUs, or the CPU if that fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import KERNELS, GpuOrCpu, OnFallback
-from streamer.errors import UsageError
-from streamer.matching.near.near_result import Found, Step
+from streamer.devices import GpuOrCpu
+from streamer.matching.near.near_result import Found
+from streamer.matching.near.steps import Step
+from streamer.matching.spec import MatchSpec
 from streamer.sequences.read_batch import ReadBatch
 
 _T = TypeVar("_T")
 
+LEAST_CHUNK = 1 << 16
+"""Symbols of the shortest chunk that is tried if the GPU's memory is short."""
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Where and how to match.
 
-    method: a solver's own name for a method, or ``auto``. chunk, streams, cards, device_bytes,
-    on_fallback: as the matcher's, for CUDA. threads: of the CPU.
+class Solver:
+    """Answers for the ends of batches, and learns k-mers.
+
+    gpu: runs what is done on GPUs, and reports once that they were given up. cpu_kernel: one that
+    runs on the CPU whatever the device. chunk: symbols of a chunk, fewer once memory is short.
     """
 
-    method: str = "auto"
-    device: Literal["cpu", "cuda"] = "cpu"
-    threads: int = 1
-    chunk: int = 1_000_000
-    streams: int = 2
-    cards: Sequence[int] = (0,)
-    device_bytes: int = 0
-    on_fallback: OnFallback | None = None
-
-
-class Solver(Protocol):
-    """Answers for the ends of a batch, and learns k-mers. A solver is made from
-
-    (codes uint64[n] ascending, k, distance, both, options).
-    """
+    def __init__(
+        self, spec: MatchSpec, gpu: GpuOrCpu, threads: int, *, cpu_kernel: str, chunk: int
+    ) -> None:
+        assert spec.distance is not None
+        self._spec = spec
+        self._k = spec.k
+        self._distance = spec.distance
+        self._kernel = spec.near_kernel
+        self._threads = threads
+        self._chunk = chunk
+        self._gpu = gpu
+        self._engine: Any = None
+        self._on_gpu = spec.device == "cuda" and self._kernel != cpu_kernel
+        if self._on_gpu:
+            # what does not fit is known before the first batch
+            gpu.run(self._ready, self.close, self._smaller)
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
-        """Add stored k-mers, in any order; some may be known."""
+        """Add stored k-mers, in any order; some may be known. Nothing if steps bring the tree."""
 
     def match(self, batch: ReadBatch, step: Step) -> Found:
         """What ends at the symbols [step.first, step.stop) of the batch, that is at those + 1.
 
         What a match needs from before ``first`` is in the batch.
         """
-
-    def share(self, gpu: GpuOrCpu) -> None:
-        """Give GPUs up together with others, and report that once."""
-
-    def close(self) -> None:
-        """Give back what is held."""
-
-
-LEAST_CHUNK = 1 << 16
-"""Symbols of the shortest chunk that is tried where the GPU's memory is short."""
-
-
-class CardOrCpu:
-    """A solver's engine on GPUs, and the CPU that takes over if one fails or is too small.
-
-    Then ``on_fallback`` gets one line; without it that is a StreamerError. UsageError for a method
-    that ``semantics`` does not have. chunk: symbols of a chunk, fewer once memory is short.
-    """
-
-    def __init__(self, semantics: str, options: Options, chunk: int) -> None:
-        names = KERNELS[semantics]
-        if options.method not in names:
-            message = f"the kernel '{options.method}' is not for {semantics}: {', '.join(names)}"
-            raise UsageError(message)
-        self._options = options
-        self._chunk = chunk
-        self._gpu = GpuOrCpu(options.on_fallback, "matching")
-        self._engine: Any = None
-
-    def share(self, gpu: GpuOrCpu) -> None:
-        """Give GPUs up together with others, and report that once."""
-        gpu.given_up |= self._gpu.given_up
-        self._gpu = gpu
-
-    def _made(self) -> Any:
-        """A new engine, for chunks of ``_chunk`` symbols."""
         raise NotImplementedError
 
-    def _begin(self) -> None:
-        """Have the engine, so that what does not fit is known before the first batch."""
-        self._gpu.run(self._ready, self.close, self._smaller)
+    def close(self) -> None:
+        """Free the memory on the GPUs."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
-    def _on_cards(self, on_gpu: Callable[[Any], _T], on_cpu: Callable[[], _T]) -> _T:
-        """What the engine gives, or the CPU."""
+    def _new_engine(self, **options: Any) -> Any:
+        """An engine on GPUs with these options."""
+        raise NotImplementedError
+
+    def _run(self, on_gpu: Callable[[Any], _T], on_cpu: Callable[[], _T]) -> _T:
+        """What the engine returns, or the CPU."""
 
         def instead() -> _T:
             self.close()
             return on_cpu()
 
+        if not self._on_gpu:
+            return on_cpu()
         return self._gpu.run(lambda: on_gpu(self._ready()), instead, self._smaller)
 
     def _ready(self) -> Any:
         if self._engine is None:
-            self._engine = self._made()
+            spec = self._spec
+            self._engine = self._new_engine(
+                chunk=self._chunk, streams=spec.streams, cards=spec.cards,
+                memory_bytes=spec.device_bytes, threads=self._threads,
+            )  # fmt: skip
         return self._engine
 
     def _smaller(self) -> bool:
-        """Free the engine's memory; it is made again for chunks half as long."""
+        """Free the engine's memory; the next one has chunks half as long."""
         self.close()
         self._chunk //= 2
         return self._chunk >= LEAST_CHUNK
-
-    def close(self) -> None:
-        """Give the memory on the GPUs back."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None

@@ -11,7 +11,8 @@ from streamer import daemon
 from streamer.client import Intervals, Producer, ReadSummaries, Subscriber
 from streamer.daemon import config
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import Matcher, reports
+from streamer.matching import reports
+from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
 from tests.waiting import DEADLINE
@@ -34,7 +35,7 @@ def small_blocks():
         if placement.SIMULATED:
             patch.setattr(walk, "JUMP_LEVEL", 1)
             # the simulator is no device that could be listed
-            patch.setattr(engine, "chosen_device", lambda _: "cuda")
+            patch.setattr(engine, "choose_device", lambda *_, **__: "cuda")
             patch.setattr(engine, "usable_cards", lambda _: (0,))
         yield
 
@@ -102,7 +103,7 @@ def check(heard, sent, dictionary):
         for m in heard
         if isinstance(m, Intervals | ReadSummaries)
     }
-    matcher = Matcher(dictionary, mode="frozen", threads=1)
+    matcher = Matcher.of(dictionary, mode="frozen", threads=1)
     for summary in summaries:
         origin = summary.origin
         result = matcher.match(sent[origin.producer][origin.producer_sequence - 1])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import Matcher
-from streamer.matching.result import MATCH
+from streamer.matching.events import MATCH
+from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
@@ -31,14 +31,14 @@ def small_blocks():
     from gpu.exact import derive, naive, orient, shuffle, walk
     from gpu.exact import kmer_set as sets
     from gpu.exact import kmer_set_kernels as kmer_set
-    from streamer.matching import cuda, spans, tree_worker
+    from streamer.matching import chunks, cuda, tree_worker
 
     modules = (buckets, derive, kmer_set, orient, walk, naive, shuffle)
     with placement.small_blocks(32, *modules) as patch:
         # chunks of a few symbols are chunks here
         patch.setattr(cuda, "LONG_SPAN", 1)
-        patch.setattr(spans, "LONG_SPAN", 1)
-        patch.setattr(spans, "SHORT_SPAN", 1)
+        patch.setattr(chunks, "LONG_SPAN", 1)
+        patch.setattr(chunks, "SHORT_SPAN", 1)
         patch.setattr(tree_worker, "FIRST_SNAPSHOT", 8)
         patch.setattr(sets, "FIRST_BITS", 4)
         if SIMULATED:
@@ -99,7 +99,7 @@ def check(
         else Dictionary.empty(k, strands)
     )
     want = oracle.match(reads, k, strands=strands, mode=mode, records=list(records), seed=seed)
-    matcher = Matcher(
+    matcher = Matcher.of(
         known, mode=mode, seed_bases=seed, kernel=kernel, chunk=max(k, chunk), threads=2,
         device="cuda", streams=streams, cards=cards, track_tree=mode == "grow",
     )  # fmt: skip
@@ -149,7 +149,7 @@ def test_batches_that_are_packed_as_they_come(strands, lengths, monkeypatch):
     # one target, all of whose k-mers are known from the start
     records = [("t", "N".join(sequence for _, sequence in records))]
     known = Dictionary.from_batches([batch_of(records)], k, strands)
-    matcher = Matcher(known, mode="frozen", chunk=160, threads=2, device="cuda", cards=[0])
+    matcher = Matcher.of(known, mode="frozen", chunk=160, threads=2, device="cuda", cards=(0,))
     with closing(matcher):
         batches = []
         for part in reads:
@@ -231,7 +231,7 @@ def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
     found = []
     for device, streams in (("cpu", 1), ("cuda", 1), ("cuda", 2)):
         known = Dictionary.from_batches([batch_of(RECORDS)], 7, "canonical")
-        matcher = Matcher(
+        matcher = Matcher.of(
             known, mode=mode, seed_bases=seed, chunk=20, device=device, streams=streams, cards=(0,),
             track_tree=True,
         )  # fmt: skip
@@ -280,7 +280,7 @@ def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatc
     want = oracle.match(reads, 9, mode="grow")
     for told in ([], None):
         known = Dictionary.empty(9, "canonical")
-        matcher = Matcher(
+        matcher = Matcher.of(
             known, mode="grow", chunk=30, device="cuda", cards=(0,), track_tree=True, kernel=kernel,
             on_fallback=None if told is None else told.append,
         )  # fmt: skip
@@ -309,7 +309,7 @@ def test_a_card_that_fails_when_depths_are_first_asked_for(monkeypatch):
 
     reads, told = make_reads(9, 120, 3, reads=4), []
     known = Dictionary.empty(9, "canonical")
-    matcher = Matcher(
+    matcher = Matcher.of(
         known, mode="grow", chunk=30, device="cuda", cards=(0,), on_fallback=told.append
     )
     with closing(matcher):
@@ -352,7 +352,7 @@ def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
     reads = [make_reads(5, length, length) for length in (80, 120)]
     records = [("t", "N".join(sequence for _, sequence in RECORDS))]
     known = Dictionary.from_batches([batch_of(records)], 5, "canonical")
-    matcher = Matcher(known, mode="frozen", chunk=64, device="cuda", cards=[0])
+    matcher = Matcher.of(known, mode="frozen", chunk=64, device="cuda", cards=(0,))
     with closing(matcher):
         batches = [batch_of(part) for part in reads]
         found = [matcher.match(batch) for batch in batches] + matcher.match_all(batches)
@@ -392,7 +392,7 @@ def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
         StreamerError, match=r"not enough GPU memory for .*: .* needed, .* available"
     )
     with refused:
-        Matcher(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
+        Matcher.of(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
 
 
 @pytest.mark.filterwarnings("ignore:Simulator timings")

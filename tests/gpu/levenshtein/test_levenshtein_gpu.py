@@ -10,9 +10,11 @@ from tests.gpu.placement import SIMULATED
 
 pytestmark = placement.marks()
 
-from streamer.matching.near import Options, levenshtein  # noqa: E402
+from streamer.devices import GpuOrCpu  # noqa: E402
+from streamer.matching.near import levenshtein  # noqa: E402
 from streamer.matching.near.levenshtein import LevenshteinSolver  # noqa: E402
-from streamer.matching.near.near_result import Step  # noqa: E402
+from streamer.matching.near.steps import Step  # noqa: E402
+from streamer.matching.spec import MatchSpec  # noqa: E402
 from streamer.sequences.read_batch import ReadBatch  # noqa: E402
 
 
@@ -47,10 +49,14 @@ def columns(found):
     ]
 
 
-def solvers(k, distance, codes, **options):
-    on_cpu = LevenshteinSolver(codes, k, distance, True, Options())
-    on_card = LevenshteinSolver(codes, k, distance, True, Options(device="cuda", **options))
-    return on_cpu, on_card
+def solvers(k, distance, codes, *, threads=1, on_fallback=None, **options):
+    spec = {"k": k, "distance": distance, "strands": "both", "cards": (0,)}
+    on_cpu = MatchSpec(**spec)
+    on_card = MatchSpec(**spec, device="cuda", **options)
+    return [
+        LevenshteinSolver(codes, one, GpuOrCpu(on_fallback, "matching"), threads)
+        for one in (on_cpu, on_card)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -178,15 +178,21 @@ def test_what_cannot_be_matched_is_refused(monkeypatch):
 
 
 def solved(case, told, **options):
+    from streamer.devices import GpuOrCpu
     from streamer.matching.near.ltb import LtbSolver
-    from streamer.matching.near.near_result import Step
-    from streamer.matching.near.solver import Options
+    from streamer.matching.near.steps import Step
+    from streamer.matching.spec import MatchSpec
     from streamer.sequences.read_batch import ReadBatch
+    from trie.snapshots.tree_bitmap import snapshot
 
-    chosen = Options(device="cuda", chunk=9, on_fallback=told, **options)
-    solver = LtbSolver(np.unique(case.codes), case.k, case.distance, False, chosen)
+    spec = MatchSpec(
+        k=case.k, distance=case.distance, semantics="ltb", strands="forward", chunk=9,
+        device="cuda", cards=(0,), **options,
+    )  # fmt: skip
+    solver = LtbSolver(spec, GpuOrCpu(told, "matching"), threads=1)
     batch = ReadBatch.from_sequences([str(i) for i in range(len(case.reads))], case.reads)
-    words = solver.match(batch, Step(0, batch.bases.size, 1))
+    tree = snapshot(np.unique(case.codes), case.k)
+    words = solver.match(batch, Step(0, batch.bases.size, 1, tree))
     solver.close()
     return words
 
@@ -201,7 +207,7 @@ def agrees_by_end(words, case):
 @pytest.mark.parametrize("method", ["auto", "sliced", "active", "ltb-efficient"])
 def test_the_solver_on_a_card(method):
     case = ltb_cases.make(5, 1, 33, kmers=8, reads=3, length=9)
-    agrees_by_end(solved(case, None, method=method), case)
+    agrees_by_end(solved(case, None, kernel=method), case)
 
 
 def test_a_solver_whose_card_fails_goes_on_on_the_cpu():

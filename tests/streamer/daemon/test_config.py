@@ -61,9 +61,9 @@ def test_sources_are_relative_to_the_file():
 
 
 def test_mode_follows_from_the_sources():
-    assert load(None).dictionary.grows
-    assert not load(str(CONFIGS / "pass" / "every_key.toml")).dictionary.grows
-    assert not load(str(CONFIGS / "pass" / "seeded.toml")).dictionary.grows
+    assert load(None).spec.grows
+    assert not load(str(CONFIGS / "pass" / "every_key.toml")).spec.grows
+    assert not load(str(CONFIGS / "pass" / "seeded.toml")).spec.grows
 
 
 def test_overrides_take_toml_values_and_bare_words():

@@ -15,7 +15,7 @@ from streamer.client import (
     Status,
     Subscriber,
 )
-from streamer.matching import Matcher
+from streamer.matching.matcher import Matcher
 from tests.daemon_kit import (
     DEADLINE,
     GOOD,

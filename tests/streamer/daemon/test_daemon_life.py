@@ -13,7 +13,7 @@ from streamer.client import Control, Producer, ReadSummaries, Subscriber
 from streamer.daemon import service
 from streamer.daemon.worker import SocketWorker
 from streamer.errors import StreamerError
-from streamer.matching import Matcher
+from streamer.matching.matcher import Matcher
 from streamer.protocol.endpoints import EndpointError
 from tests.daemon_kit import (
     DEADLINE,

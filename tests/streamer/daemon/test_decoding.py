@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streamer.daemon.decoding import decode_together
-from streamer.matching.packed import PackedReads
+from streamer.matching.cuda_packed import PackedReads
 from streamer.matching.together import pack_together
 from streamer.protocol.batch_messages import decode_batch, encode_batch, encode_reads
 from streamer.protocol.checksums import checksum, crc32_address

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import Matcher, reports
+from streamer.matching import reports
+from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import decode
 
@@ -65,7 +66,7 @@ def test_depths_of_windows_need_no_snapshot(strands, bases):
     known = Dictionary.from_batches([read], K, strands)
 
     def windows():
-        with closing(Matcher(known, mode="frozen")) as matcher:
+        with closing(Matcher.of(known, mode="frozen")) as matcher:
             return reports.windows(matcher.match(few, want_depths=True, want_nodes=False))
 
     windows()  # compiles
@@ -80,7 +81,7 @@ def test_rows_of_windows_come_in_pieces(bases):
     bases = bases[:1_500_000]
     read = ReadBatch(["one", "two"], np.array([0, 700_000, bases.size]), bases)
     known = Dictionary.from_batches([read], K, "canonical")
-    with closing(Matcher(known, mode="frozen")) as matcher:
+    with closing(Matcher.of(known, mode="frozen")) as matcher:
         result = matcher.match(read, want_depths=True, want_nodes=False)
     whole = reports.windows(result)
     pieces = list(reports.window_pieces(result))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import Matcher
+from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.reference import exact as oracle
 from tests.reference.event_words import unpack_events
@@ -77,7 +77,7 @@ def test_equals_the_definition(data):
     want = oracle.match(reads, k, strands=strands, mode=mode, records=records, seed=seed)
     dictionary = dictionary_of(records, k, strands)
     with closing(
-        Matcher(
+        Matcher.of(
             dictionary,
             mode=mode,
             seed_bases=seed,
@@ -152,7 +152,7 @@ def test_snapshots_follow_a_growing_stream(kernel):
     def run(threads):
         dictionary = Dictionary.empty(15, "canonical")
         with closing(
-            Matcher(dictionary, mode="grow", kernel=kernel, chunk=70_000, threads=threads)
+            Matcher.of(dictionary, mode="grow", kernel=kernel, chunk=70_000, threads=threads)
         ) as matcher:
             return matcher.match(batch, want_depths=True)
 
@@ -167,7 +167,7 @@ def test_snapshots_follow_a_growing_stream(kernel):
     assert first.depths.depths[:70_000][mismatched[:70_000]].max() == 1
     assert first.depths.depths[half:][mismatched[half:]].mean() > 6
     with pytest.raises(ValueError, match="want_depths"):
-        Matcher(Dictionary.empty(5, "forward"), mode="grow").match(batch).words()
+        Matcher.of(Dictionary.empty(5, "forward"), mode="grow").match(batch).words()
 
 
 @pytest.mark.parametrize("targets", [1, 3])
@@ -179,7 +179,8 @@ def test_batches_together_equal_one_after_the_other(mode, seed, targets):
     reads.insert(3, ("empty", ""))
     known = dictionary_of(records, 9, "canonical")
     batches = batches_of(reads, [1, 2, 4, 9])
-    one, all_ = (Matcher(known, mode=mode, seed_bases=seed, threads=1, chunk=40) for _ in range(2))
+    options = {"mode": mode, "seed_bases": seed, "threads": 1, "chunk": 40}
+    one, all_ = Matcher.of(known, **options), Matcher.of(known, **options)
     with closing(one), closing(all_):
         wanted = [one.match(batch) for batch in batches * 2]
         # the second time in the memory of the first

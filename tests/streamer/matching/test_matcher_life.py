@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import Matcher
-from streamer.matching.near import Approximate
-from streamer.matching.near.ltb import LtbSolver
+from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
 
 K = 11
@@ -21,16 +19,16 @@ def batch_of(rng, symbols):
 
 
 def growing(**options):
-    known = Dictionary.empty(K, "both")
-    stored = Dictionary.empty(K, "forward")
-    near = Approximate(stored, semantics="ltb", distance=1, both=True)
-    return Matcher(known, mode="grow", approximate=near, track_tree=True, **options), near
+    return Matcher.of(
+        Dictionary.empty(K, "forward"), mode="grow", semantics="ltb", distance=1, strands="both",
+        track_tree=True, **options,
+    )  # fmt: skip
 
 
 def test_a_failed_merge_leaves_nothing_open(monkeypatch):
-    matcher, near = growing()
+    matcher = growing()
     closed = []
-    monkeypatch.setattr(near, "close", lambda: closed.append("near"))
+    monkeypatch.setattr(matcher._approximate, "close", lambda: closed.append("near"))
     end = matcher._snapshots.close
 
     def failing():
@@ -43,14 +41,9 @@ def test_a_failed_merge_leaves_nothing_open(monkeypatch):
     assert closed == ["near"]
 
 
-def test_ltb_keeps_no_kmers_that_are_in_the_tree(monkeypatch):
-    """A dictionary that grows for weeks would be held twice."""
-    learnt = []
-    monkeypatch.setattr(LtbSolver, "learn", lambda _, codes: learnt.append(codes.size))
+def test_what_has_grown_is_near_in_later_batches():
     rng = np.random.default_rng(5)
-    matcher, _ = growing()
-    with closing(matcher):
+    with closing(growing()) as matcher:
         found = [matcher.match(batch_of(rng, 3_000)) for _ in range(3)]
     assert all(result.new_kmers.size > 100 for result in found)
     assert all(len(result.near) for result in found[1:])
-    assert learnt == []

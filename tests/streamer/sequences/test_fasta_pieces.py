@@ -88,7 +88,7 @@ def test_letters_without_a_header(tmp_path):
 def test_a_header_without_end_is_not_held(monkeypatch):
     monkeypatch.setattr(fasta, "LONGEST_HEADER", 1 << 20)
     file = Trickle(b">" + b"r" * (3 << 20), 1 << 17)
-    with pytest.raises(fasta.FastaError, match="more than 1 MiB"):
+    with pytest.raises(fasta.FormatError, match="more than 1 MiB"):
         list(fasta.fasta_parts(file))
     assert file.tell() < 2 << 20
     # a line of what is no sequence is not held either
