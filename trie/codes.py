@@ -19,7 +19,7 @@ MAX_K = 31
 MAX_DISTANCE = 4
 
 LETTERS = b"ACGT"
-_WORDS = 256  # of eight letters, that are looked at together
+_WORDS = 256  # of eight letters, in a block
 IUPAC_AMBIGUOUS = b"NRYKMSWBDHV"
 
 
@@ -50,7 +50,7 @@ def shown_byte(byte: int) -> str:
 
 @njit(cache=True, nogil=True)
 def _translate(letters, table, codes):
-    """Translate every letter; the running OR shows an invalid byte without a branch a letter."""
+    """Translate every letter; the result, an OR of all codes, shows an invalid byte."""
     seen = np.uint8(0)
     for i in range(letters.size):
         code = table[letters[i]]
@@ -61,10 +61,10 @@ def _translate(letters, table, codes):
 
 @njit(cache=True, nogil=True, inline="always")
 def eight_codes(word):
-    """The codes of eight letters, a byte each, and what shows that not all of them are bases.
+    """The codes of eight letters, a byte each, and a word that is 0 if all of them are bases.
 
-    In either case A, C, T, G are x00, x01, x10, x11 in bits 2-1, which exclusive-ored with their
-    upper half are the codes. Without these bits A, C, G are 0x41, T and U are 0x50 and 0x51.
+    In either case bits 2-1 of A, C, T, G are 00, 01, 10, 11; exclusive-ored with their upper half
+    they are the codes. Without these bits A, C, G are 0x41, T and U are 0x50 and 0x51.
     """
     word &= np.uint64(0xDFDFDFDFDFDFDFDF)
     pair = (word >> np.uint64(1)) & np.uint64(0x0303030303030303)
@@ -76,7 +76,7 @@ def eight_codes(word):
 
 @njit(cache=True, nogil=True)
 def _encode_words(letters, words):
-    """The codes of eight letters a word, if all are bases; what is not shows in the result."""
+    """The codes of eight letters a word if all are bases; the result is not 0 if some are not."""
     other = np.uint64(0)
     for i in range(words.size):
         word = word_at(letters, 8 * i)
@@ -87,9 +87,9 @@ def _encode_words(letters, words):
 
 @njit(cache=True, nogil=True)
 def _encode(letters, table, codes, words):
-    """Encode block by block, those with other letters than bases letter by letter.
+    """Encode block by block, and letter by letter if a block has other letters than bases.
 
-    words: the whole words of ``codes``, a view. The OR of the codes of such blocks.
+    words: the whole words of ``codes``, a view. Returns the OR of the codes of such blocks.
     """
     seen = np.uint8(0)
     whole = words.size
@@ -103,7 +103,7 @@ def _encode(letters, table, codes, words):
 def as_letters(
     sequence: bytes | bytearray | memoryview | str | NDArray[np.uint8],
 ) -> NDArray[np.uint8]:
-    """The letters of a sequence as a uint8 array, without a copy where there is none needed."""
+    """The letters of a sequence as a uint8 array, without a copy if possible."""
     if isinstance(sequence, np.ndarray):
         if sequence.ndim != 1:
             message = f"a sequence has one dimension, not the shape {sequence.shape}"
@@ -139,7 +139,7 @@ _N = np.uint8(ord("N"))
 
 @njit(cache=True, nogil=True)
 def _decode(codes, letters):
-    """Comparisons, which become vectors; a look-up in a table takes six times as long."""
+    """Comparisons become vector instructions; a table look-up takes six times as long."""
     for i in range(codes.size):
         code = codes[i]
         letters[i] = (
@@ -152,6 +152,21 @@ def decode(codes: NDArray[np.uint8], out: NDArray[np.uint8] | None = None) -> ND
     letters = np.empty(codes.size, dtype=np.uint8) if out is None else out
     _decode(codes, letters)
     return letters
+
+
+def reverse_complement(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The reverse complement of base codes; gap codes stay."""
+    out = np.empty(codes.size, dtype=np.uint8)
+    _reverse_complement(np.ascontiguousarray(codes), out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _reverse_complement(codes, out):
+    last = codes.size - 1
+    for i in range(codes.size):
+        code = codes[last - i]
+        out[i] = code if code >= GAP else np.uint8(3) - code
 
 
 def decode_kmer(code: int, k: int) -> str:

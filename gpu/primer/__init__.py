@@ -18,6 +18,7 @@ from gpu.card.budget import free_memory
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
 from gpu.primer import extend, packed_text, seed_table, seeds, window_scan
+from trie.codes import reverse_complement
 from trie.cpu.threads import run_all, split_range, usable_cores
 
 Columns = NDArray[np.int64]
@@ -187,8 +188,7 @@ class GpuText:
         codes = self._staged[: self.size]
         text[: self.size] = codes
         if self.columns > self.strand:
-            turned = codes[::-1]
-            text[self.strand : self.strand + turned.size] = np.where(turned < 4, 3 - turned, turned)
+            text[self.strand : self.strand + codes.size] = reverse_complement(codes)
         return text
 
     def _stored(self, launch: Any, step: int, span: int) -> GpuHits:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from streamer.errors import UsageError
 from streamer.sequences.fasta import BLOCK_BYTES
 from streamer.sequences.files import read_batches, read_pieces
-from trie.codes import GAP, encode
-from trie.cpu.jit import njit
+from trie.codes import encode
+from trie.codes import reverse_complement as reverse_complement
 from trie.strands import PATTERN_STRANDS
 
 Letters = bytes | str | NDArray[np.uint8]
@@ -76,18 +76,3 @@ def signs_of(strands: str) -> list[int]:
         message = f"unknown strands '{strands}'; there are {', '.join(PATTERN_STRANDS)}"
         raise UsageError(message)
     return [sign for sign, other in ((0, "reverse"), (1, "forward")) if strands != other]
-
-
-def reverse_complement(codes: Codes) -> Codes:
-    """The reverse complement of base codes; a gap code stays one."""
-    out = np.empty(codes.size, dtype=np.uint8)
-    _reverse_complement(np.ascontiguousarray(codes), out)
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _reverse_complement(codes, out):
-    last = codes.size - 1
-    for i in range(codes.size):
-        code = codes[last - i]
-        out[i] = code if code == GAP else np.uint8(3) - code
