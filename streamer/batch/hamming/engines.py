@@ -103,11 +103,10 @@ class HammingCpu:
     """A CPU method on several threads, each with a part of the chunk."""
 
     def __init__(self, method: str, patterns: Oriented, threads: int) -> None:
-        prepared = ON_CPU[method].prepare(patterns)
         self.method = method
+        self._prepared = ON_CPU[method].prepare(patterns)
         self._scan = ON_CPU[method].scan
-        self._arguments = (patterns.ids_in_place, patterns.k), prepared
-        self._patterns = len(patterns)
+        self._ids, self._k = patterns.ids_in_place, patterns.k
         self._threads = threads
         self._buffers: dict[int, list[NDArray[np.uint64]]] = {}
         self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_WORDS // len(patterns)))
@@ -130,9 +129,8 @@ class HammingCpu:
         origin: int,
         buffers: list[NDArray[np.uint64]],
     ) -> list[NDArray[np.uint64]]:
-        shared, prepared = self._arguments
         found: list[NDArray[np.uint64]] = []
-        needed = min((stop - first) * self._patterns + 1, max(stop - first, LEAST_WORDS))
+        needed = min((stop - first) * self._ids.size + 1, max(stop - first, LEAST_WORDS))
         while first < stop:
             if len(buffers) == len(found):
                 buffers.append(np.empty(0, dtype=np.uint64))
@@ -141,7 +139,7 @@ class HammingCpu:
                 buffers[len(found)] = np.empty(needed, dtype=np.uint64)
             buffer = buffers[len(found)]
             first, count, needed = self._scan(
-                codes, first, stop, origin, *shared, buffer, *prepared
+                codes, first, stop, origin, self._ids, self._k, buffer, *self._prepared
             )
             needed = max(needed, LEAST_WORDS)
             found.append(buffer[:count])
