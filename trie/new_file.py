@@ -1,7 +1,6 @@
-"""Files that appear whole: written beside their place, renamed over it once they are complete.
+"""Files that appear whole: written to a temporary file, renamed into place once complete.
 
-Whatever ends the writing early, an error, an interrupt or a power failure, the place holds what it
-held before.
+If an error, an interrupt or a power failure ends the writing early, the old file stays.
 """
 
 from __future__ import annotations
@@ -14,11 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-_NAME_BYTES = 128
-"""Bytes of the file's own name in the name of the temporary one, which has room for 255."""
+_NAME_BYTES = 128  # of the file's own name in the name of the temporary file, of up to 255
 
-_MOST_LINKS = 40
-"""Links that one path may lead through, as in the kernel."""
+_MOST_LINKS = 40  # that a path may lead through, as in the kernel
 
 _unfinished: set[str] = set()
 """Temporary files of this process."""
@@ -27,10 +24,10 @@ _unfinished: set[str] = set()
 class NewFile:
     """A new file for ``path``, open for writing and reading as ``file``.
 
-    It takes its place, with the permissions of the file it replaces, at ``commit``; until then it
-    is a hidden file ``.NAME.*.part`` in the same folder, which ``discard`` removes, and the garbage
-    collector or the end of the interpreter if nobody calls either. A link stays, and its target is
-    replaced. What is no regular file (``in_place``) is written directly, without reading.
+    Until ``commit`` it is a hidden file ``.NAME.*.part`` in the same folder; then it replaces the
+    old file and takes its permissions. ``discard``, the garbage collector or the end of the
+    interpreter removes it. A link stays, and its target is replaced. Anything but a regular file
+    (``in_place``) is written directly, and cannot be read.
 
     Raises OSError, with ``path`` as its file name, if the file cannot be created.
     """
@@ -59,23 +56,23 @@ class NewFile:
         start = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
         unique = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._temporary = os.path.join(folder, f".{start}.{unique}.part")
-        # set up first: an interrupt may come as soon as the file is there
+        # registered first: an interrupt may come as soon as the file exists
         _unfinished.add(self._temporary)
         self._remove = weakref.finalize(self, _unlink, self._temporary)
         with naming(self._path):
             self.file = open(self._temporary, "x+b")
             if before is not None:
-                # from the start, so that nobody reads meanwhile what they may not read later
+                # before anything is written: others may not be allowed to read it
                 _like(before, self.file.fileno())
         self._place = place
 
     @property
     def replaces(self) -> bool:
-        """Whether it is a regular file, which ``commit`` puts in its place."""
+        """Whether ``commit`` puts a regular file in place."""
         return self._place is not None
 
     def commit(self) -> None:
-        """Put the complete file in its place, on the disk; OSError if it cannot be written."""
+        """Put the complete file in place, synced to disk; OSError if it cannot be written."""
         if self._place is None:
             with naming(self._path):
                 self.file.close()
@@ -91,7 +88,7 @@ class NewFile:
         try:
             os.replace(self._temporary, self._place)
         except OSError as error:
-            # a mount point, say: all is written, and may have taken hours
+            # a mount point, for example; the content may have taken hours
             self._forget()
             problem = f"{error.strerror}; what was written is in {self._temporary}"
             raise OSError(error.errno, problem, self._path) from error
@@ -99,7 +96,7 @@ class NewFile:
         _sync_folder(os.path.dirname(self._place))
 
     def discard(self) -> None:
-        """Close it and leave the place as it was."""
+        """Close it and leave the old file as it is."""
         with suppress(OSError):  # what is still in the buffer may not fit on the disk
             self.file.close()
         if self._place is not None:
@@ -120,10 +117,7 @@ class NewFile:
 
 
 def in_place(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is written directly: a device, a pipe, a directory or an open descriptor.
-
-    OSError if that cannot be found out.
-    """
+    """Whether a file is written directly: a device, a pipe, a directory or an open descriptor."""
     if _descriptor(os.fspath(path)) is not None:
         return True
     try:
@@ -133,7 +127,7 @@ def in_place(path: str | os.PathLike[str]) -> bool:
 
 
 def remove_unfinished() -> None:
-    """Remove what is not complete: the process is about to end without another step of its own."""
+    """Remove all temporary files: the process is about to end without clean-up."""
     for path in list(_unfinished):
         _unlink(path)
 
@@ -150,7 +144,7 @@ def check_new_file(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of the system get ``path`` as their file name."""
+    """OSErrors get ``path`` as their file name."""
     try:
         yield
     except OSError as error:
@@ -161,7 +155,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _descriptor(path: str) -> int | None:
-    """N of /dev/fd/N, /dev/stdout and links to such: a file that is open already."""
+    """N of /dev/fd/N, /dev/stdout and links to them, which are open files."""
     for _ in range(_MOST_LINKS):
         folder, name = os.path.split(path)
         if name.isdecimal() and os.path.realpath(folder) == f"/proc/{os.getpid()}/fd":
@@ -174,7 +168,7 @@ def _descriptor(path: str) -> int | None:
 
 
 def _like(before: os.stat_result, file: int) -> None:
-    """Give an open file the owner, group and permissions of another, as far as that is allowed."""
+    """Give an open file the owner, group and permissions of another, as far as allowed."""
     with suppress(OSError):
         os.fchown(file, before.st_uid, -1)
     with suppress(OSError):
@@ -190,7 +184,7 @@ def _unlink(path: str) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make a rename last: on POSIX it is the directory that must reach the disk."""
+    """Make a rename durable: POSIX requires a sync of the directory."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         # not every file system can

@@ -2,7 +2,7 @@
 sections 4 and 5).
 
 Patterns are uint8[count, length] base codes; a gap code, in a pattern or in a text, is a mismatch.
-The words of every symbol that a text may have, A, C, G, T and gap, are made once.
+There are words for every symbol of a text: A, C, G, T and gap.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from gpu.card.launch import plain, with_threads
 from gpu.exact.device_tree import clear
 from gpu.levenshtein import index as kernels
 from trie.levenshtein import Patterns
-from trie.levenshtein.pieces import PieceCosts, Scheme, choose
+from trie.levenshtein.piece_index import PieceCosts, Scheme, choose
 
 GPU_COSTS = PieceCosts(
     ((2**17, 3.0), (2**25, 5.0), (2**26, 9.0), (float("inf"), 16.0)), candidate=0.0, verify=0.5

@@ -1,4 +1,4 @@
-"""The tables of pieces, made on the GPU from the codes (trie/levenshtein/pieces.py draws them).
+"""The tables of pieces, made on the GPU from the codes (trie/levenshtein/piece_index.py draws them).
 
     count   a thread a pattern: count its keys in their buckets
     share   a thread BUCKETS buckets: adjacent places for their entries, by one atomic addition
@@ -18,7 +18,7 @@ import numpy as np
 
 from gpu.card.bits import reverse_long, reverse_word
 from gpu.card.intrinsics import cuda, device_function
-from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT
+from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT
 
 THREADS = 128
 """Threads a block; any multiple of 32."""

@@ -5,7 +5,7 @@ A chunk is four bit planes, symbol s at bit s + 64 (so that windows may begin be
     low, high   the bits of the codes          gaps    1: a gap code
     firsts      1: the first symbol of a read; of the chunk; and the place after its last
 
-The index is that of trie/levenshtein/pieces.py with planar keys; begin and end of a bucket are one
+The index is that of trie/levenshtein/piece_index.py with planar keys; begin and end of a bucket are one
 load:
 
     buckets   uint64   63-32 end of the bucket | 31-0 its first entry
@@ -39,7 +39,7 @@ from gpu.card.bits import bit_count, funnel, leading_zeros, reverse_word
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_word
 from trie.codes import MAX_DISTANCE
 from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT
-from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
+from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
 from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
 
 THREADS = 128

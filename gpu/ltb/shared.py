@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu.card.intrinsics import device_function, load_word, population
 from gpu.exact.window_bits import children_before
-from trie.ltb.steps import steps
+from trie.ltb.transitions import steps
 
 K_STEP, INMAP, EXMAP, DISTANCES, MISSING = steps(device_function)
 

@@ -3,7 +3,7 @@
 A block takes a piece of the stream, and its threads the trie-nodes of a level in turns. A block has
 active bitmaps of its own in global memory, D + 1 for each trie-node, one array a dist-level:
 
-    active   uint32[grid, D + 1, N]   laid out as inmaps (trie/ltb/steps.py)
+    active   uint32[grid, D + 1, N]   laid out as inmaps (trie/ltb/transitions.py)
     symbols  uint8                    bits 0-2 code (4: gap) | bit 3 first of a read
 
 A sweep visits all levels of the trie, the deepest first, with ``syncthreads`` after each, so that a

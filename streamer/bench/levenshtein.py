@@ -23,8 +23,8 @@ from streamer.bench.timing import least_seconds, median_on_gpu, timeline_columns
 from trie.cpu.threads import usable_cores
 from trie.levenshtein import NOTHING, Patterns, unpack
 from trie.levenshtein.lanes import nearest_words as by_lanes
-from trie.levenshtein.pieces import build
-from trie.levenshtein.scan import nearest_words as by_pieces
+from trie.levenshtein.piece_index import build
+from trie.levenshtein.piece_search import nearest_words as by_pieces
 
 Batch = tuple[Codes, NDArray[np.int64]]
 

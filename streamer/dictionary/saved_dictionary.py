@@ -27,7 +27,7 @@ from streamer.dictionary.target_sets import TargetSets
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from trie.codes import with_reverse_complements
-from trie.snapshots.snapshot_file import SnapshotDamagedError, is_snapshot, load_whole, save
+from trie.snapshots.snapshot_file import SnapshotDamagedError, is_snapshot, load, save
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
 from trie.windows import NO_SET, codes_at, window_codes
@@ -55,7 +55,7 @@ def load_dictionary(
     called with one line if the file is too old to have targets.
     """
     try:
-        whole = load_whole(path)
+        whole = load(path)
         tree = whole.tree
         if (tree.k, whole.strands) == (k, strands):
             codes = tree.codes()

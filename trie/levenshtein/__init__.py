@@ -14,7 +14,7 @@ both strands behind them their reverse complements in the same order. An answer 
 so that the least word is the answer to every tie, and 0xFFFFFFFF (a distance of 7) is none.
 
 Methods: ``lanes`` (trie/levenshtein/lanes.py) computes the distance of every pattern at every
-end; ``pieces`` (trie/levenshtein/pieces.py) looks up pieces of the patterns and verifies the
+end; ``pieces`` (trie/levenshtein/piece_search.py) looks up pieces of the patterns and verifies the
 candidates. Both give the same words.
 """
 

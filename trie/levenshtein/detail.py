@@ -1,10 +1,9 @@
-"""A candidate in full: which ends it reaches, with how many edits, and from which start.
+"""A candidate in full: the ends it reaches, with how many edits, and from which start.
 
-The symbols around a piece that was found at t are aligned on both sides
-(trie/levenshtein/reach.py). Before the piece the least cost and of its starts the largest; behind
-it the least cost of every end. Their sum is the distance at that end among alignments that hold the
-piece, and the least over all pieces and patterns is the answer (trie/levenshtein). Here gap
-codes and the bounds of the read count too: a gap equals nothing, and no alignment leaves the read.
+Both sides of a piece that was found are aligned (trie/levenshtein/reach.py): before the piece the
+least cost and its largest start, behind it the least cost of every end. Their sum is the distance
+at that end among alignments that contain the piece; the least over all pieces and patterns is the
+answer (trie/levenshtein). A gap code equals nothing, and no alignment leaves the read.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from trie.cpu.threads import run_ranges
 from trie.levenshtein import NOTHING, Patterns, verify
 from trie.levenshtein.detail import write_ends
 from trie.levenshtein.lanes import equal_symbols, search_read
-from trie.levenshtein.pieces import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
+from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK, PieceIndex
 from trie.levenshtein.planes import (
     GAP,
     GAP_BACK,

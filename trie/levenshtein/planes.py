@@ -2,7 +2,7 @@
 
 Symbol i of the covered range is bit i + MARGIN of ``planes[0]`` (low), ``[1]`` (high) and ``[2]``
 (gap), and of ``planes[3..5]`` counted from the end, so that the symbols before a place are a window
-that runs backwards. What lies outside the range is zero.
+that runs backwards. Bits outside the range are zero.
 
 Operations: a test of a vector for 64 symbols, plane and direction, and a reversal of its bits.
 """
@@ -23,7 +23,7 @@ LOW, HIGH, GAP, LOW_BACK, HIGH_BACK, GAP_BACK = range(6)
 
 @njit(cache=True, nogil=True, inline="always")
 def plane_bytes(symbols):
-    """Bytes a plane of so many symbols."""
+    """Bytes of a plane of that many symbols."""
     return (symbols + 7) // 8 + 2 * MARGIN // 8 + 8
 
 

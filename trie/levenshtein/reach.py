@@ -2,25 +2,25 @@
 
 Ukkonen's and Landau and Vishkin's idea on words. A side of a pattern (the symbols behind a piece
 that was found, or those before it, read backwards) and the text beside that piece are two bit
-planes each, symbol i in bit i. On diagonal d, text symbol i + d stands against pattern symbol i:
+planes each, symbol i in bit i. On diagonal d, text symbol i + d is aligned to pattern symbol i:
 
     x[d] = (p.lo ^ t.lo >> d) | (p.hi ^ t.hi >> d) | bits from the side's length on
 
-has a bit at every place where the run of equal symbols ends. A place is a word with one bit. The
-run from place f ends at the lowest bit of x that is not below f,
+has a bit wherever a run of equal symbols ends. A place is a word with one bit. The run from place
+f ends at the lowest bit of x that is not below f,
 
     run(x, f) = lowest(x & -f),   lowest(n) = n & -n
 
-and with one edit more a diagonal is reached by a substitution, from the diagonal below by a symbol
-of text, from the one above by leaving out a symbol of the pattern:
+and one more edit reaches a diagonal by a substitution, from the diagonal below by inserting a
+symbol of text, or from the one above by deleting a symbol of the pattern:
 
     f[c][d] = run(x[d], max(f[c-1][d] << 1, f[c-1][d-1], f[c-1][d+1] << 1))
 
 The side is aligned with c edits if some f[c][d] >= 1 << length, so its cost is the number of c for
-which none is. For D edits that is (D + 1)^2 runs
-of eight operations and 5 for each of 2D + 1 words, no branch and no count of zeros, so that the CPU
-does it in vector lanes. Levels are written out because neither of numba's targets keeps a small
-array in registers. A side and its edits have at most 31 symbols.
+which none is. For D edits that is (D + 1)^2 runs of eight operations and 5 for each of 2D + 1
+words, without a branch or a count of zeros, so the CPU does it in vector lanes. Levels are written
+out because neither of numba's targets keeps a small array in registers. A side and its edits have
+at most 31 symbols.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ Every trie-node v has D + 1 active bitmaps, one a dist-level, side by side:
     active  uint32[N, D + 1]   active[v, d]: the states of v at dist-level d, laid out as an inmap
     listed  uint32[N]          the nodes of each level that have a state, behind the level's offset
 
-On a symbol the levels are visited deepest first, as the thesis does, and in each only the nodes
-that are listed, where the thesis searches all: a node's new bitmaps are
+On a symbol the levels are visited deepest first, as in the thesis, and in each only the listed
+nodes, where the thesis searches all. A node's new bitmaps are
 
     active'[d] = inmap & (K(active[d]) | S(active[d - 1])) | active[d - 1]                (K, S, I)
 
-and the same masks over the exmap wake its children, whose level has been dealt with already.
+and the same masks over the exmap wake its children, whose level is done already.
 
 Cost: a symbol takes about 25 D + 40 operations for each trie-node that has a state, and nothing for
 the others. Memory: 4 (D + 2) N bytes a thread.
@@ -24,7 +24,7 @@ import numpy as np
 
 from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
-from trie.ltb.steps import steps
+from trie.ltb.transitions import steps
 
 _inline: Any = njit(inline="always")
 _K_STEP, _INMAP, _EXMAP, _DISTANCES, _MISSING = steps(_inline)
@@ -70,7 +70,7 @@ def run_active(
     inmaps, exmaps, prefix_sums, level_offsets, k, distance, bases, offsets, read, warm, start,
     stop, matches, mismatches,
 ):  # fmt: skip
-    """Fill in the bitmaps of the symbols [start, stop); begins afresh at ``warm``, in ``read``."""
+    """Fill in the bitmaps of the symbols [start, stop), from the initial state at ``warm`` on."""
     levels = distance + 1
     last = k // 3
     active = np.zeros((inmaps.size, levels), dtype=np.uint32)

@@ -1,25 +1,24 @@
 """The Levenshtein Tree Bitmap on the CPU, bit-sliced: 64 W symbols of the text a step, depth first.
 
-The automaton turned on its side. Instead of the set of states after each symbol, a state's set of
-symbols: bit p of E[d] says that the state (v, d) is active after symbol p. Then
+The automaton transposed: not the set of states after each symbol, but the set of symbols of each
+state. Bit p of E[d] says that the state (v, d) is active after symbol p. Then
 
     P[d]  = E[d] << 1                      active before symbol p; the root's P[0] is all ones
     E[d]  = P[d] of the parent      where p is the symbol x that leads to v               K
           | P[d - 1] of the parent  where it is not (a gap code never is)                 S
           | P[d - 1] of v                                                                 I
 
-and a descent of the trie needs the P of its path only: (k + 1) (D + 1) vectors of W words, however
-large the dictionary. A subtrie is left where no state of its root is active at any of the 64 W
-symbols, so the work is never more than that of the states that are active. Bits are cleared at the
-first symbol of a read, where only the root is active before: reads never join, and short
-ones share a block.
+and a descent of the trie needs only the P of its path: (k + 1) (D + 1) vectors of W words for a
+dictionary of any size. A subtrie is skipped if no state of its root is active at any of the 64 W
+symbols, so the work never exceeds that of the active states. Bits are cleared at the first symbol
+of a read, where only the root is active: reads never join, and short ones share a block.
 
     match bit d + k - h    |=  E[d] of a node at depth h >= d + k - D                  (equation 4)
     mismatch bit h + 1     |=  P[0] of a node at depth h < k, where no child's symbol stands
 
-A block begins k + D - 1 symbols before the first that it answers for: no run of the automaton that
-left (root, 0) is longer. Cost: about 10 (D + 1) W operations for each node of the trie (not
-trie-node) that is active in the block, and as much for each of its children.
+A block begins k + D - 1 symbols before its first result: no run of the automaton that has left
+(root, 0) is longer. Cost: about 10 (D + 1) W operations for each node of the trie (not trie-node)
+that is active in the block, and as much for each of its children.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def _children(inmaps, exmaps, node, path, depth):
 
 @njit(cache=True, nogil=True)
 def _miss(children, planes, before, row, missed, depth):
-    """Tell where level 0 stands at a node and no child is on the symbol."""
+    """Mark where level 0 is active at a node that has no child on the symbol."""
     for w in range(W):
         covered = ~planes[W + w]
         for x in range(4):
@@ -144,8 +143,8 @@ def _descend(
     """Walk the trie over one block: fill in the planes of ``matched`` and ``missed``.
 
     before uint64[(k + 1) (D + 1) W]: P of the nodes of the path. nodes uint64[k + 1]: the
-    trie-node of each depth. paths: the symbols since the trie-node's own depth. left: the children
-    still to be visited. matched uint64[(D + 1) W], missed uint64[(k + 1) W].
+    trie-node of each depth. paths: the symbols below the trie-node's depth. left: the children yet
+    to be visited. matched uint64[(D + 1) W], missed uint64[(k + 1) W].
     """
     one = np.uint64(1)
     levels = distance + 1
@@ -194,7 +193,7 @@ def _descend(
 
 @njit(cache=True, nogil=True)
 def _spread_out(planes, plane, bit, begin, end, first, bitmaps):
-    """OR ``bit`` into the bitmaps of the symbols set in a plane, of those in [begin, end)."""
+    """OR ``bit`` into the bitmaps of the symbols in [begin, end) that are set in a plane."""
     for w in range(begin >> 6, (end + 63) >> 6):
         word = planes[plane * W + w]
         if 64 * w < begin:

@@ -10,8 +10,8 @@ depth to 4 i at once, where the thesis visits each set bit; times a mask of 4 bi
     generate_next_depth      spread(states) * step            step = 1 << symbol; 0 on a gap code
     generate_next_s_depth    spread(states) * 0xF  XOR  that  = spread(states) * (step ^ 0xF)
 
-because no two products overlap. So K- and S-transitions are the same functions with another mask, a
-gap code needs no case of its own, and I-transitions are an OR of whole bitmaps.
+because no two products overlap. So K- and S-transitions are the same functions with other masks, a
+gap code needs no special case, and I-transitions are an OR of whole bitmaps.
 
 ``steps`` makes the functions for numba's CPU target, its CUDA target and its simulator alike.
 """

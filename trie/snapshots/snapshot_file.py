@@ -1,12 +1,11 @@
-"""Snapshots on disk: an ordinary .npz whose zip comment guards every byte before it.
+"""Snapshots on disk: an ordinary .npz whose zip comment is a checksum of every byte before it.
 
     [ zip archive: format, k, strands, inmaps, exmaps, prefix_sums, level_offsets ][ 64 hex digits ]
 
-``strands`` says which orientations of its k-mers the trie holds: forward (as they were), canonical
-or both. Format 2 holds labels too: names, set_starts, set_members and sets, which say to which
-named sets each k-mer belongs (``streamer.dictionary.saved_dictionary``); format 1 has none. The
-digits are the archive comment, the last bytes of the file: the BLAKE2b-256 of all that precedes
-them. ``numpy.load`` opens the file as it opens any other .npz.
+``strands`` are the orientations of the k-mers in the trie: forward (as given), canonical or both.
+Format 2 also has labels: names, set_starts, set_members and sets, the named sets of each k-mer
+(``streamer.dictionary.saved_dictionary``). The digits are the archive comment, the last bytes of
+the file: the BLAKE2b-256 of all that precedes them. ``numpy.load`` opens the file as any .npz.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class SnapshotDamagedError(ValueError):
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """OSError if ``path`` cannot become a snapshot: no folder, or a device or pipe is there."""
+    """Raise OSError if ``path`` cannot become a snapshot: no folder, or a device or pipe."""
     check_new_file(path)
     if in_place(path):
         problem = "is no regular file: give another name"
@@ -63,7 +62,7 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 class SavedSnapshot(NamedTuple):
-    """What a file holds; labels: an array of each name in LABELS, None for format 1."""
+    """The content of a file; labels: an array of each name in LABELS, None for format 1."""
 
     tree: TreeBitmap
     strands: str
@@ -77,10 +76,10 @@ def save(
     strands: str = "forward",
     labels: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
-    """Write a snapshot so that ``path`` holds either what it held before or all of the new one.
+    """Write a snapshot to ``path``, which appears whole or stays as it was.
 
-    labels: the arrays that LABELS names, for format 2. OSError as ``check_place``, or if the file
-    cannot be written.
+    labels: the arrays that LABELS names, for format 2. Raises OSError as ``check_place``, or if the
+    file cannot be written.
     """
     check_place(path)
     if strands not in STRANDS:
@@ -104,21 +103,16 @@ def save(
 
 
 def is_snapshot(path: str | os.PathLike[str]) -> bool:
-    """Whether the file begins as an archive does, which no sequence file does."""
+    """Whether the file begins as a zip archive, which no sequence file does."""
     with Path(path).open("rb") as file:
         return file.read(4) == b"PK\x03\x04"
 
 
-def load(path: str | os.PathLike[str]) -> TreeBitmap:
-    """Read the trie of a file that ``save`` wrote, as ``load_whole`` does."""
-    return load_whole(path).tree
+def load(path: str | os.PathLike[str]) -> SavedSnapshot:
+    """Read what ``save`` wrote.
 
-
-def load_whole(path: str | os.PathLike[str]) -> SavedSnapshot:
-    """Read all that ``save`` wrote.
-
-    Raises SnapshotDamagedError if any byte has changed or is missing, ValueError for a format that
-    this version does not know, OSError if the file cannot be read.
+    Raises SnapshotDamagedError if any byte has changed or is missing, ValueError for an unknown
+    format, OSError if the file cannot be read.
     """
     path = Path(path)
     with path.open("rb") as file:
@@ -129,7 +123,7 @@ def load_whole(path: str | os.PathLike[str]) -> SavedSnapshot:
         if file.read(DIGEST_LENGTH + 1) != digest:
             raise SnapshotDamagedError(path, "its bytes do not fit its checksum")
         file.seek(0)
-        # what follows fails only for a file with a right digest that this module did not write
+        # fails only for a file with a correct checksum that this module did not write
         try:
             with np.load(file, allow_pickle=False) as archive:
                 version = int(archive["format"])
@@ -167,7 +161,7 @@ def _checked_labels(path: Path, archive: np.lib.npyio.NpzFile) -> dict[str, NDAr
 
 
 def _digest(file: IO[bytes], size: int) -> bytes:
-    """The hex digits for the first ``size`` bytes; leaves the file at ``size``, or its end."""
+    """The hex digits of the first ``size`` bytes; leaves the file at ``size`` or its end."""
     state = hashlib.blake2b(digest_size=DIGEST_LENGTH // 2)
     file.seek(0)
     while size > 0 and (block := file.read(min(size, 1 << 20))):

@@ -75,7 +75,7 @@ class TreeBitmap:
         offsets = [int(offset) for offset in self.level_offsets]
         prefixes = np.zeros(1, dtype=np.uint64)
         for level in range(self.k // 3):
-            # one element a node, so the prefixes of a level line up with its part of the arrays
+            # one element a node, parallel to the level's part of the arrays
             children = np.empty(offsets[level + 2] - offsets[level + 1], dtype=np.uint64)
             parts = split_range(0, prefixes.size, 1 if prefixes.size < 4096 else threads)
             run_all(
@@ -139,7 +139,7 @@ def symbol_at(code, level, k):
 
 @njit(cache=True, nogil=True, inline="always")
 def inner_inmap(symbol):
-    """The inmap bits on the way to one child node: itself, one child, one grandchild."""
+    """The inmap bits on the path to one child node: the node, one child, one grandchild."""
     return np.uint32(
         np.uint64(1)
         | (np.uint64(2) << (symbol >> np.uint64(4)))
@@ -170,13 +170,13 @@ def common_level(code, other, k):
 def allocate(
     k: int, counts: NDArray[np.int64], codes_of_root: NDArray[np.uint64]
 ) -> tuple[TreeBitmap, NDArray[np.int64]]:
-    """A TreeBitmap of uninitialised nodes but for the root, and where its parts write.
+    """A TreeBitmap of which only the root is initialized, and where its parts write.
 
     ``counts`` int64[parts, k // 3 + 1]: the nodes of every level that each part will write, parts
-    in ascending order of their k-mers; level 0 is not counted. ``codes_of_root``: the k-mers if
-    k < 3, else the symbols 0..63 of the root's children. The second result, int64[parts,
-    k // 3 + 2], holds every part's first index on each level; its last column is N, so that the
-    entry after a level's is a valid prefix sum on the last level too.
+    in ascending order of their k-mers, without level 0. ``codes_of_root``: the k-mers if k < 3,
+    else the symbols 0..63 of the root's children. The second result, int64[parts, k // 3 + 2],
+    holds every part's first index on each level; its last column is N, so that the entry after a
+    level's is a valid prefix sum on the last level too.
 
     Raises TooManyNodesError above 2**32 - 1 nodes.
     """
@@ -230,9 +230,9 @@ def _count_nodes(codes, start, stop, k, counts):
 def _emit(codes, start, stop, k, following, inmaps, exmaps, prefix_sums):
     """Write the nodes below the root of whole first-level subtries, on all levels in one pass.
 
-    ``following[level]`` is the index of the next node of a level. A code shares its path with the
-    code before it down to one level; the node there gains a child, deeper nodes are opened with
-    that single child, and their first child is the next node of the next level.
+    ``following[level]`` is the index of the next node of a level. A code shares its path with its
+    predecessor down to one level; the node there gains a child, and each deeper one is a new node
+    with a single child, the next node of the next level.
     """
     last = k // 3
     # differs in the first symbol, as the last code of the shard before does
@@ -244,7 +244,7 @@ def _emit(codes, start, stop, k, following, inmaps, exmaps, prefix_sums):
         if level == last:
             inmaps[following[last] - 1] |= leaf_inmap(code, k % 3)
             continue
-        if level:  # the root is written by nobody but allocate(): other threads share it
+        if level:  # allocate() writes the root, which threads share
             symbol = symbol_at(code, level, k)
             node = following[level] - 1
             exmaps[node] |= np.uint64(1) << symbol

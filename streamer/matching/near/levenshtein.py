@@ -29,11 +29,11 @@ from trie.levenshtein import (
     joined,
     lanes,
     least,
-    scan,
+    piece_search,
     unpack,
     unpack_found,
 )
-from trie.levenshtein.pieces import PieceIndex, build
+from trie.levenshtein.piece_index import PieceIndex, build
 from trie.trees.shards import sort_unique
 
 GROWTH = 4
@@ -103,7 +103,7 @@ class LevenshteinSolver(Solver):
         else:
             if one.index is None:
                 one.index = build(patterns, threads=threads)
-            words = scan.nearest_words(
+            words = piece_search.nearest_words(
                 patterns, one.index, batch.bases, batch.offsets,
                 first=step.first, stop=step.stop, threads=threads,
             )  # fmt: skip

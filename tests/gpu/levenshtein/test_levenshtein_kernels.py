@@ -18,7 +18,7 @@ pytestmark = placement.marks()
 
 from trie.levenshtein import NOTHING, Patterns  # noqa: E402
 from trie.levenshtein.lanes import nearest_words as on_the_cpu  # noqa: E402
-from trie.levenshtein.pieces import Scheme  # noqa: E402
+from trie.levenshtein.piece_index import Scheme  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)

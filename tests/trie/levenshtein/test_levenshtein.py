@@ -12,9 +12,9 @@ from tests.reference import levenshtein as oracle
 from trie.codes import decode_kmer, encode
 from trie.levenshtein import MAX_PATTERNS, NOTHING, Patterns, least, unpack
 from trie.levenshtein.lanes import nearest_words as lanes
-from trie.levenshtein.pieces import Scheme, build, choose
-from trie.levenshtein.scan import TILE
-from trie.levenshtein.scan import nearest_words as scan
+from trie.levenshtein.piece_index import Scheme, build, choose
+from trie.levenshtein.piece_search import TILE
+from trie.levenshtein.piece_search import nearest_words as scan
 
 KS = (4, 8, 15, 21, 24, 31)
 SWAP = str.maketrans("ACGT", "TGCA")
