@@ -11,7 +11,7 @@ from trie import ascending
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize(("held", "more"), [(0, 0), (0, 5), (5, 0), (1, 1), (40, 7), (7, 90)])
 def test_both_ways(held, more, threads, monkeypatch):
-    monkeypatch.setattr(ascending, "_PER_THREAD", 3)
+    monkeypatch.setattr(ascending, "_GRAIN", 3)
     rng = np.random.default_rng(held + more)
     for _ in range(20):
         first = np.unique(rng.integers(0, 150, held, dtype=np.uint64))
