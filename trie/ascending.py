@@ -49,7 +49,7 @@ def merged(
     others = [0, *np.searchsorted(shorter, longer[cuts[1:-1]]).tolist(), shorter.size]
     run_all(
         [
-            partial(_merge, longer[a:b], shorter[c:d], out[a + c : b + d])
+            partial(merge_into, longer[a:b], shorter[c:d], out[a + c : b + d])
             for a, b, c, d in zip(cuts, cuts[1:], others, others[1:], strict=False)
         ],
         threads,
@@ -77,7 +77,8 @@ def _places(held, codes, found):
 
 
 @njit(cache=True, nogil=True)
-def _merge(first, second, out):
+def merge_into(first, second, out):
+    """Write all codes of two ascending arrays to ``out``, ascending."""
     i = 0
     j = 0
     while i < first.size and j < second.size:

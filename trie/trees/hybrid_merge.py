@@ -27,6 +27,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from trie.ascending import merge_into
 from trie.cpu.intrinsics import leading_zeros, trailing_zeros
 from trie.cpu.jit import njit
 from trie.snapshots.tree_bitmap import leaf_inmap
@@ -306,21 +307,6 @@ def rebuild(old, old_state, codes, start, stop, new, pool, k, state):
     return True
 
 
-@njit(cache=True, nogil=True)
-def _join_two(one, other, out):
-    """Join two ascending arrays; how many codes: of equal ones in both, one stays."""
-    nothing = np.empty(0, dtype=np.bool_)
-    i, j, found, _ = _join(
-        one, np.uint64(0), np.uint64(one.size), True,
-        other, np.uint64(0), np.uint64(other.size), nothing, np.uint64(0), out,
-    )  # fmt: skip
-    i, j, more, _ = _join(
-        one, i, np.uint64(one.size), True,
-        other, j, np.uint64(other.size), nothing, np.uint64(0), out[found:],
-    )  # fmt: skip
-    return found + more
-
-
 class Joiner:
     """Joins ascending runs, in memory that each thread reuses: fresh memory costs as much as the
     work, and more when several threads allocate it."""
@@ -336,7 +322,8 @@ class Joiner:
             level, start = [], 0
             for one, other in zip(runs[::2], [*runs[1::2], runs[-1][:0]], strict=False):
                 stop = start + one.size + other.size
-                level.append(room[start : start + _join_two(one, other, room[start:stop])])
+                level.append(room[start:stop])
+                merge_into(one, other, level[-1])
                 start = stop
             runs = level
             room, other_room = other_room, room

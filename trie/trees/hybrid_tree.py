@@ -80,15 +80,16 @@ class HybridTreeBitmap:
         threads = threads or usable_cores()
         # shard by shard also on one thread: a shard stays in the cache
         grouped, bounds, order = group(codes, self.k, threads, noting_order=True)
-        add = self._insert_into_shard if order is not None else self._merge_into_shard
-        run_all(
-            [
-                partial(add, shard, grouped[a:b], new[a:b])
-                for shard, (a, b) in enumerate(pairwise(bounds))
-                if b > a
-            ],
-            threads,
-        )
+
+        def add(shard: int, start: int, stop: int) -> None:
+            part = grouped[start:stop], new[start:stop]
+            if order is None:
+                self._merge_into_shard(shard, *part)
+            else:
+                self._insert(*part, 1)
+
+        filled = [(n, a, b) for n, (a, b) in enumerate(pairwise(bounds)) if b > a]
+        run_all([partial(add, *shard) for shard in filled], threads)
         if order is None:
             return new
         in_old_order = np.empty_like(new)
@@ -138,11 +139,6 @@ class HybridTreeBitmap:
         new[firsts] = ~self._tiny[distinct]
         self._tiny[distinct] = True
         return new
-
-    def _insert_into_shard(
-        self, shard: int, codes: NDArray[np.uint64], new: NDArray[np.bool_]
-    ) -> None:
-        self._insert(codes, new, 1)
 
     def _merge_into_shard(
         self, shard: int, codes: NDArray[np.uint64], new: NDArray[np.bool_]
