@@ -1,7 +1,4 @@
-"""Search with k mismatches on the GPU: a chunk of text in, ascending hit words out.
-
-A hit word is a uint64: 63-36 start, counted from the chunk's first window, 35-8 id, 7-0 distance.
-"""
+"""Search with k mismatches on the GPU: a chunk of text in, ascending hit words out."""
 
 from __future__ import annotations
 

@@ -25,10 +25,7 @@ own, a hit of each lane at a time. Hits are listed in shared memory (warp_list.p
 lanes share the slower work, distances and writing. The planes of the tile stay there for the
 distances, since 32 loads from 32 places of global memory cost as much as the rest of a hit.
 
-A hit is a uint64 in global memory, in no order:
-
-    63              36 35                       8 7          0
-    [ start in chunk ] [ index of the pattern   ] [ distance ]
+Hits (hit_word.py) are in global memory, in no order.
 """
 
 # mypy: no-check-untyped-defs
@@ -43,6 +40,7 @@ from gpu.card.bits import bit_count
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda
 from gpu.card.shared_memory import address_of, load_word, store_word
 from gpu.hamming import bit_planes, tile
+from gpu.hamming.hit_word import ID, START
 from gpu.hamming.lane_search import rows_for, search_for
 from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, SlicedShape, place
 from gpu.hamming.warp_list import LISTED, list_hits, pattern_of, window_of
@@ -221,8 +219,8 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                     place_ = np.uint32(to + at)
                     if place_ < np.uint32(found.size):
                         start = np.uint64(np.uint32(origin + window))
-                        what = np.uint64(np.uint64(start << np.uint64(28)) | np.uint64(p))
-                        what = np.uint64(what << np.uint64(8))
+                        what = np.uint64(np.uint64(start << np.uint64(START - ID)) | np.uint64(p))
+                        what = np.uint64(what << np.uint64(ID))
                         found[place_] = np.uint64(what | np.uint64(wrong))
                     at = np.uint32(at + np.uint32(32))
                 next_place = list_address

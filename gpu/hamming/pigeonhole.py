@@ -25,6 +25,7 @@ import numpy as np
 from gpu.card.bits import bit_count
 from gpu.card.intrinsics import cuda, device_function, load_pair, load_word, population
 from gpu.hamming import bit_planes
+from gpu.hamming.hit_word import ID, START
 
 THREADS = 128
 """Threads a block; any number."""
@@ -102,8 +103,8 @@ def pigeonhole(length: int) -> Callable[..., None]:
                     ):
                         to = cuda.atomic.add(counters, own, np.uint32(1))
                         if np.uint32(to) < np.uint32(found.size):
-                            where = np.uint64(np.uint64(start) << np.uint64(36))
-                            what = np.uint64(np.uint64(p) << np.uint64(8))
+                            where = np.uint64(np.uint64(start) << np.uint64(START))
+                            what = np.uint64(np.uint64(p) << np.uint64(ID))
                             found[to] = np.uint64(np.uint64(where | what) | np.uint64(wrong))
                     entry = np.uint32(entry + np.uint32(1))
 

@@ -21,18 +21,13 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function
+from gpu.hamming.hit_word import ID, ID_MASK, START
 
 THREADS = 256
 """Threads a block; a multiple of 32, at most 1024."""
 
 EACH = 4
 """Counts a thread of ``begins`` takes at once."""
-
-START = 36
-"""The bit where a hit word's start begins."""
-
-ID = 8
-_INDEX = ((1 << 28) - 1) << ID
 
 GROUP = 13
 """A group is 2^GROUP windows."""
@@ -224,8 +219,8 @@ def sort(threads: int, least: int) -> Callable[..., None]:
                 if space[other] < word:
                     to = np.uint32(to + np.uint32(1))
                 other = np.uint32(other + np.uint32(1))
-            index = np.uint32(np.uint64(word & np.uint64(_INDEX)) >> np.uint64(ID))
-            placed[to] = np.uint64(np.uint64(word & np.uint64(~_INDEX & (2**64 - 1))) | ids[index])
+            index = np.uint32(np.uint64(word & np.uint64(ID_MASK)) >> np.uint64(ID))
+            placed[to] = np.uint64(np.uint64(word & np.uint64(~ID_MASK & (2**64 - 1))) | ids[index])
             at = np.uint32(at + np.uint32(threads))
 
     return kernel

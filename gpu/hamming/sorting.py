@@ -17,10 +17,9 @@ from gpu.card.launch import grid, made, plain
 from gpu.card.workspace import Workspace
 from gpu.exact.device_tree import clear
 from gpu.hamming import sort_kernels
+from gpu.hamming.hit_word import ID, ID_MASK, START
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range, usable_cores
-
-_ID_MASK = (1 << 28) - 1
 
 LEAST_PART = 1 << 14
 """Hit words for which a thread is worth while."""
@@ -133,15 +132,15 @@ def _sort_bins(words: NDArray[np.uint64], edges: list[int]) -> None:
 def _tally(words, shift, tally):
     """Count the words of every bin."""
     for word in words:
-        tally[np.int64(word >> np.uint64(36)) >> shift] += 1
+        tally[np.int64(word >> np.uint64(START)) >> shift] += 1
 
 
 @njit(cache=True, nogil=True)
 def _scatter(words, ids, shift, places, out):
     """Put every word into its bin, with the pattern's id."""
-    index_bits = np.uint64(_ID_MASK) << np.uint64(8)
+    index_bits = np.uint64(ID_MASK)
     for word in words:
-        b = np.int64(word >> np.uint64(36)) >> shift
-        index = np.int64((word & index_bits) >> np.uint64(8))
+        b = np.int64(word >> np.uint64(START)) >> shift
+        index = np.int64((word & index_bits) >> np.uint64(ID))
         out[places[b]] = (word & ~index_bits) | ids[index]
         places[b] += 1

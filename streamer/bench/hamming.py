@@ -116,11 +116,11 @@ def cpu_rate(
 
 
 def _engine(method: str, patterns: Codes, k: int) -> Any:
-    from streamer.batch.hamming.engines import make
+    from streamer.batch.hamming.engines import engine_for
     from streamer.batch.hamming.patterns import Oriented
 
     ids = np.arange(len(patterns), dtype=np.uint32)
-    return make(Choice(method, "cuda"), Oriented(patterns, ids, k), 1, free=False)
+    return engine_for(Choice(method, "cuda"), Oriented(patterns, ids, k), 1, free=False)
 
 
 def gpu_rate(

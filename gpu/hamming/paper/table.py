@@ -11,6 +11,7 @@ from gpu.card.budget import free_memory
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import grid, made, plain
 from gpu.card.workspace import Workspace
+from gpu.hamming.hit_word import ID, START
 from gpu.hamming.paper import naive, pmasm, shift_add
 from gpu.hamming.sorting import in_order
 from trie.codes import GAP
@@ -98,7 +99,7 @@ def _words_of_table(results, codes, patterns):
                 distance = 0
                 for j in range(patterns.shape[1]):
                     distance += codes[start + j] != patterns[p, j]
-                place = (np.uint64(start) << np.uint64(36)) | (np.uint64(p) << np.uint64(8))
+                place = (np.uint64(start) << np.uint64(START)) | (np.uint64(p) << np.uint64(ID))
                 words[at] = place | np.uint64(distance)
                 at += 1
     return words

@@ -72,7 +72,7 @@ class Chunks(ChosenEngine[HammingEngine]):
     """Searches texts chunk by chunk; in smaller chunks where the GPU's memory is short."""
 
     def __init__(self, choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> None:
-        self._make = partial(make, patterns=patterns, threads=threads, free=free)
+        self._patterns, self._threads, self._free = patterns, threads, free
         self._most = MOST_WINDOWS
         super().__init__(choice)
 
@@ -89,7 +89,7 @@ class Chunks(ChosenEngine[HammingEngine]):
 
     def make(self, choice: Choice) -> HammingEngine:
         """As ``ChosenEngine``."""
-        return self._make(choice, most=self._most)
+        return engine_for(choice, self._patterns, self._threads, free=self._free, most=self._most)
 
     def smaller(self) -> bool:
         """Free the engine's memory; it is made again for half the chunk."""
@@ -146,7 +146,7 @@ class HammingCpu:
         return found
 
 
-def make(
+def engine_for(
     choice: Choice, patterns: Oriented, threads: int, *, free: bool, most: int = MOST_WINDOWS
 ) -> HammingEngine:
     """The engine of a method on its device; ``free``: of the default or of a faster one.

@@ -82,11 +82,11 @@ def on_card(method, text, patterns, k, first=0):
 
 def searcher_of(method, patterns, k):
     from streamer.batch.choice import Choice
-    from streamer.batch.hamming.engines import make
+    from streamer.batch.hamming.engines import engine_for
     from streamer.batch.hamming.patterns import Oriented
 
     patterns = Oriented(patterns.codes, patterns.ids, k)
-    return make(Choice(method, "cuda"), patterns, 1, free=False)
+    return engine_for(Choice(method, "cuda"), patterns, 1, free=False)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -101,7 +101,7 @@ def test_many_patterns_go_to_the_index_unless_a_method_is_asked_for():
     def engine(count, length, k, *, free=True):
         codes = np.zeros((count, length), np.uint8)
         patterns = Oriented(codes, np.arange(count, dtype=np.uint32), k)
-        return engines.make(Choice("bit-sliced", "cpu"), patterns, 1, free=free)
+        return engines.engine_for(Choice("bit-sliced", "cpu"), patterns, 1, free=free)
 
     assert engine(8, 12, 4).method == "bit-sliced"
     assert engine(200, 24, 3).method == "pigeonhole"
