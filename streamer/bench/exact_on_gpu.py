@@ -47,7 +47,7 @@ def tables(kmers: int) -> list[Table]:
     """Dictionaries of ``kmers``."""
     engine = partial(frozen, kmers, 25 * kmers)
     return [
-        Table("Kernels, data on the card", partial(kernels, kmers, 12 * kmers)),
+        Table("Kernels, data in GPU memory", partial(kernels, kmers, 12 * kmers)),
         Table("Engine, host memory to host results", partial(engine, KS, (1 << 24,), (2,))),
         Table(
             "The same by chunk and streams",

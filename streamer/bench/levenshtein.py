@@ -47,7 +47,7 @@ def tables(device: str, bases: int = 4_000_000, kmers: int = 1_000_000) -> list[
     """Texts of ``bases``, longer ones on a GPU; a dictionary of ``kmers`` that grows."""
     if device == "cuda":
         return [
-            Table("Dictionaries, data on the card", partial(on_gpu, 16 * bases)),
+            Table("Dictionaries, data in GPU memory", partial(on_gpu, 16 * bases)),
             Table("From host memory, ms of each stage a chunk", partial(engine, 128 * bases)),
             Table("Growing", partial(growth, kmers, device="cuda", ends=bases // 4)),
             Table("Matching while it grows", partial(matching, 4 * bases)),

@@ -33,10 +33,12 @@ AsmMethod = Literal["bit-parallel", "sequential", "pasm", "wspasm", "wspasm-shar
 
 def asm(
     text: TextArgument,
-    k: Annotated[int, typer.Option("-k", min=0, help="Most edits; below every pattern's length.")],
+    k: Annotated[
+        int, typer.Option("-k", min=0, help="Edits allowed; fewer than a pattern has letters.")
+    ],
     pattern: PatternOption = None,
     patterns: Annotated[
-        str | None, typer.Option("--patterns", metavar="FASTA", help="Patterns, a record each.")
+        str | None, typer.Option("--patterns", metavar="FASTA", help="Patterns, one a record.")
     ] = None,
     strands: PatternStrandsOption = "both",
     report: Annotated[

@@ -47,7 +47,9 @@ def exact(
     ] = DeviceChoice.CPU,
     reads: Annotated[
         list[str] | None,
-        typer.Option("--reads", metavar="FASTQ", help="Read files for 'files', not made-up ones."),
+        typer.Option(
+            "--reads", metavar="FASTQ", help="Read files for 'files' instead of synthetic ones."
+        ),
     ] = None,
 ) -> None:
     """Exact matching: frozen, growing, snapshots, trees, files.
@@ -68,12 +70,16 @@ def ltb(
         int, typer.Option("--distance", "-D", min=0, max=4, help="D of the thesis's figures.")
     ] = 2,
     bases: Annotated[
-        int, typer.Option("--bases", min=1_000, help="Of the stream of Fig. 37; 38: a fifth.")
+        int,
+        typer.Option(
+            "--bases", min=1_000, help="Bases of Fig. 37's stream; Fig. 38 takes a fifth."
+        ),
     ] = 500_000,
 ) -> None:
     """The Levenshtein Tree Bitmap: the thesis's Fig. 37 and 38, and other dictionaries.
 
-    Random bases, and a dictionary of the windows in the first 75,000 of them. Data on the card.
+    Random bases, and a dictionary of the windows in the first 75,000 of them. With cuda,
+    data is in GPU memory.
     """
     _run("ltb", device.value, distance=distance, bases=bases)
 
@@ -83,7 +89,7 @@ def levenshtein(
         DeviceChoice, typer.Option("--device", help="cuda: the kernels, on a CUDA device.")
     ] = DeviceChoice.CPU,
     bases: Annotated[
-        int, typer.Option("--bases", min=1_000, help="Of the text; on CUDA 16 times as many.")
+        int, typer.Option("--bases", min=1_000, help="Bases of the text; on CUDA 16 times as many.")
     ] = 4_000_000,
     kmers: Annotated[
         int, typer.Option("--kmers", min=100, help="In the dictionary that grows.")
@@ -109,7 +115,7 @@ def daemon(
 ) -> None:
     """The daemon from socket to feed, over loopback: TCP and local sockets, batches of 1 and 4 MB.
 
-    Starts daemons, producers and a subscriber of its own; nothing that runs is asked.
+    Starts its own daemons, producers and subscriber; a running daemon is left alone.
     """
     _run("daemon", device.value, k=k, producers=producers, bases=bases)
 
@@ -119,7 +125,8 @@ def commands(
         int, typer.Option("--kmers", min=1_000, help="K-mers of the dictionaries of match.")
     ] = 20_000_000,
     bases: Annotated[
-        int, typer.Option("--bases", min=1_000, help="Of the text of asm, hamming and primer.")
+        int,
+        typer.Option("--bases", min=1_000, help="Bases of the text of asm, hamming and primer."),
     ] = 300_000_000,
     strain: Annotated[
         int, typer.Option("--strain", min=10_000, help="Bases of the genomes of lcs.")
@@ -143,8 +150,8 @@ def asm(
     """Approximate pattern search: the WsPASM paper's Table 1 and Fig. 6-7, and the peers.
 
     Random DNA. Positions and distances of all hits are part of the times: CPU time of one thread in
-    the paper's tables, wall time from letters to rows beside the peers. With cuda every method of
-    the card, and no peers.
+    the paper's tables, wall time from letters to rows beside the peers. With cuda: every method of
+    the GPU, and no peers.
     """
     _run("asm", device.value, scale=scale)
 
@@ -195,17 +202,17 @@ def primer(
     section: Annotated[list[PrimerSection] | None, _section] = None,
     device: Annotated[
         DeviceChoice,
-        typer.Option("--device", help="cuda: the paper's kernels and the default on a card."),
+        typer.Option("--device", help="cuda: the paper's kernels and the default on a GPU."),
     ] = DeviceChoice.CPU,
     starts: Annotated[
-        int, typer.Option("--starts", min=0, help="Starts for slow methods; 0: a good number.")
+        int, typer.Option("--starts", min=0, help="Starts for slow methods; 0: a sensible number.")
     ] = 0,
     size: Annotated[
         str | None,
         typer.Option("--size", metavar="ALPHA,BETA,K", help="Lengths and k, such as 4000,20000,9."),
     ] = None,
 ) -> None:
-    """The primer problem: Tables 1-5, Figures 5, 7, 9 and 10 of the paper again, ratios beside its.
+    """The primer problem: Tables 1-5 and Figures 5, 7, 9 and 10 of the paper, beside its ratios.
 
     Slow methods are measured on some starts. Tables go to standard output.
     """
@@ -227,6 +234,6 @@ def _size(text: str) -> tuple[int, int, int]:
 
 
 app = typer.Typer(no_args_is_help=True)
-app.callback(help="How fast it is here, beside its peers in the same run.")(lambda: None)
+app.callback(help="Measure how fast it is here, beside its peers in the same run.")(lambda: None)
 for _suite in (exact, asm, hamming, daemon, commands, ltb, lcs, primer, levenshtein):
     app.command(_suite.__name__)(_suite)

@@ -33,7 +33,7 @@ READS = "FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input
 TextArgument = Annotated[str, typer.Argument(metavar="TEXT", help=READS)]
 PatternOption = Annotated[
     list[str] | None,
-    typer.Option("--pattern", metavar="SEQ", help="A pattern itself; may be given again."),
+    typer.Option("--pattern", metavar="SEQ", help="A pattern; may be repeated."),
 ]
 PatternStrandsOption = Annotated[
     PatternStrands, typer.Option("--strands", help="Orientations of the patterns.")
@@ -42,7 +42,7 @@ DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to r
 ThreadsOption = Annotated[
     int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
 ]
-FormatOption = Annotated[FormatChoice, typer.Option("--format", help="Form of the rows.")]
+FormatOption = Annotated[FormatChoice, typer.Option("--format", help="Format of the rows.")]
 OutputOption = Annotated[
     str | None,
     typer.Option(

@@ -14,7 +14,7 @@ COLUMNS = ("device", "name", "cores", "memory_bytes")
 def devices(context: typer.Context, format_: FormatOption = FormatChoice.TSV) -> None:
     """List what this program can run on here.
 
-    A row each: the CPU, then CUDA devices; their cores are not told.
+    One row for the CPU, then one for each CUDA device (without cores).
     """
     from gpu.card.device import devices as cuda_devices
     from trie.cpu.machine import memory_bytes, processor_name

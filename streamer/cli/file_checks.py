@@ -49,7 +49,7 @@ def _check_outputs(paths: list[str]) -> None:
     real = [os.path.realpath(path) for path in paths]
     for path, place in zip(paths, real, strict=True):
         if real.count(place) > 1:
-            message = f"{path}: is to be written twice"
+            message = f"{path}: is named for two outputs"
             raise UsageError(message)
         try:
             check_new_file(path)

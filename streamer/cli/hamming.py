@@ -31,13 +31,13 @@ HammingMethod = Literal[
 def hamming(
     text: TextArgument,
     k: Annotated[
-        int, typer.Option("-k", min=0, help="Most mismatches; below the patterns' length.")
+        int, typer.Option("-k", min=0, help="Mismatches allowed; fewer than a pattern has letters.")
     ],
     pattern: PatternOption = None,
     patterns: Annotated[
         str | None,
         typer.Option(
-            "--patterns", metavar="FASTA", help="Patterns of one length, 1 to 256, a record each."
+            "--patterns", metavar="FASTA", help="Patterns of one length, 1 to 256, one a record."
         ),
     ] = None,
     strands: PatternStrandsOption = "both",
@@ -57,7 +57,7 @@ def hamming(
 ) -> None:
     """Find patterns of one length in texts within k mismatches.
 
-    A row for every place where a pattern, or its reverse complement (strand -), stands with at
+    A row for every place where a pattern, or its reverse complement (strand -), matches with at
     most k substitutions. Rows go to standard output.
     """
     check_search(text, pattern, patterns, output)

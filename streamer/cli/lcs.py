@@ -52,7 +52,7 @@ def lcs(
             help="FASTA, FASTQ or unaligned BAM with one record; - is standard input.",
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other one, likewise.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other sequence, likewise.")],
     sequence: Annotated[
         str | None,
         typer.Option("--sequence", metavar="FILE", help="Write one such subsequence as FASTA."),
@@ -62,9 +62,7 @@ def lcs(
     ] = False,
     blocks: Annotated[
         str | None,
-        typer.Option(
-            "--blocks", metavar="FILE", help="Write the runs that follow each other in both as PAF."
-        ),
+        typer.Option("--blocks", metavar="FILE", help="Write the runs of the alignment as PAF."),
     ] = None,
     plot: Annotated[
         str | None,
@@ -74,7 +72,7 @@ def lcs(
         bool,
         typer.Option(
             "--identity",
-            help="Two columns more: lcs by the longer length, and by the columns of the alignment.",
+            help="Add two columns: lcs by the longer length, and by the columns of the alignment.",
         ),
     ] = False,
     min_block: Annotated[

@@ -53,7 +53,7 @@ def primer(
         str, typer.Argument(metavar="BETA", help="What they must differ from, likewise.")
     ],
     k: Annotated[
-        int, typer.Option("-k", min=1, max=1000, help="Least differences from any part of BETA.")
+        int, typer.Option("-k", min=1, max=1000, help="Minimum differences from any part of BETA.")
     ],
     strands: Annotated[
         PrimerStrands, typer.Option("--strands", help="Strands of BETA that count.")
@@ -67,10 +67,10 @@ def primer(
     format_: FormatOption = FormatChoice.TSV,
     output: OutputOption = None,
     min_length: Annotated[
-        int | None, _design("--min-length", min=8, max=60, help="Of a primer; 18.")
+        int | None, _design("--min-length", min=8, max=60, help="Shortest primer; 18.")
     ] = None,
     max_length: Annotated[
-        int | None, _design("--max-length", min=8, max=60, help="Of a primer; 27.")
+        int | None, _design("--max-length", min=8, max=60, help="Longest primer; 27.")
     ] = None,
     gc: Annotated[str | None, _range_option("--gc", help="Percent; 30-70.")] = None,
     tm: Annotated[str | None, _range_option("--tm", help="Melting temperature, C; 55-65.")] = None,
@@ -80,25 +80,27 @@ def primer(
         _design("--dimer-tm", help="Of a primer with itself or its partner, at most, C; 47."),
     ] = None,
     pairs: Annotated[
-        int | None, _design("--pairs", min=1, help="Choose so many pairs a record.")
+        int | None, _design("--pairs", min=1, help="Pairs to choose in each record.")
     ] = None,
     product: Annotated[
         str | None,
         _range_option("--product", help="Bases between a pair's outer ends; 100-1000."),
     ] = None,
-    bed: Annotated[str | None, _file_option("--bed", help="The rows as BED too.")] = None,
+    bed: Annotated[str | None, _file_option("--bed", help="Write the rows as BED, too.")] = None,
     fasta: Annotated[
-        str | None, _file_option("--fasta", help="The rows' sequences as FASTA.")
+        str | None, _file_option("--fasta", help="Write the sequences of the rows as FASTA.")
     ] = None,
     plot: Annotated[
-        str | None, _file_option("--plot", help="A picture of each record: .png, .svg or .pdf.")
+        str | None, _file_option("--plot", help="Draw each record: .png, .svg or .pdf.")
     ] = None,
     known: Annotated[
         str | None,
-        _design("--known", metavar="FASTA", help="Primers to place and count differences of."),
+        _design(
+            "--known", metavar="FASTA", help="Primers to place, with their differences from BETA."
+        ),
     ] = None,
     known_table: Annotated[
-        str | None, _file_option("--known-table", help="A row for each of them.")
+        str | None, _file_option("--known-table", help="Write a row for each known primer.")
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -106,8 +108,8 @@ def primer(
 
     A row for each start of each record of ALPHA that has one, against all records of BETA.
 
-    With any wish for primers (length, GC, Tm, hairpins, pairs) the rows are primers that meet it,
-    and the numbers below where nothing else is said.
+    If any property of primers is requested (length, GC, Tm, hairpins, pairs), the rows are primers
+    that have it, with the defaults below for the other properties.
     """
     if known is not None and known_table is None and plot is None:
         message = "--known FASTA goes with --known-table FILE or --plot FILE"

@@ -11,12 +11,14 @@ from streamer.cli.choices import DeviceChoice
 
 def selftest(
     device: Annotated[
-        DeviceChoice, typer.Option("--device", help="Test the CPU, CUDA too, or what is there.")
+        DeviceChoice,
+        typer.Option("--device", help="cpu, cuda (the CPU too), or all that works here."),
     ] = DeviceChoice.AUTO,
 ) -> None:
-    """Match made-up reads in every way there is, compare, and measure.
+    """Match synthetic reads with every engine and kernel, compare the results, and measure.
 
-    A line each: what was tested, whether the results are right, and the speed with what to expect.
+    One line a test: what was tested, whether the results are right, and the speed beside what to
+    expect.
     Exit 1 if a result is wrong.
     """
     from streamer import selftest as tests

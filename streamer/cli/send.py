@@ -19,7 +19,7 @@ def send(
         str | None, typer.Option("--name", help="Name of this producer in the results.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Give up after so many seconds without progress.")
+        float, typer.Option(min=0.1, help="Give up after this many seconds without progress.")
     ] = 300.0,
     batch_bases: Annotated[int, typer.Option(min=1, help="Bases in a batch.")] = 1_000_000,
     batch_reads: Annotated[int, typer.Option(min=1, help="Reads in a batch, at most.")] = 4_000,

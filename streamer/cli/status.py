@@ -26,7 +26,7 @@ def status(
         typer.Option("--format", help="A table for people, or rows for programs."),
     ] = "table",
 ) -> None:
-    """Ask a running daemon how it is, and for its totals."""
+    """Show the state and the totals of a running daemon."""
     import json
 
     from streamer.client.control import Control
@@ -46,14 +46,17 @@ def status(
 def top(
     at: ControlOption = None,
     config: ConfigOption = None,
-    every: Annotated[float, typer.Option("--every", min=0.01, help="Seconds between two.")] = 1.0,
+    every: Annotated[
+        float, typer.Option("--every", min=0.01, help="Seconds between two tables.")
+    ] = 1.0,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End after so many, not by Ctrl-C.")
+        int | None,
+        typer.Option("--count", min=1, help="End after this many tables; without it, by Ctrl-C."),
     ] = None,
 ) -> None:
-    """Show how a running daemon is and its totals, as status does, every second, until it ends.
+    """Show the state and the totals of a running daemon every second, until it ends.
 
-    Exit code 1 if it falls silent without saying that it ends.
+    Exit code 1 if it falls silent without announcing its end.
     """
     import itertools
     import sys

@@ -32,9 +32,9 @@ def watch(
             "may be repeated. Without it: match, mismatch and read.",
         ),
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many rows.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="End after this many rows.")] = None,
     seconds: Annotated[
-        float | None, typer.Option("--for", min=0.0, help="End after so many seconds.")
+        float | None, typer.Option("--for", min=0.0, help="End after this many seconds.")
     ] = None,
     format_: Annotated[
         FormatChoice, typer.Option("--format", help="Rows as TSV or JSON lines.")
@@ -50,7 +50,7 @@ def watch(
 ) -> None:
     """Print the results of a running daemon as they come, until it ends.
 
-    Exit code 1 if it falls silent without saying that it ends.
+    Exit code 1 if it falls silent without announcing its end.
     """
     from streamer.client.errors import DaemonFailedError, DaemonLostError, DaemonSilentError
     from streamer.client.subscriber import Subscriber

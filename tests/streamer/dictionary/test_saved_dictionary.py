@@ -104,7 +104,7 @@ def test_where_nothing_can_be_saved_is_told_before_the_work(reads, tmp_path, str
         (tmp_path / "no" / "x", "No such file or directory", 1),
         (pipe, "is no regular file", 1),
         (tmp_path, "Is a directory", 1),
-        (rows, "is to be written twice", 2),
+        (rows, "is named for two outputs", 2),
         ("-", "name a file", 2),
         ("", "the name of a file is empty", 2),
     ):
