@@ -1,4 +1,4 @@
-"""The tables of pieces, made on the GPU from the codes (trie/levenshtein/piece_index.py draws them).
+"""The tables of pieces (trie/levenshtein/piece_index.py), made on the GPU from the codes.
 
     count   a thread a pattern: count its keys in their buckets
     share   a thread BUCKETS buckets: adjacent places for their entries, by one atomic addition

@@ -5,8 +5,8 @@ A chunk is four bit planes, symbol s at bit s + 64 (so that windows may begin be
     low, high   the bits of the codes          gaps    1: a gap code
     firsts      1: the first symbol of a read; of the chunk; and the place after its last
 
-The index is that of trie/levenshtein/piece_index.py with planar keys; begin and end of a bucket are one
-load:
+The index is that of trie/levenshtein/piece_index.py with planar keys; begin and end of a bucket
+are one load:
 
     buckets   uint64   63-32 end of the bucket | 31-0 its first entry
 
