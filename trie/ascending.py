@@ -17,24 +17,24 @@ _TOGETHER = 64
 
 
 def places(
-    held: NDArray[np.uint64], codes: NDArray[np.uint64], threads: int = 1
+    stored: NDArray[np.uint64], codes: NDArray[np.uint64], threads: int = 1
 ) -> NDArray[np.int64]:
-    """The index of each code (uint64[m], any order) in ``held``, -1 if absent.
+    """The index of each code (uint64[m], any order) in ``stored``, -1 if absent.
 
-    held: uint64[n], ascending, each once.
+    stored: uint64[n], ascending, each once.
     """
     found = np.empty(codes.size, dtype=np.int64)
     run_ranges(
-        lambda a, b: _places(held, codes[a:b], found[a:b]), 0, codes.size, threads, grain=_GRAIN
+        lambda a, b: _places(stored, codes[a:b], found[a:b]), 0, codes.size, threads, grain=_GRAIN
     )
     return found
 
 
 def lacking(
-    held: NDArray[np.uint64], codes: NDArray[np.uint64], threads: int = 1
+    stored: NDArray[np.uint64], codes: NDArray[np.uint64], threads: int = 1
 ) -> NDArray[np.uint64]:
-    """Those of ``codes`` that ``held`` lacks; uint64[n] and uint64[m], ascending, each once."""
-    absent = places(held, codes, threads) < 0
+    """The codes that ``stored`` lacks; uint64[n] and uint64[m], ascending, each once."""
+    absent = places(stored, codes, threads) < 0
     return codes if absent.all() else codes[absent]
 
 
@@ -58,21 +58,21 @@ def merged(
 
 
 @njit(cache=True, nogil=True)
-def _places(held, codes, found):
+def _places(stored, codes, found):
     at = np.zeros(_TOGETHER, dtype=np.uint64)
     for begin in range(0, codes.size, _TOGETHER):
         asked = codes[begin : begin + _TOGETHER]
         at[:] = 0
         # one binary search step for many codes at once, so that their cache misses overlap
-        left = np.uint64(held.size)
+        left = np.uint64(stored.size)
         while left > 1:
             half = left >> np.uint64(1)
             for i in range(asked.size):
                 later = at[i] + half
-                at[i] = later if held[later] <= asked[i] else at[i]
+                at[i] = later if stored[later] <= asked[i] else at[i]
             left -= half
         for i in range(asked.size):
-            there = held.size > 0 and held[at[i]] == asked[i]
+            there = stored.size > 0 and stored[at[i]] == asked[i]
             found[begin + i] = np.int64(at[i]) if there else -1
 
 

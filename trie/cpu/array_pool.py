@@ -59,7 +59,7 @@ _lock = threading.Lock()
 
 
 def _free(kind: int) -> NDArray[np.uint8] | None:
-    """Take a block out of the pool that nobody uses."""
+    """Take an unused block out of the pool."""
     for place, one in enumerate(_blocks):
         if one.kind == kind and one.owner() is None:
             return _blocks.pop(place).block

@@ -6,7 +6,7 @@ Two lossless schemes. u is the length of a piece, and the key has the first w sy
                 pieces, asked once for every position of the text.
     01*0        k is cut into D + 2 pieces: some two have no edit and those between them exactly one
                 each (Vroland, Salson, Bini and Touzet 2016). For g pieces between, a table of the
-                pairs (i, i + g + 1), asked for text pieces (g + 1) u + s symbols apart, |s| <= g:
+                pairs (i, i + g + 1); questions are text pieces (g + 1) u + s apart, |s| <= g:
                 1 + 3 + ... + (2D + 1) = (D + 1)^2 questions, but keys of twice the length.
 
 An edit between two pieces counts for the left one, so that pieces without edits occur in the text
@@ -101,7 +101,7 @@ class PieceCosts:
     verify: float
 
     def look_up(self, size: float) -> float:
-        """The cost of one access to so many bytes."""
+        """The cost of one access to a table of ``size`` bytes."""
         return next(cost for limit, cost in self.levels if size <= limit)
 
 
