@@ -61,7 +61,9 @@ def match(
     seed: Annotated[
         int | None,
         typer.Option(
-            "--seed", min=0, help="Start from the k-mers in the first so many bases of the reads."
+            "--seed",
+            min=0,
+            help="Start from the k-mers in this number of first bases of the reads.",
         ),
     ] = None,
     report: Annotated[
@@ -77,7 +79,7 @@ def match(
         Mode | None,
         typer.Option(
             "--mode",
-            help="Frozen with --dictionary and grow with --seed unless said.",
+            help="Default: frozen with --dictionary, grow with --seed.",
             show_default=False,
         ),
     ] = None,
@@ -97,7 +99,7 @@ def match(
             "-D",
             min=0,
             max=4,
-            help="Find k-mers within so many edits, less than k.",
+            help="Find k-mers within this number of edits, less than k.",
             show_default=False,
         ),
     ] = None,

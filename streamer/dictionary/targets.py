@@ -79,7 +79,7 @@ class Dictionary:
         if not dictionary.codes.size:
             names = ", ".join(map(shown_name, paths))
             message = (
-                f"{names}: the dictionary holds not one whole {k}-mer: "
+                f"{names}: the dictionary holds no whole {k}-mer: "
                 f"give longer records or a smaller k"
             )
             raise StreamerError(message)

@@ -26,7 +26,7 @@ _LETTERS = bytes.maketrans(b"0123456789abcdef", b"=ACMGRSVTWYHKDBN")
 def bam_records(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
     """(name, letters) of every record in order; FormatError for an invalid one."""
     if _exactly(file, len(MAGIC)) != MAGIC:
-        problem = "not valid BAM: it begins otherwise"
+        problem = "not valid BAM: wrong magic number"
         raise FormatError(problem)
     _skip(file, _number(file))
     for _ in range(_number(file)):
@@ -48,7 +48,7 @@ def _record(data: bytes) -> tuple[bytes, bytes]:
         problem = "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
         raise FormatError(problem)
     if flag != _UNMAPPED:
-        problem = "is no unaligned BAM of single reads: convert it with samtools fastq"
+        problem = "not unaligned BAM of single reads: convert it with samtools fastq"
         raise FormatError(problem)
     name = data[_FIXED.size : _FIXED.size + name_size].partition(b"\0")[0]
     return name, hexlify(data[begin:stop]).translate(_LETTERS)[:letters]

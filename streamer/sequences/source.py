@@ -104,7 +104,7 @@ class SequenceSource:
         elif start[:1] == b"@":
             yield from self._of_fastq(plain)
         elif start:
-            problem = "is no FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
+            problem = "not a FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
             raise DataError(problem, file=self.shown)
 
     def _of_fastq(self, plain: Readable) -> Iterator[Part]:
@@ -159,7 +159,7 @@ def _read_errors() -> tuple[type[Exception], ...]:
 _READ_ERRORS = _read_errors()
 
 _PROBLEMS: dict[type, str] = {
-    EOFError: "the compressed stream does not end well: truncated, or other bytes follow it",
+    EOFError: "the compressed stream is truncated, or other bytes follow it",
     FileNotFoundError: "no such file",
     IsADirectoryError: "is a directory, not a sequence file",
     PermissionError: "permission denied",

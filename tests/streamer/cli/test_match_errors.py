@@ -79,7 +79,7 @@ def test_neither_dictionary_nor_seed(good, streamer):
         (b"@a\nACGT\n+\nIIII\n@b\nACGT\n", "record 2"),
         (b"@a\nACGT\n+\nIIII\n>b\nACGT\n", "record 2"),
         (b"@a\nACGT\nIIII\n", "record 1"),
-        (b"hello\n", "is no FASTA, FASTQ or BAM"),
+        (b"hello\n", "not a FASTA, FASTQ or BAM"),
         (gzip_of(b">a\n" + bytes(random.Random(1).choices(b"ACGT", k=9000)))[:-300], "truncated"),
         (b"\x1f\x8b\x08\x00garbage that is no deflate stream", ""),
         (b"\xfd7zXZ\x00garbage", ""),
@@ -123,7 +123,7 @@ def test_dictionary_without_a_kmer(good, tmp_path, streamer):
         short.write_text(content)
         code, out, err = streamer("match", good, "-d", short, "-k", 4, "-q")
         assert (code, out) == (1, "")
-        assert "not one whole 4-mer" in error_line(err)
+        assert "no whole 4-mer" in error_line(err)
 
 
 def test_nothing_to_match_is_no_error(good, tmp_path, streamer):

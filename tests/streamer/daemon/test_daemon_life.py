@@ -147,7 +147,7 @@ def test_dictionary_without_a_whole_kmer_ends_the_start(tmp_path):
     daemon = Running(settings(tmp_path, 'sources = ["short.fa"]'))
     daemon.join()
     assert isinstance(daemon.error, StreamerError)
-    assert "not one whole 21-mer" in str(daemon.error)
+    assert "no whole 21-mer" in str(daemon.error)
 
 
 def test_dead_thread_brings_the_daemon_down(path, monkeypatch):

@@ -62,5 +62,5 @@ def test_several_files(tmp_path):
 
 def test_no_kmer_names_the_files(tmp_path):
     path = write_fasta(tmp_path / "short.fa", [("a", "ACG"), ("b", "ACNGT")])
-    with pytest.raises(StreamerError, match=r"short\.fa: the dictionary holds not one whole 4-mer"):
+    with pytest.raises(StreamerError, match=r"short\.fa: the dictionary holds no whole 4-mer"):
         Dictionary.from_files([path], 4, "canonical")

@@ -164,7 +164,7 @@ def test_mapped_bam_is_an_error_with_its_record(tmp_path):
     assert whole[at : at + 2] == b"\x04\x00"
     path.write_bytes(whole[:at] + b"\x00" + whole[at + 1 :])
     seen = []
-    with pytest.raises(DataError, match="record 2: is no unaligned BAM"):
+    with pytest.raises(DataError, match="record 2: not unaligned BAM"):
         seen.extend(iter(read_batches([str(path)])))
     assert [batch.names for batch in seen] == [["r1"]]
 
