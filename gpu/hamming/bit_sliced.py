@@ -25,7 +25,7 @@ own, a hit of each lane at a time. Hits are listed in shared memory (warp_list.p
 lanes share the slower work, distances and writing. The planes of the tile stay there for the
 distances, since 32 loads from 32 places of global memory cost as much as the rest of a hit.
 
-Hits (hit_word.py) are in global memory, in no order.
+Hits (packed_hits.py) are in global memory, in no order.
 """
 
 # mypy: no-check-untyped-defs
@@ -40,8 +40,8 @@ from gpu.card.bits import bit_count
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda
 from gpu.card.shared_memory import address_of, load_word, store_word
 from gpu.hamming import bit_planes, tile
-from gpu.hamming.hit_word import ID, START
 from gpu.hamming.lane_search import rows_for, search_for
+from gpu.hamming.packed_hits import ID, START
 from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, SlicedShape, place
 from gpu.hamming.warp_list import LISTED, list_hits, pattern_of, window_of
 

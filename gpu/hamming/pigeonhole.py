@@ -25,7 +25,7 @@ import numpy as np
 from gpu.card.bits import bit_count
 from gpu.card.intrinsics import cuda, device_function, load_pair, load_word, population
 from gpu.hamming import bit_planes
-from gpu.hamming.hit_word import ID, START
+from gpu.hamming.packed_hits import ID, START
 
 THREADS = 128
 """Threads a block; any number."""

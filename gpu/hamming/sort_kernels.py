@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function
-from gpu.hamming.hit_word import ID, ID_MASK, START
+from gpu.hamming.packed_hits import ID, ID_MASK, START
 
 THREADS = 256
 """Threads a block; a multiple of 32, at most 1024."""

@@ -17,7 +17,7 @@ from gpu.card.launch import grid, made, plain
 from gpu.card.workspace import Workspace
 from gpu.exact.device_tree import clear
 from gpu.hamming import sort_kernels
-from gpu.hamming.hit_word import ID, ID_MASK, START
+from gpu.hamming.packed_hits import ID, ID_MASK, START
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range, usable_cores
 

@@ -11,7 +11,7 @@ from gpu.card.budget import free_memory
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import grid, made, plain
 from gpu.card.workspace import Workspace
-from gpu.hamming.hit_word import ID, START
+from gpu.hamming.packed_hits import ID, START
 from gpu.hamming.paper import naive, pmasm, shift_add
 from gpu.hamming.sorting import in_order
 from trie.codes import GAP

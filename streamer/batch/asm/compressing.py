@@ -1,4 +1,4 @@
-"""Set bits as lists of numbers: the instructions of ``hit_words`` that numba has no name for.
+"""Set bits as lists of numbers: the instructions of ``tile_hits`` that numba has no name for.
 
 AVX-512 (VBMI2) puts the chosen elements of a vector side by side in one instruction, so that a word
 with hits costs the same however its bits lie. Elsewhere there is a step a bit, or a set bit.

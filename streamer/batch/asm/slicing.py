@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from streamer.batch.asm.cells import LANES, ROW
-from streamer.batch.asm.hit_words import BLOCK
 from streamer.batch.asm.lane_planes import code_gaps, code_planes, letter_gaps, letter_planes
+from streamer.batch.asm.tile_hits import BLOCK
 from trie.codes import GAP
 from trie.cpu.jit import njit
 

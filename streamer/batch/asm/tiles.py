@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.asm.cells import COLUMNS, LANES, LINE, ROW, bases, cells, count
-from streamer.batch.asm.hit_words import BLOCK, clear_beyond, pack_block
 from streamer.batch.asm.lane_planes import TRANSPOSE_LINES, transpose
+from streamer.batch.asm.tile_hits import BLOCK, clear_beyond, pack_block
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.vectors import WORDS
