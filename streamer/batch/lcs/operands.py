@@ -62,17 +62,10 @@ def unpack(state, words, row, rows, pool, at):
                     value &= (np.uint64(1) << np.uint64(count)) - np.uint64(1)
                 row += count
                 # up to 31 bits are pending: take the word in two halves
-                pending |= (value & np.uint64(0xFFFFFFFF)) << np.uint64(filled)
-                low = min(32, count)
-                filled += low
-                if filled >= 32:
-                    pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
-                    out += 1
-                    pending >>= np.uint64(32)
-                    filled -= 32
-                if count > 32:
-                    pending |= (value >> np.uint64(32)) << np.uint64(filled)
-                    filled += count - 32
+                for shift in range(0, count, 32):
+                    half = (value >> np.uint64(shift)) & np.uint64(0xFFFFFFFF)
+                    pending |= half << np.uint64(filled)
+                    filled += min(32, count - shift)
                     if filled >= 32:
                         pool[out] = np.uint32(pending & np.uint64(0xFFFFFFFF))
                         out += 1

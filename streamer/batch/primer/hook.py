@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.primer.myers import horizontal, vertical
 from streamer.batch.primer.paper.alternative import longest_prefix
 from streamer.batch.primer.text import SEPARATOR
 from streamer.batch.records import Codes
@@ -128,20 +129,13 @@ def reach_near(codes, bits, end, r, floor, text, from_, until, core_end, slack, 
                 eq = peq[c, w]
                 xv = eq | nn
                 eq |= carry_n
-                xh = (((eq & p) + p) ^ p) | eq
-                ph = nn | ~(xh | p)
-                mh = p & xh
+                ph, mh = horizontal(p, nn, eq)
                 if w == hook:
                     score += np.int64((ph >> shift) & np.uint64(1))
                     score -= np.int64((mh >> shift) & np.uint64(1))
-                up = ph >> np.uint64(63)
-                down = mh >> np.uint64(63)
-                ph = (ph << np.uint64(1)) | carry_p
-                mh = (mh << np.uint64(1)) | carry_n
-                carry_p = up
-                carry_n = down
-                vp[w] = mh | ~(xv | ph)
-                vn[w] = ph & xv
+                vp[w], vn[w] = vertical(xv, ph, mh, carry_p, carry_n)
+                carry_p = ph >> np.uint64(63)
+                carry_n = mh >> np.uint64(63)
             while score < k:
                 h += 1
                 if r + h > end:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.primer import shared_windows
 from streamer.batch.primer.cpu_text import CpuText, Hits
+from streamer.batch.primer.myers import horizontal, vertical
 from streamer.batch.primer.problem import Columns
 from streamer.batch.primer.seed_table import SeedTable, table_of
 from streamer.batch.primer.shapes import CutCosts, cuttable, shape_for
@@ -159,14 +160,9 @@ def _verify(masks, rows, text, begin, stop, k, window, keys, count):
             continue
         eq = masks[window, symbol]
         xv = eq | vn
-        xh = (((eq & vp) + vp) ^ vp) | eq
-        ph = vn | ~(xh | vp)
-        mh = vp & xh
+        ph, mh = horizontal(vp, vn, eq)
         score += np.int64((ph >> top) & one) - np.int64((mh >> top) & one)
-        ph = ph << one
-        mh = mh << one
-        vp = mh | ~(xv | ph)
-        vn = ph & xv
+        vp, vn = vertical(xv, ph, mh, np.uint64(0), np.uint64(0))
         if score < k:
             tile = j // TILE
             slack = np.uint64(k - 1 - score)

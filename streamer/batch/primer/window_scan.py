@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.primer.myers import next_column_32
 from streamer.batch.primer.problem import Columns
 from streamer.batch.primer.text import SEPARATOR
 from streamer.batch.records import Codes
@@ -77,41 +78,19 @@ def _scan(text, begin, first, stop, masks, firsts, ends, lowest):
             eqs = masks[symbol, 0]
             ps = vp[0]
             ns = vn[0]
+            zero = np.uint32(0)
             for lane in range(LANES):
-                eq = eqs[lane]
-                p = ps[lane]
-                n = ns[lane]
-                xv = np.uint32(eq | n)
-                xh = np.uint32(np.uint32(np.uint32(np.uint32(eq & p) + p) ^ p) | eq)
-                ph = np.uint32(n | np.uint32(~np.uint32(xh | p)))
-                mh = np.uint32(p & xh)
-                carry_p[lane] = np.uint32(ph >> np.uint32(31))
-                carry_n[lane] = np.uint32(mh >> np.uint32(31))
-                ph = np.uint32(ph << np.uint32(1))
-                mh = np.uint32(mh << np.uint32(1))
-                ps[lane] = np.uint32(mh | np.uint32(~np.uint32(xv | ph)))
-                ns[lane] = np.uint32(ph & xv)
+                ps[lane], ns[lane], carry_p[lane], carry_n[lane] = next_column_32(
+                    ps[lane], ns[lane], eqs[lane], zero, zero
+                )
             for w in range(1, words):
                 eqs = masks[symbol, w]
                 ps = vp[w]
                 ns = vn[w]
                 for lane in range(LANES):
-                    eq = eqs[lane]
-                    p = ps[lane]
-                    n = ns[lane]
-                    in_p = carry_p[lane]
-                    in_n = carry_n[lane]
-                    xv = np.uint32(eq | n)
-                    eq = np.uint32(eq | in_n)
-                    xh = np.uint32(np.uint32(np.uint32(np.uint32(eq & p) + p) ^ p) | eq)
-                    ph = np.uint32(n | np.uint32(~np.uint32(xh | p)))
-                    mh = np.uint32(p & xh)
-                    carry_p[lane] = np.uint32(ph >> np.uint32(31))
-                    carry_n[lane] = np.uint32(mh >> np.uint32(31))
-                    ph = np.uint32(np.uint32(ph << np.uint32(1)) | in_p)
-                    mh = np.uint32(np.uint32(mh << np.uint32(1)) | in_n)
-                    ps[lane] = np.uint32(mh | np.uint32(~np.uint32(xv | ph)))
-                    ns[lane] = np.uint32(ph & xv)
+                    ps[lane], ns[lane], carry_p[lane], carry_n[lane] = next_column_32(
+                        ps[lane], ns[lane], eqs[lane], carry_p[lane], carry_n[lane]
+                    )
             for lane in range(LANES):
                 new = np.int32(score[lane] + np.int32(carry_p[lane]) - np.int32(carry_n[lane]))
                 score[lane] = new

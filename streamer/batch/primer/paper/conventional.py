@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trie.codes import GAP
+from trie.codes import GAP, INVALID
 from trie.cpu.intrinsics import load_now
 from trie.cpu.jit import njit
 
@@ -31,15 +31,15 @@ def longest_prefix(alpha, beta, k, row, comparisons, stop):
     for i in range(1, alpha.size + 1):
         if load_now(stop):
             return i - 1
-        symbol = alpha[i - 1]
+        # nothing in beta matches a gap
+        symbol = alpha[i - 1] if alpha[i - 1] != GAP else np.uint8(INVALID)
         diagonal = row[0]
         row[0] = i
         left = np.int32(i)
         least = left
         for j in range(1, n + 1):
             up = row[j]
-            t = 0 if beta[j - 1] == symbol and symbol != GAP else 1
-            left = np.int32(min(min(left, up) + 1, diagonal + t))
+            left = np.int32(min(min(left, up) + 1, diagonal + (beta[j - 1] != symbol)))
             row[j] = left
             diagonal = up
             least = min(least, left)
