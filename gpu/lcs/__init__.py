@@ -62,14 +62,9 @@ class LcsGpu:
     """
 
     def __init__(
-        self,
-        a: NDArray[np.uint8],
-        b: NDArray[np.uint8],
-        symbols: int,
-        bits: int,
-        shape: GridShape | None = None,
-        on_cells: Callable[[int], None] = lambda cells: None,
-    ) -> None:
+        self, a: NDArray[np.uint8], b: NDArray[np.uint8], symbols: int, bits: int,
+        shape: GridShape | None = None, on_cells: Callable[[int], None] = lambda cells: None,
+    ) -> None:  # fmt: skip
         self._shape = shape
         self._symbols = np.uint32(symbols)
         self._on_cells = on_cells

@@ -51,7 +51,7 @@ PAIRS = 4
 """Pairs of steps for the columns of a cell."""
 
 EMPTY_CELLS = 5
-"""Cells without symbols behind the columns of a stretch: lane 31 is four behind lane 0, and columns
+"""Cells without symbols after the columns of a stretch: lane 31 is four behind lane 0, and columns
 are fetched one ahead."""
 
 STRETCHES = 4
@@ -60,7 +60,7 @@ STRETCHES = 4
 # fields of a pass
 ROW, ROWS, CELL, AT, STRIDE, BACKWARD = range(6)
 STRETCH = 6
-"""Field of the first stretch's cells (of 32 columns); 0 behind the last."""
+"""Field of the first stretch's cells (of 32 columns); 0 after the last."""
 FIELDS = STRETCH + STRETCHES
 
 
@@ -153,28 +153,28 @@ def systolic(shape: GridShape) -> Callable[..., None]:
         return np.uint32(word << np.uint32(by))
 
     @device_function
-    def advance(table, lane, address, new, entering, held, leaving, gathered, v):
+    def advance(table, lane, address, new, entering, current, leaving, gathered, v):
         """One step of the warp: (symbols, carries out, the last 8 steps' carries out, words)."""
         above = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(shifted(leaving, 28)), 1))
-        held = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(held), 1))
+        current = np.uint32(cuda.shfl_up_sync(ALL_LANES, as_signed(current), 1))
         if lane == 0:
             above = entering
-            held = new
-        after = four_columns(table, held, address, above, v)
-        return held, after[0], np.uint32(shifted(gathered, 4) | after[0]), after[1:]
+            current = new
+        after = four_columns(table, current, address, above, v)
+        return current, after[0], np.uint32(shifted(gathered, 4) | after[0]), after[1:]
 
     @device_function
     def two_steps(table, lane, address, columns, pair, state):
         """Two steps; the columns of the next but one pair of steps are fetched."""
-        now, coming, entering, held, leaving, gathered, _, v = state
+        now, coming, entering, current, leaving, gathered, _, v = state
         following = load_word(columns, pair + 2)
-        held, leaving, kept, v = advance(
-            table, lane, address, low(now), entering, held, leaving, gathered, v
+        current, leaving, earlier, v = advance(
+            table, lane, address, low(now), entering, current, leaving, gathered, v
         )
-        held, leaving, gathered, v = advance(
-            table, lane, address, high(now), shifted(entering, 4), held, leaving, kept, v
+        current, leaving, gathered, v = advance(
+            table, lane, address, high(now), shifted(entering, 4), current, leaving, earlier, v
         )
-        return coming, following, shifted(entering, 8), held, leaving, gathered, kept, v
+        return coming, following, shifted(entering, 8), current, leaving, gathered, earlier, v
 
     def systolic(planes, symbols, pairs, columns, passes, tickets, taken, cells, pool):
         table = cuda.shared.array(size, types.uint32)
@@ -216,8 +216,8 @@ def systolic(shape: GridShape) -> Callable[..., None]:
                         entering = np.uint32(given & np.uint64(0xFFFFFFFF))
                     if at + 1 < count:
                         given = read_cell(cells, cell + at + 1)
-                    now, coming, _, held, leaving, gathered, kept, v = state
-                    state = now, coming, entering, held, leaving, gathered, kept, v
+                    now, coming, _, current, leaving, gathered, earlier, v = state
+                    state = now, coming, entering, current, leaving, gathered, earlier, v
                     pair = PAIRS * (cell + at)
                     if looped:
                         for other in range(pair, pair + pairs):

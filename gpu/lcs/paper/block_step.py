@@ -57,16 +57,9 @@ def match_vectors(symbols: Any, first: Any, step: Any, rows: Any, matches: Any, 
 
 
 def block_step(
-    symbols: Any,
-    first: Any,
-    direction: Any,
-    columns: Any,
-    launch: Any,
-    matches: Any,
-    v: Any,
-    carries: Any,
-    width: Any,
-) -> None:
+    symbols: Any, first: Any, direction: Any, columns: Any, launch: Any, matches: Any, v: Any,
+    carries: Any, width: Any,
+) -> None:  # fmt: skip
     """llcs_kernel() and, with ``direction`` -1, llcs_kernel'(): launch number ``launch``.
 
     symbols: uint8, the columns' are symbols[first], symbols[first + direction], ... (``columns`` of

@@ -26,16 +26,10 @@ ROW_BYTES = 4 << 30
 
 
 def longest_prefixes(
-    method: str,
-    alpha: NDArray[np.uint8],
-    beta: NDArray[np.uint8],
-    k: int,
-    starts: NDArray[np.int64],
-    *,
-    threads: int = BLOCK_THREADS,
-    factor: int = PREFETCH_FACTOR,
+    method: str, alpha: NDArray[np.uint8], beta: NDArray[np.uint8], k: int,
+    starts: NDArray[np.int64], *, threads: int = BLOCK_THREADS, factor: int = PREFETCH_FACTOR,
     counted: bool = False,
-) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:  # fmt: skip
     """The longest prefix c of every start (int32), and counts (uint64[5], see the kernel).
 
     ``method`` is conventional (optimizations 1, 3, 4, 5) or alternative (3, 4, 5, 6); alpha and

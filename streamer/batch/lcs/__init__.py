@@ -5,7 +5,7 @@
     match       which symbols of both it takes: blocks, identity, the subsequence
 
 A gap code (any ambiguity letter) matches nothing. Memory is linear in the two lengths with every
-method but ``dp``, which keeps the whole table where a subsequence is asked for.
+method but ``dp``, which stores the whole table to find a subsequence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
 def choose_method(
     method: str | None, device: str, on_fallback: OnFallback = log_fallback
 ) -> Choice:
-    """The method and device for what was asked; errors as in ``streamer.batch.choice.choose``."""
+    """The method and device for a request; errors as in ``streamer.batch.choice.choose``."""
     defaults: dict[Device, str] = {"cpu": "adaptive", "cuda": "adaptive"}
     return choose(METHODS, defaults, method, device, on_fallback)
 

@@ -7,7 +7,7 @@
     lane 1   column t-1  t           the next lane a step later: that lane is at the column then.
     lane 2   column t-2  t-1
 
-Crochemore et al.'s bit-vector V is kept complemented, H = ~V: bit i is set where the length grows
+Crochemore et al.'s bit-vector V is stored complemented, H = ~V: bit i is set where the length grows
 from row i to i+1. A word has 63 rows; its top bit is 0 and catches the carry, since vectors have no
 carry flag.
 

@@ -27,13 +27,9 @@ class PrimerReport:
     """The solutions of one run, and what is made of them."""
 
     def __init__(
-        self,
-        records: Sequence[Record],
-        alpha: Alpha,
-        reach: NDArray[np.int64],
-        k: int,
+        self, records: Sequence[Record], alpha: Alpha, reach: NDArray[np.int64], k: int,
         limits: design.PrimerLimits | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._records = records
         self._k = k
         self._rows = alpha.rows(reach)
@@ -83,16 +79,10 @@ class PrimerReport:
         ]
 
     def write(
-        self,
-        output: str | None,
-        format_: Literal["tsv", "jsonl"],
-        *,
-        bed: str | None = None,
-        fasta: str | None = None,
-        plot: str | None = None,
-        known_table: str | None = None,
-    ) -> None:
-        """Write the rows, and the files that are asked for."""
+        self, output: str | None, format_: Literal["tsv", "jsonl"], *, bed: str | None = None,
+        fasta: str | None = None, plot: str | None = None, known_table: str | None = None,
+    ) -> None:  # fmt: skip
+        """Write the rows, and the requested files."""
         from streamer.output.output_file import write_file
         from streamer.output.rows import RowWriter
 

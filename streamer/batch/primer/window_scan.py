@@ -34,7 +34,7 @@ def _masks(codes, firsts, ends, words):
     """uint32[5, words, LANES]: the rows that match each symbol; for a gap, the free ones."""
     masks = np.zeros((5, words, LANES), dtype=np.uint32)
     for lane in range(LANES):
-        # unused lanes match everything; nobody reads them
+        # unused lanes match everything; their results are ignored
         free = 32 * words - (ends[lane] - firsts[lane] if lane < firsts.size else 0)
         for row in range(32 * words):
             bit = np.uint32(np.uint32(1) << np.uint32(row & 31))

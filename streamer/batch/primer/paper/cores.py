@@ -28,14 +28,9 @@ Stop = NDArray[np.uint8]
 
 
 def coarse(
-    longest_prefix: Callable[..., int],
-    alpha: Alpha,
-    pieces: list[Codes],
-    k: int,
-    reach: Columns,
-    threads: int,
-    comparisons: Columns | None = None,
-) -> None:
+    longest_prefix: Callable[..., int], alpha: Alpha, pieces: list[Codes], k: int, reach: Columns,
+    threads: int, comparisons: Columns | None = None,
+) -> None:  # fmt: skip
     """Raise the reaches by every piece, with ``longest_prefix`` of conventional or alternative.
 
     One thread is the sequential solution (Fig. 1). ``comparisons`` int64[1] counts symbols
