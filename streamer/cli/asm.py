@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from streamer.cli.choices import (
-    DeviceChoice,
     DeviceOption,
-    FormatChoice,
     FormatOption,
     OutputOption,
     PatternOption,
@@ -58,9 +56,9 @@ def asm(
         bool,
         typer.Option("--iupac", help="N, R, Y, ... in a pattern match their bases, else nothing."),
     ] = False,
-    device: DeviceOption = DeviceChoice.AUTO,
+    device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
-    format_: FormatOption = FormatChoice.TSV,
+    format_: FormatOption = "tsv",
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -81,7 +79,7 @@ def asm(
 
     source, names, masks = read_patterns(pattern, patterns, partial(masks_of, iupac=iupac))
     check_patterns(masks, names, k, source=source)
-    choice = choose(METHODS, DEFAULTS, method, device.value, say)
+    choice = choose(METHODS, DEFAULTS, method, device, say)
     say_where(choice, device, quiet)
     columns = [*COLUMNS, "cigar"] if report == "best" else COLUMNS
     wanted = searches(masks, k, strands)
@@ -96,7 +94,7 @@ def asm(
 
     with (
         compile_notice(quiet=quiet),
-        searching(text, wanted.reach, output, format_.value, columns, quiet) as (writer, pieces),
+        searching(text, wanted.reach, output, format_, columns, quiet) as (writer, pieces),
     ):
         for hits in find(named(pieces), wanted, choice, report=report, threads=threads):
             write_hits(writer, hits, text_names, pattern_names)

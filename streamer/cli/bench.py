@@ -44,7 +44,7 @@ def exact(
     device: Annotated[
         DeviceChoice,
         typer.Option("--device", help="cuda: kernels, engine and growing on a CUDA device."),
-    ] = DeviceChoice.CPU,
+    ] = "cpu",
     reads: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,14 +58,14 @@ def exact(
     tables go to standard output; the best of several runs counts. The full run takes minutes
     and 8 GB of memory; --kmers makes it small.
     """
-    _run("exact", device.value, section, kmers=kmers, reads=reads)
+    _run("exact", device, section, kmers=kmers, reads=reads)
 
 
 def ltb(
     device: Annotated[
         DeviceChoice,
         typer.Option("--device", help="cuda: the kernels of the thesis and the bit-sliced one."),
-    ] = DeviceChoice.CPU,
+    ] = "cpu",
     distance: Annotated[
         int, typer.Option("--distance", "-D", min=0, max=4, help="D of the thesis's figures.")
     ] = 2,
@@ -81,13 +81,13 @@ def ltb(
     Random bases, and a dictionary of the windows in the first 75,000 of them. With cuda,
     data is in GPU memory.
     """
-    _run("ltb", device.value, distance=distance, bases=bases)
+    _run("ltb", device, distance=distance, bases=bases)
 
 
 def levenshtein(
     device: Annotated[
         DeviceChoice, typer.Option("--device", help="cuda: the kernels, on a CUDA device.")
-    ] = DeviceChoice.CPU,
+    ] = "cpu",
     bases: Annotated[
         int, typer.Option("--bases", min=1_000, help="Bases of the text; on CUDA 16 times as many.")
     ] = 4_000_000,
@@ -99,13 +99,13 @@ def levenshtein(
 
     Random k-mers and text, one strand, k-mers and starts of the hits included.
     """
-    _run("levenshtein", device.value, bases=bases, kmers=kmers)
+    _run("levenshtein", device, bases=bases, kmers=kmers)
 
 
 def daemon(
     device: Annotated[
         DeviceChoice, typer.Option("--device", help="Where the daemon matches.")
-    ] = DeviceChoice.AUTO,
+    ] = "auto",
     k: Annotated[int, typer.Option("--kmer", "-k", min=1, max=31)] = 21,
     producers: Annotated[
         int, typer.Option("--producers", min=1, max=64, help="Processes that send.")
@@ -117,7 +117,7 @@ def daemon(
 
     Starts its own daemons, producers and subscriber; a running daemon is left alone.
     """
-    _run("daemon", device.value, k=k, producers=producers, bases=bases)
+    _run("daemon", device, k=k, producers=producers, bases=bases)
 
 
 def commands(
@@ -142,7 +142,7 @@ def commands(
 def asm(
     device: Annotated[
         DeviceChoice, typer.Option("--device", help="cuda: the kernels too, on a CUDA device.")
-    ] = DeviceChoice.CPU,
+    ] = "cpu",
     scale: Annotated[
         float, typer.Option("--scale", min=0.001, max=1, help="Shrinks the texts.")
     ] = 1.0,
@@ -153,7 +153,7 @@ def asm(
     the paper's tables, wall time from letters to rows beside the peers. With cuda: every method of
     the GPU, and no peers.
     """
-    _run("asm", device.value, scale=scale)
+    _run("asm", device, scale=scale)
 
 
 def hamming(
@@ -163,20 +163,20 @@ def hamming(
     sets: Annotated[int, typer.Option("--sets", min=1, help="Sets of patterns of Table 1.")] = 10,
     device: Annotated[
         DeviceChoice, typer.Option("--device", help="cuda: the kernels, on a CUDA device.")
-    ] = DeviceChoice.CPU,
+    ] = "cpu",
 ) -> None:
     """Search with k mismatches: the PMASM paper's Tables 1-3, and hyperscan on the CPU.
 
     --symbols below the paper's 10,280,000 makes the texts of all tables smaller.
     """
-    _run("hamming", device.value, symbols=symbols, sets=sets)
+    _run("hamming", device, symbols=symbols, sets=sets)
 
 
 def lcs(
     device: Annotated[
         DeviceChoice,
         typer.Option("--device", help="cuda: Fig. 4-7 and Table 1 at full size, on a CUDA device."),
-    ] = DeviceChoice.CPU,
+    ] = "cpu",
     scale: Annotated[
         float | None,
         typer.Option(
@@ -195,7 +195,7 @@ def lcs(
 
     Random bases. The methods in one run: length alone, subsequence, similar genomes.
     """
-    _run("lcs", device.value, scale=scale, size=size)
+    _run("lcs", device, scale=scale, size=size)
 
 
 def primer(
@@ -203,7 +203,7 @@ def primer(
     device: Annotated[
         DeviceChoice,
         typer.Option("--device", help="cuda: the paper's kernels and the default on a GPU."),
-    ] = DeviceChoice.CPU,
+    ] = "cpu",
     starts: Annotated[
         int, typer.Option("--starts", min=0, help="Starts for slow methods; 0: a sensible number.")
     ] = 0,
@@ -216,7 +216,7 @@ def primer(
 
     Slow methods are measured on some starts. Tables go to standard output.
     """
-    _run("primer", device.value, section, starts=starts, size=_size(size) if size else None)
+    _run("primer", device, section, starts=starts, size=_size(size) if size else None)
 
 
 def _run(suite: str, device: str, sections: list[Any] | None = None, **options: Any) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,20 +12,8 @@ if TYPE_CHECKING:
     from streamer.batch.choice import Choice
 
 
-class DeviceChoice(StrEnum):
-    """Where to match."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-class FormatChoice(StrEnum):
-    """The format of rows."""
-
-    TSV = "tsv"
-    JSONL = "jsonl"
-
+DeviceChoice = Literal["auto", "cpu", "cuda"]
+FormatChoice = Literal["tsv", "jsonl"]
 
 READS = "FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input."
 
@@ -67,5 +54,5 @@ def say_error(line: str) -> None:
 
 def say_where(choice: Choice, device: DeviceChoice, quiet: bool) -> None:
     """Say what ``--device auto`` has chosen."""
-    if device is DeviceChoice.AUTO and not quiet:
+    if device == "auto" and not quiet:
         say(choice.line())

@@ -6,12 +6,12 @@ import json
 
 import typer
 
-from streamer.cli.choices import FormatChoice, FormatOption, say
+from streamer.cli.choices import FormatOption, say
 
 COLUMNS = ("device", "name", "cores", "memory_bytes")
 
 
-def devices(context: typer.Context, format_: FormatOption = FormatChoice.TSV) -> None:
+def devices(context: typer.Context, format_: FormatOption = "tsv") -> None:
     """List what this program can run on here.
 
     One row for the CPU, then one for each CUDA device (without cores).
@@ -31,7 +31,7 @@ def devices(context: typer.Context, format_: FormatOption = FormatChoice.TSV) ->
         ]
     except RuntimeError as error:
         problem = error
-    if format_ is FormatChoice.JSONL:
+    if format_ == "jsonl":
         for row in rows:
             typer.echo(json.dumps(dict(zip(COLUMNS, row, strict=True))))
     else:

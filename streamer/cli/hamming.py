@@ -7,9 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from streamer.cli.choices import (
-    DeviceChoice,
     DeviceOption,
-    FormatChoice,
     FormatOption,
     OutputOption,
     PatternOption,
@@ -49,9 +47,9 @@ def hamming(
             show_default=False,
         ),
     ] = None,
-    device: DeviceOption = DeviceChoice.AUTO,
+    device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
-    format_: FormatOption = FormatChoice.TSV,
+    format_: FormatOption = "tsv",
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -71,7 +69,7 @@ def hamming(
     from trie.cpu.compiling import compile_notice
 
     source, names, codes = read_patterns(pattern, patterns, encode)
-    choice = choose_method(method, device.value, say)
+    choice = choose_method(method, device, say)
     with compile_notice(quiet=quiet):
         search = HammingSearch(
             list(map(Record, names, codes)), k, strands=strands, choice=choice,
@@ -80,7 +78,7 @@ def hamming(
         say_where(choice, device, quiet)
         pattern_names = pl.Series(names, dtype=pl.String)
         with searching(
-            text, search.length - 1, output, format_.value, COLUMNS, quiet
+            text, search.length - 1, output, format_, COLUMNS, quiet
         ) as (writer, pieces):  # fmt: skip
             for piece in pieces:
                 reads = piece.reads

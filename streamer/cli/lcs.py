@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from streamer.cli.choices import (
-    DeviceChoice,
     DeviceOption,
-    FormatChoice,
     FormatOption,
     OutputOption,
     QuietOption,
@@ -89,9 +87,9 @@ def lcs(
             show_default=False,
         ),
     ] = None,
-    device: DeviceOption = DeviceChoice.AUTO,
+    device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
-    format_: FormatOption = FormatChoice.TSV,
+    format_: FormatOption = "tsv",
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -116,7 +114,7 @@ def lcs(
     from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
-    choice = choose_method(method, device.value, say)
+    choice = choose_method(method, device, say)
     one, other = (_text(path) if text else _record(path) for path in (a, b))
     with compile_notice(quiet=quiet):
         say_where(choice, device, quiet)
@@ -125,7 +123,7 @@ def lcs(
 
         symbols = TEXT_SYMBOLS if text else DNA_SYMBOLS
         columns = [*COLUMNS, *(IDENTITY_COLUMNS if identity else ())]
-        with RowWriter(output, format_.value, columns) as writer:
+        with RowWriter(output, format_, columns) as writer:
             found: Matching | None = None
             cells = cells_of(one.codes.size, other.codes.size, choice, matching=bool(asked))
             with _progress(cells, quiet) as on_cells:

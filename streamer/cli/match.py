@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from streamer.cli.choices import (
-    DeviceChoice,
     DeviceOption,
     FormatChoice,
     FormatOption,
@@ -123,13 +122,13 @@ def match(
     chunk: Annotated[
         int, typer.Option("--chunk", min=1, help="Bases in a chunk of the stream, at least k.")
     ] = DEFAULT_CHUNK,
-    device: DeviceOption = DeviceChoice.AUTO,
+    device: DeviceOption = "auto",
     streams: Annotated[
         int,
         typer.Option("--streams", min=1, max=8, help="CUDA streams; 1 is the serial loop."),
     ] = 2,
     threads: ThreadsOption = 0,
-    format_: FormatOption = FormatChoice.TSV,
+    format_: FormatOption = "tsv",
     output: OutputOption = None,
     save: Annotated[
         str | None,
@@ -158,7 +157,7 @@ def match(
         kernel=kernel,
         chunk=chunk,
         threads=threads,
-        device=device.value,
+        device=device,
         streams=streams,
     )
     for fault in spec.faults():
@@ -236,7 +235,7 @@ def _match_files(
         grown = StoredKmers(spec.k, spec.seed_bases, needed=keeps and spec.changes)
         with closing(matcher):
             with (
-                RowWriter(output, format_.value, report.columns) as writer,
+                RowWriter(output, format_, report.columns) as writer,
                 progress("matching", size_of_files(reads), quiet=quiet) as show,
             ):
                 batch_bases = max(spec.chunk, BATCH_BASES)

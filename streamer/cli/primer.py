@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamer.cli.choices import (
-    DeviceChoice,
     DeviceOption,
-    FormatChoice,
     FormatOption,
     OutputOption,
     QuietOption,
@@ -62,9 +60,9 @@ def primer(
         PrimerMethod | None,
         typer.Option("--method", help="Default: seeds. Equal rows.", show_default=False),
     ] = None,
-    device: DeviceOption = DeviceChoice.AUTO,
+    device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
-    format_: FormatOption = FormatChoice.TSV,
+    format_: FormatOption = "tsv",
     output: OutputOption = None,
     min_length: Annotated[
         int | None, _design("--min-length", min=8, max=60, help="Shortest primer; 18.")
@@ -157,7 +155,7 @@ def primer(
         raise UsageError(message)
     if plot is not None:
         check_plot(plot, FORMATS, "primer")
-    choice = choose(METHODS, DEFAULTS, method, device.value, say)
+    choice = choose(METHODS, DEFAULTS, method, device, say)
     say_where(choice, device, quiet)
     both = strands == "both"
     with compile_notice(quiet=quiet):
@@ -179,9 +177,7 @@ def primer(
             overlap = 2 * MOST_LETTERS + 1
             source = pieces(beta, overlap, piece_symbols(overlap, both=both))
             report.place(placed, source, threads=threads, both=both)
-        report.write(
-            output, format_.value, bed=bed, fasta=fasta, plot=plot, known_table=known_table
-        )
+        report.write(output, format_, bed=bed, fasta=fasta, plot=plot, known_table=known_table)
 
 
 class _Host:

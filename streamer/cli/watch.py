@@ -38,7 +38,7 @@ def watch(
     ] = None,
     format_: Annotated[
         FormatChoice, typer.Option("--format", help="Rows as TSV or JSON lines.")
-    ] = (FormatChoice.TSV),
+    ] = "tsv",
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", help="Write to a file, complete when watch ends."),
@@ -71,9 +71,9 @@ def watch(
             noting = signals_noted()
         with (
             noting as signals,
-            RowWriter(output, format_.value, columns, keep=True) as rows,
+            RowWriter(output, format_, columns, keep=True) as rows,
         ):
-            padded = format_ == FormatChoice.TSV
+            padded = format_ == "tsv"
             enough = _follow(feed, rows, columns, count, seconds, padded, quiet, signals)
         # the rows are written and their file is closed
         if enough:
