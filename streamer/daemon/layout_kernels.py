@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from streamer.matching.event_runs import bits_from, summarize
+from streamer.matching.event_runs import bits_from, put_summary, summarize
 from streamer.protocol.checksums import continue_crc32
 from streamer.protocol.schema import TOPICS
 from trie.cpu.intrinsics import pointer, popcount, trailing_zeros, word_at
@@ -138,12 +138,18 @@ def _run_end(starts, matches, here, found, at, last):
     return last
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _put_run(columns, row, read, start, windows, k):
+    read_, start_, end_, windows_ = columns
+    read_[row] = read
+    start_[row] = start
+    end_[row] = start + windows - 1 + k
+    windows_[row] = windows
+
+
 @njit(cache=True, nogil=True)
-def _write(starts, matches, offsets, k, only_set, target, hit_to, miss_to, rows):
+def _write(starts, matches, offsets, k, only_set, target, hit_to, targets, miss_to, rows):
     """Write the runs and the row of every read; the sums, and the rows of each kind."""
-    hit_read, hit_start, hit_end, hit_windows, hit_target = hit_to
-    miss_read, miss_start, miss_end, miss_windows = miss_to
-    length_, windows_, matches_, mismatches_, skipped_, best_ = rows
     windows = np.int64(0)
     matched = np.int64(0)
     skipped = np.int64(0)
@@ -166,30 +172,17 @@ def _write(starts, matches, offsets, k, only_set, target, hit_to, miss_to, rows)
             start = at
             at = _run_end(starts, matches, here, found, at, last)
             if found & _ONE:
-                hit_read[hit_rows] = read
-                hit_start[hit_rows] = start - begin
-                hit_end[hit_rows] = at - 1 - begin + k
-                hit_windows[hit_rows] = at - start
-                hit_target[hit_rows] = only_set
+                _put_run(hit_to, hit_rows, read, start - begin, at - start, k)
+                targets[hit_rows] = only_set
                 hit_rows += 1
                 hits += at - start
             else:
-                miss_read[miss_rows] = read
-                miss_start[miss_rows] = start - begin
-                miss_end[miss_rows] = at - 1 - begin + k
-                miss_windows[miss_rows] = at - start
+                _put_run(miss_to, miss_rows, read, start - begin, at - start, k)
                 miss_rows += 1
                 misses += at - start
-        gone = max(length - k + 1, 0) - hits - misses
-        length_[read] = length
-        windows_[read] = hits + misses
-        matches_[read] = hits
-        mismatches_[read] = misses
-        skipped_[read] = gone
-        best_[read] = target if hits else -1
         windows += hits + misses
         matched += hits
-        skipped += gone
+        skipped += put_summary(rows, read, length, k, hits, misses, target)
         on_target += hits > 0
     return windows, matched, skipped, on_target, hit_rows, miss_rows
 
@@ -298,10 +291,8 @@ def lay_out_all(table, crc, intervals):
                 row[_K],
                 row[_SET],
                 row[_TARGET],
-                (
-                    *_run_columns(memory, base, mine[_MATCH + 1 :]),
-                    _column(memory, base, mine[_MATCH + 5], np.uint32),
-                ),
+                _run_columns(memory, base, mine[_MATCH + 1 :]),
+                _column(memory, base, mine[_MATCH + 5], np.uint32),
                 _run_columns(memory, base, mine[_MISMATCH + 1 :]),
                 rows,
             )

@@ -29,6 +29,20 @@ def bits_from(starts, matches, at):
     return word_at(starts, byte) >> shift, word_at(matches, byte) >> shift
 
 
+@njit(cache=True, nogil=True, inline="always")
+def put_summary(columns, read, length, k, hits, misses, target):
+    """Write the row of a read, as ``summarize`` describes it; returns its skipped windows."""
+    length_, windows_, matches_, mismatches_, skipped_, best_ = columns
+    skipped = max(length - k + 1, 0) - hits - misses
+    length_[read] = length
+    windows_[read] = hits + misses
+    matches_[read] = hits
+    mismatches_[read] = misses
+    skipped_[read] = skipped
+    best_[read] = target if hits else -1
+    return skipped
+
+
 @njit(cache=True, nogil=True)
 def summarize(starts, matches, offsets, k, target, first, stop, columns):
     """The columns of the reads first..stop - 1, and sums over them.
@@ -37,7 +51,6 @@ def summarize(starts, matches, offsets, k, target, first, stop, columns):
     index ``target`` if a window matches, else -1. Returns the sums of windows, matches and skipped,
     and the numbers of reads that match, of runs that match and of other runs, target sets aside.
     """
-    length_, windows_, matches_, mismatches_, skipped_, best_ = columns
     windows = np.int64(0)
     matched = np.int64(0)
     skipped = np.int64(0)
@@ -65,16 +78,9 @@ def summarize(starts, matches, offsets, k, target, first, stop, columns):
             miss_runs += np.int64(popcount(here & ~((here << np.uint64(1)) | was_miss)))
             was_hit = found >> np.uint64(_STEP - 1)
             was_miss = here >> np.uint64(_STEP - 1)
-        length_[read] = end - begin
-        windows_[read] = hits + misses
-        matches_[read] = hits
-        mismatches_[read] = misses
-        gone = max(end - begin - k + 1, 0) - hits - misses
-        skipped_[read] = gone
-        best_[read] = target if hits else -1
         windows += hits + misses
         matched += hits
-        skipped += gone
+        skipped += put_summary(columns, read, end - begin, k, hits, misses, target)
         reads += hits > 0
     return windows, matched, skipped, reads, hit_runs, miss_runs
 
