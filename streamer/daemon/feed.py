@@ -83,19 +83,20 @@ class FeedWorker(SocketWorker):
             next_beat = time.monotonic()
             while not self.stopping.is_set():
                 wait = min(max(0, int((next_beat - time.monotonic()) * 1000)), POLL_MILLISECONDS)
-                poller.poll(wait)
-                self._turn(socket)
+                if socket in dict(poller.poll(wait)):
+                    self._subscriptions(socket)
+                self._publish_waiting(socket)
                 if time.monotonic() >= next_beat:
                     self._beat(socket)
                     next_beat = time.monotonic() + period
-            self._turn(socket)
+            self._subscriptions(socket)
+            self._publish_waiting(socket)
             self._beat(socket)
             self._announce_state(socket, self._board.state)
         finally:
             self.release(socket)
 
-    def _turn(self, socket: zmq.Socket[bytes]) -> None:
-        self._subscriptions(socket)
+    def _publish_waiting(self, socket: zmq.Socket[bytes]) -> None:
         # the end is announced last of all
         states = self._board.announcements
         while states and states[0] not in FINAL:
