@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.hit_rows import fill
+from streamer.output.table import NULL, Column, Labels, Table
+from streamer.output.table import texts as own_texts
 from trie.cpu import array_pool
 from trie.cpu.threads import run_all
 from trie.strands import SIGNS
-
-if TYPE_CHECKING:
-    import polars as pl
 
 NO_START = -1
 
@@ -69,32 +68,23 @@ class Hits:
         """The same rows as one structured array (FIELDS)."""
         return structured([self])
 
-    def table(self, texts: Sequence[str], patterns: Sequence[str] | pl.Series) -> pl.DataFrame:
+    def table(self, texts: Sequence[str], patterns: Labels) -> Table:
         """The rows as users see them: names for indices, null for no start.
 
         Only the names of texts that have rows are read.
         """
-        import polars as pl  # the solvers themselves need no tables
-
-        def column(values: NDArray[Any]) -> pl.Series:
-            return pl.Series(np.ascontiguousarray(values))
-
-        start = column(self.start)
         first, last = (int(self.text[0]), int(self.text[-1])) if len(self) else (0, -1)
-        names = pl.Series(texts[first : last + 1], dtype=pl.String)
-        columns = {
-            "text": names.gather(np.ascontiguousarray(self.text) - first),
-            "start": start.set(start == NO_START, None),
-            "end": column(self.end),
-            "distance": column(self.distance),
-            "strand": pl.Series(SIGNS).gather(np.ascontiguousarray(self.strand)),
-            "pattern": pl.Series(patterns, dtype=pl.String).gather(
-                np.ascontiguousarray(self.pattern)
-            ),
+        columns: dict[str, Column] = {
+            "text": Labels(texts[first : last + 1]).gather(self.text - first),
+            "start": np.where(self.start == NO_START, NULL, self.start),
+            "end": self.end,
+            "distance": self.distance,
+            "strand": Labels(SIGNS).gather(self.strand),
+            "pattern": patterns.gather(self.pattern),
         }
         if self.cigar is not None:
-            columns["cigar"] = pl.Series(self.cigar, dtype=pl.String)
-        return pl.DataFrame(columns)
+            columns["cigar"] = own_texts(self.cigar)
+        return Table(columns)
 
 
 def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:

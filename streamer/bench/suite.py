@@ -50,7 +50,7 @@ def machine_line() -> str:
     """Processor, cores, Python and the packages that the figures depend on."""
     return (
         f"{processor_name()}, {usable_cores()} cores, Python {platform.python_version()}, "
-        + _versions("numba", "numpy", "polars", "sshash")
+        + _versions("numba", "numpy", "sshash")
     )
 
 

@@ -69,12 +69,11 @@ def asm(
     """
     check_search(text, pattern, patterns, output)
 
-    import polars as pl
-
     from streamer.batch.asm import DEFAULTS, METHODS, find
     from streamer.batch.asm.patterns import check_patterns, masks_of, searches
     from streamer.batch.choice import choose
     from streamer.batch.hits import COLUMNS
+    from streamer.output.table import Labels
     from trie.cpu.compiling import compile_notice
 
     source, names, masks = read_patterns(pattern, patterns, partial(masks_of, iupac=iupac))
@@ -83,7 +82,7 @@ def asm(
     say_where(choice, device, quiet)
     columns = [*COLUMNS, "cigar"] if report == "best" else COLUMNS
     wanted = searches(masks, k, strands)
-    pattern_names = pl.Series(names, dtype=pl.String)
+    pattern_names = Labels(names)
     text_names: list[str] = []
 
     def named(pieces: Iterator[TextPiece]) -> Iterator[TextPiece]:

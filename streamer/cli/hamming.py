@@ -60,11 +60,10 @@ def hamming(
     """
     check_search(text, pattern, patterns, output)
 
-    import polars as pl
-
     from streamer.batch.hamming import HammingSearch, choose_method
     from streamer.batch.hits import COLUMNS
     from streamer.batch.records import Record
+    from streamer.output.table import Labels
     from trie.codes import encode
     from trie.cpu.compiling import compile_notice
 
@@ -76,7 +75,7 @@ def hamming(
             free=method is None, threads=threads, source=source,
         )  # fmt: skip
         say_where(choice, device, quiet)
-        pattern_names = pl.Series(names, dtype=pl.String)
+        pattern_names = Labels(names)
         with searching(
             text, search.length - 1, output, format_, COLUMNS, quiet
         ) as (writer, pieces):  # fmt: skip

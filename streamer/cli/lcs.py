@@ -195,12 +195,12 @@ def _write_row(
     length: int,
     found: Matching | None,
 ) -> None:
-    import polars as pl
+    from streamer.output.table import Table, texts
 
     values = [one.name, other.name, one.codes.size, other.codes.size, length]
     if found is not None and len(columns) > len(values):
         values += [round(found.identity(), 6), round(found.column_identity(), 6)]
-    writer.write(pl.DataFrame({name: [value] for name, value in zip(columns, values, strict=True)}))
+    writer.write(Table({name: texts([value]) for name, value in zip(columns, values, strict=True)}))
 
 
 def _write_files(
@@ -240,27 +240,25 @@ def _lines(letters: bytes) -> Iterator[bytes]:
 
 def _paf(one: Record, other: Record, runs: NDArray[np.void]) -> bytes:
     """A row of PAF for each run, with A as the query; its CIGAR is one match."""
-    import io
+    from streamer.output.table import Table, distinct, same
 
-    import polars as pl
-
-    starts = {name: pl.Series(runs[name]) for name in ("a_start", "b_start", "length")}
-    length = starts["length"]
-    table = pl.DataFrame({"a_start": starts["a_start"]}).select(
-        pl.lit(one.name).alias("query"),
-        pl.lit(one.codes.size).alias("query_length"),
-        pl.col("a_start").alias("query_start"),
-        (starts["a_start"] + length).alias("query_end"),
-        pl.lit("+").alias("strand"),
-        pl.lit(other.name).alias("target"),
-        pl.lit(other.codes.size).alias("target_length"),
-        starts["b_start"].alias("target_start"),
-        (starts["b_start"] + length).alias("target_end"),
-        length.alias("matches"),
-        length.alias("columns"),
-        pl.lit(NO_QUALITY).alias("quality"),
-        pl.concat_str(pl.lit("cg:Z:"), length, pl.lit("=")).alias("cigar"),
+    rows = runs.size
+    length = runs["length"]
+    table = Table(
+        {
+            "query": same(one.name, rows),
+            "query_length": same(one.codes.size, rows),
+            "query_start": runs["a_start"],
+            "query_end": runs["a_start"] + length,
+            "strand": same("+", rows),
+            "target": same(other.name, rows),
+            "target_length": same(other.codes.size, rows),
+            "target_start": runs["b_start"],
+            "target_end": runs["b_start"] + length,
+            "matches": length,
+            "columns": length,
+            "quality": same(NO_QUALITY, rows),
+            "cigar": distinct(length, lambda lengths: [f"cg:Z:{n}=" for n in lengths.tolist()]),
+        }
     )
-    buffer = io.BytesIO()
-    table.write_csv(buffer, include_header=False, separator="\t", quote_style="never")
-    return buffer.getvalue()
+    return b"".join(table.formatted("tsv"))

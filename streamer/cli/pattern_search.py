@@ -10,10 +10,9 @@ from streamer.cli.file_checks import check_files
 from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from streamer.batch.hits import Hits
-    from streamer.output.rows import Format, RowWriter
+    from streamer.output.rows import RowWriter
+    from streamer.output.table import Format, Labels
     from streamer.sequences.record_buffer import TextPiece
 
 T = TypeVar("T")
@@ -81,7 +80,7 @@ def searching(
         yield writer, prefetched(read_pieces(text, overlap, on_bytes=show))
 
 
-def write_hits(writer: RowWriter, hits: Hits, texts: Sequence[str], patterns: pl.Series) -> None:
+def write_hits(writer: RowWriter, hits: Hits, texts: Sequence[str], patterns: Labels) -> None:
     """Write the rows of hits, with names for indices."""
     for first in range(0, len(hits), ROWS_A_TABLE):
         writer.write(hits.rows(first, first + ROWS_A_TABLE).table(texts, patterns))

@@ -103,7 +103,7 @@ def _follow(
     import time
 
     from streamer.client.messages import Gap, NewEpoch
-    from streamer.client.tables import pad, table
+    from streamer.client.tables import table
 
     end = None if seconds is None else time.monotonic() + seconds
     damage = published = None
@@ -130,9 +130,9 @@ def _follow(
         found = table(message)
         if count is not None:
             found = found.head(count)
-            count -= found.height
-        if found.height:
-            rows.write(pad(found, columns) if padded else found)
+            count -= found.rows
+        if found.rows:
+            rows.write(found.padded(columns) if padded else found)
         if count == 0:
             return True
     return True

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from streamer.client.messages import BatchMessage, Beat, NewKmers, Status
-from streamer.matching.report_tables import STRAND_NAMES, bit_lists, distinct
+from streamer.matching.report_tables import STRAND_NAMES, bit_lists
+from streamer.output.table import Column, Labels, Lookup, Table, distinct, same, texts
 from streamer.protocol.schema import BATCH_TOPICS, TOPICS
 from trie.codes import decode_kmers
 
@@ -24,41 +24,32 @@ def columns_of(topics: Sequence[str]) -> list[str]:
     return ["topic", *names, *last]
 
 
-def pad(table: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """The table with all of ``columns``, null where it has none."""
-    present = set(table.columns)
-    return table.select(
-        [pl.col(name) if name in present else pl.lit(None).alias(name) for name in columns]
-    )
-
-
-def table(message: BatchMessage | Beat | Status) -> pl.DataFrame:
+def table(message: BatchMessage | Beat | Status) -> Table:
     """The rows of a message: ``topic``, then the columns of its topic."""
     topic = TOPICS[message.stamp.topic]
     shown = topic.shown.split()
     if isinstance(message, BatchMessage):
-        found = pl.DataFrame({name: _column(name, message) for name in shown})
-        batch = pl.lit(message.origin.batch, dtype=pl.Int64).alias("batch")
-        return found.select(pl.lit(topic.name).alias("topic"), pl.all(), batch)
+        found = Table({name: _column(name, message) for name in shown})
+        first = {"topic": same(topic.name, found.rows)}
+        return Table({**first, **found.columns, "batch": same(message.origin.batch, found.rows)})
     totals = message.totals if isinstance(message, Beat) else message.status["totals"]
     state = message.state if isinstance(message, Status) else None
     row = {"topic": topic.name, "state": state} | {n: totals.get(n) for n in shown[1:]}
-    return pl.DataFrame([row], schema_overrides={"state": pl.String})
+    return Table({name: texts([value]) for name, value in row.items()})
 
 
-def _column(name: str, message: Any) -> object:
+def _column(name: str, message: Any) -> Column:
     made = _MADE.get(name)
-    return getattr(message, name) if made is None else made(message)
+    column: Column = getattr(message, name) if made is None else made(message)
+    return column
 
 
-_MADE: dict[str, Callable[[Any], object]] = {
-    "read": lambda message: pl.Series(list(message.origin.names), dtype=pl.String).gather(
-        pl.Series(message.read)
-    ),
+_MADE: dict[str, Callable[[Any], Column]] = {
+    "read": lambda message: Labels(message.origin.names).gather(message.read),
     "end": lambda message: (
         message.start + message.origin.k if isinstance(message, NewKmers) else message.end
     ),
-    "event": lambda message: [message.stamp.topic] * message.read.size,
+    "event": lambda message: same(message.stamp.topic, message.read.size),
     "target": lambda message: _labels(message.labels, message.target, message.read.size),
     "best_target": lambda message: _labels(message.labels, message.best_target, message.read.size),
     "strand": lambda message: STRAND_NAMES.gather(message.strand),
@@ -71,14 +62,13 @@ _MADE: dict[str, Callable[[Any], object]] = {
 """Columns that differ from the message's own array of that name."""
 
 
-def _kmers(codes: NDArray[np.uint64], k: int) -> pl.Series:
+def _kmers(codes: NDArray[np.uint64], k: int) -> Lookup:
     """The letters of codes, in parts: decoding takes 16 bytes a letter."""
     parts = range(0, codes.size, _AT_ONCE)
-    shown = [pl.Series(decode_kmers(codes[i : i + _AT_ONCE], k), dtype=pl.String) for i in parts]
-    return pl.concat(shown) if shown else pl.Series([], dtype=pl.String)
+    return texts([kmer for i in parts for kmer in decode_kmers(codes[i : i + _AT_ONCE], k)])
 
 
-def _labels(labels: dict[int, str], targets: NDArray[Any] | None, rows: int) -> pl.Series:
+def _labels(labels: dict[int, str], targets: NDArray[Any] | None, rows: int) -> Lookup:
     if targets is None:
-        return pl.repeat(None, rows, dtype=pl.String, eager=True)
+        return same(None, rows)
     return distinct(targets, lambda present: [labels.get(int(target)) for target in present])

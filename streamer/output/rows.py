@@ -1,37 +1,12 @@
-"""Rows for users: TSV or one JSON object a line, formatted in bulk by polars."""
+"""Rows for users: TSV or one JSON object a line."""
 
 from __future__ import annotations
 
-import io
-import signal
-import threading
 from collections.abc import Sequence
-from typing import Literal
-
-import polars as pl
 
 from streamer.errors import StreamerError
 from streamer.output.output_file import OutputFile
-from trie.cpu import memory_limit
-
-Format = Literal["tsv", "jsonl"]
-
-TABLE_BYTES = 48 << 20
-"""What polars may need beside a table and its text; it aborts the process if it gets less."""
-
-
-def _take_interrupts_back() -> None:
-    """Restore Python's SIGINT handler.
-
-    polars replaces it when it is imported, and loses a signal that comes as one of its computations
-    ends.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
-
-
-_take_interrupts_back()
+from streamer.output.table import Format, Table
 
 
 class RowWriter:
@@ -52,17 +27,10 @@ class RowWriter:
         if format_ == "tsv":
             self._put(("#" + "\t".join(columns) + "\n").encode())
 
-    def write(self, table: pl.DataFrame) -> None:
+    def write(self, table: Table) -> None:
         """Write the rows of a table."""
-        memory_limit.require(TABLE_BYTES + 2 * int(table.estimated_size()), "writing rows")
-        buffer = io.BytesIO()
-        if self._format == "jsonl":
-            table.write_ndjson(buffer)
-        else:
-            table.write_csv(
-                buffer, include_header=False, separator="\t", null_value=".", quote_style="never"
-            )
-        self._put(buffer.getbuffer())
+        for lines in table.formatted(self._format):
+            self._put(lines)
 
     def _put(self, data: bytes | memoryview) -> None:
         try:

@@ -44,9 +44,6 @@ _SAME_SECONDS = 0.5
 _BRIEF_CELLS = 3e7
 """Cells that take about a tenth of a second."""
 
-_WAIT_SECONDS = 0.1
-"""How long an interrupt may be unseen."""
-
 
 def leave(number: int, frame: FrameType | None) -> None:
     """A handler for when nothing needs to be cleaned up: end the process at once."""
@@ -184,15 +181,11 @@ def interruptible(run: Callable[[NDArray[np.uint8]], T], cells: float) -> T:
     stop = np.zeros(1, dtype=np.uint8)
     if cells <= _BRIEF_CELLS or threading.current_thread() is not threading.main_thread():
         return run(stop)
-    from concurrent.futures import ThreadPoolExecutor, wait
+    from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as beside:
         running = beside.submit(run, stop)
         try:
-            # in short waits: where a library has a handler of its own for interrupts, as polars
-            # does, they do not end a wait
-            while not wait([running], timeout=_WAIT_SECONDS).done:
-                pass
             return running.result()
         except BaseException:
             stop[0] = 1

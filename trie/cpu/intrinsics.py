@@ -42,6 +42,12 @@ def word_at(builder: Any, array: Any, index: Any) -> Any:
     return builder.load(element(builder, array, index, I64), align=1)
 
 
+@instruction(types.void, None, INDEX, types.uint64)
+def put_word(builder: Any, array: Any, index: Any, word: Any) -> None:
+    """Store eight bytes in a uint8 array from ``index`` on, the lowest first; unaligned."""
+    builder.store(word, element(builder, array, index, I64), align=1)
+
+
 @instruction(types.uint8, None)
 def load_now(builder: Any, flag: Any) -> Any:
     """flag[0] of a uint8 array as it is in memory now, where another thread writes it."""

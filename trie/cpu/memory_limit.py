@@ -1,6 +1,6 @@
 """Working under a limit on the process's address space (``ulimit -v``, batch systems).
 
-Where an allocation fails Python raises MemoryError; LLVM, polars and their threads end the process,
+Where an allocation fails Python raises MemoryError; LLVM and its threads end the process,
 some after thousands of lines. So under a limit they get few threads and pools, and their callers
 check first that enough memory is left. Without a limit nothing changes.
 """
@@ -34,10 +34,7 @@ def prepare() -> None:
     if most < MINIMUM:
         message = f"the limit of {_mb(most)} (ulimit -v) is too low, {_mb(MINIMUM)} are needed"
         raise MemoryError(message)
-    for name in ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
-    # polars' allocator
-    os.environ.setdefault("_RJEM_MALLOC_CONF", "background_thread:false,narenas:1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # each thread's pool would reserve 64 MiB
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,8 @@ from streamer.batch.primer import design, known
 from streamer.batch.primer.problem import Alpha
 from streamer.batch.primer.track import Bar, Track, plot
 from streamer.batch.records import Codes, Record
+from streamer.output.table import Labels, Table, texts
 from trie.cpu.threads import usable_cores
-
-if TYPE_CHECKING:
-    import polars as pl
 
 COLUMNS = ("alpha", "start", "end", "length")
 KNOWN_COLUMNS = ("primer", "alpha", "start", "end", "strand", "differences")
@@ -104,19 +102,17 @@ class PrimerReport:
             return COLUMNS
         return design.PAIR_COLUMNS if self._limits.pairs else design.COLUMNS
 
-    def _tables(self) -> Iterable[pl.DataFrame]:
-        import polars as pl
-
-        names = pl.Series(self._names, dtype=pl.String)
+    def _tables(self) -> Iterable[Table]:
+        names = Labels(self._names)
         if self._limits is not None:
-            yield pl.DataFrame(
-                {column: [row[column] for _, row in self._primers] for column in self._columns()}
+            yield Table(
+                {name: texts([row[name] for _, row in self._primers]) for name in self._columns()}
             )
             return
         for first in range(0, self._rows.size, ROWS_AT_ONCE):
             rows = self._rows[first : first + ROWS_AT_ONCE]
-            columns = {name: pl.Series(rows[name]) for name in COLUMNS[1:]}
-            yield pl.DataFrame({"alpha": names.gather(rows["alpha"])} | columns)
+            columns = {name: rows[name] for name in COLUMNS[1:]}
+            yield Table({"alpha": names.gather(rows["alpha"]), **columns})
 
     def _intervals(self) -> Iterable[tuple[int, int, int, str, str]]:
         """Record, start, end, strand and name of each row."""
@@ -139,17 +135,16 @@ class PrimerReport:
         for index, start, end, strand, name in self._intervals():
             yield f">{name}\n{design.letters(self._records[index].codes[start:end], strand)}\n"
 
-    def _known_rows(self) -> pl.DataFrame:
-        import polars as pl
-
+    def _known_rows(self) -> Table:
         rows: list[tuple[Any, ...]] = []
         for name, count, found in self._known:
             rows += [
                 (name, self._names[place.alpha], place.start, place.end, place.strand, count)
                 for place in found
             ] or [(name, None, None, None, None, count)]
-        types = (pl.String, pl.String, pl.Int64, pl.Int64, pl.String, pl.Int64)
-        return pl.DataFrame(rows, schema=dict(zip(KNOWN_COLUMNS, types, strict=True)), orient="row")
+        return Table(
+            {name: texts([row[i] for row in rows]) for i, name in enumerate(KNOWN_COLUMNS)}
+        )
 
     def _picture(self, path: str) -> bytes:
         tracks = []

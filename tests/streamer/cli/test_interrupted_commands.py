@@ -114,30 +114,3 @@ def test_a_command_ends_at_once_from_its_first_steps_on(seconds, tmp_path):
         out, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, err) == (130, LINE)
     assert "lambda" not in out
-
-
-HANDLERS = """
-import ctypes, signal
-
-class Action(ctypes.Structure):
-    _fields_ = [("handler", ctypes.c_void_p), ("rest", ctypes.c_byte * 256)]
-
-def handler():
-    action = Action()
-    ctypes.CDLL(None).sigaction(signal.SIGINT, None, ctypes.byref(action))
-    return action.handler
-
-before = handler()
-import streamer.client.tables
-import streamer.output.rows
-print(handler() == before)
-"""
-
-
-def test_interrupts_stay_with_python():
-    """polars takes them over, and lost those that came as a computation ended."""
-    done = subprocess.run(
-        [sys.executable, "-c", HANDLERS],
-        capture_output=True, text=True, timeout=DEADLINE, check=True,
-    )  # fmt: skip
-    assert done.stdout == "True\n"

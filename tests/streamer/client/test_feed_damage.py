@@ -95,7 +95,7 @@ def message(topic, /, columns=None, names=NAMES, **fields):
 
 
 def rows_of(frames):
-    return table(typed(decode_feed(frames))).rows(named=True)
+    return table(typed(decode_feed(frames))).records()
 
 
 def refused(frames):

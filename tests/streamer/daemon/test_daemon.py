@@ -29,8 +29,11 @@ def rows(messages, kind, columns):
     found = []
     for message in messages:
         if isinstance(message, kind):
-            text = table(message).select(columns).rows()
-            found += [tuple("." if v is None else str(v) for v in row) for row in text]
+            text = table(message).records()
+            found += [
+                tuple("." if row[name] is None else str(row[name]) for name in columns)
+                for row in text
+            ]
     return found
 
 

@@ -41,8 +41,8 @@ def feed_of(path, overrides, reads, topics, batch=10):
 
 
 def rows(messages, kind, columns):
-    found = [table(m).select(columns).rows() for m in messages if isinstance(m, kind)]
-    return [tuple("." if v is None else str(v) for v in row) for part in found for row in part]
+    found = [row for m in messages if isinstance(m, kind) for row in table(m).records()]
+    return [tuple("." if row[c] is None else str(row[c]) for c in columns) for row in found]
 
 
 def expected(streamer, fasta, *arguments):

@@ -257,7 +257,7 @@ def test_a_daemon_that_starts_from_it(strands, case, rows):
         config = settings(case, f'sources = ["{name}"]\nk = 11\nstrands = "{strands}"\n')
         chosen = ["matching.distance=1", "matching.device=cpu"]
         messages = feed_of(config, chosen, reads, ["match", "near"])
-        found = [table(m).to_dicts() for m in messages if isinstance(m, Intervals | Near)]
+        found = [table(m).records() for m in messages if isinstance(m, Intervals | Near)]
         targets = {str(row["target"]) for part in found for row in part}
         assert len(targets) > 3
         fed.append(found)

@@ -50,7 +50,7 @@ def session(path):
             "producer_seq",
         )
         return [
-            ({key: message.stamp.head.get(key) for key in heads}, table(message).rows())
+            ({key: message.stamp.head.get(key) for key in heads}, table(message).records())
             for message in follow(feed, 3)
         ]
 

@@ -72,8 +72,6 @@ def test_all_methods_find_what_the_oracle_finds(seed):
 @pytest.mark.parametrize("method", [conventional, alternative])
 def test_an_interrupt_ends_within_a_start(method):
     """A start of the paper's solutions may take hours: the thread that waits tells its kernel."""
-    import polars  # noqa: F401 (it has a handler of its own, behind which a wait does not end)
-
     rng = np.random.default_rng(1)
     alpha = Alpha.of([rng.integers(0, 4, 5000, dtype=np.uint8)])
     beta = rng.integers(0, 4, 3_000_000, dtype=np.uint8)

@@ -1,0 +1,85 @@
+"""Tables as lines: what Python's own formatting gives, in blocks of any size."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from streamer.output import table as module
+from streamer.output.table import NULL, Labels, Lookup, Table, distinct, same, texts
+
+EDGES = [0, 1, 9, 10, 99, 100, -1, -10, 10**18 - 1, 10**18, 2**63 - 1, 1 - 2**63, NULL]
+NAMES = ["read1", "", "ü", 'a"b', "back\\slash", "x" * 300, "tab\there", None, 7, 58.25, 1e-7]
+
+
+def as_tsv(rows):
+    cells = [["." if value is None else str(value) for value in row.values()] for row in rows]
+    return "".join("\t".join(row) + "\n" for row in cells)
+
+
+def as_json(rows):
+    lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows]
+    return "".join(lines)
+
+
+def table_and_rows(rng, size):
+    numbers = np.array(EDGES + [rng.randrange(10 ** rng.randrange(1, 19)) for _ in range(size)])
+    numbers = numbers[:size]
+    narrow = np.array([rng.randrange(256) for _ in range(size)], dtype=np.uint8)
+    at = np.array([rng.randrange(-1, len(NAMES)) for _ in range(size)], dtype=np.int32)
+    own = [rng.choice(NAMES) for _ in range(size)]
+    table = Table(
+        {
+            "name": Lookup(Labels(NAMES), at),
+            "number": numbers,
+            "narrow": narrow,
+            "strided": np.repeat(narrow, 2)[::2],
+            "own": texts(own),
+            "same": same("s", size),
+            "null": same(None, size),
+            "distinct": distinct(narrow, lambda present: [f"<{n}>" for n in present.tolist()]),
+        }
+    )
+    rows = [
+        {
+            "name": None if at[i] < 0 else NAMES[at[i]],
+            "number": None if numbers[i] == NULL else int(numbers[i]),
+            "narrow": int(narrow[i]),
+            "strided": int(narrow[i]),
+            "own": own[i],
+            "same": "s",
+            "null": None,
+            "distinct": f"<{narrow[i]}>",
+        }
+        for i in range(size)
+    ]
+    return table, rows
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 1 << 15])
+@pytest.mark.parametrize("size", [0, 1, 2, 13, 50, 211])
+def test_lines_are_those_of_python(size, block, monkeypatch):
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", block)
+    table, rows = table_and_rows(random.Random(size), size)
+    assert table.rows == size
+    assert b"".join(table.formatted("tsv")).decode() == as_tsv(rows)
+    assert b"".join(table.formatted("jsonl")).decode() == as_json(rows)
+    assert table.records() == rows
+
+
+def test_every_number_of_digits():
+    values = [sign * (10**n + step) for n in range(19) for step in (-1, 0, 1) for sign in (1, -1)]
+    lines = b"".join(Table({"n": np.array(values)}).formatted("tsv"))
+    assert lines.decode().split() == list(map(str, values))
+
+
+def test_head_and_padding():
+    table = Table({"a": np.arange(5), "b": texts(list("vwxyz"))})
+    assert table.head(2).records() == [{"a": 0, "b": "v"}, {"a": 1, "b": "w"}]
+    assert table.head(9).rows == 5
+    padded = table.head(1).padded(["b", "c", "a"])
+    assert padded.records() == [{"b": "v", "c": None, "a": 0}]
+    assert b"".join(padded.formatted("tsv")) == b"v\t.\t0\n"
