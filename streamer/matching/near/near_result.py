@@ -41,7 +41,6 @@ class ApproximateResult:
     semantics lacks is empty.
     """
 
-    k: int
     distance_limit: int
     semantics: Semantics
     read: NDArray[np.int64]
@@ -93,7 +92,6 @@ def joined(
     length, code = column("length", np.int64), column("code", np.uint64)
     assert spec.distance is not None
     return ApproximateResult(
-        k=spec.k,
         distance_limit=spec.distance,
         semantics=spec.semantics,
         read=np.repeat(np.arange(rows.size), rows),
