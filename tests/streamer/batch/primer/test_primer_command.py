@@ -87,7 +87,11 @@ def test_standard_input_and_strands(streamer, files, monkeypatch, tmp_path):
         (2, "above", ("{a}", "{b}", "-k", 2, "--min-length", 30, "--max-length", 20)),
         (2, "must end in", ("{a}", "{b}", "-k", 2, "--plot", "{d}/x.gif")),
         (2, "input and output are the same file", ("{a}", "{b}", "-k", 2, "--bed", "{b}")),
-        (2, "written twice", ("{a}", "{b}", "-k", 2, "--bed", "{d}/o", "--fasta", "{d}/./o")),
+        (
+            2,
+            "is named for two outputs",
+            ("{a}", "{b}", "-k", 2, "--bed", "{d}/o", "--fasta", "{d}/./o"),
+        ),
         (2, "name a file", ("{a}", "{b}", "-k", 2, "--bed", "-")),
         (2, "give a number", ("{a}", "{b}", "-k", 2, "--hairpin-tm", "nan")),
         (2, "known-table", ("{a}", "{b}", "-k", 2, "--known", "{a}")),
