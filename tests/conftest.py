@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_terminal_summary(terminalreporter):
     """Add what ran, and what did not for which reason, to the line that scripts/test ends with."""
     path = os.environ.get("STREAMER_TEST_SUMMARY")
-    if not path:
+    if not path or "PYTEST_XDIST_WORKER" in os.environ:
         return
     reports = terminalreporter.stats
     ran = [
