@@ -190,9 +190,9 @@ class BitParallel:
                 )  # fmt: skip
                 if problem != MORE:
                     break
-                # parts to come are likely to be like this one
-                self._rate *= 4
-                room = 4 * room
+                room *= 4
+                # parts to come are likely to be like this one; several threads come here at once
+                self._rate = max(self._rate, room / (stop - begin))
                 columns = _columns(room, several, columns, size)
             if problem == FULL:
                 raise TooManyError

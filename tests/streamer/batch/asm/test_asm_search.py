@@ -288,3 +288,20 @@ def test_shapes_of_arguments():
 def test_what_is_refused(arguments, options, error, message):
     with pytest.raises(error, match=message):
         asm.search(*arguments, device="cpu", **options)
+
+
+def test_dense_hits_on_many_threads_take_bounded_memory(monkeypatch):
+    """Each thread that runs out of room asks for four times its own, not of what others ask."""
+    rng = np.random.default_rng(20)
+    text = letters(rng, 300_000)
+    patterns = [letters(rng, int(n)) for n in rng.integers(6, 12, 40)]
+    rooms = []
+    columns = bit_parallel._columns
+
+    def recorded(room, *rest):
+        rooms.append(room)
+        return columns(room, *rest)
+
+    monkeypatch.setattr(bit_parallel, "_columns", recorded)
+    found = asm.search(text, patterns, 3, threads=16)
+    assert max(rooms) <= 16 * found.size
