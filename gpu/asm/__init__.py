@@ -20,15 +20,15 @@ from gpu.asm.bit_parallel import (
     TooManyHitsError,
     scan,
 )
-from gpu.asm.paper import rows, wspasm
+from gpu.asm.paper import cell_rows, wspasm
 from gpu.asm.transfers import fetch_hits, send_packed
 from gpu.card.budget import free_memory
 from gpu.card.workspace import Workspace
 from trie.codes import encode
 
-METHODS = ("bit-parallel", *rows.METHODS)
+METHODS = ("bit-parallel", *cell_rows.METHODS)
 
-BLOCK_SIZES = {"bit-parallel": 1 << 28, **dict.fromkeys(rows.METHODS, 1 << 24)}
+BLOCK_SIZES = {"bit-parallel": 1 << 28, **dict.fromkeys(cell_rows.METHODS, 1 << 24)}
 """Symbols of a block at most."""
 
 LEAST_BLOCK = 1 << 16
@@ -76,7 +76,7 @@ class Searcher:
         if self._method == "bit-parallel":
             symbol = (TEXT_BYTES + self._word_bytes()) / 32
         else:
-            symbol = rows.symbol_bytes(np.unique(np.concatenate(self._patterns)).size, self._k)
+            symbol = cell_rows.symbol_bytes(np.unique(np.concatenate(self._patterns)).size, self._k)
         most = int(memory // 4 * 3 / symbol)
         self.block_size = max(LEAST_BLOCK, min(BLOCK_SIZES[self._method], most))
 
@@ -140,7 +140,7 @@ class Searcher:
         text: ``size`` symbols as ``upload`` left them. Otherwise as ``search``.
         """
         if self._method != "bit-parallel":
-            yield from rows.by_rows(
+            yield from cell_rows.by_rows(
                 text, self._patterns, self._k, self._method, lead, limit, self._space
             )
             return

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.hamming.paper.table import TableSearcher
+from gpu.hamming.paper.result_table import TableSearcher
 from gpu.hamming.plane_search import CHUNKS, BitSliced, Pigeonhole, PlaneSearcher
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.hit_rows import fill
-from streamer.output.table import NULL, Column, Labels, Table
-from streamer.output.table import texts as own_texts
+from streamer.output.text_table import NULL, Column, Labels, Table
+from streamer.output.text_table import texts as own_texts
 from trie.cpu import array_pool
 from trie.cpu.threads import run_all
 from trie.strands import SIGNS

@@ -128,7 +128,7 @@ def gpu_rate(
 ) -> tuple[float, int | None]:
     """A method in GPU memory."""
     from gpu.card.intrinsics import cuda
-    from gpu.hamming.paper.table import TableSearcher
+    from gpu.hamming.paper.result_table import TableSearcher
 
     kernels = _engine(method, patterns, k)
     windows = codes.size - patterns.shape[1] + 1

@@ -73,7 +73,7 @@ def asm(
     from streamer.batch.asm.patterns import check_patterns, masks_of, searches
     from streamer.batch.choice import choose
     from streamer.batch.hits import COLUMNS
-    from streamer.output.table import Labels
+    from streamer.output.text_table import Labels
     from trie.cpu.compiling import compile_notice
 
     source, names, masks = read_patterns(pattern, patterns, partial(masks_of, iupac=iupac))

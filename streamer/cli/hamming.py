@@ -63,7 +63,7 @@ def hamming(
     from streamer.batch.hamming import HammingSearch, choose_method
     from streamer.batch.hits import COLUMNS
     from streamer.batch.records import Record
-    from streamer.output.table import Labels
+    from streamer.output.text_table import Labels
     from trie.codes import encode
     from trie.cpu.compiling import compile_notice
 

@@ -195,7 +195,7 @@ def _write_row(
     length: int,
     found: Matching | None,
 ) -> None:
-    from streamer.output.table import Table, texts
+    from streamer.output.text_table import Table, texts
 
     values = [one.name, other.name, one.codes.size, other.codes.size, length]
     if found is not None and len(columns) > len(values):
@@ -240,7 +240,7 @@ def _lines(letters: bytes) -> Iterator[bytes]:
 
 def _paf(one: Record, other: Record, runs: NDArray[np.void]) -> bytes:
     """A row of PAF for each run, with A as the query; its CIGAR is one match."""
-    from streamer.output.table import Table, distinct, same
+    from streamer.output.text_table import Table, distinct, same
 
     rows = runs.size
     length = runs["length"]

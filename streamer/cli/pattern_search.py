@@ -12,7 +12,7 @@ from streamer.errors import DataError, UsageError
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
     from streamer.output.rows import RowWriter
-    from streamer.output.table import Format, Labels
+    from streamer.output.text_table import Format, Labels
     from streamer.sequences.record_buffer import TextPiece
 
 T = TypeVar("T")

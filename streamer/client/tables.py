@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamer.client.messages import BatchMessage, Beat, NewKmers, Status
 from streamer.matching.report_tables import STRAND_NAMES, bit_lists
-from streamer.output.table import Column, Labels, Lookup, Table, distinct, same, texts
+from streamer.output.text_table import Column, Labels, Lookup, Table, distinct, same, texts
 from streamer.protocol.schema import BATCH_TOPICS, TOPICS
 from trie.codes import decode_kmers
 

@@ -22,7 +22,8 @@ from streamer.dictionary.targets import NO_SET, Dictionary
 from streamer.errors import UsageError
 from streamer.matching.chunks import Span, spans_of
 from streamer.matching.cpu import CpuEngine
-from streamer.matching.engine import (
+from streamer.matching.events import MATCH, Events
+from streamer.matching.match_engine import (
     NO_CODES,
     NO_STARTS,
     MatchEngine,
@@ -30,7 +31,6 @@ from streamer.matching.engine import (
     NearOnly,
     SpanFound,
 )
-from streamer.matching.events import MATCH, Events
 from streamer.matching.near import Approximate
 from streamer.matching.near.steps import NearSteps
 from streamer.matching.result import BatchResult, Depths, joined

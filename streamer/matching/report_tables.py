@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.targets import TargetSets
 from streamer.matching.reports import Columns
-from streamer.output.table import Column, Labels, Lookup, Table, distinct
+from streamer.output.text_table import Column, Labels, Lookup, Table, distinct
 from trie.codes import decode_kmers
 from trie.strands import SIGNS
 

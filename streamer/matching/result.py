@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.matching.engine import NO_CODES, NO_STARTS, MatchTask, SpanFound
 from streamer.matching.events import Events
+from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchTask, SpanFound
 from streamer.matching.near.near_result import ApproximateResult
 from streamer.sequences.read_batch import ReadBatch
 from trie.event_words import pack_events

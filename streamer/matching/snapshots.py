@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.engine import SpanFound
+from streamer.matching.match_engine import SpanFound
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from trie.codes import with_reverse_complements
 from trie.snapshots.tree_bitmap import snapshot

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streamer.errors import StreamerError
 from streamer.output.output_file import OutputFile
-from streamer.output.table import Format, Table
+from streamer.output.text_table import Format, Table
 
 
 class RowWriter:

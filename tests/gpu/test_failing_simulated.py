@@ -50,7 +50,7 @@ def small_kernels():
     from gpu.exact import bucket_table as buckets
     from gpu.exact import derive, orient, walk
     from gpu.hamming import plane_search
-    from gpu.hamming.paper import table
+    from gpu.hamming.paper import result_table
     from gpu.lcs import cut, prepare, systolic
     from gpu.levenshtein import search
     from gpu.primer import extend, packed_text, seed_table, seeds
@@ -73,7 +73,7 @@ def small_kernels():
         patch.setattr(asm, "BLOCK_SIZES", dict.fromkeys(asm.METHODS, 40))
         patch.setattr(asm, "LEAST_BLOCK", 10)
         patch.setattr(plane_search, "CHUNKS", (16, 32))
-        patch.setattr(table, "WINDOWS", (16, 32))
+        patch.setattr(result_table, "WINDOWS", (16, 32))
         patch.setattr(engines, "LEAST_CHUNK", 8)
         patch.setattr(on_gpu, "FIRST", (64, 64))
         patch.setattr(lcs, "shape_for", lambda symbols, _: systolic.GridShape(1, symbols, 1))

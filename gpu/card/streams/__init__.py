@@ -13,10 +13,10 @@ look_ahead   threads that prepare chunks before their turn
 engine       the three together; exact, levenshtein and ltb derive theirs from it
 """
 
-from gpu.card.streams.engine import BatchChunk, StreamEngine, StreamOptions, overlapping
 from gpu.card.streams.flights import Flight, Flights
 from gpu.card.streams.look_ahead import LookAhead
 from gpu.card.streams.slots import CardShare, StreamCard, StreamSlot
+from gpu.card.streams.stream_engine import BatchChunk, StreamEngine, StreamOptions, overlapping
 
 __all__ = [
     "BatchChunk",

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from streamer.batch.asm.blocks import Texts, blocks, of_letters, of_pieces
 from streamer.batch.asm.engines import Cutter
 from streamer.batch.asm.found import joined
+from streamer.batch.asm.hit_reports import BestEnds, every_end
 from streamer.batch.asm.patterns import Searches, check_patterns, masks_of, searches
-from streamer.batch.asm.reports import BestEnds, every_end
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, structured
 from streamer.batch.records import Letters, several

@@ -12,7 +12,7 @@ from streamer.batch.primer import design, known
 from streamer.batch.primer.problem import Alpha
 from streamer.batch.primer.track import Bar, Track, plot
 from streamer.batch.records import Codes, Record
-from streamer.output.table import Labels, Table, texts
+from streamer.output.text_table import Labels, Table, texts
 from trie.cpu.threads import usable_cores
 
 COLUMNS = ("alpha", "start", "end", "length")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.matching.chunks import slice_reads
-from streamer.matching.engine import NO_CODES, SpanFound
+from streamer.matching.match_engine import NO_CODES, SpanFound
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.sequences.read_batch import ReadBatch
 from trie.snapshots.tree_bitmap import TreeBitmap

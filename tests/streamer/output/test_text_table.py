@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from streamer.output import table as module
-from streamer.output.table import NULL, Labels, Lookup, Table, distinct, same, texts
+from streamer.output import text_table as module
+from streamer.output.text_table import NULL, Labels, Lookup, Table, distinct, same, texts
 
 EDGES = [0, 1, 9, 10, 99, 100, -1, -10, 10**18 - 1, 10**18, 2**63 - 1, 1 - 2**63, NULL]
 NAMES = ["read1", "", "ü", 'a"b', "back\\slash", "x" * 300, "tab\there", None, 7, 58.25, 1e-7]
