@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tests.gpu.placement import SIMULATED, usable
 
-ENDS = ("_kernels.py", "_gpu.py", "_card.py")
+BOTH = ("_kernels.py", "_gpu.py")
 
 
 def pytest_ignore_collect(collection_path):
@@ -19,6 +19,8 @@ def pytest_ignore_collect(collection_path):
         return None
     if name.endswith("_simulated.py"):
         return None if SIMULATED else True
-    if name.endswith(ENDS):
-        return None if SIMULATED or usable() else True
+    if name.endswith("_card.py"):
+        return True if SIMULATED or not usable() else None
+    if name.endswith(BOTH):
+        return None if usable() else True
     return True if SIMULATED else None
