@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict, deque
 from contextlib import contextmanager
 from functools import cache
 
@@ -50,3 +51,11 @@ def small_blocks(threads, *modules):
             for module in modules:
                 patch.setattr(module, "THREADS", threads)
         yield patch
+
+
+def small_pieces(patch, symbols):
+    """Pieces of packed text of that many symbols, and pinned buffers that fit them."""
+    from gpu.asm import slicing, transfers
+
+    patch.setattr(slicing, "PACKED", symbols)
+    patch.setattr(transfers, "_idle", defaultdict(deque))

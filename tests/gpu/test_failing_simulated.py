@@ -45,7 +45,7 @@ def grouped(names):
 def small_kernels():
     """Blocks, steps and strips that the simulator can carry."""
     from gpu import asm, lcs
-    from gpu.asm import counting, listing, places, slicing, strips
+    from gpu.asm import counting, listing, places, strips
     from gpu.asm.paper import end_bits, pasm, wspasm
     from gpu.exact import bucket_table as buckets
     from gpu.exact import derive, orient, walk
@@ -64,7 +64,7 @@ def small_kernels():
     modules += [prepare, cut, extend, packed_text, seed_table, seeds]
     with placement.small_blocks(32, *modules) as patch:
         patch.setattr(search, "THREADS", 64)
-        patch.setattr(slicing, "PACKED", 256)
+        placement.small_pieces(patch, 256)
         patch.setattr(end_bits, "STEPS", 2)
         patch.setattr(listing, "LISTED", 8)
         patch.setattr(strips, "TILE", 32)
@@ -215,12 +215,11 @@ LONG = {
 @pytest.mark.parametrize("name", grouped(LONG))
 def test_a_gpu_with_little_memory_takes_smaller_pieces(name, folder, capsys, monkeypatch):
     from gpu import asm, primer
-    from gpu.asm import slicing
     from streamer.batch.primer import on_gpu
     from streamer.cli.app import main
 
     monkeypatch.setattr(asm, "BLOCK_SIZES", dict.fromkeys(asm.METHODS, 1 << 28))
-    monkeypatch.setattr(slicing, "PACKED", 1 << 16)
+    placement.small_pieces(monkeypatch, 1 << 16)
     monkeypatch.setattr(primer, "LEAST_HITS", 64)
     monkeypatch.setattr(on_gpu, "LEAST_TEXT", 64)
     words = [str(folder / word) if word.endswith(".fa") else word for word in LONG[name]]

@@ -18,14 +18,14 @@ LENGTHS = (1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 127, 300)
 @pytest.fixture(scope="module", autouse=True)
 def lockstep_warps():
     """Blocks that the simulator can carry."""
-    from gpu.asm import counting, listing, places, slicing, strips, transfers
+    from gpu.asm import counting, listing, places, strips, transfers
     from gpu.asm.paper import end_bits, pasm, wspasm
 
     with placement.small_blocks(32, counting, places, end_bits, pasm, strips, wspasm) as patch:
         if SIMULATED:
             patch.setattr(transfers, "HITS", 50)
             patch.setattr(transfers, "PIECES", 2)
-            patch.setattr(slicing, "PACKED", 256)
+            placement.small_pieces(patch, 256)
             patch.setattr(end_bits, "STEPS", 2)
             patch.setattr(listing, "LISTED", 8)
             patch.setattr(strips, "TILE", 32)
