@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+from types import SimpleNamespace
 
 import pytest
 import zmq
@@ -170,7 +171,9 @@ def test_dead_thread_brings_the_daemon_down(path, monkeypatch):
 
 def test_what_a_socket_keeps_for_peers_that_left_is_limited_from_the_start(tmp_path):
     with zmq.Context() as context:
-        worker = SocketWorker("any", f"ipc://{tmp_path}/any", context, lambda: None)
+        config = SimpleNamespace(ingest=SimpleNamespace(endpoint=f"ipc://{tmp_path}/any"))
+        board = SimpleNamespace(config=config)
+        worker = SocketWorker("ingest", board, context, lambda: None)
         made = worker.bind(zmq.ROUTER, {})
         linger = made.getsockopt(zmq.LINGER)
         worker.release(made)

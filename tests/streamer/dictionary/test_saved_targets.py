@@ -191,7 +191,7 @@ def test_more_sets_than_a_byte_numbers(case, rows, streamer):
 def test_a_file_of_the_first_format_is_read_without_targets(case, rows, streamer):
     rows("none.fa", "-k", 11, "--save", case / "new.npz", sources=["a.fa"])
     old = case / "old.npz"
-    snapshot_file.save(snapshot_file.load(case / "new.npz"), old, strands="canonical")
+    snapshot_file.save(snapshot_file.load(case / "new.npz").tree, old, strands="canonical")
     code, out, err = streamer("match", case / "a.fa", "-k", 11, "-d", old, "--device", "cpu")
     assert code == 0
     events = {tuple(line.split("\t")[i] for i in (3, 5)) for line in out.splitlines()[1:]}
@@ -222,7 +222,7 @@ def test_damage_is_one_line(case, rows, streamer):
 def test_labels_that_do_not_fit(change, case, rows, streamer):
     saved = case / "saved.npz"
     rows("none.fa", "-k", 11, "--save", saved, sources=["a.fa"])
-    whole = snapshot_file.load_whole(saved)
+    whole = snapshot_file.load(saved)
     labels = dict(whole.labels)
     labels[change] = {
         "set_members": labels["set_members"] + np.int32(1000),
