@@ -15,18 +15,10 @@ from streamer.client import (
     Producer,
     Subscriber,
 )
-from tests.daemon_kit import random_dna, reads_of, running, settings, write_fasta
+from tests.daemon_kit import GENOME, reads_of, running, write_fasta
 from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole
-
-GENOME = random_dna(random.Random(7), 3000)
-
-
-@pytest.fixture
-def path(tmp_path):
-    write_fasta(tmp_path / "genome.fa", [("phage", GENOME)])
-    return settings(tmp_path, 'sources = ["genome.fa"]\nk = 11')
 
 
 @pytest.fixture

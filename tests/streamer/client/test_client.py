@@ -29,17 +29,9 @@ from streamer.client import (
 )
 from streamer.errors import UsageError
 from streamer.protocol.feed_messages import encode_feed, encode_notice
-from tests.daemon_kit import DEADLINE, random_dna, reads_of, running, settings, write_fasta
+from tests.daemon_kit import DEADLINE, GENOME, reads_of, running
 
 pytestmark = pytest.mark.whole
-
-GENOME = random_dna(random.Random(7), 3000)
-
-
-@pytest.fixture
-def path(tmp_path):
-    write_fasta(tmp_path / "genome.fa", [("phage", GENOME)])
-    return settings(tmp_path, 'sources = ["genome.fa"]\nk = 11')
 
 
 @pytest.fixture
@@ -393,7 +385,7 @@ def test_beats_and_status_carry_totals(path):
             messages.append(feed.receive(DEADLINE))
         origin = messages[-1].origin
         assert (origin.producer, origin.batch, list(origin.names)) == ("me", 0, ["a"])
-        assert list(messages[-1].labels.values()) == ["phage"]
+        assert list(messages[-1].labels.values()) == ["left"]
         while not (isinstance(messages[-1], Beat) and messages[-1].totals["reads"] == 1):
             messages.append(feed.receive(DEADLINE))
         daemon.service.drain("enough")

@@ -15,13 +15,7 @@ import pytest
 
 from streamer.client import Control, Subscriber
 from streamer.daemon import door
-from tests.daemon_kit import (
-    DEADLINE,
-    Raw,
-    list_batch,
-    process,
-    wait_for_line,
-)
+from tests.daemon_kit import DEADLINE, Raw, list_batch, process, wait_for_line
 from tests.waiting import until
 
 pytestmark = pytest.mark.whole

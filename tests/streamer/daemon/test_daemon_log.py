@@ -14,13 +14,7 @@ import pytest
 
 from streamer.client import Control, ReadSummaries, Subscriber
 from streamer.daemon import logs
-from tests.daemon_kit import (
-    DEADLINE,
-    Raw,
-    list_batch,
-    process,
-    wait_for_line,
-)
+from tests.daemon_kit import DEADLINE, Raw, list_batch, process, wait_for_line
 from tests.waiting import until
 
 pytestmark = pytest.mark.whole
