@@ -19,8 +19,18 @@ from numpy.typing import NDArray
 
 from streamer.protocol.feed_messages import Columns
 from streamer.protocol.header import Reason, WireError
-from streamer.protocol.schema import NO_BEST_TARGET, NO_TARGET, Topic
+from streamer.protocol.schema import BATCH_TOPICS, NO_BEST_TARGET, NO_TARGET, Topic
 from trie.cpu.jit import njit
+
+_DTYPES = {name: {c.name: c.dtype for c in topic.columns} for name, topic in BATCH_TOPICS.items()}
+
+_SIZES = {
+    name: [
+        [c.name for c in topic.columns if c.per_chunk == per_chunk] for per_chunk in (False, True)
+    ]
+    for name, topic in BATCH_TOPICS.items()
+}
+"""By topic: columns of one length, those of rows and those of chunks."""
 
 
 def check_columns(
@@ -45,12 +55,12 @@ def check_columns(
 
 def _check_dtypes(topic: Topic, columns: Columns) -> None:
     found = {name: values.dtype for name, values in columns.items()}
-    wanted = {column.name: column.dtype for column in topic.columns}
+    wanted = _DTYPES[topic.name]
     if found != wanted:
         given, right = (", ".join(f"{n} {t}" for n, t in of.items()) for of in (found, wanted))
         raise WireError(Reason.MALFORMED, f"its columns are {given or 'none'}, not {right}")
-    for per_chunk in (False, True):
-        sizes = {columns[c.name].size for c in topic.columns if c.per_chunk == per_chunk}
+    for names in _SIZES[topic.name]:
+        sizes = {columns[name].size for name in names}
         if len(sizes) > 1:
             given = ", ".join(f"{name} {values.size}" for name, values in columns.items())
             raise WireError(Reason.MALFORMED, f"its columns differ in length: {given}")
