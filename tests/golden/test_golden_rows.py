@@ -16,6 +16,8 @@ import pytest
 
 from tests.data_files import DATA
 
+pytestmark = pytest.mark.whole
+
 HERE = Path(__file__).parent
 KEPT_LINES = 40
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.data_files import ROOT
 
+pytestmark = pytest.mark.whole
+
 README = (ROOT / "README.md").read_text()
 COMMANDS = ("match", "asm", "hamming", "lcs", "primer")
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamer import selftest
+
+pytestmark = pytest.mark.whole
 
 
 def test_the_cpu(streamer):

@@ -14,6 +14,8 @@ from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import decode
 
+pytestmark = pytest.mark.whole
+
 K = 31
 BASES = 6_000_000
 

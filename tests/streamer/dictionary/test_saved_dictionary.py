@@ -11,6 +11,8 @@ import pytest
 import trie
 from tests.data_files import write_fasta
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture
 def reads(tmp_path):

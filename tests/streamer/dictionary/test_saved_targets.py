@@ -16,6 +16,8 @@ from tests.reference import exact as oracle
 from tests.streamer.daemon.test_daemon_near import feed_of
 from trie.snapshots import snapshot_file
 
+pytestmark = pytest.mark.whole
+
 REPORTS = ("windows", "intervals", "reads")
 SEED = 13
 

@@ -55,6 +55,7 @@ def write_fastq(path, reads):
     return str(path)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "k", [k if k in (1, 15, 31) else pytest.param(k, marks=pytest.mark.slow) for k in KS]
 )

@@ -11,6 +11,8 @@ from tests.data_files import data_files, read_plainly, write_fasta
 from tests.reference import ltb as ltb_oracle
 from tests.reference import ltb_cases
 
+pytestmark = pytest.mark.whole
+
 HEADER = "#read\tend\tdistances\tdepths"
 
 

@@ -17,6 +17,8 @@ from streamer.errors import DataError
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.files import read_batches
 
+pytestmark = pytest.mark.whole
+
 COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 READS = [f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n".encode() for i in range(6)]
 FIRST, SECOND = b"".join(READS[:2]), b"".join(READS[2:])

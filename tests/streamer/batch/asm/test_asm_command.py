@@ -11,6 +11,8 @@ import pytest
 from tests.data_files import write_fasta
 from tests.reference import asm as asm_oracle
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture
 def files(tmp_path):

@@ -11,6 +11,8 @@ import pytest
 from tests.data_files import data_files, read_plainly, write_fasta
 from tests.reference import hamming as oracle
 
+pytestmark = pytest.mark.whole
+
 HEADER = "#text\tstart\tend\tdistance\tstrand\tpattern"
 
 

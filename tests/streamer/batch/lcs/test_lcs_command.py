@@ -13,6 +13,8 @@ import pytest
 from tests.data_files import data_file, read_plainly, write_fasta
 from tests.reference import lcs as oracle
 
+pytestmark = pytest.mark.whole
+
 A = b"ACGTNACGTACGTTTACGNNACGGGTA"
 B = b"ACGTACGTNNACGTACGACGTTGTA"
 

@@ -12,6 +12,8 @@ from tests.data_files import data_file, read_plainly, write_fasta
 from tests.reference import primer as oracle
 from trie.cpu.compiling import NOTICE
 
+pytestmark = pytest.mark.whole
+
 HEADER = "#alpha\tstart\tend\tlength\n"
 
 
