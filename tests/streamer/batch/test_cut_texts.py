@@ -14,6 +14,8 @@ from streamer.sequences import files as sequence_files
 from streamer.sequences import record_buffer as held
 from tests.data_files import write_fasta
 
+pytestmark = pytest.mark.whole
+
 
 def turned(sequence):
     return sequence[::-1].translate(str.maketrans("ACGT", "TGCA"))

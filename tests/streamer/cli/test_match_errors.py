@@ -10,6 +10,8 @@ import pytest
 
 from tests.data_files import write_fasta
 
+pytestmark = pytest.mark.whole
+
 GOOD = [("t", "ACGTACGTTTGACA")]
 
 

@@ -15,6 +15,8 @@ from streamer.protocol.transport.libzmq import LIBZMQ
 from tests.daemon_kit import GENOME, follow, reads_of, running
 from trie.cpu.foreign import Borrowed
 
+pytestmark = pytest.mark.whole
+
 TOPICS = ("match", "mismatch", "word", "read")
 
 

@@ -184,6 +184,7 @@ def test_equal_codes_are_new_once() -> None:
     ]
 
 
+@pytest.mark.whole
 def test_short_kmers_are_bits_and_tables_become_bits() -> None:
     assert isinstance(KmerIndex(12)._store, KmerBitset)
     assert isinstance(KmerIndex(12, with_values=True)._store, KmerTable)

@@ -8,6 +8,8 @@ import pytest
 from streamer.batch import asm
 from tests.data_files import data_file, read_plainly
 
+pytestmark = pytest.mark.whole
+
 LETTERS = np.frombuffer(b"ACGT", dtype=np.uint8)
 
 

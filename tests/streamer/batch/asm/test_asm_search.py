@@ -229,6 +229,7 @@ def test_ambiguous_stretches_end_where_they_end(monkeypatch):
         assert agree([text], ["ACGTTA"], 1, threads=threads) > 100
 
 
+@pytest.mark.whole
 def test_long_patterns_skip_strips_but_no_hit():
     rng = np.random.default_rng(8)
     text = letters(rng, 1100)
@@ -290,6 +291,7 @@ def test_what_is_refused(arguments, options, error, message):
         asm.search(*arguments, device="cpu", **options)
 
 
+@pytest.mark.whole
 def test_dense_hits_on_many_threads_take_bounded_memory(monkeypatch):
     """Each thread that runs out of room asks for four times its own, not of what others ask."""
     rng = np.random.default_rng(20)

@@ -129,6 +129,7 @@ def test_chunks_do_not_change_results(chunk, method):
             np.testing.assert_array_equal(cut, whole)
 
 
+@pytest.mark.whole
 def test_a_match_that_grows_over_any_word():
     """Homologous sequences: prefixes of thousands of symbols, in blocks of many starts."""
     rng = np.random.default_rng(3)
