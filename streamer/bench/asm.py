@@ -18,7 +18,7 @@ from streamer.batch.asm.patterns import masks_of, searches
 from streamer.batch.choice import Choice, Device
 from streamer.bench import peers
 from streamer.bench.inputs import Codes, batch_of, random_codes, random_letters
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import in_turns, least_and_result, least_seconds, median_on_gpu
 from streamer.sequences.record_buffer import TextPiece
 from trie.cpu.threads import usable_cores
@@ -51,30 +51,30 @@ ALL = 1 << 40
 """A limit of hits that is never reached."""
 
 
-def tables(device: str, scale: float = 1.0) -> list[Table]:
+def tables(device: str, scale: float = 1.0) -> list[Sheet]:
     """The paper's tables; on the CPU those of the peers too, on a GPU those of each step."""
     on_gpu = device == "cuda"
     paper = [
-        Table("Table 1", partial(table_1, on_gpu, scale)),
-        Table("Figures 6 and 7", partial(figures_6_7, on_gpu, scale)),
+        Sheet("Table 1", partial(table_1, on_gpu, scale)),
+        Sheet("Figures 6 and 7", partial(figures_6_7, on_gpu, scale)),
     ]
     if on_gpu:
         return [
             *paper,
-            Table(
+            Sheet(
                 "Steps, packed text in GPU memory, symbols x patterns/s",
                 partial(steps, int(ON_GPU * scale)),
             ),
-            Table(
+            Sheet(
                 "The same with 96 patterns",
                 partial(steps, int(scale * (1 << 24)), ((24, 3),), 96),
             ),
-            Table("From host memory", partial(from_host, scale)),
+            Sheet("From host memory", partial(from_host, scale)),
         ]
     return [
         *paper,
-        Table("Against peers, one pattern", partial(beside_peers, int(64_000_000 * scale))),
-        Table(
+        Sheet("Against peers, one pattern", partial(beside_peers, int(64_000_000 * scale))),
+        Sheet(
             "Against peers, 96 patterns",
             partial(beside_peers, int(4_000_000 * scale), ((24, 3),), 96, 3),
         ),

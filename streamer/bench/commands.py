@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamer.bench.inputs import Codes, random_codes
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from trie.codes import decode
 
 K = 31
@@ -28,12 +28,12 @@ _LINE = 60
 
 def tables(
     device: str, kmers: int = 20_000_000, bases: int = 300_000_000, strain: int = 5_000_000
-) -> list[Table]:
+) -> list[Sheet]:
     """Dictionaries of ``kmers``, texts of ``bases``, genomes of ``strain`` bases; on the CPU."""
     return [
-        Table("match, by dictionary", partial(dictionaries, kmers)),
-        Table("Long texts", partial(texts, bases)),
-        Table("lcs of two strains", partial(strains, strain)),
+        Sheet("match, by dictionary", partial(dictionaries, kmers)),
+        Sheet("Long texts", partial(texts, bases)),
+        Sheet("lcs of two strains", partial(strains, strain)),
     ]
 
 

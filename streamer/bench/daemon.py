@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from streamer.bench.inputs import LETTERS, Codes, half_hit, random_codes
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from streamer.client import Producer, Subscriber
 from streamer.client.messages import ReadSummaries
 
@@ -32,10 +32,10 @@ GENOME = 1_000_000
 _TIMEOUT = 600.0
 
 
-def tables(device: str, k: int = 21, producers: int = 4, bases: int = 1 << 31) -> list[Table]:
+def tables(device: str, k: int = 21, producers: int = 4, bases: int = 1 << 31) -> list[Sheet]:
     """TCP and local sockets, batches of 1 and 4 MB, ``bases`` a measurement."""
     rows = partial(daemon, device=device, k=k, producers=producers, bases=bases)
-    return [Table("Daemon, socket to feed", rows)]
+    return [Sheet("Daemon, socket to feed", rows)]
 
 
 def daemon(

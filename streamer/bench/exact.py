@@ -14,7 +14,7 @@ import numpy as np
 from streamer.bench import peers
 from streamer.bench.inputs import LETTERS, Codes, batch_of, cut, half_hit, random_codes
 from streamer.bench.plain_hash import PlainHashSet
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_seconds
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.threads import usable_cores
@@ -27,7 +27,7 @@ KS = (15, 21, 31)
 PEERS = ("plain hash set", "sshash")
 
 
-def tables(device: str, kmers: int = 10_000_000, reads: list[str] | None = None) -> list[Table]:
+def tables(device: str, kmers: int = 10_000_000, reads: list[str] | None = None) -> list[Sheet]:
     """Dictionaries of ``kmers``; ``reads``: FASTQ files for the section files."""
     if device == "cuda":
         from streamer.bench import exact_on_gpu
@@ -37,16 +37,16 @@ def tables(device: str, kmers: int = 10_000_000, reads: list[str] | None = None)
 
     bases = [size for size in trees.FIGURE_39_BASES if size <= kmers]
     return [
-        Table("Frozen dictionary, windows a second", partial(frozen, kmers, kmers), "frozen"),
-        Table("Growing dictionary", partial(grow, 5 * kmers), "grow"),
-        Table("Snapshots, seconds", partial(trees.snapshots, kmers), "snapshot"),
-        Table("Memory, bytes a k-mer", partial(trees.memory, (kmers // 10, kmers)), "memory"),
-        Table(
+        Sheet("Frozen dictionary, windows a second", partial(frozen, kmers, kmers), "frozen"),
+        Sheet("Growing dictionary", partial(grow, 5 * kmers), "grow"),
+        Sheet("Snapshots, seconds", partial(trees.snapshots, kmers), "snapshot"),
+        Sheet("Memory, bytes a k-mer", partial(trees.memory, (kmers // 10, kmers)), "memory"),
+        Sheet(
             "Hybrid Tree Bitmap against pointer tree (thesis, Fig. 39)",
             partial(trees.figure_39, bases),
             "figure39",
         ),
-        Table(
+        Sheet(
             "FASTQ.gz to --report reads",
             partial(file_to_report.rows, reads, usable_cores(), 15 * kmers),
             "files",

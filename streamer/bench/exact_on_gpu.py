@@ -23,7 +23,7 @@ from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree
 from gpu.exact.expand import copied, fill_events
 from streamer.bench.inputs import Codes, batch_of, half_hit, random_codes
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_seconds, median_on_gpu, timeline_milliseconds
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import chunk_bounds, slice_reads
@@ -43,21 +43,21 @@ THESIS = (1_000_000, 15, 100_000)
 NAIVE_THESIS = (50_000, 15, 5_000)
 
 
-def tables(kmers: int) -> list[Table]:
+def tables(kmers: int) -> list[Sheet]:
     """Dictionaries of ``kmers``."""
     engine = partial(frozen, kmers, 25 * kmers)
     return [
-        Table("Kernels, data in GPU memory", partial(kernels, kmers, 12 * kmers)),
-        Table("Engine, host memory to host results", partial(engine, KS, (1 << 24,), (2,))),
-        Table(
+        Sheet("Kernels, data in GPU memory", partial(kernels, kmers, 12 * kmers)),
+        Sheet("Engine, host memory to host results", partial(engine, KS, (1 << 24,), (2,))),
+        Sheet(
             "The same by chunk and streams",
             partial(engine, (15,), (1 << 20, 1 << 22, 1 << 24), (1, 2)),
         ),
-        Table("Growing from empty, and saturated", partial(growing, 20 * kmers)),
-        Table("Where the time of growing goes", partial(growing_stages, 20 * kmers)),
-        Table("The thesis's experiment (3.4.3)", thesis),
-        Table("Where its time goes", thesis_stages),
-        Table("The same, naive kernel, a twentieth", partial(thesis, ("naive",), NAIVE_THESIS)),
+        Sheet("Growing from empty, and saturated", partial(growing, 20 * kmers)),
+        Sheet("Where the time of growing goes", partial(growing_stages, 20 * kmers)),
+        Sheet("The thesis's experiment (3.4.3)", thesis),
+        Sheet("Where its time goes", thesis_stages),
+        Sheet("The same, naive kernel, a twentieth", partial(thesis, ("naive",), NAIVE_THESIS)),
     ]
 
 

@@ -21,7 +21,7 @@ from streamer.batch.hamming import METHODS, HammingSearch
 from streamer.batch.records import Record
 from streamer.bench import peers
 from streamer.bench.inputs import LETTERS, Codes, random_codes
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_and_result, least_seconds, median_on_gpu
 
 K = 4
@@ -62,7 +62,7 @@ Rate = Callable[[str, Codes, Codes, int], tuple[float, int | None]]
 """(method, codes, patterns uint8[r, m], k) to characters a second and hits."""
 
 
-def tables(device: str, symbols: int = SYMBOLS, sets: int = 10) -> list[Table]:
+def tables(device: str, symbols: int = SYMBOLS, sets: int = 10) -> list[Sheet]:
     """The paper's tables, with texts of ``symbols`` or in proportion."""
     methods = methods_of(device)
     rate = cpu_rate if device == "cpu" else gpu_rate
@@ -74,18 +74,18 @@ def tables(device: str, symbols: int = SYMBOLS, sets: int = 10) -> list[Table]:
         return table_3
 
     paper = [
-        Table("Table 1, characters a second", partial(table_1, rate, methods, symbols, sets)),
-        Table("Table 2, 8 patterns of 9", partial(by_size, rate, methods, sizes, 9)),
-        Table("Table 3, 8 patterns of 12", measured),
-        Table("Ratios of Table 3", partial(ratios, table_3, device)),
+        Sheet("Table 1, characters a second", partial(table_1, rate, methods, symbols, sets)),
+        Sheet("Table 2, 8 patterns of 9", partial(by_size, rate, methods, sizes, 9)),
+        Sheet("Table 3, 8 patterns of 12", measured),
+        Sheet("Ratios of Table 3", partial(ratios, table_3, device)),
     ]
     if device == "cpu":
-        return [*paper, Table("Against hyperscan, one thread", partial(beside_peer, symbols))]
+        return [*paper, Sheet("Against hyperscan, one thread", partial(beside_peer, symbols))]
     scale = symbols / SYMBOLS
     return [
         *paper,
-        Table("Long texts, data in GPU memory", partial(long_texts, scale)),
-        Table("From host memory to ordered hits there", partial(from_host, int(scale * (1 << 28)))),
+        Sheet("Long texts, data in GPU memory", partial(long_texts, scale)),
+        Sheet("From host memory to ordered hits there", partial(from_host, int(scale * (1 << 28)))),
     ]
 
 

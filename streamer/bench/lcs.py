@@ -21,7 +21,7 @@ from streamer.batch.lcs.passes import Numbers, Passes, Processor, Splits
 from streamer.batch.lcs.symbols import DNA_SYMBOLS, Solution, pair_of
 from streamer.bench import peers
 from streamer.bench.inputs import Codes, random_letters
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_seconds
 from trie.cpu.threads import usable_cores
 
@@ -47,14 +47,14 @@ GPU_METHODS = {"systolic": 1e15, "adaptive": 1e15, "block-step": 1e11}
 """Methods on a GPU, and the cells up to which each is measured."""
 
 
-def tables(device: str, scale: float | None = None, size: int = 100_000) -> list[Table]:
+def tables(device: str, scale: float | None = None, size: int = 100_000) -> list[Sheet]:
     """Lengths and subsequences; the paper's lengths times ``scale``: 0.01 on the CPU, 1 on CUDA."""
     threads = usable_cores()
     if device == "cuda":
         part = scale or 1.0
         return [
-            Table("Length alone, n x n", partial(gpu_lengths, threads=threads)),
-            Table(
+            Sheet("Length alone, n x n", partial(gpu_lengths, threads=threads)),
+            Sheet(
                 f"Fig. 4-7 and Table 1, lengths x {part:g}: seconds of the full LCS",
                 partial(gpu_figures, part, threads),
             ),
@@ -62,14 +62,14 @@ def tables(device: str, scale: float | None = None, size: int = 100_000) -> list
     part = scale or 0.01
     sizes = sorted({size // 100, size // 10, size} - {0})
     return [
-        Table("Length alone, n x n", partial(lengths, sizes, threads)),
-        Table("One subsequence, n x n", partial(sequences, (size // 10, size // 2), threads)),
-        Table("Similar genomes, one thread", partial(similar, 50 * size)),
-        Table(
+        Sheet("Length alone, n x n", partial(lengths, sizes, threads)),
+        Sheet("One subsequence, n x n", partial(sequences, (size // 10, size // 2), threads)),
+        Sheet("Similar genomes, one thread", partial(similar, 50 * size)),
+        Sheet(
             f"Fig. 4-7, lengths x {part:g}: seconds of the full LCS",
             partial(figures, part, threads),
         ),
-        Table(f"Table 1, lengths x {part:g}", partial(table_1, part, threads)),
+        Sheet(f"Table 1, lengths x {part:g}", partial(table_1, part, threads)),
     ]
 
 

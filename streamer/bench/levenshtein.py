@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamer.bench import peers
 from streamer.bench.inputs import LETTERS, Codes, batch_of, cut, random_codes, random_kmers
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_seconds, median_on_gpu, timeline_columns
 from trie.cpu.threads import usable_cores
 from trie.levenshtein import NOTHING, Patterns, unpack
@@ -43,19 +43,19 @@ CHUNKS = ((1 << 22, 2), (1 << 24, 1), (1 << 24, 2), (1 << 25, 2))
 """Symbols of a chunk, and streams."""
 
 
-def tables(device: str, bases: int = 4_000_000, kmers: int = 1_000_000) -> list[Table]:
+def tables(device: str, bases: int = 4_000_000, kmers: int = 1_000_000) -> list[Sheet]:
     """Texts of ``bases``, longer ones on a GPU; a dictionary of ``kmers`` that grows."""
     if device == "cuda":
         return [
-            Table("Dictionaries, data in GPU memory", partial(on_gpu, 16 * bases)),
-            Table("From host memory, ms of each stage a chunk", partial(engine, 128 * bases)),
-            Table("Growing", partial(growth, kmers, device="cuda", ends=bases // 4)),
-            Table("Matching while it grows", partial(matching, 4 * bases)),
+            Sheet("Dictionaries, data in GPU memory", partial(on_gpu, 16 * bases)),
+            Sheet("From host memory, ms of each stage a chunk", partial(engine, 128 * bases)),
+            Sheet("Growing", partial(growth, kmers, device="cuda", ends=bases // 4)),
+            Sheet("Matching while it grows", partial(matching, 4 * bases)),
         ]
     return [
-        Table("Against sassy, one thread", partial(against_sassy, bases)),
-        Table("Dictionaries, one thread", partial(dictionaries, bases)),
-        Table("Growing", partial(growth, kmers)),
+        Sheet("Against sassy, one thread", partial(against_sassy, bases)),
+        Sheet("Dictionaries, one thread", partial(dictionaries, bases)),
+        Sheet("Growing", partial(growth, kmers)),
     ]
 
 

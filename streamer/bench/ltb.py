@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.bench.inputs import Codes, cut, random_codes, random_kmers
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_seconds, median_on_gpu, timeline_columns
 from trie.cpu.threads import usable_cores
 from trie.ltb import approximate
@@ -36,21 +36,21 @@ ENGINES = ((96, 24, 3, 256), (10_000, 21, 2, 32))
 """k-mers, k, D, and how much longer the stream is than that of Fig. 37."""
 
 
-def tables(device: str, distance: int = 2, bases: int = 500_000) -> list[Table]:
+def tables(device: str, distance: int = 2, bases: int = 500_000) -> list[Sheet]:
     """The thesis's figures with that D, on streams of ``bases`` (Fig. 37) and a fifth (Fig. 38)."""
     on_gpu = device == "cuda"
-    figure_37_ = Table(
+    figure_37_ = Sheet(
         "Naive and transition-efficient (thesis, Fig. 37)",
         partial(figure_37, distance, bases, on_gpu),
     )
-    others = Table("Other dictionaries, bit-sliced", partial(dictionaries, 200 * bases, on_gpu))
+    others = Sheet("Other dictionaries, bit-sliced", partial(dictionaries, 200 * bases, on_gpu))
     if not on_gpu:
         return [figure_37_, others]
-    figure_38_ = Table(
+    figure_38_ = Sheet(
         "Transition-efficient and queue (thesis, Fig. 38)",
         partial(figure_38, distance, bases // 5),
     )
-    from_host = Table("From host memory, ms of each stage a chunk", partial(engine, bases))
+    from_host = Sheet("From host memory, ms of each stage a chunk", partial(engine, bases))
     return [figure_37_, figure_38_, others, from_host]
 
 

@@ -20,7 +20,7 @@ from streamer.batch.primer import reaches
 from streamer.batch.primer.paper import alternative, conventional, cores
 from streamer.batch.primer.problem import Alpha
 from streamer.bench.inputs import Codes, random_codes
-from streamer.bench.suite import Row, Table
+from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_and_result, least_seconds
 from trie.cpu.threads import usable_cores
 
@@ -72,37 +72,37 @@ PAPER_MISSES = {1: (8_193.3, 0.49, 0.001), 2: (7_453.7, 0.015, 0.0), 3: (7_401.4
 
 def tables(
     device: Device, starts: int = 0, size: tuple[int, int, int] | None = None
-) -> list[Table]:
+) -> list[Sheet]:
     """The paper's tables on ``starts`` starts (0: a good number), at its sizes or at ``size``."""
     given = Size(*size) if size else None
     at, large = given or SIZE, given or TABLE_4
     sizes = (given,) if given else (SIZE, TABLE_5, TABLE_4)
-    growing_ = Table("Sizes (Fig. 10, Table 5)", partial(growing, device, sizes), "growing")
+    growing_ = Sheet("Sizes (Fig. 10, Table 5)", partial(growing, device, sizes), "growing")
     if device == "cuda":
         number = starts or 1056
         share = 1 if given else 16  # of beta, where a method would take hours
         small = (given,) if given else SMALL_K_ON_GPU
         return [
-            Table("Methods (Table 3, Fig. 7)", partial(on_gpu, at, number), "methods"),
-            Table(
+            Sheet("Methods (Table 3, Fig. 7)", partial(on_gpu, at, number), "methods"),
+            Sheet(
                 "Speculative prefetch (Table 4)",
                 partial(prefetch, large, number, share),
                 "prefetch",
             ),
-            Table("Threads a block (Fig. 9)", partial(block_sizes, large, number, share), "blocks"),
-            Table(
+            Sheet("Threads a block (Fig. 9)", partial(block_sizes, large, number, share), "blocks"),
+            Sheet(
                 "Filter for small k, both strands",
                 partial(filtered, small, device, ("windows", "seeds", "hook-row"), "both"),
                 "filter",
             ),
-            Table("A host genome, both strands", partial(host_genome, given or HOST), "filter"),
+            Sheet("A host genome, both strands", partial(host_genome, given or HOST), "filter"),
             growing_,
         ]
     number = starts or 16
     return [
-        Table("Methods (Tables 1, 2)", partial(on_cores, at, number), "methods"),
-        Table("By threads (Fig. 5)", partial(scaling, at, number), "scaling"),
-        Table("Filter for small k", partial(filtered, SMALL_K), "filter"),
+        Sheet("Methods (Tables 1, 2)", partial(on_cores, at, number), "methods"),
+        Sheet("By threads (Fig. 5)", partial(scaling, at, number), "scaling"),
+        Sheet("Filter for small k", partial(filtered, SMALL_K), "filter"),
         growing_,
     ]
 

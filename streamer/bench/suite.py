@@ -21,8 +21,8 @@ from trie.cpu.threads import usable_cores
 Row = dict[str, Any]
 
 
-class Table(NamedTuple):
-    """A title, and a function that measures the rows; section: the part that it belongs to."""
+class Sheet(NamedTuple):
+    """One table: its title, what measures its rows, and the section of the suite it is in."""
 
     title: str
     rows: Callable[[], Iterable[Row]]
@@ -32,7 +32,7 @@ class Table(NamedTuple):
 def run(suite: str, device: str, sections: Collection[str] = (), **options: Any) -> None:
     """Print the tables of a suite, all or those of some sections."""
     chosen = choose_device(device, report=_say)
-    tables: list[Table] = import_module(f"streamer.bench.{suite}").tables(chosen, **options)
+    tables: list[Sheet] = import_module(f"streamer.bench.{suite}").tables(chosen, **options)
     typer.echo(machine_line())
     if chosen == "cuda":
         typer.echo(device_line())

@@ -42,10 +42,6 @@ class ReportTables:
         )
 
 
-def _as_is(values: NDArray[Any]) -> Column:
-    return values
-
-
 def bit_lists(bitmaps: NDArray[Any]) -> Lookup:
     """The set bits of each, ascending, joined by commas; null if there is none."""
     return distinct(bitmaps, lambda maps: [_bits_of(int(bits)) for bits in maps])

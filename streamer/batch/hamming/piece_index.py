@@ -92,7 +92,7 @@ def pays(patterns: Oriented, *, on_gpu: bool = False) -> bool:
     return cost + hits * HIT < SLICED + count * length * OPERATION + hits * SLICED_HIT
 
 
-class PieceIndex(NamedTuple):
+class MismatchIndex(NamedTuple):
     """The index as above; places: int64[s], where the pieces begin. length: q. errors: e."""
 
     bitmap: NDArray[np.uint64]
@@ -104,7 +104,7 @@ class PieceIndex(NamedTuple):
     errors: int
 
 
-def make_index(patterns: Oriented, *, on_gpu: bool = False) -> PieceIndex:
+def make_index(patterns: Oriented, *, on_gpu: bool = False) -> MismatchIndex:
     """The index of the cheapest cut."""
     count, length = patterns.codes.shape
     cut = best_cut(count, length, patterns.k, on_gpu=on_gpu)
@@ -128,7 +128,7 @@ def make_index(patterns: Oriented, *, on_gpu: bool = False) -> PieceIndex:
         total += found.size
         lists += kmers.size
     starts.append(np.array([total]))
-    return PieceIndex(
+    return MismatchIndex(
         bitmap, rank, np.concatenate(starts).astype(np.uint32), np.concatenate(members), places,
         cut.length, cut.errors,
     )  # fmt: skip

@@ -23,7 +23,7 @@ EXTENSION_COST = 6.0
 """A column of ``reaches`` against a column of ``hits``, for equal rows."""
 
 
-class Hits(NamedTuple):
+class BlockHits(NamedTuple):
     """Where windows match within k - 1 differences, int64 each.
 
     A match ends in text[begin:end], and the nearest there has k - 1 - slack differences.
@@ -60,7 +60,7 @@ class CpuText:
         """Some columns of the text."""
         return CpuText(self.alpha, self.codes[first:stop], self.k, self.threads)
 
-    def hits(self, firsts: Columns, ends: Columns) -> Hits:
+    def hits(self, firsts: Columns, ends: Columns) -> BlockHits:
         """Where the windows match, in columns of whole tiles."""
 
         def runs(lowest: NDArray[np.int16], count: int, span: tuple[int, int]) -> Columns:
@@ -69,7 +69,7 @@ class CpuText:
         found = [
             (group[lanes], *rest) for group, (lanes, *rest) in self._scanned(firsts, ends, runs)
         ]
-        return Hits(*map(np.concatenate, zip(*found, strict=True)))
+        return BlockHits(*map(np.concatenate, zip(*found, strict=True)))
 
     def nearest(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns, Columns]:
         """The tile where each window comes closest, from and until, and its differences there."""
@@ -115,7 +115,7 @@ class CpuText:
         most = max(1, size // (8 * (longest + self.k)))
         return split_range(0, size, min(wanted, most), align=TILE)
 
-    def reaches(self, starts: Columns, floors: Columns, ends: Columns, near: Hits) -> Columns:
+    def reaches(self, starts: Columns, floors: Columns, ends: Columns, near: BlockHits) -> Columns:
         """The reaches of starts by windows alpha[:ends] near hits; see ``hook.reach_near``."""
         out = np.empty(starts.size, dtype=np.int64)
         columns = (starts, floors, ends, near.begin, near.end, near.slack)
@@ -138,6 +138,6 @@ class CpuText:
             r = starts[block : block + 1024]
             r = r[reach[r] < self.alpha.ends[r]]
             zeros = np.zeros(r.size, dtype=np.int64)
-            text = Hits(zeros, zeros, zeros + self.codes.size, zeros + self.k)
+            text = BlockHits(zeros, zeros, zeros + self.codes.size, zeros + self.k)
             reach[r] = self.reaches(r, reach[r], r, text)
             self.alpha.raise_later(reach)

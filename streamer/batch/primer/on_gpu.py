@@ -21,7 +21,7 @@ import numpy as np
 import gpu.primer as device
 from gpu.primer import GpuAlpha, GpuHits, GpuText
 from gpu.primer.paper import longest_prefixes
-from streamer.batch.primer.cpu_text import CpuText, Hits
+from streamer.batch.primer.cpu_text import BlockHits, CpuText
 from streamer.batch.primer.problem import Alpha, Columns
 from streamer.batch.primer.shapes import CutCosts, shape_for
 from streamer.batch.primer.shared_windows import RATE, balanced, blocks, settle, stretches
@@ -238,5 +238,5 @@ class WindowSearch:
             long, near, slack = long[:, order], near[order], slack[order]
             host = CpuText(self._alpha, text.codes(), self._k, usable_cores())
             end = np.minimum(near + hits.span, host.codes.size)
-            settle(host, reach, long, Hits(np.arange(order.size), near, end, slack))
+            settle(host, reach, long, BlockHits(np.arange(order.size), near, end, slack))
         self._alpha.raise_later(reach)

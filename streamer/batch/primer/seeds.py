@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.primer import shared_windows
-from streamer.batch.primer.cpu_text import CpuText, Hits
+from streamer.batch.primer.cpu_text import BlockHits, CpuText
 from streamer.batch.primer.myers import horizontal, vertical
 from streamer.batch.primer.problem import Columns
 from streamer.batch.primer.seed_table import SeedTable, table_of
@@ -107,7 +107,7 @@ def _look_up(text: CpuText, reach: Columns, table: SeedTable, whole: Columns) ->
         settle(text, reach, others, text.hits(others[1], others[2]))
 
 
-def find(text: CpuText, table: SeedTable) -> Hits:
+def find(text: CpuText, table: SeedTable) -> BlockHits:
     """The hits of the table's windows in a text."""
     codes = text.codes
 
@@ -128,10 +128,10 @@ def find(text: CpuText, table: SeedTable) -> Hits:
     return runs(np.concatenate(keys), codes.size)
 
 
-def runs(keys: NDArray[np.uint64], size: int) -> Hits:
+def runs(keys: NDArray[np.uint64], size: int) -> BlockHits:
     """Keys window << 40 | tile << 12 | slack as hits, adjacent tiles as one."""
     if keys.size == 0:
-        return Hits(*np.empty((4, 0), dtype=np.int64))
+        return BlockHits(*np.empty((4, 0), dtype=np.int64))
     ordered = np.sort(keys).astype(np.int64)
     tiles = ordered >> 12
     begins = np.flatnonzero(np.diff(tiles, prepend=-2) > 1)
@@ -139,7 +139,7 @@ def runs(keys: NDArray[np.uint64], size: int) -> Hits:
     first, last = tiles[begins], tiles[np.append(begins[1:], tiles.size) - 1]
     column = (1 << 28) - 1
     until = np.minimum(TILE * ((last & column) + 1), size)
-    return Hits(first >> 28, TILE * (first & column), until, slack)
+    return BlockHits(first >> 28, TILE * (first & column), until, slack)
 
 
 @njit(cache=True, nogil=True)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.batch.primer.cpu_text import EXTENSION_COST, CpuText, Hits
+from streamer.batch.primer.cpu_text import EXTENSION_COST, BlockHits, CpuText
 from streamer.batch.primer.problem import Alpha, Columns
 from trie.cpu.jit import njit
 
@@ -132,7 +132,7 @@ def _follow(text: CpuText, reach: Columns, at: Columns, place: Columns) -> None:
     if near.size:
         start = at[near]
         end, *hit = place[:, near]
-        reach[start] = text.reaches(start, reach[start], end, Hits(near, *hit))
+        reach[start] = text.reaches(start, reach[start], end, BlockHits(near, *hit))
         _raise(reach, text.alpha.ends, start, start)
 
 
@@ -154,7 +154,7 @@ def stretches(alpha: Alpha, reach: Columns, width: int) -> tuple[Columns, Column
     return at, np.minimum(at + length, np.repeat(begins + solvable, parts))
 
 
-def settle(text: CpuText, reach: Columns, blocks: Columns, hits: Hits) -> tuple[int, Columns]:
+def settle(text: CpuText, reach: Columns, blocks: Columns, hits: BlockHits) -> tuple[int, Columns]:
     """Raise the reaches of the starts of blocks by the hits of their windows.
 
     blocks: int64[3, windows], first, anchor, end: a window is alpha[anchor:end] and answers for the
@@ -168,7 +168,7 @@ def settle(text: CpuText, reach: Columns, blocks: Columns, hits: Hits) -> tuple[
 
     def extend(near: Columns, start: Columns, floor: Columns) -> Columns:
         nonlocal spent
-        hit = Hits(*(column[near] for column in hits))
+        hit = BlockHits(*(column[near] for column in hits))
         found = text.reaches(start, floor, window_end[near], hit)
         rows = found - start
         cells = (rows + 64) * (rows + 2 * text.k + hit.end - hit.begin)
@@ -238,5 +238,5 @@ def _near_best(text: CpuText, reach: Columns, starts: Columns, length: int) -> N
     """Bounds for starts from the nearest places of the windows that begin there."""
     ends = np.minimum(starts + length, text.alpha.ends[starts])
     begin, end, _ = text.nearest(starts, ends)
-    hits = Hits(np.arange(starts.size), begin, end, np.full(starts.size, text.k))
+    hits = BlockHits(np.arange(starts.size), begin, end, np.full(starts.size, text.k))
     settle(text, reach, np.stack([starts, starts, ends]), hits)
