@@ -15,8 +15,10 @@ from streamer.daemon.worker import POLL_MILLISECONDS, Worker
 from streamer.errors import StreamerError
 
 _LEAST_CONNECTIONS = 32
-# between two checks while connections come: libzmq accepts ten in a millisecond
+# between two checks while connections come
 _LOOK_SECONDS = 0.00005
+# how fast libzmq accepts connections
+_ACCEPTED_A_MILLISECOND = 10
 # between two lines of the log
 _REPORT_SECONDS = 10.0
 
@@ -53,21 +55,24 @@ class Connections(Worker):
         self._wake.wake()
 
     def work(self) -> None:
-        """Check whenever a connection comes, and while a door is shut."""
+        """Check when a connection is seen to wait, and before unseen ones can be too many.
+
+        One that libzmq accepts before this thread gets a core is never seen.
+        """
         waiting = select.poll()
         waiting.register(self._wake.fileno(), select.POLLIN)
         for door in self._doors:
             waiting.register(door.fileno(), select.POLLIN)
         try:
             while not self.stopping.is_set():
-                self._look()
-                shut = any(door.shut for door in self._doors)
-                if waiting.poll(POLL_MILLISECONDS if shut else None):
+                patience = self._look() // _ACCEPTED_A_MILLISECOND or 1
+                if waiting.poll(min(patience, POLL_MILLISECONDS)):
                     time.sleep(_LOOK_SECONDS)
         finally:
             self._wake.close()
 
-    def _look(self) -> None:
+    def _look(self) -> int:
+        """Shut and open the doors; returns how many descriptors are free before the next shuts."""
         open_now = open_descriptors()
         opened = False
         for door, limit in zip(self._doors, self._limits, strict=True):
@@ -84,3 +89,6 @@ class Connections(Worker):
         if opened and self._refusing:
             self._refusing = False
             log.info("connections are accepted again", descriptors=open_now)
+        limits = zip(self._doors, self._limits, strict=True)
+        free = [limit - open_now for door, limit in limits if not door.shut]
+        return min(free, default=self._limit)

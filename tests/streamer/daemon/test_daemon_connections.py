@@ -8,13 +8,17 @@ import os
 import resource
 import signal
 import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from streamer.client import Control, Subscriber
-from streamer.daemon import door
+from streamer.daemon.connections import Connections
+from streamer.daemon.door import Door
+from streamer.daemon.process import open_descriptors
 from tests.daemon_kit import DEADLINE, Raw, list_batch, process, wait_for_line
 from tests.waiting import until
 
@@ -43,25 +47,44 @@ def descriptors(child):
     return len(list(Path(f"/proc/{child.pid}/fd").iterdir()))
 
 
-@contextmanager
-def idle(endpoint, count):
-    """Connections that say nothing, as many as come about of so many."""
-    with ExitStack() as stack:
+class Idle(ExitStack):
+    """Connections to an endpoint that say nothing."""
+
+    def __init__(self, endpoint: str, count: int) -> None:
+        super().__init__()
+        self._family, self._address = socket.AF_UNIX, endpoint.removeprefix("ipc://")
+        if endpoint.startswith("tcp://"):
+            self._family = socket.AF_INET
+            self._address = ("127.0.0.1", int(endpoint.rpartition(":")[2]))
+        self.connect(count)
+
+    def connect(self, count: int) -> None:
+        """Connect so often, at once; as many as find room in the queue come about."""
         for _ in range(count):
-            if endpoint.startswith("ipc://"):
-                made = stack.enter_context(socket.socket(socket.AF_UNIX))
-                made.setblocking(False)
-                address = endpoint.removeprefix("ipc://")
-            else:
-                made = stack.enter_context(socket.socket())
-                made.setblocking(False)
-                address = ("127.0.0.1", int(endpoint.rpartition(":")[2]))
+            made = self.enter_context(socket.socket(self._family))
+            made.setblocking(False)
             # the queue of a Unix-domain socket is short, and a door that is shut has none
             for _ in range(100):
-                if made.connect_ex(address) != errno.EAGAIN:
+                if made.connect_ex(self._address) != errno.EAGAIN:
                     break
                 os.sched_yield()
-        yield
+
+    def wait_until_refused(self, child: subprocess.Popen[str]) -> None:
+        """Connect again and again until the daemon says that it refuses.
+
+        A busy daemon's queue overflows, and then the kernel forgets a connection of which its
+        client believes that it stands.
+        """
+
+        def refused() -> bool:
+            if not said.done():
+                self.connect(64)
+            return said.done()
+
+        with ThreadPoolExecutor(1) as pool:
+            said = pool.submit(wait_for_line, child, "more are refused")
+            until(refused, "connections are refused")
+            said.result()
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +119,9 @@ def test_idle_connections_leave_the_daemon_at_work(path, transport, flooded):
         raw.open()
         assert control.status()["state"] == "running"
         for turn in (1, 2):
-            with idle(endpoints[flooded], 2 * limit):
+            with Idle(endpoints[flooded], 2 * limit) as flood:
                 if turn == 1:
-                    wait_for_line(child, "more are refused")
+                    flood.wait_until_refused(child)
                     assert descriptors(child) >= limit // 4
                 raw.send(*list_batch(turn, [["r", "ACGT" * 9]]))
                 raw.accepted(turn, matched=turn)
@@ -129,11 +152,25 @@ def test_control_answers_while_the_others_are_full(path):
     limit = 1024
     with (
         limited(path, limit, limit) as (child, endpoints),
-        idle(endpoints["feed"], 2 * limit),
+        Idle(endpoints["feed"], 2 * limit) as flood,
     ):
-        wait_for_line(child, "more are refused")
+        flood.wait_until_refused(child)
         with Control(endpoints["control"]) as control:
             assert control.status()["state"] == "running"
+
+
+def test_connections_that_were_never_seen_to_wait_count(tmp_path):
+    door = Door(f"ipc://{tmp_path}/door")
+    guard = Connections(lambda: None, [door], open_descriptors() + 512)
+    guard.start()
+    with ExitStack() as stack:
+        stack.callback(door.remove)
+        stack.callback(guard.join)
+        stack.callback(guard.stop)
+        for _ in range(512):
+            stack.callback(os.close, os.dup(0))
+        until(lambda: door.shut, "the door is shut")
+    assert guard.error is None
 
 
 def test_too_low_a_limit_is_one_line(path):
@@ -156,7 +193,7 @@ def test_a_file_where_a_shut_socket_would_be_is_kept(path, tmp_path):
 
 @pytest.mark.parametrize("endpoint", ["ipc://{}/door", "tcp://127.0.0.1:*", "tcp://[::1]:*"])
 def test_a_door_is_shut_and_opened_again(tmp_path, endpoint):
-    made = door.Door(endpoint.format(tmp_path))
+    made = Door(endpoint.format(tmp_path))
 
     def arrives():
         with idle_one(made.endpoint):
