@@ -6,7 +6,7 @@ docs/protocol.md specifies what this room implements; the two change together.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import StreamerError
+from streamer.protocol.checksums import crc32c
 
 PROTOCOL = 1
+SEAL_BYTES = 4
 MAX_HEADER_BYTES = 64 * 1024
 MAX_NAME_BYTES = 256
 
@@ -39,6 +41,10 @@ class Reason(StrEnum):
     CREDIT = "credit"
     PRODUCERS = "producers"
     DRAINING = "draining"
+    CONFLICT = "conflict"
+    EPOCH = "epoch"
+    DENIED = "denied"
+    FULL = "full"
 
 
 class WireError(StreamerError):
@@ -90,9 +96,51 @@ def unpack(frame: Buffer) -> Header:
         raise WireError(Reason.MALFORMED, problem)
     version = header.get("v")
     if version != PROTOCOL or isinstance(version, bool):
-        given = "none" if version is None else shown(version)
-        raise WireError(Reason.VERSION, f"protocol version {given}, must be {PROTOCOL}")
+        raise _other_version(version)
     return header
+
+
+def seal(frames: Iterable[Buffer], crc: int | None = None) -> list[Buffer]:
+    """The frames of a message and behind them their checksum; ``crc``: that of them, if known."""
+    sealed = [*frames]
+    sealed.append((crc32c(sealed) if crc is None else crc).to_bytes(SEAL_BYTES, "little"))
+    return sealed
+
+
+def unseal(
+    frames: Sequence[Buffer], *, header: int = 0, crc: int | None = None
+) -> Sequence[Buffer]:
+    """The frames of a message without its last one, their checksum; WireError if that is wrong.
+
+    header: the place of the header, for messages of version 1, which had no such frame: they are
+    refused for their version. crc: the checksum of the frames but the last, if known.
+    """
+    body = frames[:-1]
+    if len(body) <= header or len(frames[-1]) != SEAL_BYTES:
+        _refuse_version_1(frames, header)
+        problem = f"the last frame of a message is its checksum of {SEAL_BYTES} bytes"
+        raise WireError(Reason.MALFORMED, problem)
+    given = int.from_bytes(frames[-1], "little")
+    if given != (found := crc32c(body) if crc is None else crc):
+        _refuse_version_1(frames, header)
+        problem = f"checksum {given:#010x} in the last frame, {found:#010x} over the others"
+        raise WireError(Reason.CHECKSUM, problem)
+    return body
+
+
+def _refuse_version_1(frames: Sequence[Buffer], header: int) -> None:
+    try:
+        found = unpack_frame(frames[header], "the header")
+    except (IndexError, WireError):
+        return
+    # not any other version: a flipped bit may have made it one
+    if isinstance(found, dict) and type(found.get("v")) is int and found["v"] == 1:
+        raise _other_version(1)
+
+
+def _other_version(version: object) -> WireError:
+    given = "none" if version is None else shown(version)
+    return WireError(Reason.VERSION, f"protocol version {given}, must be {PROTOCOL}")
 
 
 UNPACK_ERRORS = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
