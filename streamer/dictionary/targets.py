@@ -15,6 +15,7 @@ from streamer.errors import StreamerError
 from streamer.sequences.files import read_pieces
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.source import shown_name
+from trie.ascending import lacking, merged
 from trie.codes import check_k, with_reverse_complements
 from trie.cpu.threads import usable_cores
 from trie.strands import Strands
@@ -112,6 +113,17 @@ class Dictionary:
             return replace(self, strands=strands)
         codes, sets, targets = united(_canonical(self.codes, self.k), self.sets, self.targets)
         return Dictionary(self.k, strands, codes, sets, targets)
+
+    def with_grown(self, codes: NDArray[np.uint64]) -> Dictionary:
+        """With k-mers that it has learned: in its strands, in any order, without a target."""
+        threads = usable_cores()
+        new = lacking(self.codes, sort_unique(codes, self.k, threads), threads)
+        if not new.size:
+            return self
+        all_codes = merged(self.codes, new, threads)
+        sets = np.full(all_codes.size, NO_SET, dtype=np.uint32)
+        sets[np.searchsorted(all_codes, self.codes)] = self.sets
+        return replace(self, codes=all_codes, sets=sets)
 
     def without_targets(self, strands: Strands) -> Dictionary:
         """The same k-mers without targets, as a dictionary with these strands has them."""

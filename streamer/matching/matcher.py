@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -53,17 +53,37 @@ MOST_HALVINGS = 7
 """Of the longest spans, on a GPU with little memory: to 65,536 symbols."""
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a matcher begins: after ``number`` batches and ``position`` symbols of the stream.
+
+    version: of the dictionary. grown: uint64, the k-mers that the stream brought, learned: those as
+    stored that a distance is measured to, as in ``BatchResult``, in any order.
+    """
+
+    number: int = 0
+    position: int = 0
+    version: int = 1
+    grown: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
+    learned: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
+
+
 class Matcher:
     """Matches batches of reads, in the order given, against one dictionary as ``spec`` says.
 
     dictionary: its k-mers as they stand in the records (strands ``forward``), for a distance always
-    so, or as the strands of ``spec`` have them. on_fallback: called with one line if a GPU fails or
-    is too small, and matching goes on on the CPU with the same results; without it that is a
-    StreamerError. UsageError for options that do not go together.
+    so, or as the strands of ``spec`` have them. start: where it goes on. on_fallback: called with
+    one line if a GPU fails or is too small, and matching goes on on the CPU with the same results;
+    without it that is a StreamerError. UsageError for options that do not go together.
     """
 
     def __init__(
-        self, dictionary: Dictionary, spec: MatchSpec, *, on_fallback: OnFallback | None = None
+        self,
+        dictionary: Dictionary,
+        spec: MatchSpec,
+        *,
+        start: Start | None = None,
+        on_fallback: OnFallback | None = None,
     ) -> None:
         for fault in spec.faults():
             message = f"{fault} '{getattr(spec, fault)}' does not go with the other options"
@@ -73,7 +93,8 @@ class Matcher:
         self.spec = spec
         self.stored = dictionary
         """The k-mers as they stand in the records, if a distance is asked for."""
-        self.dictionary = _known(dictionary, spec)
+        start = start or Start()
+        self.dictionary = _known(dictionary, spec).with_grown(start.grown)
         targets = len(self.dictionary.targets)
         self._k = dictionary.k
         self._chunk = spec.chunk
@@ -90,11 +111,14 @@ class Matcher:
         self._approximate: Approximate | None = None
         if spec.near:
             self._approximate = Approximate(dictionary, spec, self._gpu, self._threads)
+            self._approximate.learn(start.learned)
         self._needs_tree = self._approximate is not None and self._approximate.walks
-        self._snapshots = Snapshots(self.dictionary, grows=spec.grows, threads=self._threads)
+        self._snapshots = Snapshots(
+            self.dictionary, grows=spec.grows, threads=self._threads, version=start.version
+        )
         self._prefixes: PrefixDepths | None = None
-        self._number = 0
-        self._position = 0
+        self._number = start.number
+        self._position = start.position
         # of batches that are put together, used again
         self._room = np.zeros(0, dtype=np.uint8)
         self._engine = self._new_engine()
@@ -105,11 +129,16 @@ class Matcher:
 
     @classmethod
     def of(
-        cls, dictionary: Dictionary, *, on_fallback: OnFallback | None = None, **asked: Any
+        cls,
+        dictionary: Dictionary,
+        *,
+        start: Start | None = None,
+        on_fallback: OnFallback | None = None,
+        **asked: Any,
     ) -> Matcher:
         """A matcher with the options of ``MatchSpec``, frozen by default."""
         asked = {"k": dictionary.k, "strands": dictionary.strands, "mode": "frozen"} | asked
-        return cls(dictionary, MatchSpec.of(**asked), on_fallback=on_fallback)
+        return cls(dictionary, MatchSpec.of(**asked), start=start, on_fallback=on_fallback)
 
     def _new_engine(self) -> MatchEngine:
         if not (self.spec.exact or self.spec.changes):
@@ -301,9 +330,11 @@ class Matcher:
         if task.sets is not None:
             # a k-mer that grew from this very window is a mismatch without a target
             task.sets[task.events != MATCH] = NO_SET
-        near = None
+        near, learned = None, NO_CODES
         if self._approximate is not None:
-            near = self._approximate.match(batch, steps.finished())
+            taken = steps.finished()
+            near = self._approximate.match(batch, taken)
+            learned = joined([step.learned for step in taken if step.learned.size], NO_CODES)
         grown = [found for found in matched if found.codes.size]
         return self._result(
             batch,
@@ -315,6 +346,7 @@ class Matcher:
             version_before=before,
             depths=Depths.of(task, matched),
             near=near,
+            learned=learned,
         )
 
     @property

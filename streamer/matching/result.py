@@ -71,7 +71,8 @@ class BatchResult:
     new_kmers: uint64, k-mers added to the dictionary in stream order (canonical codes unless the
     strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds.
     version: of the dictionary after the batch, version_before: ahead of it. near: what lies within
-    the distance, where one was asked for.
+    the distance, where one was asked for; learned: uint64, k-mers as stored that later ones are
+    compared with.
     """
 
     number: int
@@ -88,6 +89,7 @@ class BatchResult:
     seeded: int = 0
     depths: Depths | None = None
     near: ApproximateResult | None = None
+    learned: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
 
     @property
     def events(self) -> NDArray[np.uint8]:

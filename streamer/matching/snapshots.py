@@ -25,8 +25,10 @@ class Snapshots:
     version: of the dictionary, one more with every span that brings k-mers.
     """
 
-    def __init__(self, dictionary: Dictionary, *, grows: bool, threads: int) -> None:
-        self.version = 1
+    def __init__(
+        self, dictionary: Dictionary, *, grows: bool, threads: int, version: int = 1
+    ) -> None:
+        self.version = version
         self._dictionary = dictionary
         self._grows = grows
         self._threads = threads

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.devices import GpuOrCpu
 from streamer.dictionary.targets import Dictionary
@@ -52,9 +53,13 @@ class Approximate:
         for step in steps:
             if step.stop > step.first:
                 parts.append((step.version, self._solver.match(batch, step)))
-            if step.learned.size:
-                self._solver.learn(step.learned)
+            self.learn(step.learned)
         return joined(batch, parts, self._stored, self._spec, self._threads)
+
+    def learn(self, codes: NDArray[np.uint64]) -> None:
+        """Add k-mers as stored, in any order."""
+        if codes.size:
+            self._solver.learn(codes)
 
     def close(self) -> None:
         """Free the memory on GPUs."""
