@@ -31,9 +31,7 @@ from trie.cpu.llvm import (
     spread,
 )
 
-EIGHT = 8
-"""Rows that ``_eight_rows`` writes."""
-
+EIGHT = 8  # rows that ``_eight_rows`` writes
 _LINE = 64
 _CODE_POINTS = np.array([ord("+"), ord("-")], dtype=np.uint64)
 

@@ -36,19 +36,12 @@ TABLE_1 = {
 """Gb/s of the paper's Table 1 by input size: ASM_CPU, PASM, WsPASM, WsPASM shared (GTX 660)."""
 
 PAPERS = ("sequential", "pasm", "wspasm", "wspasm-shared")
-SLOW_PART = 2_000_000
-"""Symbols for the slow methods of the CPU beside a GPU."""
-
+SLOW_PART = 2_000_000  # symbols for the slow methods of the CPU beside a GPU
 FIGURE_LENGTHS = (8, 16, 32, 64)
 PEER_CASES = ((16, 2), (16, 5), (16, 6), (20, 4), (24, 3), (32, 3), (32, 6), (48, 6), (64, 6))
-STEP_CASES = ((16, 6), (16, 2), (24, 3), (32, 6), (8, 1), (64, 6))
-"""Lengths of patterns, and k."""
-
-ON_GPU = (1 << 32) - (1 << 22)
-"""Symbols in GPU memory whose steps are measured."""
-
-ALL = 1 << 40
-"""A limit of hits that is never reached."""
+STEP_CASES = ((16, 6), (16, 2), (24, 3), (32, 6), (8, 1), (64, 6))  # lengths of patterns, and k
+ON_GPU = (1 << 32) - (1 << 22)  # symbols in GPU memory whose steps are measured
+ALL = 1 << 40  # a limit of hits that is never reached
 
 
 def tables(device: str, scale: float = 1.0) -> list[Sheet]:

@@ -19,9 +19,7 @@ from streamer.bench.suite import Row, Sheet
 from trie.codes import decode
 
 K = 31
-MANY = 130
-"""Bases of a record where there are many: 100 k-mers."""
-
+MANY = 130  # bases of a record where there are many: 100 k-mers
 _SEED = 14
 _LINE = 60
 

@@ -25,9 +25,7 @@ from streamer.bench.suite import Row, Sheet
 from streamer.client import Producer, Subscriber
 from streamer.client.messages import ReadSummaries
 
-Busy = Callable[[], dict[str, float]]
-"""The seconds that each thread of the daemon has been busy."""
-
+Busy = Callable[[], dict[str, float]]  # the seconds that each thread of the daemon has been busy
 GENOME = 1_000_000
 _TIMEOUT = 600.0
 

@@ -27,8 +27,7 @@ from streamer.sequences.read_batch import ReadBatch
 
 K = 21
 READ_LENGTH = 150
-BLOCK = 10_000
-"""Reads that are made at once."""
+BLOCK = 10_000  # reads that are made at once
 
 
 def rows(paths: list[str] | None, threads: int, bases: int) -> Iterator[Row]:

@@ -26,11 +26,8 @@ from streamer.bench.timing import least_and_result, least_seconds, median_on_gpu
 
 K = 4
 SYMBOLS = 10_280_000
-SIZES = (2_600_000, 3_020_000, 5_140_000, SYMBOLS, 22_970_000)
-"""Bytes of the paper's DNA packages."""
-
-SETS = ((6, 7), (9, 7), (6, 12))
-"""Patterns of a set and their length (Table 1)."""
+SIZES = (2_600_000, 3_020_000, 5_140_000, SYMBOLS, 22_970_000)  # bytes of the paper's DNA packages
+SETS = ((6, 7), (9, 7), (6, 12))  # patterns of a set and their length (Table 1)
 
 PAPER = {
     "naive (CPU)": 0.01, "naive": 2.67, "shift-add (CPU)": 0.05, "shift-add": 3.19,

@@ -10,8 +10,7 @@ from streamer.sequences.read_batch import ReadBatch
 Codes = NDArray[np.uint8]
 
 LETTERS = np.frombuffer(b"ACGT", dtype=np.uint8)
-READ = 1_000
-"""Bases of a read where nothing else is asked for."""
+READ = 1_000  # bases of a read where nothing else is asked for
 
 
 def random_codes(size: int, seed: int) -> Codes:

@@ -25,9 +25,7 @@ from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_seconds
 from trie.cpu.threads import usable_cores
 
-SLOWEST_CELLS = 1e9
-"""Cells up to which the slow methods are measured."""
-
+SLOWEST_CELLS = 1e9  # cells up to which the slow methods are measured
 SLOW = ("dp", "hirschberg", "diff")
 
 FIGURE_A = (5_000_000, 10_000_000, 15_000_000, 20_000_000)

@@ -39,8 +39,7 @@ DICTIONARIES: tuple[tuple[int, int, int], ...] = (
 """k-mers, k and D."""
 
 ENGINES = ((1_000_000, 21, 1), (10_000, 21, 2), (96, 24, 3))
-CHUNKS = ((1 << 22, 2), (1 << 24, 1), (1 << 24, 2), (1 << 25, 2))
-"""Symbols of a chunk, and streams."""
+CHUNKS = ((1 << 22, 2), (1 << 24, 1), (1 << 24, 2), (1 << 25, 2))  # symbols of a chunk, and streams
 
 
 def tables(device: str, bases: int = 4_000_000, kmers: int = 1_000_000) -> list[Sheet]:

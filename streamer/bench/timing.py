@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-COPIED_BYTES = 1 << 30
-"""What a large GPU copies in half a millisecond."""
+COPIED_BYTES = 1 << 30  # what a large GPU copies in half a millisecond
 
 
 def least_seconds(

@@ -31,15 +31,13 @@ from trie.cpu.threads import run_all, split_range
 Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 Letters = NDArray[np.uint8]
 
-_OWN = np.arange(256, dtype=np.uint8)
-"""The code of each code."""
+_OWN = np.arange(256, dtype=np.uint8)  # the code of each code
 
 SPAN_BLOCKS = 15
 """Blocks of 64 ends a lane, at most (more for long patterns): 491,520 ends a tile, whose planes
 take 200 KB of the L2 cache, and its letters 480."""
 
-MOST_TILES = 256
-"""Tiles of one call, times the searches: a call takes a second at most."""
+MOST_TILES = 256  # tiles of one call, times the searches: a call takes a second at most
 
 LEAST_TILES = 8
 """Tiles, times the searches, that pay for the Python of a call, and for the first tile, whose
@@ -48,14 +46,12 @@ letters were not prefetched."""
 FULL, WRONG, MORE = 1, 2, 3
 """Why a search stopped: too many hits, a letter that is not of DNA, no room for hits."""
 
-_RATE = 1 / 32
-"""Hits an end that the first columns have room for."""
+_RATE = 1 / 32  # hits an end that the first columns have room for
 
 STRIP_ROWS = 64
 """Rows whose state (8 KB), with a block of text (16 KB) and deltas (8 KB), fits the L1 cache."""
 
-SKIPPED_ROWS = 8
-"""Rows that must lie below the first strip for it to be worth its score."""
+SKIPPED_ROWS = 8  # rows that must lie below the first strip for it to be worth its score
 
 
 def strips_of(rows: int, k: int) -> NDArray[np.int64]:

@@ -24,9 +24,7 @@ from trie.cpu.jit import njit
 
 Symbols = NDArray[np.uint8]
 
-JOINED_LETTERS = 1 << 22
-"""Letters of short texts that are joined at a time."""
-
+JOINED_LETTERS = 1 << 22  # letters of short texts that are joined at a time
 _GAP_LETTER = ord("N")
 
 

@@ -39,8 +39,7 @@ LANES = 512
 ROW = LANES + WORDS
 """uint64 from one plane, a word a lane, to the next: they share no set of the cache."""
 
-LINE = 64
-"""Bytes of a cache line."""
+LINE = 64  # bytes of a cache line
 
 COLUMNS = 4
 """Text positions that ``cells`` and ``count`` take at once: a row is loaded once for four."""

@@ -31,12 +31,8 @@ from trie.cpu.llvm import (
     store,
 )
 
-AT_ONCE = 8
-"""Numbers that ``widen`` writes."""
-
-LISTED = 16
-"""Places that ``list_bits`` writes, and bits that it looks at."""
-
+AT_ONCE = 8  # numbers that ``widen`` writes
+LISTED = 16  # places that ``list_bits`` writes, and bits that it looks at
 _NUMBERS = ir.VectorType(I32, LISTED)
 _MASK = ir.VectorType(I1, 64)
 _FEW = 16

@@ -17,11 +17,8 @@ from streamer.batch.asm.patterns import Searches
 from streamer.batch.choice import Choice, ChosenEngine
 from streamer.errors import UsageError
 
-ROWS_AT_ONCE = 1 << 24
-"""Hits in memory at once, about."""
-
-ALWAYS_ENDS = 64
-"""A block of so few ends is searched however many hits it has."""
+ROWS_AT_ONCE = 1 << 24  # hits in memory at once, about
+ALWAYS_ENDS = 64  # a block of so few ends is searched however many hits it has
 
 
 class AsmEngine(Protocol):

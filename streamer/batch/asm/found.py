@@ -13,8 +13,7 @@ from trie.cpu.jit import njit
 
 NO_LIMIT = 1 << 62
 
-_SPARSE = 32
-"""Up to one hit in that many ends hits are sorted; above, ends are counted."""
+_SPARSE = 32  # up to one hit in that many ends hits are sorted; above, ends are counted
 
 
 class TooManyError(Exception):

@@ -36,11 +36,8 @@ from trie.cpu.llvm import (
 from trie.cpu.vectors import WORDS
 
 _BASES = b"ACGTU"
-_UPPER = 0xDF
-"""The bits of a letter without its case."""
-
-TRANSPOSE_LINES = 16
-"""Cache lines that ``transpose`` prefetches."""
+_UPPER = 0xDF  # the bits of a letter without its case
+TRANSPOSE_LINES = 16  # cache lines that ``transpose`` prefetches
 
 _AHEAD = 4096
 """Bytes ahead that are prefetched: the CPU's own prefetching ends at each page of 4 KB."""

@@ -29,15 +29,9 @@ from trie.cpu.intrinsics import prefetch_far
 from trie.cpu.jit import njit
 from trie.cpu.vectors import load, marked, occupied
 
-BLOCK = 64
-"""Ends of a lane in a block."""
-
-SLACK = AT_ONCE
-"""Places behind the last hit that are written."""
-
-PITCH = LANES * BLOCK + 64
-"""Bytes from one block's hits to the next block's."""
-
+BLOCK = 64  # ends of a lane in a block
+SLACK = AT_ONCE  # places behind the last hit that are written
+PITCH = LANES * BLOCK + 64  # bytes from one block's hits to the next block's
 _GROUPS = LANES // 8
 _LANE = 22
 _COUNT = 7

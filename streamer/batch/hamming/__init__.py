@@ -41,9 +41,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
 }
 """Which device has which method."""
 
-ROWS_AT_ONCE = 1 << 22
-"""Rows of one ``Hits`` that ``find`` gives, at most."""
-
+ROWS_AT_ONCE = 1 << 22  # rows of one ``Hits`` that ``find`` gives, at most
 DEFAULTS: dict[Device, str] = {"cpu": "bit-sliced", "cuda": "bit-sliced"}
 
 

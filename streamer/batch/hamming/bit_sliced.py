@@ -48,11 +48,8 @@ from trie.cpu.vectors import (
     without,
 )
 
-SEGMENT = 64 * VECTORS
-"""Windows of a block that stand in the same place of its vectors."""
-
-STEP = 4
-"""Rows that are added at once."""
+SEGMENT = 64 * VECTORS  # windows of a block that stand in the same place of its vectors
+STEP = 4  # rows that are added at once
 
 _NEVER, _ALWAYS = 0, 1
 """The rows of no mismatch (behind a pattern's end) and of nothing but mismatches (a gap code)."""

@@ -22,19 +22,11 @@ from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.vectors import WORDS
 
-FEW = 24
-"""Patterns with hits in one block, up to which their words are taken side by side."""
+FEW = 24  # patterns with hits in one block, up to which their words are taken side by side
+DENSE = 10  # from one match in that many windows on, no window is worth a branch
 
-DENSE = 10
-"""From one match in that many windows on, no window is worth a branch."""
-
-
-VECTORS = 4
-"""Vectors of a block."""
-
-ROW = VECTORS * WORDS
-"""Words of a block: one of its windows a bit."""
-
+VECTORS = 4  # vectors of a block
+ROW = VECTORS * WORDS  # words of a block: one of its windows a bit
 BLOCK = 64 * ROW
 _WORD_BITS = np.uint64(8)
 

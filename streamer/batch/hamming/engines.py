@@ -37,23 +37,12 @@ ON_CPU = {
     "pmasm": Method(pmasm.prepare, pmasm.scan),
 }
 
-LEAST_PART = 1 << 12
-"""Windows for which a thread is worth while."""
-
-LEAST_WORDS = 1 << 16
-"""Hit words of the smallest buffer."""
-
-MOST_WORDS = 1 << 25
-"""Hit words of a chunk, at most, where it has more than a few windows."""
-
-CHUNKS = (1 << 14, 1 << 23)
-"""The least and the most windows of a chunk on the CPU."""
-
-MOST_WINDOWS = 1 << 26
-"""Windows of the largest chunk."""
-
-LEAST_CHUNK = 1 << 16
-"""Windows of the smallest chunk that is tried where the GPU's memory is short."""
+LEAST_PART = 1 << 12  # windows for which a thread is worth while
+LEAST_WORDS = 1 << 16  # hit words of the smallest buffer
+MOST_WORDS = 1 << 25  # hit words of a chunk, at most, where it has more than a few windows
+CHUNKS = (1 << 14, 1 << 23)  # the least and the most windows of a chunk on the CPU
+MOST_WINDOWS = 1 << 26  # windows of the largest chunk
+LEAST_CHUNK = 1 << 16  # windows of the smallest chunk that is tried where the GPU's memory is short
 
 
 class HammingEngine(Protocol):

@@ -14,8 +14,7 @@ from streamer.batch.records import Codes, Record, reverse_complement, signs_of
 from streamer.errors import DataError, UsageError
 
 MAX_LENGTH = 256
-MAX_PATTERNS = 1 << 21
-"""Hits of the smallest chunk can be counted in 32 bits, whatever matches."""
+MAX_PATTERNS = 1 << 21  # hits of the smallest chunk can be counted in 32 bits, whatever matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,7 @@ from numpy.typing import NDArray
 from streamer.batch.hamming.patterns import Oriented
 from trie.cpu.jit import njit
 
-LONGEST_PIECE = 12
-"""Symbols: the bitmap of a piece then takes 2 MiB."""
-
+LONGEST_PIECE = 12  # symbols: the bitmap of a piece then takes 2 MiB
 MOST_MEMBERS = 1 << 26
 
 WINDOW, COMPARE, HIT = 1.3, 3.0, 60.0

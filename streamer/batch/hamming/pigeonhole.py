@@ -22,8 +22,7 @@ from trie.codes import GAP
 from trie.cpu.intrinsics import popcount, prefetch
 from trie.cpu.jit import njit
 
-BLOCK = 1024
-"""Windows whose text is packed at once."""
+BLOCK = 1024  # windows whose text is packed at once
 
 
 def prepare(patterns: Oriented) -> tuple[Any, ...]:

@@ -29,12 +29,8 @@ from streamer.batch.lcs.passes import Numbers, Passes, Processor, Splits, stride
 from streamer.batch.lcs.symbols import Pair
 from trie.cpu.threads import run_all
 
-MARKS = 4
-"""Results that a pass stores; more save less than a thirtieth of the cells."""
-
-SHORTEST_MARK = 64
-"""Columns below which no result is stored."""
-
+MARKS = 4  # results that a pass stores; more save less than a thirtieth of the cells
+SHORTEST_MARK = 64  # columns below which no result is stored
 SIDES = ("first", "last")
 
 TABLE = np.dtype(

@@ -45,20 +45,12 @@ from numba.extending import intrinsic
 from trie.cpu import llvm
 from trie.cpu.llvm import I8, I32, I64, bitwise, constant, has_feature, shuffle, spread
 
-ROWS = 63
-"""Rows in a word."""
-
+ROWS = 63  # rows in a word
 TERNARY = has_feature("avx512f")
 LANES = 8 if TERNARY else 4
-INVERTED = not TERNARY
-"""Whether ``sweep`` takes the complements of the masks C_p."""
-
-TABLE_SYMBOLS = 0 if TERNARY else 4
-"""The most symbols for which ``sweep`` is given a table."""
-
-LAG = 2
-"""Columns by which a lane is behind the one before it where there is a table, else 1."""
-
+INVERTED = not TERNARY  # whether ``sweep`` takes the complements of the masks C_p
+TABLE_SYMBOLS = 0 if TERNARY else 4  # the most symbols for which ``sweep`` is given a table
+LAG = 2  # columns by which a lane is behind the one before it where there is a table, else 1
 _VECTOR = ir.VectorType(I64, LANES)
 
 
@@ -204,5 +196,4 @@ def _sweep(
     return signature, generate
 
 
-sweep: Any = _sweep
-"""``_sweep`` for callers: an intrinsic's first parameter is not theirs."""
+sweep: Any = _sweep  # ``_sweep`` for callers: an intrinsic's first parameter is not theirs

@@ -14,11 +14,8 @@ import numpy as np
 from streamer.batch.lcs.lane_sweep import INVERTED, LAG, LANES, ROWS
 from trie.cpu.jit import njit
 
-BEHIND = LAG * (LANES - 1)
-"""Columns by which the last lane is behind the first if there is a table."""
-
-TABLE_ROWS = 4**LANES
-"""Rows of a table: a symbol of two bits for each lane."""
+BEHIND = LAG * (LANES - 1)  # columns by which the last lane is behind the first if there is a table
+TABLE_ROWS = 4**LANES  # rows of a table: a symbol of two bits for each lane
 
 
 @njit(cache=True, nogil=True)

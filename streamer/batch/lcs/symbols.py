@@ -20,9 +20,7 @@ Flags = NDArray[np.bool_]
 OnCells = Callable[[int], None]
 """Called with the number of cells done since the last call, from any thread."""
 
-DNA_SYMBOLS = 4
-"""Codes from here on (the gap code) match nothing in DNA."""
-
+DNA_SYMBOLS = 4  # codes from here on (the gap code) match nothing in DNA
 TEXT_SYMBOLS = 256
 
 

@@ -26,18 +26,14 @@ from streamer.batch.lcs.passes import Part
 from streamer.batch.lcs.symbols import Pair
 from trie.cpu.jit import njit
 
-WORDS = (8, 4, 2)
-"""Words a lane that a block may have; all blocks but the last two have the most."""
+WORDS = (8, 4, 2)  # words a lane that a block may have; all blocks but the last two have the most
 
 STRETCH = 2048
 """Columns at a time: their masks stay in the cache, and the steps at the edges cost little."""
 
-TABLE_STRETCH = 16_384
-"""The same if blocks make a table before each stretch."""
-
+TABLE_STRETCH = 16_384  # the same if blocks make a table before each stretch
 UNIT = LANES * ROWS
-BLOCK = WORDS[0] * UNIT
-"""Rows of a whole block, a multiple of 32."""
+BLOCK = WORDS[0] * UNIT  # rows of a whole block, a multiple of 32
 
 assert BLOCK % 32 == 0
 

@@ -31,14 +31,12 @@ LOTS = 2
 """Lots of rows for each thread, of all passes together that are cut: with one a delayed thread
 would delay the others."""
 
-STRETCHES = 32
-"""The most stretches of columns for each lot of a pass."""
+STRETCHES = 32  # the most stretches of columns for each lot of a pass
 
 TILE_CELLS = 1 << 28
 """The fewest cells of a tile, half a millisecond: Python starts one in a twentieth of that."""
 
-CUT_FROM = 1 << 28
-"""Cells from which a pass is cut for several threads."""
+CUT_FROM = 1 << 28  # cells from which a pass is cut for several threads
 
 LEAST_STRETCH = 1024
 """The fewest columns of a stretch: a shorter one costs more to start than it takes."""

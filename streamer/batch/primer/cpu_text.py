@@ -19,8 +19,7 @@ from trie.cpu.threads import run_all, split_range
 SEGMENT = 1 << 20
 """The most columns of a task: its minima take a word of 16 bits for each tile and lane."""
 
-EXTENSION_COST = 6.0
-"""A column of ``reaches`` against a column of ``hits``, for equal rows."""
+EXTENSION_COST = 6.0  # a column of ``reaches`` against a column of ``hits``, for equal rows
 
 
 class BlockHits(NamedTuple):

@@ -49,8 +49,7 @@ class PrimerLimits:
     dimer_tm: float = 47.0
     product: Range = field(default_factory=lambda: Range(100, 1000))
     tm_difference: float = 3.0
-    pairs: int = 0
-    """Pairs to choose for each record; 0: single primers."""
+    pairs: int = 0  # pairs to choose for each record; 0: single primers
 
 
 @dataclass(frozen=True, slots=True)

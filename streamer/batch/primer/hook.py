@@ -26,12 +26,8 @@ from streamer.batch.records import Codes
 from trie.cpu.jit import njit
 
 WORD = 64
-LONG = 512
-"""Rows from which a match may be followed along diagonals."""
-
-DIAGONAL_CELL = 512.0
-"""The cost of a cell along diagonals, in rows of a column."""
-
+LONG = 512  # rows from which a match may be followed along diagonals
+DIAGONAL_CELL = 512.0  # the cost of a cell along diagonals, in rows of a column
 _ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 

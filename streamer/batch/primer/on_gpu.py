@@ -32,38 +32,17 @@ from trie.cpu.threads import usable_cores
 EVERYWHERE = 1 << 12
 """Columns of a task of a start that searches all of them; it begins a prefix's length ahead."""
 
-AT_ONCE = 1 << 22
-"""Tasks of a launch, about."""
-
-FIRST_SHARE = 32
-"""The first span is at most this part of the text ..."""
-
-FIRST = (1 << 13, 1 << 19)
-"""... and has this many columns: enough that overlaps cost little, no more than bounds need."""
-
-GROWTH = 6
-"""Columns of a span, for each that was seen before."""
-
-SHARED = 7
-"""Starts of a block at first."""
-
-STARTS_A_HIT = 2.5
-"""Starts that are followed at a hit, about."""
-
-HIT_COST = 1.7
-"""The cost of following a start for 32 rows and a column, in those of the scan."""
-
-BALANCE = 0.5
-"""Work at hits against the scan's, at which windows stay as they are."""
-
-LEAST_TEXT = 1 << 16
-"""Symbols of the shortest text that is tried when memory is short."""
-
-PAPER_BATCH = 4096
-"""Starts of a launch of the paper's kernels."""
-
-COSTS = CutCosts(scanned=13, candidate=25, found=100, shared=SHARED)
-"""Operations."""
+AT_ONCE = 1 << 22  # tasks of a launch, about
+FIRST_SHARE = 32  # the first span is a part of the text ...
+FIRST = (1 << 13, 1 << 19)  # ... but enough that overlaps cost little, no more than bounds need
+GROWTH = 6  # columns of a span, for each that was seen before
+SHARED = 7  # starts of a block at first
+STARTS_A_HIT = 2.5  # starts that are followed at a hit, about
+HIT_COST = 1.7  # the cost of following a start for 32 rows and a column, in those of the scan
+BALANCE = 0.5  # work at hits against the scan's, at which windows stay as they are
+LEAST_TEXT = 1 << 16  # symbols of the shortest text that is tried when memory is short
+PAPER_BATCH = 4096  # starts of a launch of the paper's kernels
+COSTS = CutCosts(scanned=13, candidate=25, found=100, shared=SHARED)  # operations
 
 
 def search(alpha: Alpha, k: int, method: str, *, both: bool) -> PaperSearch | WindowSearch:

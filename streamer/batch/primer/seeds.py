@@ -30,17 +30,13 @@ from streamer.batch.primer.window_scan import TILE
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
 
-SEGMENT = 1 << 18
-"""Columns of a task."""
+SEGMENT = 1 << 18  # columns of a task
 
 BEGINNING = 1 << 18
 """Columns that ``shared_windows`` searches first, so that all starts have bounds."""
 
-GROWTH = 3
-"""Columns that are searched with one table, for each that was seen before it was made."""
-
-COSTS = CutCosts(scanned=0.35, candidate=5, found=40, shared=3)
-"""Nanoseconds of a thread, roughly."""
+GROWTH = 3  # columns that are searched with one table, for each that was seen before it was made
+COSTS = CutCosts(scanned=0.35, candidate=5, found=40, shared=3)  # nanoseconds of a thread, roughly
 
 
 @dataclass

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_ROWS = 32
-"""Symbols of a window at most: a word."""
-
-MOST_SYMBOLS = 12
-"""Symbols of a piece at most: a table of 4**12 begins."""
+MOST_ROWS = 32  # symbols of a window at most: a word
+SHORTEST = 3  # symbols of a piece at least
+MOST_SYMBOLS = 12  # symbols of a piece at most: a table of 4**12 begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +49,6 @@ class CutCosts:
     candidate: float
     found: float
     shared: float
-
-
-SHORTEST = 3
-"""Symbols of a piece at least."""
 
 
 def cuttable(k: int) -> bool:

@@ -29,23 +29,12 @@ from streamer.batch.primer.cpu_text import EXTENSION_COST, BlockHits, CpuText
 from streamer.batch.primer.problem import Alpha, Columns
 from trie.cpu.jit import njit
 
-SAMPLE = 64
-"""Starts that a first guess is made from."""
-
-BALANCE = 0.7
-"""Work at hits against the scan's, at which W stays as it is."""
-
-RATE = 0.7
-"""How fast the logarithm of the hits falls with W (natural logarithm a symbol), roughly."""
-
-SETUP = 10_000
-"""The cost of starting at a hit, in cells."""
-
-MOST_STARTS = 1 << 12
-"""Starts of a block."""
-
-STRETCHES = 4
-"""Stretches for each window that keeps the cores busy, so that few idle at the end."""
+SAMPLE = 64  # starts that a first guess is made from
+BALANCE = 0.7  # work at hits against the scan's, at which W stays as it is
+RATE = 0.7  # how fast the logarithm of the hits falls with W (natural logarithm a symbol), roughly
+SETUP = 10_000  # the cost of starting at a hit, in cells
+MOST_STARTS = 1 << 12  # starts of a block
+STRETCHES = 4  # stretches for each window that keeps the cores busy, so that few idle at the end
 
 SHORTEST = 32
 """Starts of a stretch: its first start's bound costs a scan and is worse than the others'."""

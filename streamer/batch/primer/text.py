@@ -13,9 +13,7 @@ import numpy as np
 
 from streamer.batch.records import Codes, reverse_complement
 
-SEPARATOR = 5
-"""Stands after each record of a joined text: no substring holds it."""
-
+SEPARATOR = 5  # stands after each record of a joined text: no substring holds it
 CHUNK_SYMBOLS = 1 << 26
 
 

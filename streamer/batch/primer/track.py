@@ -14,8 +14,7 @@ from streamer.errors import DataError
 
 FORMATS = (".png", ".svg", ".pdf")
 
-MOST_TRACKS = 100
-"""Records in one picture; matplotlib refuses 65,536 pixels, 170 records."""
+MOST_TRACKS = 100  # records in one picture; matplotlib refuses 65,536 pixels, 170 records
 
 
 @dataclass(frozen=True, slots=True)

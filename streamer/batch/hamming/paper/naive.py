@@ -13,8 +13,7 @@ from streamer.batch.hamming.patterns import Oriented
 from trie.codes import GAP
 from trie.cpu.jit import njit
 
-NO_SYMBOL = GAP + 1
-"""Stands for a gap code in a pattern: it equals nothing in a text."""
+NO_SYMBOL = GAP + 1  # stands for a gap code in a pattern: it equals nothing in a text
 
 
 def prepare(patterns: Oriented) -> tuple[NDArray[np.uint8]]:

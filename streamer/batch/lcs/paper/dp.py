@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from streamer.batch.lcs.symbols import OnCells, Pair, Solution
 from trie.cpu.jit import njit
 
-MOST_CELLS = 1 << 30
-"""Cells of the largest table that is stored whole, 4 bytes each."""
+MOST_CELLS = 1 << 30  # cells of the largest table that is stored whole, 4 bytes each
 
 SHOWN_CELLS = 1 << 29
 """Cells of one call, about half a second: then progress is reported and interrupts are seen."""
