@@ -22,7 +22,7 @@ def searcher_for(
     """What searches for patterns uint8[r, m] on the current device.
 
     ids: uint64[r], ascending, in place in a hit word. index: for ``pigeonhole``
-    (streamer/batch/hamming/piece_index.py). most: windows of a chunk at most.
+    (streamer/batch/hamming/mismatch_index.py). most: windows of a chunk at most.
     """
     if method == "pigeonhole":
         return PlaneSearcher(Pigeonhole(patterns, k, index), patterns.shape, ids, most)

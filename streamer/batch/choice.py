@@ -46,15 +46,16 @@ class Choice:
 
 def choose(
     methods: Mapping[str, tuple[Device, ...]],
-    defaults: Mapping[Device, str],
+    default: str,
     method: str | None,
     device: str,
     on_fallback: OnFallback = log_fallback,
 ) -> Choice:
     """The method and device for a request: ``device`` auto, cpu or cuda, ``method`` or None.
 
-    ``methods`` names the devices that have each method. ``auto`` takes CUDA if the method has it
-    and it is usable; if the GPU fails later, the CPU takes over and ``on_fallback`` gets one line.
+    ``methods`` names the devices that have each method; the ``default`` runs on both. ``auto``
+    takes CUDA if the method has it and it is usable; if the GPU fails later, the CPU takes over and
+    ``on_fallback`` gets one line.
     UsageError for an unknown method or one that the device lacks; StreamerError, with the reason,
     where CUDA is needed and not usable.
     """
@@ -64,27 +65,25 @@ def choose(
     if method is not None and method not in methods:
         message = f"unknown method '{method}'; there are {', '.join(methods)}"
         raise UsageError(message)
-    has: tuple[Device, ...] = tuple(defaults) if method is None else methods[method]
+    name = default if method is None else method
+    has = methods[name]
     if device != "auto" and device not in has:
         message = f"the method '{method}' runs on {', '.join(has)}, not on {device}"
         raise UsageError(message)
     if device == "cpu" or "cuda" not in has:
         problem = None if device == "cpu" else f"the method '{method}' is for it"
-        return Choice(method or defaults["cpu"], "cpu", problem)
+        return Choice(name, "cpu", problem)
     from streamer.devices import cuda_problem
 
     problem = cuda_problem()
     if problem is None:
-        cpu_method = method if method is not None and "cpu" in has else defaults["cpu"]
-        return Choice(
-            method or defaults["cuda"], "cuda", None, cpu_method,
-            on_fallback if device == "auto" else None,
-        )  # fmt: skip
+        cpu_method = name if "cpu" in has else default
+        return Choice(name, "cuda", None, cpu_method, on_fallback if device == "auto" else None)
     if device == "cuda" or "cpu" not in has:
         what = f"the method '{method}' needs a CUDA device" if method else "no CUDA device"
         message = f"{what}: {problem}"
         raise StreamerError(message)
-    return Choice(method or defaults["cpu"], "cpu", problem)
+    return Choice(name, "cpu", problem)
 
 
 class ChosenEngine(Generic[Engine]):

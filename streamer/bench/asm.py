@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from streamer.batch.asm import METHODS, find, search
-from streamer.batch.asm.patterns import masks_of, searches
+from streamer.batch.asm.pattern_masks import masks_of, searches
 from streamer.batch.choice import Choice, Device
 from streamer.bench import peers
 from streamer.bench.inputs import Codes, batch_of, random_codes, random_letters

@@ -114,7 +114,7 @@ def cpu_rate(
 
 def _engine(method: str, patterns: Codes, k: int) -> Any:
     from streamer.batch.hamming.engines import engine_for
-    from streamer.batch.hamming.patterns import Oriented
+    from streamer.batch.hamming.oriented import Oriented
 
     ids = np.arange(len(patterns), dtype=np.uint32)
     return engine_for(Choice(method, "cuda"), Oriented(patterns, ids, k), 1, free=False)

@@ -69,8 +69,8 @@ def asm(
     """
     check_search(text, pattern, patterns, output)
 
-    from streamer.batch.asm import DEFAULTS, METHODS, find
-    from streamer.batch.asm.patterns import check_patterns, masks_of, searches
+    from streamer.batch.asm import DEFAULT, METHODS, find
+    from streamer.batch.asm.pattern_masks import check_patterns, masks_of, searches
     from streamer.batch.choice import choose
     from streamer.batch.hits import COLUMNS
     from streamer.output.text_table import Labels
@@ -78,7 +78,7 @@ def asm(
 
     source, names, masks = read_patterns(pattern, patterns, partial(masks_of, iupac=iupac))
     check_patterns(masks, names, k, source=source)
-    choice = choose(METHODS, DEFAULTS, method, device, say)
+    choice = choose(METHODS, DEFAULT, method, device, say)
     say_where(choice, device, quiet)
     columns = [*COLUMNS, "cigar"] if report == "best" else COLUMNS
     wanted = searches(masks, k, strands)

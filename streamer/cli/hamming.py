@@ -60,7 +60,8 @@ def hamming(
     """
     check_search(text, pattern, patterns, output)
 
-    from streamer.batch.hamming import HammingSearch, choose_method
+    from streamer.batch.choice import choose
+    from streamer.batch.hamming import DEFAULT, METHODS, HammingSearch
     from streamer.batch.hits import COLUMNS
     from streamer.batch.records import Record
     from streamer.output.text_table import Labels
@@ -68,7 +69,7 @@ def hamming(
     from trie.cpu.compiling import compile_notice
 
     source, names, codes = read_patterns(pattern, patterns, encode)
-    choice = choose_method(method, device, say)
+    choice = choose(METHODS, DEFAULT, method, device, say)
     with compile_notice(quiet=quiet):
         search = HammingSearch(
             list(map(Record, names, codes)), k, strands=strands, choice=choice,

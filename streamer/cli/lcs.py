@@ -109,12 +109,13 @@ def lcs(
 
         check_plot(plot, FORMATS, "plot")
 
-    from streamer.batch.lcs import choose_method
+    from streamer.batch.choice import choose
+    from streamer.batch.lcs import DEFAULT, METHODS
     from streamer.output.rows import RowWriter
     from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
-    choice = choose_method(method, device, say)
+    choice = choose(METHODS, DEFAULT, method, device, say)
     one, other = (_text(path) if text else _record(path) for path in (a, b))
     with compile_notice(quiet=quiet):
         say_where(choice, device, quiet)

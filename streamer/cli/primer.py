@@ -123,7 +123,7 @@ def primer(
 
     from streamer.batch.choice import choose
     from streamer.batch.plots import check_plot
-    from streamer.batch.primer import DEFAULTS, METHODS, reaches
+    from streamer.batch.primer import DEFAULT, METHODS, reaches
     from streamer.batch.primer.design import PrimerLimits
     from streamer.batch.primer.known import MOST_LETTERS, known_primers
     from streamer.batch.primer.problem import Alpha
@@ -155,7 +155,7 @@ def primer(
         raise UsageError(message)
     if plot is not None:
         check_plot(plot, FORMATS, "primer")
-    choice = choose(METHODS, DEFAULTS, method, device, say)
+    choice = choose(METHODS, DEFAULT, method, device, say)
     say_where(choice, device, quiet)
     both = strands == "both"
     with compile_notice(quiet=quiet):

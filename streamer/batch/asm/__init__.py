@@ -26,7 +26,7 @@ from streamer.batch.asm.blocks import Texts, blocks, of_letters, of_pieces
 from streamer.batch.asm.engines import Cutter
 from streamer.batch.asm.found import joined
 from streamer.batch.asm.hit_reports import BestEnds, every_end
-from streamer.batch.asm.patterns import Searches, check_patterns, masks_of, searches
+from streamer.batch.asm.pattern_masks import Searches, check_patterns, masks_of, searches
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, structured
 from streamer.batch.records import Letters, several
@@ -46,7 +46,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
     "wspasm-shared": ("cuda",),
     "bit-parallel": ("cpu", "cuda"),
 }
-DEFAULTS: dict[Device, str] = {"cpu": "bit-parallel", "cuda": "bit-parallel"}
+DEFAULT = "bit-parallel"
 
 
 @interrupts_as_such()
@@ -76,7 +76,7 @@ def search(
     masks = [masks_of(letters, iupac=iupac) for letters in several(patterns)]
     check_patterns(masks, [str(i) for i in range(len(masks))], k)
     letters = [one if isinstance(one, bytes | str) else as_letters(one) for one in several(text)]
-    choice = choose(METHODS, DEFAULTS, method, device)
+    choice = choose(METHODS, DEFAULT, method, device)
     wanted = searches(masks, k, strands)
     threads = threads or usable_cores()
     found = _find(of_letters(letters, k + 1), wanted, choice, report, threads)

@@ -19,7 +19,7 @@ from streamer.batch.asm.found import (
     merge_runs,
     repeated,
 )
-from streamer.batch.asm.patterns import Searches
+from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.asm.slicing import slice_text
 from streamer.batch.asm.tile_hits import BLOCK, SLACK, HitLists, list_sizes, take_found
 from streamer.batch.asm.tiles import Scratch, scan, scratch_sizes

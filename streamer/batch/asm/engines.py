@@ -13,7 +13,7 @@ from streamer.batch.asm.bit_parallel import BitParallel
 from streamer.batch.asm.blocks import Block
 from streamer.batch.asm.found import NO_LIMIT, EndsFound, TooManyError, in_order, joined
 from streamer.batch.asm.paper import pasm, sequential
-from streamer.batch.asm.patterns import Searches
+from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.choice import Choice, ChosenEngine
 from streamer.errors import UsageError
 

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hamming.engines import Chunks
+from streamer.batch.hamming.oriented import orient
 from streamer.batch.hamming.packed_hits import columns
-from streamer.batch.hamming.patterns import orient
 from streamer.batch.hits import Hits, concatenate
 from streamer.batch.records import Letters, Record, as_records
-from streamer.devices import OnFallback, log_fallback
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores
 
@@ -39,26 +38,19 @@ METHODS: dict[str, tuple[Device, ...]] = {
     "pmasm-block-thread": ("cuda",),
     "pmasm-shared": ("cuda",),
 }
-"""Which device has which method."""
+"""The devices that have each method."""
 
+DEFAULT = "bit-sliced"
 ROWS_AT_ONCE = 1 << 22  # rows of one ``Hits`` that ``find`` gives, at most
-DEFAULTS: dict[Device, str] = {"cpu": "bit-sliced", "cuda": "bit-sliced"}
-
-
-def choose_method(
-    method: str | None, device: str, on_fallback: OnFallback = log_fallback
-) -> Choice:
-    """The method and device for a request; errors as in ``streamer.batch.choice.choose``."""
-    return choose(METHODS, DEFAULTS, method, device, on_fallback)
 
 
 class HammingSearch:
     """Patterns made ready for one method on one device, for any number of texts.
 
     patterns: records of one length, 1 to 256. k: mismatches allowed, below it. strands: forward,
-    reverse or both. choice: from ``choose_method``; free: no method was requested. threads: 0 is
+    reverse or both. choice: from ``choose``; free: no method was requested. threads: 0 is
     every core. source: how errors name the patterns. UsageError and DataError as in
-    ``patterns.orient``.
+    ``oriented.orient``.
     """
 
     def __init__(
@@ -132,7 +124,7 @@ def search(
     several lengths, above 256 symbols or not longer than k, InvalidBaseError (a ValueError) for a
     letter that is not of DNA, StreamerError where CUDA is requested and not usable.
     """
-    choice = choose_method(method, device)
+    choice = choose(METHODS, DEFAULT, method, device)
     prepared = HammingSearch(
         as_records(patterns), k, strands=strands, choice=choice, free=method is None,
         threads=threads or 0,

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.hamming.block_hits import BLOCK, ROW, VECTORS, emit
-from streamer.batch.hamming.patterns import Oriented
+from streamer.batch.hamming.oriented import Oriented
 from trie.codes import GAP
 from trie.cpu.jit import njit
 from trie.cpu.vectors import (
@@ -83,7 +83,7 @@ def scan(
     rows: NDArray[np.uint32],
     length: int,
 ) -> tuple[int, int, int]:
-    """As ``engines.Method.scan``."""
+    """As in ``engines.ON_CPU``."""
     planes = max(3, k.bit_length())  # 2^planes is above k
     height = VECTORS + (length - 1) // 64 + 1
     return _scan(

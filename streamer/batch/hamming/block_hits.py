@@ -75,16 +75,9 @@ def emit(counters, ids, count, some, planes, begin, start, words, written):
         _every_window(counters, ids, patterns, planes, begin, np.uint64(start), words, written)
     elif patterns <= FEW:
         _side_by_side(
-            counters,
-            ids,
-            patterns,
-            some,
-            planes,
-            begin,
-            np.uint64(start),
-            words,
+            counters, ids, patterns, some, planes, begin, np.uint64(start), words,
             np.uint64(written),
-        )
+        )  # fmt: skip
     else:
         _counting_sort(
             counters, ids, patterns, planes, begin, np.uint64(start), words, np.uint64(written)
@@ -132,9 +125,7 @@ def _side_by_side(counters, ids, patterns, some, planes, begin, start, words, wr
 
 
 @njit(cache=True, nogil=True)
-def _one_by_one(
-    counters, ids, patterns, planes, begin, start, word, some, words, to
-):  # fmt: skip
+def _one_by_one(counters, ids, patterns, planes, begin, start, word, some, words, to):
     """The hits of one word in which several patterns match at one position."""
     size = (planes + np.uint64(1)) * np.uint64(ROW)
     while some:
@@ -150,9 +141,7 @@ def _one_by_one(
 
 
 @njit(cache=True, nogil=True)
-def _every_window(
-    counters, ids, patterns, planes, begin, start, words, to
-):  # fmt: skip
+def _every_window(counters, ids, patterns, planes, begin, start, words, to):
     """Write every window and pattern; the next one overwrites what is no hit."""
     size = (planes + np.uint64(1)) * np.uint64(ROW)
     for place in range(np.uint64(ROW)):

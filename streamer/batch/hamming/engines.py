@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, ChosenEngine
-from streamer.batch.hamming import bit_sliced, piece_index, pigeonhole
+from streamer.batch.hamming import bit_sliced, mismatch_index, pigeonhole
+from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.paper import naive, pmasm, shift_add
-from streamer.batch.hamming.patterns import Oriented
 from trie.cpu.threads import run_all, split_range
 
-
-class Method(NamedTuple):
-    """A method on the CPU.
-
-    prepare: patterns to the arguments that ``scan`` takes last. scan(codes, first, stop, origin,
-    ids, k, words, *prepared): writes to ``words`` the hit words of the windows [first, stop), as
-    many windows as fit, starts counted from ``origin``; returns where it stopped, the number of
-    words, and how many the next window or block needs. ids: uint64[r], in place in a hit word.
-    """
-
-    prepare: Callable[[Oriented], tuple[Any, ...]]
-    scan: Callable[..., tuple[int, int, int]]
-
-
-ON_CPU = {
-    "bit-sliced": Method(bit_sliced.prepare, bit_sliced.scan),
-    "pigeonhole": Method(pigeonhole.prepare, pigeonhole.scan),
-    "naive": Method(naive.prepare, naive.scan),
-    "shift-add": Method(shift_add.prepare, shift_add.scan),
-    "pmasm": Method(pmasm.prepare, pmasm.scan),
+ON_CPU: dict[str, Any] = {
+    "bit-sliced": bit_sliced,
+    "pigeonhole": pigeonhole,
+    "naive": naive,
+    "shift-add": shift_add,
+    "pmasm": pmasm,
 }
+"""Methods on the CPU, each with two functions.
+
+prepare: patterns to the arguments that ``scan`` takes last. scan(codes, first, stop, origin, ids,
+k, words, *prepared): writes to ``words`` the hit words of the windows [first, stop), as many
+windows as fit, starts counted from ``origin``; returns where it stopped, the number of words, and
+how many the next window or block needs. ids: uint64[r], in place in a hit word.
+"""
 
 LEAST_PART = 1 << 12  # windows for which a thread is worth while
 LEAST_WORDS = 1 << 16  # hit words of the smallest buffer
@@ -143,11 +135,11 @@ def engine_for(
     most: windows of a chunk on the GPU at most.
     """
     on_gpu = choice.device == "cuda"
-    faster = free and piece_index.pays(patterns, on_gpu=on_gpu)
+    faster = free and mismatch_index.pays(patterns, on_gpu=on_gpu)
     method = "pigeonhole" if faster else choice.method
     if not on_gpu:
         return HammingCpu(method, patterns, threads)
     from gpu.hamming import searcher_for
 
-    index = piece_index.make_index(patterns, on_gpu=True) if method == "pigeonhole" else None
+    index = mismatch_index.make_index(patterns, on_gpu=True) if method == "pigeonhole" else None
     return searcher_for(method, patterns.codes, patterns.ids_in_place, patterns.k, index, most)

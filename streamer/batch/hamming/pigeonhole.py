@@ -1,10 +1,10 @@
 """The method ``pigeonhole``: pieces of every window looked up in an index of all that is near them.
 
-Each window of the text asks the index (``piece_index``) once a piece; the patterns that come back
-are compared in full. A pattern that more than one piece finds is taken from the first. Text and
-patterns are 2 bits a symbol, the first lowest, 32 a word; a gap code is A in these, and has a bit
-in a second word, where it counts as a mismatch. All windows of a block take each step together, so
-that the waits for memory overlap.
+Each window of the text asks the index (``mismatch_index``) once a piece; the patterns that come
+back are compared in full. A pattern that more than one piece finds is taken from the first. Text
+and patterns are 2 bits a symbol, the first lowest, 32 a word; a gap code is A in these, and has a
+bit in a second word, where it counts as a mismatch. All windows of a block take each step together,
+so that the waits for memory overlap.
 """
 
 # mypy: no-check-untyped-defs
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from streamer.batch.hamming.mismatch_index import make_index
+from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.packed_hits import hit_word
-from streamer.batch.hamming.patterns import Oriented
-from streamer.batch.hamming.piece_index import make_index
 from trie.codes import GAP
 from trie.cpu.intrinsics import popcount, prefetch
 from trie.cpu.jit import njit
@@ -85,7 +85,7 @@ def scan(
     codes, first, stop, origin, ids, k, words, bitmap, rank, starts, members, places, length,
     errors, symbols, pattern_gaps, inside, of_piece,
 ):  # fmt: skip
-    """As ``engines.Method.scan``."""
+    """As in ``engines.ON_CPU``."""
     count = symbols.shape[1]
     mask = (np.uint64(1) << np.uint64(2 * length)) - np.uint64(1)
     room = BLOCK + 32 * count

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.batch.choice import Choice, Device, choose
+from streamer.batch.choice import Device, choose
 from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.solve import length_of, matching_of
 from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
 from streamer.batch.records import Codes, Letters
-from streamer.devices import OnFallback, log_fallback
 from trie.codes import LETTERS, as_letters, encode
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores
 
-__all__ = ["METHODS", "Matching", "choose_method", "length", "match", "sequence"]
+__all__ = ["DEFAULT", "METHODS", "Matching", "length", "match", "sequence"]
 
 METHODS: dict[str, tuple[Device, ...]] = {
     "adaptive": ("cpu", "cuda"),
@@ -35,13 +34,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
 }
 """By name, and where each runs. The last four are the paper's (Listings 1-4)."""
 
-
-def choose_method(
-    method: str | None, device: str, on_fallback: OnFallback = log_fallback
-) -> Choice:
-    """The method and device for a request; errors as in ``streamer.batch.choice.choose``."""
-    defaults: dict[Device, str] = {"cpu": "adaptive", "cuda": "adaptive"}
-    return choose(METHODS, defaults, method, device, on_fallback)
+DEFAULT = "adaptive"
 
 
 @interrupts_as_such()
@@ -57,7 +50,7 @@ def length(
     UsageError for an unknown method or device or one that does not go with the other, StreamerError
     where CUDA cannot be had.
     """
-    choice = choose_method(method, device)
+    choice = choose(METHODS, DEFAULT, method, device)
     return length_of(*_coded(a, b, text), choice, threads or usable_cores())
 
 
@@ -70,7 +63,7 @@ def match(
 
     Errors as ``length``; StreamerError too for ``dp`` on a table that would not fit into memory.
     """
-    choice = choose_method(method, device)
+    choice = choose(METHODS, DEFAULT, method, device)
     return matching_of(*_coded(a, b, text), choice, threads or usable_cores())
 
 

@@ -47,7 +47,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
 }
 """The devices that have each method."""
 
-DEFAULTS: dict[Device, str] = {"cpu": "seeds", "cuda": "seeds"}
+DEFAULT = "seeds"
 
 Improve = Callable[[list[Codes], Columns], None]
 
@@ -70,7 +70,7 @@ def find(
     """
     k = operator.index(k)  # accepts NumPy integers
     check(k, strands)
-    choice = choose(METHODS, DEFAULTS, method, device)
+    choice = choose(METHODS, DEFAULT, method, device)
     records = Alpha.of([record.codes for record in as_records(alpha)])
     beta_codes = (record.codes for record in as_records(beta))
     return records.rows(reaches(records, beta_codes, k, choice, strands=strands, threads=threads))

@@ -39,7 +39,7 @@ def letters(rng, size, alphabet="ACGT"):
 
 def found(text, patterns, k, method, *, lead=0, iupac=False):
     from gpu.asm import Searcher
-    from streamer.batch.asm.patterns import masks_of
+    from streamer.batch.asm.pattern_masks import masks_of
     from trie.codes import encode
 
     searcher = Searcher([masks_of(p, iupac=iupac) for p in patterns], k, method)
@@ -137,7 +137,7 @@ def test_several_patterns_and_ambiguity_letters(method):
 
 def test_more_hits_than_wanted():
     from gpu.asm import Searcher, TooManyHitsError
-    from streamer.batch.asm.patterns import masks_of
+    from streamer.batch.asm.pattern_masks import masks_of
     from trie.codes import encode
 
     searcher = Searcher([masks_of("AAA")], 2, "bit-parallel")

@@ -51,7 +51,7 @@ def cases():
 
 
 def text_and_patterns(length, symbols, count, seed):
-    from streamer.batch.hamming.patterns import Oriented
+    from streamer.batch.hamming.oriented import Oriented
 
     rng = np.random.default_rng(seed)
     text = rng.integers(0, 4, symbols, dtype=np.uint8)
@@ -64,7 +64,7 @@ def text_and_patterns(length, symbols, count, seed):
 
 def on_cpu(text, patterns, k):
     from streamer.batch.hamming.engines import HammingCpu
-    from streamer.batch.hamming.patterns import Oriented
+    from streamer.batch.hamming.oriented import Oriented
 
     windows = text.size - patterns.length + 1
     engine = HammingCpu("naive", Oriented(patterns.codes, patterns.ids, k), 1)
@@ -83,7 +83,7 @@ def on_card(method, text, patterns, k, first=0):
 def searcher_of(method, patterns, k):
     from streamer.batch.choice import Choice
     from streamer.batch.hamming.engines import engine_for
-    from streamer.batch.hamming.patterns import Oriented
+    from streamer.batch.hamming.oriented import Oriented
 
     patterns = Oriented(patterns.codes, patterns.ids, k)
     return engine_for(Choice(method, "cuda"), patterns, 1, free=False)
@@ -176,7 +176,7 @@ def test_through_the_public_door(monkeypatch):
     from streamer.batch.choice import Choice
 
     chosen = Choice("bit-sliced", "cuda")
-    monkeypatch.setattr(hamming, "choose_method", lambda method, device: chosen)
+    monkeypatch.setattr(hamming, "choose", lambda *_: chosen)
     texts = ["ACGTTGCATTACG", "", "CCATGNNACGT"]
     found = hamming.search(texts, ["ACGT", "CATG"], 1)
     wanted = hamming.search(texts, ["ACGT", "CATG"], 1, method="naive", device="cuda")

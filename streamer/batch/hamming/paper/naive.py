@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.packed_hits import hit_word
-from streamer.batch.hamming.patterns import Oriented
 from trie.codes import GAP
 from trie.cpu.jit import njit
 
@@ -23,7 +23,7 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.uint8]]:
 
 @njit(cache=True, nogil=True)
 def scan(codes, first, stop, origin, ids, k, words, patterns):
-    """As ``engines.Method.scan``."""
+    """As in ``engines.ON_CPU``."""
     written = 0
     for start in range(first, stop):
         if written + ids.size > words.size:

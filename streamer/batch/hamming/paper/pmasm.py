@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.packed_hits import hit_word
-from streamer.batch.hamming.patterns import Oriented
 from trie.cpu.jit import njit
 from trie.packed_counters import PMASM_BITS, look_up_memory
 
@@ -27,7 +27,7 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.uint32], int]:
 
 @njit(cache=True, nogil=True)
 def scan(codes, first, stop, origin, ids, k, words, memory, bits):
-    """As ``engines.Method.scan``."""
+    """As in ``engines.ON_CPU``."""
     fields = PMASM_BITS // bits
     field = (np.uint32(1) << np.uint32(bits)) - np.uint32(1)
     written = 0

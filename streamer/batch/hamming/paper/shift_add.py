@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.packed_hits import hit_word
-from streamer.batch.hamming.patterns import Oriented
 from trie.cpu.jit import njit
 from trie.packed_counters import shift_add_words
 
@@ -34,10 +34,8 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.uint64], int, int, int]:
 
 
 @njit(cache=True, nogil=True)
-def scan(
-    codes, first, stop, origin, ids, k, words, add, length, bits, fields
-):  # fmt: skip
-    """As ``engines.Method.scan``."""
+def scan(codes, first, stop, origin, ids, k, words, add, length, bits, fields):
+    """As in ``engines.ON_CPU``."""
     count = add.shape[2]
     b = np.uint64(bits)
     top = np.uint64(1) << (b - np.uint64(1))

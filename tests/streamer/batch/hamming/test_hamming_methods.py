@@ -10,7 +10,7 @@ import pytest
 from streamer.batch import hamming
 from streamer.batch.choice import Choice
 from streamer.batch.hamming import bit_sliced, block_hits, engines
-from streamer.batch.hamming.patterns import Oriented
+from streamer.batch.hamming.oriented import Oriented
 from streamer.errors import DataError, StreamerError, UsageError
 from tests.reference import hamming as oracle
 
@@ -212,7 +212,7 @@ def test_letters_that_are_none():
 
 
 def test_where_pigeonhole_is_the_default():
-    from streamer.batch.hamming.piece_index import pays
+    from streamer.batch.hamming.mismatch_index import pays
 
     def drawn(count, length, k):
         codes = np.zeros((count, length), dtype=np.uint8)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from streamer.batch import lcs
+from streamer.batch.choice import Choice
 from streamer.batch.lcs.paper import dp
 from streamer.errors import StreamerError, UsageError
 from tests.data_files import ROOT
@@ -139,7 +140,7 @@ def test_what_is_told_of_the_work_is_its_cells(small_tables, method):
     rng = np.random.default_rng(35)
     # ends that are not in common
     a, b = (np.concatenate([[x], rng.integers(0, 4, 700), [x]]).astype(np.uint8) for x in (0, 1))
-    choice = lcs.choose_method(method, "cpu")
+    choice = Choice(method, "cpu")
     told: list[int] = []
     solve.length_of(a, b, 4, choice, 1, told.append)
     assert sum(told) == a.size * b.size == solve.cells_of(a.size, b.size, choice, matching=False)
@@ -156,7 +157,7 @@ def test_many_threads_do_not_cut_the_work_to_dust():
 
     rng = np.random.default_rng(36)
     a, b = (rng.integers(0, 4, 30_000).astype(np.uint8) for _ in range(2))
-    choice = lcs.choose_method("systolic", "cpu")
+    choice = Choice("systolic", "cpu")
     told: list[int] = []
     found = solve.length_of(a, b, 4, choice, 100, told.append)
     assert 2 <= len(told) < 20
@@ -265,7 +266,7 @@ def test_memory_is_linear(small_tables):
     for count in (4_000, 8_000):
         a, b = (rng.integers(0, 4, count).astype(np.uint8) for _ in range(2))
         pair = pair_of(a, b, 4)
-        processor = solve.processor_of(pair, lcs.choose_method("systolic", "cpu"), 1)
+        processor = solve.processor_of(pair, Choice("systolic", "cpu"), 1)
         solve.systolic_solve(Solution(pair), processor, threads=1)
         sizes.append(processor.pool.nbytes)
     assert sizes[0] < 20 * 4_000

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.hamming.patterns import Oriented
+from streamer.batch.hamming.oriented import Oriented
 from trie.cpu.jit import njit
 
 LONGEST_PIECE = 12  # symbols: the bitmap of a piece then takes 2 MiB
