@@ -53,8 +53,7 @@ def _show_version(value: bool) -> None:
 def _options(
     context: typer.Context,
     debug: Annotated[
-        bool,
-        typer.Option("--debug", help="Show the traceback of an error; may stand anywhere."),
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")
     ] = False,
     version: Annotated[
         bool,

@@ -36,21 +36,17 @@ def asm(
     ],
     pattern: PatternOption = None,
     patterns: Annotated[
-        str | None, typer.Option("--patterns", metavar="FASTA", help="Patterns, one a record.")
+        str | None, typer.Option(metavar="FASTA", help="Patterns, one a record.")
     ] = None,
     strands: PatternStrandsOption = "both",
     report: Annotated[
         AsmReport,
         typer.Option(
-            "--report",
-            help="all: every end within k. best: of adjacent ends the best, with start and CIGAR.",
+            help="all: every end within k. best: of adjacent ends the best, with start and CIGAR."
         ),
     ] = "all",
     method: Annotated[
-        AsmMethod | None,
-        typer.Option(
-            "--method", help="Default: bit-parallel. wspasm* need CUDA.", show_default=False
-        ),
+        AsmMethod | None, typer.Option(help="Default: bit-parallel. wspasm* need CUDA.")
     ] = None,
     iupac: Annotated[
         bool,

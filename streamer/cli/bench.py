@@ -10,46 +10,21 @@ import typer
 from streamer.cli.choices import DeviceChoice
 from streamer.errors import UsageError
 
+ExactSection = StrEnum("ExactSection", "frozen grow snapshot memory figure39 files")
+PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
 
-class ExactSection(StrEnum):
-    """A part of the exact-matching benchmark."""
-
-    FROZEN = "frozen"
-    GROW = "grow"
-    SNAPSHOT = "snapshot"
-    MEMORY = "memory"
-    FIGURE39 = "figure39"
-    FILES = "files"
-
-
-class PrimerSection(StrEnum):
-    """A part of the primer benchmark."""
-
-    METHODS = "methods"
-    SCALING = "scaling"
-    FILTER = "filter"
-    PREFETCH = "prefetch"
-    BLOCKS = "blocks"
-    GROWING = "growing"
-
-
-_section = typer.Option("--section", help="Only this part; may be given again. Default: all.")
+_section = typer.Option(help="Only this part; may be given again. Default: all.")
 
 
 def exact(
     section: Annotated[list[ExactSection] | None, _section] = None,
-    kmers: Annotated[
-        int, typer.Option("--kmers", min=1_000, help="K-mers in the dictionaries.")
-    ] = 10_000_000,
+    kmers: Annotated[int, typer.Option(min=1_000, help="K-mers in the dictionaries.")] = 10_000_000,
     device: Annotated[
-        DeviceChoice,
-        typer.Option("--device", help="cuda: kernels, engine and growing on a CUDA device."),
+        DeviceChoice, typer.Option(help="cuda: kernels, engine and growing on a CUDA device.")
     ] = "cpu",
     reads: Annotated[
         list[str] | None,
-        typer.Option(
-            "--reads", metavar="FASTQ", help="Read files for 'files' instead of synthetic ones."
-        ),
+        typer.Option(metavar="FASTQ", help="Read files for 'files' instead of synthetic ones."),
     ] = None,
 ) -> None:
     """Exact matching: frozen, growing, snapshots, trees, files.
@@ -63,17 +38,13 @@ def exact(
 
 def ltb(
     device: Annotated[
-        DeviceChoice,
-        typer.Option("--device", help="cuda: the kernels of the thesis and the bit-sliced one."),
+        DeviceChoice, typer.Option(help="cuda: the kernels of the thesis and the bit-sliced one.")
     ] = "cpu",
     distance: Annotated[
         int, typer.Option("--distance", "-D", min=0, max=4, help="D of the thesis's figures.")
     ] = 2,
     bases: Annotated[
-        int,
-        typer.Option(
-            "--bases", min=1_000, help="Bases of Fig. 37's stream; Fig. 38 takes a fifth."
-        ),
+        int, typer.Option(min=1_000, help="Bases of Fig. 37's stream; Fig. 38 takes a fifth.")
     ] = 500_000,
 ) -> None:
     """The Levenshtein Tree Bitmap: the thesis's Fig. 37 and 38, and other dictionaries.
@@ -86,14 +57,12 @@ def ltb(
 
 def levenshtein(
     device: Annotated[
-        DeviceChoice, typer.Option("--device", help="cuda: the kernels, on a CUDA device.")
+        DeviceChoice, typer.Option(help="cuda: the kernels, on a CUDA device.")
     ] = "cpu",
     bases: Annotated[
-        int, typer.Option("--bases", min=1_000, help="Bases of the text; on CUDA 16 times as many.")
+        int, typer.Option(min=1_000, help="Bases of the text; on CUDA 16 times as many.")
     ] = 4_000_000,
-    kmers: Annotated[
-        int, typer.Option("--kmers", min=100, help="In the dictionary that grows.")
-    ] = 1_000_000,
+    kmers: Annotated[int, typer.Option(min=100, help="In the dictionary that grows.")] = 1_000_000,
 ) -> None:
     """The full Levenshtein distance to dictionaries, sassy in the same run, and growing.
 
@@ -103,15 +72,10 @@ def levenshtein(
 
 
 def daemon(
-    device: Annotated[
-        DeviceChoice, typer.Option("--device", help="Where the daemon matches.")
-    ] = "auto",
+    device: Annotated[DeviceChoice, typer.Option(help="Where the daemon matches.")] = "auto",
     k: Annotated[int, typer.Option("--kmer", "-k", min=1, max=31)] = 21,
-    producers: Annotated[
-        int, typer.Option("--producers", min=1, max=64, help="Processes that send.")
-    ] = 4,
-    bases: Annotated[int, typer.Option("--bases", min=1_000_000, help="Bases a measurement.")] = 1
-    << 31,
+    producers: Annotated[int, typer.Option(min=1, max=64, help="Processes that send.")] = 4,
+    bases: Annotated[int, typer.Option(min=1_000_000, help="Bases a measurement.")] = 1 << 31,
 ) -> None:
     """The daemon from socket to feed, over loopback: TCP and local sockets, batches of 1 and 4 MB.
 
@@ -122,14 +86,13 @@ def daemon(
 
 def commands(
     kmers: Annotated[
-        int, typer.Option("--kmers", min=1_000, help="K-mers of the dictionaries of match.")
+        int, typer.Option(min=1_000, help="K-mers of the dictionaries of match.")
     ] = 20_000_000,
     bases: Annotated[
-        int,
-        typer.Option("--bases", min=1_000, help="Bases of the text of asm, hamming and primer."),
+        int, typer.Option(min=1_000, help="Bases of the text of asm, hamming and primer.")
     ] = 300_000_000,
     strain: Annotated[
-        int, typer.Option("--strain", min=10_000, help="Bases of the genomes of lcs.")
+        int, typer.Option(min=10_000, help="Bases of the genomes of lcs.")
     ] = 5_000_000,
 ) -> None:
     """Whole commands on the CPU, a process each: seconds and memory to plan with.
@@ -141,11 +104,9 @@ def commands(
 
 def asm(
     device: Annotated[
-        DeviceChoice, typer.Option("--device", help="cuda: the kernels too, on a CUDA device.")
+        DeviceChoice, typer.Option(help="cuda: the kernels too, on a CUDA device.")
     ] = "cpu",
-    scale: Annotated[
-        float, typer.Option("--scale", min=0.001, max=1, help="Shrinks the texts.")
-    ] = 1.0,
+    scale: Annotated[float, typer.Option(min=0.001, max=1, help="Shrinks the texts.")] = 1.0,
 ) -> None:
     """Approximate pattern search: the WsPASM paper's Table 1 and Fig. 6-7, and the peers.
 
@@ -158,11 +119,11 @@ def asm(
 
 def hamming(
     symbols: Annotated[
-        int, typer.Option("--symbols", min=10_000, help="Characters of Table 1's text.")
+        int, typer.Option(min=10_000, help="Characters of Table 1's text.")
     ] = 10_280_000,
-    sets: Annotated[int, typer.Option("--sets", min=1, help="Sets of patterns of Table 1.")] = 10,
+    sets: Annotated[int, typer.Option(min=1, help="Sets of patterns of Table 1.")] = 10,
     device: Annotated[
-        DeviceChoice, typer.Option("--device", help="cuda: the kernels, on a CUDA device.")
+        DeviceChoice, typer.Option(help="cuda: the kernels, on a CUDA device.")
     ] = "cpu",
 ) -> None:
     """Search with k mismatches: the PMASM paper's Tables 1-3, and hyperscan on the CPU.
@@ -175,20 +136,18 @@ def hamming(
 def lcs(
     device: Annotated[
         DeviceChoice,
-        typer.Option("--device", help="cuda: Fig. 4-7 and Table 1 at full size, on a CUDA device."),
+        typer.Option(help="cuda: Fig. 4-7 and Table 1 at full size, on a CUDA device."),
     ] = "cpu",
     scale: Annotated[
         float | None,
         typer.Option(
-            "--scale",
             min=0.0001,
             max=1,
             help="The paper's lengths (5-20 M x 1-10 M) times this; 0.01 on the CPU, 1 on CUDA.",
-            show_default=False,
         ),
     ] = None,
     size: Annotated[
-        int, typer.Option("--size", min=1_000, help="Longest sequences for rapidfuzz's table.")
+        int, typer.Option(min=1_000, help="Longest sequences for rapidfuzz's table.")
     ] = 100_000,
 ) -> None:
     """The longest common subsequence: the LCS paper's Fig. 4-7 and Table 1, and rapidfuzz.
@@ -201,15 +160,14 @@ def lcs(
 def primer(
     section: Annotated[list[PrimerSection] | None, _section] = None,
     device: Annotated[
-        DeviceChoice,
-        typer.Option("--device", help="cuda: the paper's kernels and the default on a GPU."),
+        DeviceChoice, typer.Option(help="cuda: the paper's kernels and the default on a GPU.")
     ] = "cpu",
     starts: Annotated[
-        int, typer.Option("--starts", min=0, help="Starts for slow methods; 0: a sensible number.")
+        int, typer.Option(min=0, help="Starts for slow methods; 0: a sensible number.")
     ] = 0,
     size: Annotated[
         str | None,
-        typer.Option("--size", metavar="ALPHA,BETA,K", help="Lengths and k, such as 4000,20000,9."),
+        typer.Option(metavar="ALPHA,BETA,K", help="Lengths and k, such as 4000,20000,9."),
     ] = None,
 ) -> None:
     """The primer problem: Tables 1-5 and Figures 5, 7, 9 and 10 of the paper, beside its ratios.

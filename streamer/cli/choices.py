@@ -19,8 +19,7 @@ READS = "FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input
 
 TextArgument = Annotated[str, typer.Argument(metavar="TEXT", help=READS)]
 PatternOption = Annotated[
-    list[str] | None,
-    typer.Option("--pattern", metavar="SEQ", help="A pattern; may be repeated."),
+    list[str] | None, typer.Option("--pattern", metavar="SEQ", help="A pattern; may be repeated.")
 ]
 PatternStrandsOption = Annotated[
     PatternStrands, typer.Option("--strands", help="Orientations of the patterns.")

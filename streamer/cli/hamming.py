@@ -34,17 +34,13 @@ def hamming(
     pattern: PatternOption = None,
     patterns: Annotated[
         str | None,
-        typer.Option(
-            "--patterns", metavar="FASTA", help="Patterns of one length, 1 to 256, one a record."
-        ),
+        typer.Option(metavar="FASTA", help="Patterns of one length, 1 to 256, one a record."),
     ] = None,
     strands: PatternStrandsOption = "both",
     method: Annotated[
         HammingMethod | None,
         typer.Option(
-            "--method",
-            help="Default: bit-sliced, or pigeonhole for many patterns. pmasm-* need CUDA.",
-            show_default=False,
+            help="Default: bit-sliced, or pigeonhole for many patterns. pmasm-* need CUDA."
         ),
     ] = None,
     device: DeviceOption = "auto",

@@ -46,25 +46,21 @@ def lcs(
     a: Annotated[
         str,
         typer.Argument(
-            metavar="A",
-            help="FASTA, FASTQ or unaligned BAM with one record; - is standard input.",
+            metavar="A", help="FASTA, FASTQ or unaligned BAM with one record; - is standard input."
         ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The other sequence, likewise.")],
     sequence: Annotated[
-        str | None,
-        typer.Option("--sequence", metavar="FILE", help="Write one such subsequence as FASTA."),
+        str | None, typer.Option(metavar="FILE", help="Write one such subsequence as FASTA.")
     ] = None,
     length_only: Annotated[
         bool, typer.Option("--length-only", help="Only the length, as without --sequence.")
     ] = False,
     blocks: Annotated[
-        str | None,
-        typer.Option("--blocks", metavar="FILE", help="Write the runs of the alignment as PAF."),
+        str | None, typer.Option(metavar="FILE", help="Write the runs of the alignment as PAF.")
     ] = None,
     plot: Annotated[
-        str | None,
-        typer.Option("--plot", metavar="FILE", help="Draw the blocks as a dot plot, PNG or SVG."),
+        str | None, typer.Option(metavar="FILE", help="Draw the blocks as a dot plot, PNG or SVG.")
     ] = None,
     identity: Annotated[
         bool,
@@ -74,7 +70,7 @@ def lcs(
         ),
     ] = False,
     min_block: Annotated[
-        int, typer.Option("--min-block", min=1, help="Shortest run for --blocks and --plot.")
+        int, typer.Option(min=1, help="Shortest run for --blocks and --plot.")
     ] = 1,
     text: Annotated[
         bool, typer.Option("--text", help="Compare the bytes of any two files as they are.")
@@ -82,9 +78,7 @@ def lcs(
     method: Annotated[
         LcsMethod | None,
         typer.Option(
-            "--method",
-            help="Default: adaptive. block-step needs CUDA, adaptive and systolic can use it.",
-            show_default=False,
+            help="Default: adaptive. block-step needs CUDA, adaptive and systolic can use it."
         ),
     ] = None,
     device: DeviceOption = "auto",

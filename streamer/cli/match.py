@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from streamer.cli.choices import (
+    READS,
     DeviceOption,
     FormatChoice,
     FormatOption,
@@ -40,13 +41,7 @@ _FAULTS = {
 
 
 def match(
-    reads: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="READS",
-            help="FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input.",
-        ),
-    ],
+    reads: Annotated[list[str], typer.Argument(metavar="READS", help=READS)],
     k: Annotated[int, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")],
     dictionary: Annotated[
         list[str] | None,
@@ -60,35 +55,24 @@ def match(
     seed: Annotated[
         int | None,
         typer.Option(
-            "--seed",
-            min=0,
-            help="Start from the k-mers in this number of first bases of the reads.",
+            min=0, help="Start from the k-mers in this number of first bases of the reads."
         ),
     ] = None,
     report: Annotated[
         Report | None,
         typer.Option(
-            "--report",
             help="One row for each of these; with a distance all ends or the best of each cluster. "
-            "Default: intervals, with a distance all.",
-            show_default=False,
+            "Default: intervals, with a distance all."
         ),
     ] = None,
     mode: Annotated[
-        Mode | None,
-        typer.Option(
-            "--mode",
-            help="Default: frozen with --dictionary, grow with --seed.",
-            show_default=False,
-        ),
+        Mode | None, typer.Option(help="Default: frozen with --dictionary, grow with --seed.")
     ] = None,
     strands: Annotated[
         Strands | None,
         typer.Option(
-            "--strands",
             help="Which orientations are one k-mer. Default: canonical; with a distance both, "
-            "for ltb forward.",
-            show_default=False,
+            "for ltb forward."
         ),
     ] = None,
     distance: Annotated[
@@ -99,40 +83,34 @@ def match(
             min=0,
             max=4,
             help="Find k-mers within this number of edits, less than k.",
-            show_default=False,
         ),
     ] = None,
     semantics: Annotated[
         Semantics | None,
         typer.Option(
-            "--semantics",
             help="What a distance means: levenshtein (default) or ltb, the automaton of the "
-            "Levenshtein Tree Bitmap.",
-            show_default=False,
+            "Levenshtein Tree Bitmap."
         ),
     ] = None,
     kernel: Annotated[
         Kernel,
         typer.Option(
-            "--kernel",
             help="index, or walk over the Tree Bitmap; on CUDA shuffle, naive, buckets too. "
-            "With a distance: pieces or lanes; ltb: sliced, active, on CUDA ltb-... Equal results.",
+            "With a distance: pieces or lanes; ltb: sliced, active, on CUDA ltb-... Equal results."
         ),
     ] = "auto",
     chunk: Annotated[
-        int, typer.Option("--chunk", min=1, help="Bases in a chunk of the stream, at least k.")
+        int, typer.Option(min=1, help="Bases in a chunk of the stream, at least k.")
     ] = DEFAULT_CHUNK,
     device: DeviceOption = "auto",
     streams: Annotated[
-        int,
-        typer.Option("--streams", min=1, max=8, help="CUDA streams; 1 is the serial loop."),
+        int, typer.Option(min=1, max=8, help="CUDA streams; 1 is the serial loop.")
     ] = 2,
     threads: ThreadsOption = 0,
     format_: FormatOption = "tsv",
     output: OutputOption = None,
     save: Annotated[
-        str | None,
-        typer.Option("--save", metavar="FILE", help="Write the dictionary as it is at the end."),
+        str | None, typer.Option(metavar="FILE", help="Write the dictionary as it is at the end.")
     ] = None,
     quiet: QuietOption = False,
 ) -> None:

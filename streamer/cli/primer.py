@@ -53,52 +53,35 @@ def primer(
     k: Annotated[
         int, typer.Option("-k", min=1, max=1000, help="Minimum differences from any part of BETA.")
     ],
-    strands: Annotated[
-        PrimerStrands, typer.Option("--strands", help="Strands of BETA that count.")
-    ] = "forward",
-    method: Annotated[
-        PrimerMethod | None,
-        typer.Option("--method", help="Default: seeds. Equal rows.", show_default=False),
-    ] = None,
+    strands: Annotated[PrimerStrands, typer.Option(help="Strands of BETA that count.")] = "forward",
+    method: Annotated[PrimerMethod | None, typer.Option(help="Default: seeds. Equal rows.")] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     format_: FormatOption = "tsv",
     output: OutputOption = None,
-    min_length: Annotated[
-        int | None, _design("--min-length", min=8, max=60, help="Shortest primer; 18.")
-    ] = None,
-    max_length: Annotated[
-        int | None, _design("--max-length", min=8, max=60, help="Longest primer; 27.")
-    ] = None,
-    gc: Annotated[str | None, _range_option("--gc", help="Percent; 30-70.")] = None,
-    tm: Annotated[str | None, _range_option("--tm", help="Melting temperature, C; 55-65.")] = None,
-    hairpin_tm: Annotated[float | None, _design("--hairpin-tm", help="At most, C; 47.")] = None,
+    min_length: Annotated[int | None, _design(min=8, max=60, help="Shortest primer; 18.")] = None,
+    max_length: Annotated[int | None, _design(min=8, max=60, help="Longest primer; 27.")] = None,
+    gc: Annotated[str | None, _range_option(help="Percent; 30-70.")] = None,
+    tm: Annotated[str | None, _range_option(help="Melting temperature, C; 55-65.")] = None,
+    hairpin_tm: Annotated[float | None, _design(help="At most, C; 47.")] = None,
     dimer_tm: Annotated[
-        float | None,
-        _design("--dimer-tm", help="Of a primer with itself or its partner, at most, C; 47."),
+        float | None, _design(help="Of a primer with itself or its partner, at most, C; 47.")
     ] = None,
-    pairs: Annotated[
-        int | None, _design("--pairs", min=1, help="Pairs to choose in each record.")
-    ] = None,
+    pairs: Annotated[int | None, _design(min=1, help="Pairs to choose in each record.")] = None,
     product: Annotated[
-        str | None,
-        _range_option("--product", help="Bases between a pair's outer ends; 100-1000."),
+        str | None, _range_option(help="Bases between a pair's outer ends; 100-1000.")
     ] = None,
-    bed: Annotated[str | None, _file_option("--bed", help="Write the rows as BED, too.")] = None,
+    bed: Annotated[str | None, _file_option(help="Write the rows as BED, too.")] = None,
     fasta: Annotated[
-        str | None, _file_option("--fasta", help="Write the sequences of the rows as FASTA.")
+        str | None, _file_option(help="Write the sequences of the rows as FASTA.")
     ] = None,
-    plot: Annotated[
-        str | None, _file_option("--plot", help="Draw each record: .png, .svg or .pdf.")
-    ] = None,
+    plot: Annotated[str | None, _file_option(help="Draw each record: .png, .svg or .pdf.")] = None,
     known: Annotated[
         str | None,
-        _design(
-            "--known", metavar="FASTA", help="Primers to place, with their differences from BETA."
-        ),
+        _design(metavar="FASTA", help="Primers to place, with their differences from BETA."),
     ] = None,
     known_table: Annotated[
-        str | None, _file_option("--known-table", help="Write a row for each known primer.")
+        str | None, _file_option(help="Write a row for each known primer.")
     ] = None,
     quiet: QuietOption = False,
 ) -> None:

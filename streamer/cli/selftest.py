@@ -11,8 +11,7 @@ from streamer.cli.choices import DeviceChoice
 
 def selftest(
     device: Annotated[
-        DeviceChoice,
-        typer.Option("--device", help="cpu, cuda (the CPU too), or all that works here."),
+        DeviceChoice, typer.Option(help="cpu, cuda (the CPU too), or all that works here.")
     ] = "auto",
 ) -> None:
     """Match synthetic reads with every engine and kernel, compare the results, and measure.
