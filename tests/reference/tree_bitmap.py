@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -53,19 +53,6 @@ def arrays_of(codes: Iterable[int], k: int) -> dict[str, NDArray[Any]]:
         field: np.array(value, dtype=dtype)
         for (field, dtype), value in zip(FIELDS.items(), values, strict=True)
     }
-
-
-def first_occurrences(batches: Sequence[Sequence[int]]) -> list[list[bool]]:
-    """Which k-mers of each batch no earlier batch and no earlier place in the batch held."""
-    seen: set[int] = set()
-    result = []
-    for batch in batches:
-        new = []
-        for code in batch:
-            new.append(code not in seen)
-            seen.add(code)
-        result.append(new)
-    return result
 
 
 def assert_is(tree: Any, expected: dict[str, NDArray[Any]]) -> None:

@@ -118,17 +118,14 @@ def _list(pool, k, depth, left, place, prefix, block):
 
 
 @njit(cache=True, nogil=True)
-def _join(old, i, stop_i, ended, codes, j, stop_j, new, previous, out):
+def _join(old, i, stop_i, ended, codes, j, stop_j, out):
     """Join old[i:stop_i] and codes[j:stop_j] until ``out`` is full or more of the old is needed.
 
-    ended: the old ones end with stop_i. new[j] becomes whether a code is neither among the old
-    nor a repeat, unless ``new`` is empty; previous: the last code written. Equal codes may come
-    twice. Returns (i, j, how many, the last code).
+    ended: the old ones end with stop_i. Equal codes may come twice. Returns (i, j, how many).
     """
     one = np.uint64(1)
     found = np.uint64(0)
     limit = np.uint64(out.size)
-    noted = new.size > 0
     while True:
         # steps in which neither side can end
         steps = min(limit - found, min(stop_i - i, stop_j - j))
@@ -137,11 +134,7 @@ def _join(old, i, stop_i, ended, codes, j, stop_j, new, previous, out):
         for _ in range(steps):
             a = old[i]
             b = codes[j]
-            code = min(a, b)
-            if noted:
-                new[j] = (b < a) & (b != previous)  # settled when j moves on
-                previous = code
-            out[found] = code
+            out[found] = min(a, b)
             found += one
             i += np.uint64(a <= b)
             j += np.uint64(b <= a)
@@ -149,10 +142,6 @@ def _join(old, i, stop_i, ended, codes, j, stop_j, new, previous, out):
         count = min(stop_j - j, limit - found)
         for n in range(count):
             out[found + n] = codes[j + n]
-        if noted:
-            for n in range(j, j + count):
-                new[n] = codes[n] != previous
-                previous = codes[n]
         j += count
         found += count
     elif j == stop_j:
@@ -161,7 +150,7 @@ def _join(old, i, stop_i, ended, codes, j, stop_j, new, previous, out):
             out[found + n] = old[i + n]
         i += count
         found += count
-    return i, j, found, previous
+    return i, j, found
 
 
 @njit(cache=True, nogil=True)
@@ -250,11 +239,11 @@ def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state
 
 
 @njit(cache=True, nogil=True)
-def rebuild(old, old_state, codes, start, stop, new, pool, k, state):
-    """Write the nodes of a shard and of codes[start:stop] to ``pool``; False if it is too small.
+def rebuild(old, old_state, codes, pool, k, state):
+    """Write the nodes of a shard and of ``codes`` to ``pool``; False if it is too small.
 
-    codes: ascending, of this shard only; new: bool[n], becomes which were not there, or empty.
-    ``state`` (zeros at first) becomes that of the new pool. The old pool stays as it is.
+    codes: ascending, of this shard only. ``state`` (zeros at first) becomes that of the new pool.
+    The old pool stays as it is.
     """
     left = np.zeros(LEVELS, dtype=np.uint64)
     place = np.zeros(LEVELS, dtype=np.uint64)
@@ -274,17 +263,13 @@ def rebuild(old, old_state, codes, start, stop, new, pool, k, state):
     state[USED] = root_words
     held = ~np.uint64(0)
     shared = np.uint64(0)
-    previous = held
-    i = stop_i = np.uint64(0)
-    j = np.uint64(start)
-    end = np.uint64(stop)
+    i = stop_i = j = np.uint64(0)
+    end = np.uint64(codes.size)
     while True:
         if i == stop_i and depth != 0:
             i = np.uint64(0)
             stop_i, depth = _list(old, k, depth, left, place, prefix, block)
-        i, j, found, previous = _join(
-            block, i, stop_i, depth == 0, codes, j, end, new, previous, joined
-        )
+        i, j, found = _join(block, i, stop_i, depth == 0, codes, j, end, joined)
         if found == 0 and depth == 0:
             break
         if state[USED] + SLACK > pool.size:

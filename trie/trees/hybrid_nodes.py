@@ -113,8 +113,8 @@ def _add_child(pool, state, path, code, level, k):
 
 
 @njit(cache=True, nogil=True)
-def insert(codes, new, start, stop, k, addresses, sizes, states):
-    """Insert codes[start:stop], in any order, until one might not fit its pool; where it stopped.
+def insert(codes, start, k, addresses, sizes, states):
+    """Insert codes[start:], in any order, until one might not fit its pool; where it stopped.
 
     ``path`` keeps the nodes on the way to the code before, so that a code starts on the deepest
     node that both share: ascending codes hardly walk. Only on level 0 can the shard change.
@@ -126,7 +126,7 @@ def insert(codes, new, start, stop, k, addresses, sizes, states):
     previous = np.uint64(0)
     pool = _pool_at(addresses, sizes, 0)
     state = states[0]
-    for i in range(start, stop):
+    for i in range(start, codes.size):
         code = codes[i]
         level = min(common_level(code, previous, k), deepest)
         previous = code
@@ -170,9 +170,8 @@ def insert(codes, new, start, stop, k, addresses, sizes, states):
             else:
                 path[level] = np.int64(word)
         deepest = level
-        new[i] = fresh
         state[KMERS] += fresh
-    return stop
+    return codes.size
 
 
 @njit(cache=True, nogil=True)

@@ -63,38 +63,31 @@ class HybridTreeBitmap:
         tables = (self._tiny, self._state, self._sizes, self._addresses, self._first_pools)
         return sum(array.nbytes for array in (*tables, *self._grown_pools.values()))
 
-    def insert(self, codes: ArrayLike, threads: int | None = None) -> NDArray[np.bool_]:
-        """Add k-mers (uint64[n], any order, ascending is fastest); which were new, bool[n].
+    def insert(self, codes: ArrayLike, threads: int | None = None) -> None:
+        """Add k-mers (uint64[n], in any order; ascending is fastest), shards in parallel.
 
-        Of a k-mer's occurrences in one batch only the first is new. Shards grow in parallel.
         Raises ValueError if a code is not below 4**k, and adds nothing then.
         """
         codes = as_codes(codes)
         if self.k < 3:
-            return self._insert_tiny(codes)
-        new = np.empty(codes.size, dtype=np.bool_)
+            self._insert_tiny(codes)
+            return
         if codes.size < SMALL or 4**self.k <= SMALL:  # grouping would cost more than it gives
             check_range(codes, self.k)
-            self._insert(codes, new, SHARDS)
-            return new
+            self._insert(codes, SHARDS)
+            return
         threads = threads or usable_cores()
         # shard by shard also on one thread: a shard stays in the cache
-        grouped, bounds, order = group(codes, self.k, threads, noting_order=True)
+        grouped, bounds, order = group(codes, self.k, threads, noting_order=False)
 
         def add(shard: int, start: int, stop: int) -> None:
-            part = grouped[start:stop], new[start:stop]
             if order is None:
-                self._merge_into_shard(shard, *part)
+                self._merge_into_shard(shard, grouped[start:stop])
             else:
-                self._insert(*part, 1)
+                self._insert(grouped[start:stop], 1)
 
         filled = [(n, a, b) for n, (a, b) in enumerate(pairwise(bounds)) if b > a]
         run_all([partial(add, *shard) for shard in filled], threads)
-        if order is None:
-            return new
-        in_old_order = np.empty_like(new)
-        in_old_order[order] = new
-        return in_old_order
 
     def merge(self, runs: Sequence[ArrayLike], threads: int | None = None) -> None:
         """Add ascending runs of k-mers (uint64[n] each; repeats allowed, also between runs).
@@ -123,31 +116,24 @@ class HybridTreeBitmap:
         sizes = sum((np.diff(bounds) for bounds in cut), start=np.zeros(SHARDS, np.int64))
         # the most work first, so that the cores end together
         work = np.argsort(-(sizes + self._state[:, KMERS]))
-        unasked = np.empty(0, dtype=np.bool_)
         joiner = hybrid_merge.Joiner()
 
         def merge_shard(shard: int) -> None:
             parts = [run[b[shard] : b[shard + 1]] for run, b in zip(codes, cut, strict=True)]
-            self._merge_into_shard(shard, joiner.joined(parts), unasked)
+            self._merge_into_shard(shard, joiner.joined(parts))
 
         run_all([partial(merge_shard, int(shard)) for shard in work if sizes[shard]], threads)
 
-    def _insert_tiny(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    def _insert_tiny(self, codes: NDArray[np.uint64]) -> None:
         check_range(codes, self.k)
-        distinct, firsts = np.unique(codes, return_index=True)
-        new = np.zeros(codes.size, dtype=np.bool_)
-        new[firsts] = ~self._tiny[distinct]
-        self._tiny[distinct] = True
-        return new
+        self._tiny[codes] = True
 
-    def _merge_into_shard(
-        self, shard: int, codes: NDArray[np.uint64], new: NDArray[np.bool_]
-    ) -> None:
-        """Insert ascending codes of one shard; ``new`` is empty if the caller does not need it."""
+    def _merge_into_shard(self, shard: int, codes: NDArray[np.uint64]) -> None:
+        """Insert ascending codes of one shard."""
         state = self._state[shard]
         held = int(state[KMERS])
         if codes.size < MERGED_FROM or MERGED_SHARE * codes.size < held:
-            self._insert(codes, new if new.size else np.empty(codes.size, np.bool_), 1)
+            self._insert(codes, 1)
             return
         old = self._pool_of(shard)
         kmers = held + codes.size
@@ -156,19 +142,19 @@ class HybridTreeBitmap:
             # untouched pages take no memory, and are released below
             pool = np.empty(int(1.5 * each * kmers) + hybrid_merge.SLACK, dtype=np.uint64)
             fresh = np.zeros(STATE, dtype=np.int64)
-            if hybrid_merge.rebuild(old, state, codes, 0, codes.size, new, pool, self.k, fresh):
+            if hybrid_merge.rebuild(old, state, codes, pool, self.k, fresh):
                 break
             each *= 2
         pool.resize(int(fresh[USED]) + MARGIN, refcheck=False)
         self._replace(shard, pool)
         self._state[shard] = fresh
 
-    def _insert(self, codes: NDArray[np.uint64], new: NDArray[np.bool_], shards: int) -> None:
+    def _insert(self, codes: NDArray[np.uint64], shards: int) -> None:
         """Insert codes, in any order, of about ``shards`` shards."""
         pools = (self._addresses, self._sizes, self._state)
         start = 0
         while True:
-            start = hybrid_nodes.insert(codes, new, start, codes.size, self.k, *pools)
+            start = hybrid_nodes.insert(codes, start, self.k, *pools)
             if start == codes.size:
                 return
             shard = int(codes[start]) >> (2 * (self.k - 3))

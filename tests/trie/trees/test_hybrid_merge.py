@@ -46,14 +46,11 @@ def test_merged_and_inserted_in_turn(k: int, monkeypatch: pytest.MonkeyPatch) ->
     for number, part in enumerate(np.array_split(np.resize(codes, 18_000), 9)):
         ascending = number % 3 != 1
         part = np.sort(part) if ascending else part
-        expected = []
-        for code in part.tolist():
-            expected.append(code not in known)
-            known.add(code)
+        known.update(part.tolist())
         if number % 3 == 2:
             tree.merge([part[::2], part[1::2]], threads=1 + number % 2)
         else:
-            assert tree.insert(part, threads=1 + number % 2).tolist() == expected
+            tree.insert(part, threads=1 + number % 2)
         assert len(tree) == len(known)
         oracle.assert_same(
             tree.to_tree_bitmap(), snapshot(np.array(list(known), dtype=np.uint64), k)
@@ -67,8 +64,8 @@ def test_runs_longer_than_a_block(k: int) -> None:
     tree = HybridTreeBitmap(k)
     for runs in np.array_split(codes, 9)[::3], np.array_split(codes, 9):
         tree.merge([np.sort(run) for run in runs])
+    tree.insert(codes[:1000])
     oracle.assert_same(tree.to_tree_bitmap(), snapshot(codes, k))
-    assert tree.insert(codes[:1000]).sum() == 0
 
 
 def test_a_pool_that_proves_too_small_is_written_again() -> None:

@@ -22,7 +22,8 @@ def test_threads_do_not_change_it(k: int, in_order: bool) -> None:
     if in_order:
         codes.sort()
     one, three = HybridTreeBitmap(k), HybridTreeBitmap(k)
-    np.testing.assert_array_equal(one.insert(codes, threads=1), three.insert(codes, threads=3))
+    one.insert(codes, threads=1)
+    three.insert(codes, threads=3)
     oracle.assert_same(one.to_tree_bitmap(threads=1), three.to_tree_bitmap(threads=3))
     oracle.assert_same(one.to_tree_bitmap(), snapshot(codes, k))
 
@@ -34,7 +35,8 @@ def test_two_kmers_that_share_a_prefix(length: int) -> None:
     first = int(np.random.default_rng(length).integers(0, 4**k))
     second = first ^ (1 << (2 * (k - length) - 1))
     tree = HybridTreeBitmap(k)
-    assert tree.insert([first, second, first]).tolist() == [True, True, False]
+    tree.insert([first, second, first])
+    assert len(tree) == 2
     oracle.assert_is(tree.to_tree_bitmap(), oracle.arrays_of([first, second], k))
 
 
