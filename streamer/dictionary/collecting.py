@@ -6,9 +6,6 @@ so the sort needs little memory beside them. A window takes 8 bytes until then, 
 several records, and as much again for the result.
 """
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -80,8 +77,8 @@ class KmerCollector:
             codes, bounds, order = group(codes, self._k, self._threads, noting_order=several)
         owners: NDArray[np.int32] | int = first
         if several:
-            owners = np.empty(codes.size, dtype=np.int32)
-            _number_records(starts, reads.offsets, first, owners)
+            numbers = np.arange(first, first + len(reads), dtype=np.int32)
+            owners = np.repeat(numbers, np.diff(np.searchsorted(starts, reads.offsets)))
             if order is not None:
                 owners = owners[order]
         self._pieces.append(_Windows(codes, bounds, owners))
@@ -164,16 +161,6 @@ def _numbered(
     several, starts = gathered(members, bounds, chosen)
     starts = np.concatenate((np.arange(singles.size), starts + singles.size))
     return TargetSets(names, starts, np.concatenate((singles, several)))
-
-
-@njit(cache=True, nogil=True)
-def _number_records(starts, offsets, first, owners):
-    """The record of each window: ``first`` and how many end at or before the window's start."""
-    read = 0
-    for i in range(starts.size):
-        while offsets[read + 1] <= starts[i]:
-            read += 1
-        owners[i] = first + read
 
 
 @njit(cache=True, nogil=True)

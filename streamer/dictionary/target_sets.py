@@ -1,8 +1,5 @@
 """Which targets hold a k-mer: sets of targets, each distinct set stored once."""
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 from collections.abc import Sequence

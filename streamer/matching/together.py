@@ -3,9 +3,6 @@
 It computes their checksums too, while the letters are in the core's cache.
 """
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 from collections.abc import Sequence

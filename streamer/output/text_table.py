@@ -3,9 +3,6 @@
 A cell is copied from a label or written as digits; nothing is made into a Python object a row.
 """
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 import json

@@ -1,8 +1,5 @@
 """Names of reads as a msgpack array of strings, which is rarely decoded."""
 
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
-
 from __future__ import annotations
 
 from collections.abc import Sequence
