@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import traceback
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgpack
 import zmq
+from crc32c import crc32c
 
 from streamer import daemon
 from streamer.client import Control, ReadSummaries
@@ -135,6 +135,11 @@ def running(path: str, overrides: Sequence[str] = ()) -> Iterator[Running]:
         raise made.error
 
 
+def sealed(*frames: bytes) -> list[bytes]:
+    """A message: the frames and their checksum."""
+    return [*frames, crc32c(b"".join(frames)).to_bytes(4, "little")]
+
+
 class Raw:
     """A client of ZeroMQ and msgpack only, with nothing of this project."""
 
@@ -146,11 +151,13 @@ class Raw:
 
     def send(self, header: Any, *frames: bytes) -> None:
         first = header if isinstance(header, bytes) else msgpack.packb(header)
-        self.socket.send_multipart([first, *frames])
+        self.socket.send_multipart(sealed(first, *frames))
 
     def receive(self) -> dict[str, Any]:
         assert self.socket.poll(DEADLINE * 1000), "no answer"
-        answer: dict[str, Any] = msgpack.unpackb(self.socket.recv_multipart()[-1])
+        header, seal = self.socket.recv_multipart()
+        assert [header, seal] == sealed(header)
+        answer: dict[str, Any] = msgpack.unpackb(header)
         return answer
 
     def receive_type(self, kind: str) -> dict[str, Any]:
@@ -164,7 +171,7 @@ class Raw:
         """Greet until there is credit."""
 
         def credit() -> Any:
-            self.send({"v": 1, "type": "hello", "producer": "raw", "epoch": epoch})
+            self.send({"v": 2, "type": "hello", "producer": "raw", "epoch": epoch})
             return self.receive_type("welcome")["credit"]
 
         until(credit, "credit")
@@ -191,8 +198,8 @@ class Raw:
 def list_batch(seq: Any, reads: Any, **fields: Any) -> tuple[dict[str, Any], bytes]:
     """A batch in the list form."""
     frame = msgpack.packb([list(read) for read in reads])
-    header = {"v": 1, "type": "batch", "producer": "raw", "epoch": 1, "seq": seq, "form": "list"}
-    return header | {"checksum": zlib.crc32(frame)} | fields, frame
+    header = {"v": 2, "type": "batch", "producer": "raw", "epoch": 1, "seq": seq, "form": "list"}
+    return header | fields, frame
 
 
 def columns_batch(seq: int, names: Any, offsets: list[int], letters: bytes, **fields: Any) -> Any:
@@ -202,8 +209,8 @@ def columns_batch(seq: int, names: Any, offsets: list[int], letters: bytes, **fi
         b"".join(offset.to_bytes(8, "little", signed=True) for offset in offsets),
         letters,
     ]
-    header = {"v": 1, "type": "batch", "producer": "raw", "epoch": 1, "seq": seq, "form": "columns"}
-    return (header | {"checksum": zlib.crc32(b"".join(frames))} | fields, *frames)
+    header = {"v": 2, "type": "batch", "producer": "raw", "epoch": 1, "seq": seq, "form": "columns"}
+    return (header | fields, *frames)
 
 
 @contextmanager

@@ -10,7 +10,11 @@ from streamer.protocol.header import Buffer
 
 @dataclass(slots=True)
 class Batch:
-    """An unacknowledged batch. reads: how many; last: the name of the last; sent: at least once."""
+    """An unacknowledged batch.
+
+    frames: those between header and checksum, checksum: theirs. reads: how many; last: the name of
+    the last; sent: at least once.
+    """
 
     frames: list[Buffer]
     size: int

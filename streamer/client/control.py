@@ -9,7 +9,7 @@ import zmq
 
 from streamer.client.connection import Connection, Context
 from streamer.client.errors import DaemonError, DaemonSilentError, RefusedError
-from streamer.protocol.header import PROTOCOL, Header, WireError, pack, unpack
+from streamer.protocol.header import PROTOCOL, Header, WireError, pack, seal, unpack, unseal
 
 
 class Control(Connection):
@@ -36,13 +36,13 @@ class Control(Connection):
         """
         self._requests += 1
         request = {"v": PROTOCOL, "id": self._requests, "command": command} | fields
-        self._socket.send(pack(request))
+        self._socket.send_multipart(seal([pack(request)]))
         deadline = time.monotonic() + self._answer_seconds
         while (left := deadline - time.monotonic()) > 0:
             if not self._socket.poll(int(left * 1000) + 1):
                 continue
             try:
-                reply = unpack(self._socket.recv_multipart()[-1])
+                reply = unpack(unseal(self._socket.recv_multipart())[0])
             except WireError as error:
                 raise DaemonError(self.endpoint, f"invalid reply: {error}") from None
             if reply.get("id") != self._requests:

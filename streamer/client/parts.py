@@ -9,7 +9,7 @@ import numpy as np
 from streamer.client.account import Batch
 from streamer.client.errors import DaemonError
 from streamer.protocol.batch_messages import encode_batch, encode_reads
-from streamer.protocol.checksums import checksum
+from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import size_of
 from streamer.sequences.read_batch import ReadBatch
 
@@ -22,7 +22,7 @@ def parts(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterat
     frames = encode_batch(reads) if isinstance(reads, ReadBatch) else encode_reads(reads)
     size, count = size_of(frames), len(reads)
     if size <= most:
-        yield Batch(frames, size, checksum(frames), count, _name(reads, -1) if count else None)
+        yield Batch(frames, size, crc32c(frames), count, _name(reads, -1) if count else None)
         return
     if count <= 1:
         problem = f"read {_name(reads, 0)}: a message of {size} bytes exceeds {most} bytes"

@@ -19,6 +19,7 @@ from streamer.client.errors import (
     StalledError,
 )
 from streamer.client.parts import Reads, parts
+from streamer.protocol.checksums import combine, crc32c
 from streamer.protocol.header import (
     PROTOCOL,
     Header,
@@ -26,7 +27,9 @@ from streamer.protocol.header import (
     WireError,
     integer,
     pack,
+    seal,
     unpack,
+    unseal,
 )
 from streamer.protocol.transport.copying import Copier
 from streamer.sequences.read_batch import ReadBatch
@@ -67,7 +70,7 @@ class Producer(Connection):
         self._account = Account(time.time_ns() // 1_000_000)
         self.received = 0
         self.matched = 0
-        self._copier = Copier(self._socket, frames=_MOST_FRAMES, unchecked=_MOST_FRAMES)
+        self._copier = Copier(self._socket, frames=_MOST_FRAMES)
         # the unacknowledged batches before this one are on their way
         self._next = 1
         # nothing more is sent
@@ -239,7 +242,7 @@ class Producer(Connection):
     def _greet(self) -> None:
         # counted first: one too many, after an interrupt, costs a second; one too few an answer
         self._greetings += 1
-        self._socket.send(pack(self._header("hello")), zmq.NOBLOCK)
+        self._socket.send_multipart(seal([pack(self._header("hello"))]), zmq.NOBLOCK)
 
     def _greet_anew(self) -> None:
         """Send nothing else before the next ``hello`` is answered."""
@@ -262,11 +265,14 @@ class Producer(Connection):
             header = self._header("batch") | {
                 "seq": self._next,
                 "form": "columns",
-                "checksum": held.checksum,
             }
+            head = pack(header)
+            crc = combine(crc32c([head]), held.checksum, held.size)
             before, held.sent = held.sent, True
             try:
-                self._socket.send_multipart([pack(header), *held.frames], zmq.NOBLOCK, copy=False)
+                self._socket.send_multipart(
+                    seal([head, *held.frames], crc), zmq.NOBLOCK, copy=False
+                )
             except zmq.Again:
                 held.sent = before
                 self._blocked = True
@@ -293,10 +299,9 @@ class Producer(Connection):
             self._blocked = False
             self._socket.poll(int(seconds * 1000), events)
         while (received := self._copier.take()) is not None:
-            frames, _ = received
+            frames, crc = received
             try:
-                header = unpack(frames[0] if frames else b"")
-                self._hear(header)
+                self._hear(unpack(unseal(frames, crc=crc)[0]))
             except WireError as error:
                 raise DaemonError(self.endpoint, f"invalid reply: {error}") from None
 

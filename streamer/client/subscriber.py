@@ -30,8 +30,6 @@ _POLL_SECONDS = 0.2
 _RECEIVE_MESSAGES = 10_000
 # a message has at most 12; one of more than this is damaged
 _MOST_FRAMES = 32
-# topic and header
-_UNCHECKED_FRAMES = 2
 
 
 class Subscriber(Connection):
@@ -76,7 +74,7 @@ class Subscriber(Connection):
         # beats last: once they arrive, all subscriptions hold
         for topic in (*(topic for topic in self.topics if topic != "beat"), "status", "beat"):
             self._socket.subscribe(topic)
-        self._copier = Copier(self._socket, frames=_MOST_FRAMES, unchecked=_UNCHECKED_FRAMES)
+        self._copier = Copier(self._socket, frames=_MOST_FRAMES)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         # of the message before: all messages of a batch have the same

@@ -15,9 +15,10 @@ from streamer.protocol.header import (
     Header,
     Reason,
     WireError,
-    pack,
+    answer,
     shown,
     unpack,
+    unseal,
 )
 
 COMMANDS = ("status", "drain")
@@ -56,18 +57,18 @@ class ControlWorker(SocketWorker):
         envelope = [route]
         if frames and not frames[0]:
             envelope.append(frames.pop(0))
-        answer: Header = {"v": PROTOCOL}
+        reply: Header = {"v": PROTOCOL}
         try:
-            if len(frames) != 1:
-                problem = f"a request is one frame, not {len(frames)}"
+            request = unpack(unseal(frames)[0])
+            if len(frames) != 2:
+                problem = f"a request is a header and its checksum, not {len(frames)} frames"
                 raise WireError(Reason.MALFORMED, problem)
-            request = unpack(frames[0])
             if "id" in request:
-                answer["id"] = request["id"]
-            answer |= {"type": "reply", "ok": True} | self._obey(request.get("command"))
+                reply["id"] = request["id"]
+            reply |= {"type": "reply", "ok": True} | self._obey(request.get("command"))
         except WireError as error:
-            answer |= {"type": "reply", "ok": False} | error.fields()
-        socket.send_multipart([*envelope, pack(answer)], zmq.NOBLOCK)
+            reply |= {"type": "reply", "ok": False} | error.fields()
+        socket.send_multipart([*envelope, *answer(reply)], zmq.NOBLOCK)
 
     def _obey(self, command: object) -> Header:
         match command:

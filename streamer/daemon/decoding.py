@@ -17,41 +17,45 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from streamer.matching.matcher import MakeTogether
-from streamer.protocol.checksums import continue_crc32, crc32_address
-from streamer.protocol.header import Header
+from streamer.protocol.checksums import continue_crc32c, crc32c_address
+from streamer.protocol.header import SEAL_BYTES, Header
 from streamer.sequences.packed_names import PackedNames, count_names
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.windows import ascending
 
-_FRAMES = 3
+# header, names, offsets, letters, checksum
+_FRAMES = 5
+_NAMES, _OFFSETS, _LETTERS, _SEAL = range(1, _FRAMES)
 
 
 def decode_together(
     messages: Sequence[tuple[Header, Sequence[memoryview]]], make: MakeTogether
 ) -> list[tuple[ReadBatch, bytes] | None]:
-    """What ``decode_batch`` returns for each header and its frames, or None: call it.
+    """What ``decode_batch`` returns for each batch, or None: check it with ``unseal`` and call it.
 
-    The letters stay in their frames.
+    messages: the fields of each header, and all frames of the message. What is not None has the
+    checksum of its last frame. The letters stay in their frames.
     """
     decoded: list[tuple[ReadBatch, bytes] | None] = [None] * len(messages)
-    address = crc32_address()
+    address = crc32c_address()
     which = [
         at
         for at, (header, frames) in enumerate(messages)
         if header.get("form") == "columns"
         and len(frames) == _FRAMES
-        and len(frames[1]) >= 8
-        and not len(frames[1]) % 8
+        and len(frames[_OFFSETS]) >= 8
+        and not len(frames[_OFFSETS]) % 8
+        and len(frames[_SEAL]) == SEAL_BYTES
     ]
     if not (address and which) or sys.byteorder == "big":
         return decoded
     frames = [messages[at][1] for at in which]
     sizes = np.array([[*map(len, of_one)] for of_one in frames], dtype=np.int64)
-    places = np.array([[*map(_address, of_one[:2])] for of_one in frames], dtype=np.uint64)
+    places = np.array([[*map(_address, of_one[:_LETTERS])] for of_one in frames], dtype=np.uint64)
     ends = np.zeros(len(which) + 1, dtype=np.int64)
-    np.cumsum(sizes[:, 1] // 8, out=ends[1:])
+    np.cumsum(sizes[:, _OFFSETS] // 8, out=ends[1:])
     # frames need not be aligned
     offsets = np.empty(ends[-1], dtype=np.int64)
     sums = np.empty(len(which), dtype=np.uint32)
@@ -60,7 +64,12 @@ def decode_together(
     fine = names >= 0
     told = zip(which, names.tolist(), ends.tolist(), frames, strict=False)
     columns = [
-        (at, PackedNames(bytes(of_one[0]), count), offsets[begin : begin + count + 1], of_one[2])
+        (
+            at,
+            PackedNames(bytes(of_one[_NAMES]), count),
+            offsets[begin : begin + count + 1],
+            of_one[_LETTERS],
+        )
         for at, count, begin, of_one in told
         if count >= 0
     ]
@@ -69,13 +78,9 @@ def decode_together(
     sums = sums[fine]
     batches = make([own[1:] for own in columns], sums)
     for (at, packed, *_), batch, found in zip(columns, batches, sums.tolist(), strict=True):
-        if batch is not None and _is(messages[at][0].get("checksum"), found):
+        if batch is not None and found == int.from_bytes(messages[at][1][_SEAL], "little"):
             decoded[at] = batch, packed.packed
     return decoded
-
-
-def _is(given: object, found: int) -> bool:
-    return given == found and isinstance(given, int) and not isinstance(given, bool)
 
 
 def _address(frame: memoryview) -> int:
@@ -84,23 +89,23 @@ def _address(frame: memoryview) -> int:
 
 @njit(cache=True, nogil=True)
 def _look(address, places, sizes, ends, offsets, sums, names):
-    """Put the sum over names and offsets, the offsets and the number of names of each message.
+    """Put of each message the sum up to its offsets, the offsets and the number of names.
 
     The number is -1 if ``count_names`` cannot count them or the offsets are inconsistent.
     """
     for i in range(sizes.shape[0]):
         value = np.uint32(0)
-        for j in range(_FRAMES - 1):
+        for j in range(_LETTERS):
             if sizes[i, j]:
-                value = continue_crc32(address, value, places[i, j], sizes[i, j])
+                value = continue_crc32c(address, value, places[i, j], sizes[i, j])
         sums[i] = value
         count = np.int64(-1)
-        if sizes[i, 0]:
-            count = count_names(carray(pointer(places[i, 0]), sizes[i, 0], np.uint8))
+        if sizes[i, _NAMES]:
+            count = count_names(carray(pointer(places[i, _NAMES]), sizes[i, _NAMES], np.uint8))
         own = offsets[ends[i] : ends[i + 1]]
-        there = carray(pointer(places[i, 1]), sizes[i, 1], np.uint8)
+        there = carray(pointer(places[i, _OFFSETS]), sizes[i, _OFFSETS], np.uint8)
         here = own.view(np.uint8)
         for at in range(here.size):
             here[at] = there[at]
-        fine = own.size == count + 1 and own[0] == 0 and own[-1] == sizes[i, 2]
+        fine = own.size == count + 1 and own[0] == 0 and own[-1] == sizes[i, _LETTERS]
         names[i] = count if fine and ascending(own) else -1

@@ -19,15 +19,17 @@ from streamer.protocol.batch_messages import Make, decode_batch
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,
     PROTOCOL,
+    Buffer,
     Header,
     Reason,
     WireError,
+    answer,
     integer,
-    pack,
     shown,
     size_of,
     text,
     unpack,
+    unseal,
 )
 from streamer.protocol.transport.receiving import receive
 from streamer.protocol.transport.sending import send_all
@@ -47,12 +49,15 @@ log = structlog.get_logger("ingest")
 
 
 class _Message:
-    """A message of a producer: ``frames`` without the header, which is unpacked when asked for."""
+    """A message of a producer: all frames, and those between the header and the checksum.
+
+    The header is unpacked when asked for.
+    """
 
     def __init__(self, route: bytes, frames: list[memoryview]) -> None:
         self.route = route
-        self.frames = frames[1:]
-        self._first = frames[:1]
+        self.sealed = frames
+        self.frames = frames[1:-1]
         self._header: Header | None = None
         # ahead of time, together with others
         self.decoded: tuple[ReadBatch, bytes] | None = None
@@ -61,10 +66,16 @@ class _Message:
     def header(self) -> Header:
         """The fields of the header; WireError if there is none."""
         if self._header is None:
-            if not self._first:
+            if not self.sealed:
                 raise WireError(Reason.MALFORMED, "a message without frames")
-            self._header = unpack(self._first[0])
+            self._header = unpack(self.sealed[0])
         return self._header
+
+    def check(self) -> None:
+        """WireError unless the checksum is that of the other frames."""
+        # those decoded ahead have been checked
+        if self.decoded is None:
+            unseal(self.sealed)
 
 
 class IngestWorker(SocketWorker):
@@ -94,7 +105,7 @@ class IngestWorker(SocketWorker):
         self._number = 0
         self._unacknowledged: dict[str, ProducerState] = {}
         # messages for producers, sent together
-        self._answers: list[list[bytes]] = []
+        self._answers: list[list[Buffer]] = []
         self.drained = False
 
     def work(self) -> None:
@@ -159,12 +170,12 @@ class IngestWorker(SocketWorker):
         self._decode_ahead(burst)
         for message in burst:
             try:
-                answer = self._handle(message)
+                fields = self._handle(message)
             except WireError as error:
                 self._board.refused += 1
-                answer = {"type": "refused"} | error.fields()
-            if answer is not None:
-                self._answer(message.route, answer)
+                fields = {"type": "refused"} | error.fields()
+            if fields is not None:
+                self._answer(message.route, fields)
         return len(burst)
 
     def _decode_ahead(self, burst: Sequence[_Message]) -> None:
@@ -173,7 +184,7 @@ class IngestWorker(SocketWorker):
         if make is None:
             return
         likely = [message for message in burst if self._is_likely(message)]
-        decoded = decode_together([(m.header, m.frames) for m in likely], make)
+        decoded = decode_together([(m.header, m.sealed) for m in likely], make)
         for message, found in zip(likely, decoded, strict=True):
             message.decoded = found
 
@@ -201,6 +212,9 @@ class IngestWorker(SocketWorker):
         name, epoch = text(header, "producer"), integer(header, "epoch")
         keys: Header = {"producer": name, "epoch": epoch}
         try:
+            if kind == "batch":
+                keys["seq"] = integer(header, "seq", 1)
+            message.check()
             producer = self._producers.hear(name, epoch, message.route)
             if kind == "hello":
                 return self._state(producer) | {
@@ -208,8 +222,7 @@ class IngestWorker(SocketWorker):
                     "max_batch_bytes": self._settings.max_batch_bytes,
                     "durability": self._board.config.journal.durability,
                 }
-            sequence = keys["seq"] = integer(header, "seq", 1)
-            self._take(producer, sequence, message)
+            self._take(producer, keys["seq"], message)
         except WireError as error:
             self._board.refused += error.reason != Reason.CREDIT
             log.debug("refused", **keys, reason=error.reason.value, why=str(error))
@@ -268,6 +281,6 @@ class IngestWorker(SocketWorker):
             "credit": self._producers.credit(producer),
         }
 
-    def _answer(self, route: bytes, answer: Header) -> None:
-        header = {"v": PROTOCOL, "session": self._board.epoch} | answer
-        self._answers.append([route, pack(header)])
+    def _answer(self, route: bytes, fields: Header) -> None:
+        header = {"v": PROTOCOL, "session": self._board.epoch} | fields
+        self._answers.append([route, *answer(header)])

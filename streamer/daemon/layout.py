@@ -27,13 +27,14 @@ from streamer.daemon.layout_kernels import (
 )
 from streamer.dictionary.targets import NO_SET
 from streamer.matching import reports
-from streamer.protocol.checksums import checksum, crc32_address
+from streamer.protocol.checksums import crc32c, crc32c_address
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.sending import Placed
 from trie.cpu.intrinsics import array_address
 from trie.cpu.threads import run_all, usable_cores
 
 _DESCRIBED = {name: [(c.name, c.type_name) for c in TOPICS[name].columns] for name in LAID_OUT}
+_ROW_BYTES = {name: sum(c.dtype.itemsize for c in TOPICS[name].columns) for name in LAID_OUT}
 _FRAME_BYTES = 16
 # for batches laid out from reports
 _THREADS = 4
@@ -44,12 +45,13 @@ _PER_THREAD = 1 << 20
 class Laid:
     """The frames of one batch. Without intervals there are none of ``match`` and ``mismatch``.
 
-    sums: over its reads. rows, targets: by topic, its rows and the targets that they name,
-    ascending. crcs: by topic, in the order of LAID_OUT, -1 without ISA-L. address: of the addresses
-    and sizes of the frames. owner: keeps all memory alive.
+    sums: over its reads. name_bytes: of the frame of names. rows, targets: by topic, its rows and
+    the targets that they name, ascending. crcs: by topic, in the order of LAID_OUT, -1 without
+    ISA-L. address: of the addresses and sizes of the frames. owner: keeps all memory alive.
     """
 
     sums: reports.Sums
+    name_bytes: int
     rows: dict[str, int]
     targets: dict[str, list[int]]
     crcs: list[int]
@@ -61,12 +63,16 @@ class Laid:
         rows = self.rows[topic]
         return [(name, type_name, rows) for name, type_name in _DESCRIBED[topic]]
 
+    def size(self, topic: str) -> int:
+        """The bytes of a topic's frames."""
+        return self.name_bytes + self.rows[topic] * _ROW_BYTES[topic]
+
     def frames(self, topic: str) -> tuple[Placed, int]:
         """The frames of a topic and their checksum."""
         first, stop = SPANS[topic]
         placed = Placed(self.address + first * _FRAME_BYTES, stop - first, self.owner)
         crc = self.crcs[LAID_OUT.index(topic)]
-        return placed, checksum(placed.frames()) if crc < 0 else crc
+        return placed, crc32c(placed.frames()) if crc < 0 else crc
 
 
 def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
@@ -96,7 +102,7 @@ def _lay_out_together(group: Sequence[Matched], intervals: bool) -> Iterator[Lai
         describe(table, at, *arrays, result.k, held, target)
         inputs.append(arrays)
         only.append((held, target))
-    memory, counts, frames = lay_out_all(table, np.uint64(crc32_address()), intervals)
+    memory, counts, frames = lay_out_all(table, np.uint64(crc32c_address()), intervals)
     owner = (memory, frames, inputs)
     address = frames.ctypes.data
     for matched, (held, target), numbers in zip(group, only, counts.tolist(), strict=True):
@@ -104,6 +110,7 @@ def _lay_out_together(group: Sequence[Matched], intervals: bool) -> Iterator[Lai
         found = reports.Sums(*sums)
         yield Laid(
             found,
+            len(matched.accepted.names),
             {"match": hits, "mismatch": misses, "read": len(matched.result.batch)},
             {
                 "match": [held] if hits and held != NO_SET else [],
@@ -128,13 +135,15 @@ def _lay_out_reports(matched: Matched, intervals: bool) -> Laid:
             arrays.append(np.ascontiguousarray(columns.get(column.name, ()), column.dtype))
     frames = np.array([(array_address(array), array.nbytes) for array in arrays], np.int64)
     crcs = np.empty(len(LAID_OUT), np.int64)
-    checksums(np.uint64(crc32_address()), frames, crcs)
+    checksums(np.uint64(crc32c_address()), frames, crcs)
     rows = {topic: arrays[SPANS[topic][0] + 1].size for topic in LAID_OUT}
     targets = {
         "match": distinct(hits["target"], NO_SET) if intervals else [],
         "read": distinct(summary["best_target"], -1),
     }
-    return Laid(sums, rows, targets, crcs.tolist(), frames.ctypes.data, (arrays, frames))
+    return Laid(
+        sums, names.size, rows, targets, crcs.tolist(), frames.ctypes.data, (arrays, frames)
+    )
 
 
 def distinct(numbers: NDArray[Any], nothing: int | np.uint32) -> list[int]:

@@ -23,7 +23,7 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from streamer.matching.event_runs import bits_from, put_summary, summarize
-from streamer.protocol.checksums import continue_crc32
+from streamer.protocol.checksums import continue_crc32c
 from streamer.protocol.schema import TOPICS
 from trie.cpu.intrinsics import pointer, popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit
@@ -244,14 +244,14 @@ def checksums(crc, frames, sums):
     """Put into ``sums`` the checksum of each topic's frames of a batch; -1 if ``crc`` is 0."""
     names = np.uint32(0)
     if crc:
-        names = continue_crc32(crc, names, np.uint64(frames[_MATCH, 0]), frames[_MATCH, 1])
+        names = continue_crc32c(crc, names, np.uint64(frames[_MATCH, 0]), frames[_MATCH, 1])
     for topic in range(3):
         first = _MATCH if topic == 0 else _MISMATCH if topic == 1 else _READS
         stop = _MISMATCH if topic == 0 else _READS if topic == 1 else FRAMES
         value = names
         if crc:
             for frame in range(first + 1, stop):
-                value = continue_crc32(crc, value, np.uint64(frames[frame, 0]), frames[frame, 1])
+                value = continue_crc32c(crc, value, np.uint64(frames[frame, 0]), frames[frame, 1])
         sums[topic] = np.int64(value) if crc else -1
 
 
@@ -259,7 +259,7 @@ def checksums(crc, frames, sums):
 def lay_out_all(table, crc, intervals):
     """The memory with all columns, the results of each batch, and its frames.
 
-    table: int64[batches, TABLE], filled by ``describe``. crc: ``crc32_address``, or 0. Returns
+    table: int64[batches, TABLE], filled by ``describe``. crc: ``crc32c_address``, or 0. Returns
     uint8[bytes]; int64[batches, 9]: windows, matches, skipped windows, reads on target, rows of
     ``match`` and of ``mismatch``, a checksum a topic; int64[batches, FRAMES, 2]: address and bytes
     of each frame.

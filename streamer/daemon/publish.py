@@ -12,8 +12,9 @@ from streamer.daemon.layout import Laid, distinct, lay_out
 from streamer.daemon.layout_kernels import LAID_OUT
 from streamer.dictionary.targets import NO_SET
 from streamer.errors import StreamerError
+from streamer.protocol.checksums import combine, crc32c
 from streamer.protocol.feed_messages import Columns, encode_feed, encode_head
-from streamer.protocol.header import Header
+from streamer.protocol.header import SEAL_BYTES, Header
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.sending import Message
 
@@ -71,7 +72,9 @@ class Publication:
             label = targets.label if topic == "match" else targets.names.__getitem__
             header["targets"] = [[number, label(number)] for number in laid.targets[topic]]
         frames, crc = laid.frames(topic)
-        return [*encode_head(topic, header, laid.described(topic), crc), frames]
+        head = encode_head(topic, header, laid.described(topic))
+        crc = combine(crc32c(head), crc, laid.size(topic))
+        return [*head, frames, crc.to_bytes(SEAL_BYTES, "little")]
 
 
 def _columns(topic: str, *values: object) -> Columns:

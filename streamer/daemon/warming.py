@@ -16,8 +16,7 @@ from streamer.daemon.publish import publications
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import decode_batch, encode_reads
-from streamer.protocol.checksums import checksum
-from streamer.protocol.header import size_of
+from streamer.protocol.header import pack, seal, size_of
 from streamer.sequences.read_batch import ReadBatch
 
 _READS = [("warm-up", "ACGT" * 16), ("none", "")]
@@ -30,10 +29,11 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
     matcher = make_matcher(config, stored, spec)
     try:
         frames = [memoryview(frame) for frame in encode_reads(_READS)]
-        header = {"form": "columns", "checksum": checksum(frames)}
+        header = {"form": "columns"}
         batch, names = decode_batch(header, frames, matcher.make_batch)
         if matcher.make_together is not None:
-            decode_together([(header, frames)], matcher.make_together)
+            message = [memoryview(frame) for frame in seal([pack(header), *frames])]
+            decode_together([(header, message)], matcher.make_together)
         (result,) = matcher.match_all([batch])
     finally:
         matcher.close()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gpu.card.letters import pack_letters_into
 from gpu.card.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
-from streamer.protocol.checksums import continue_crc32, crc32_address
+from streamer.protocol.checksums import continue_crc32c, crc32c_address
 from streamer.sequences.read_batch import Columns
 from trie.codes import LETTER_TO_CODE, check_k
 from trie.cpu.intrinsics import array_address, pointer
@@ -31,7 +31,7 @@ def pack_together(
 ) -> list[PackedChunk | None]:
     """The letters of every batch as ``gpu.card.letters.pack_letters`` packs them, None for errors.
 
-    sums: uint32, a CRC-32 for each batch, continued over its letters; needs a ``crc32_address``.
+    sums: uint32, a CRC-32C for each batch, continued over its letters; needs a ``crc32c_address``.
     """
     check_k(k)
     sizes = [(len(letters), offsets.size) for _, offsets, letters in batches]
@@ -47,7 +47,7 @@ def pack_together(
     )
     good = np.zeros(len(batches), dtype=np.bool_)
     threads = min(threads, 1 + sum(size for size, _ in sizes) // _PER_THREAD)
-    there = np.uint64(crc32_address()), places, np.array(sizes, dtype=np.int64)
+    there = np.uint64(crc32c_address()), places, np.array(sizes, dtype=np.int64)
     pack = partial(_pack, *there, LETTER_TO_CODE, k, bases, starts, ends, good, sums)
     run_all([partial(pack, *part) for part in split_range(0, len(batches), threads)], threads)
     return [
@@ -70,7 +70,7 @@ def _pack(address, places, sizes, table, k, bases, starts, ends, good, sums, fir
         if offsets[0] != 0 or offsets[-1] != symbols or not ascending(offsets):
             continue
         if symbols:
-            sums[i] = continue_crc32(address, sums[i], places[i, 0], symbols)
+            sums[i] = continue_crc32c(address, sums[i], places[i, 0], symbols)
         packed = bases[ends[i, 0] : ends[i + 1, 0]]
         packed[packed.size - SPARE_WORDS :] = np.uint32(0)
         mask = starts[ends[i, 1] : ends[i + 1, 1]]

@@ -10,7 +10,6 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.protocol.checksums import checksum
 from streamer.protocol.header import (
     MAX_NAME_BYTES,
     UNPACK_ERRORS,
@@ -18,7 +17,6 @@ from streamer.protocol.header import (
     Header,
     Reason,
     WireError,
-    integer,
     not_msgpack,
     raw,
     shown,
@@ -60,12 +58,9 @@ def decode_batch(
 ) -> tuple[ReadBatch, bytes]:
     """The reads of a batch message, and its names as a msgpack array. WireError for any fault.
 
-    make: builds the batch from names, offsets and joined letters; BadReadError for a bad letter.
+    frames: those between the header and the checksum, which was checked before (``unseal``). make:
+    builds the batch from names, offsets and joined letters; BadReadError for a bad letter.
     """
-    given = integer(header, "checksum")
-    if given != (found := checksum(frames)):
-        problem = f"checksum {given:#010x} in the header, {found:#010x} over the frames"
-        raise WireError(Reason.CHECKSUM, problem)
     match header.get("form"):
         case "columns":
             names, offsets, letters, packed = _from_columns(frames)

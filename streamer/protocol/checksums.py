@@ -26,7 +26,7 @@ _ALL = np.uint32(0xFFFFFFFF)
 # reflected: the highest bit is the coefficient of 1, the lowest that of x^31
 _POLYNOMIAL, _HIGHEST, _MASK = 0x82F63B78, 1 << 31, (1 << 32) - 1
 
-ISA_L = Borrowed("ISA-L", "isal.isal_zlib", ("crc32_iscsi", "crc32_gzip_refl"))
+ISA_L = Borrowed("ISA-L", "isal.isal_zlib", ("crc32_iscsi",))
 """Without it ``crc32c`` computes all sums."""
 
 _crc32_iscsi = foreign("unsigned", "pointer", "int", "unsigned")
@@ -100,28 +100,4 @@ def crc32c(frames: Iterable[bytes | memoryview], value: int = 0) -> int:
             value = continue_crc32c(np.uint64(function), value, np.uint64(there), len(frame))
         else:
             value = _plain(frame, value, 1)
-    return value
-
-
-# ---- CRC-32 of version 1, until its last caller has gone ---------------------------------------
-
-try:  # six times as fast; on most machines xopen has installed it
-    from isal.isal_zlib import crc32
-except ImportError:  # pragma: no cover
-    from zlib import crc32
-
-continue_crc32 = foreign("unsigned", "unsigned", "pointer", "size")
-
-
-def crc32_address() -> int:
-    """The address of ISA-L's function, 0 if it is missing."""
-    return 0 if ISA_L.missing else int(ISA_L.addresses[1])
-
-
-def checksum(frames: Iterable[bytes | memoryview]) -> int:
-    """CRC-32 over the frames, one after the other."""
-    value = 0
-    for frame in frames:
-        for begin in range(0, len(frame), 5_000):
-            value = crc32(frame[begin : begin + 5_000], value)
     return value

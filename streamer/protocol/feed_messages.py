@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.protocol.batch_messages import decode_names
-from streamer.protocol.checksums import checksum
 from streamer.protocol.header import (
     PROTOCOL,
     Buffer,
     Header,
     Reason,
     WireError,
-    integer,
     integers,
     raw,
+    seal,
     unpack_frame,
+    unseal,
 )
 from streamer.protocol.schema import FEED, STAMP, TOPICS
 from streamer.sequences.packed_names import PackedNames
@@ -51,27 +51,26 @@ class FeedMessage:
 
 
 def encode_feed(topic: str, header: Header, names: bytes, columns: Columns) -> list[Buffer]:
-    """The frames of a message about a batch; ``header`` gets the columns and the checksum."""
-    frames: list[Buffer] = [names, *(raw(values) for values in columns.values())]
+    """The frames of a message about a batch; ``header`` gets the columns."""
     described = [(name, _TYPE_NAMES[values.dtype], values.size) for name, values in columns.items()]
-    return [*encode_head(topic, header, described, checksum(frames)), *frames]
+    head = encode_head(topic, header, described)
+    return seal([*head, names, *(raw(values) for values in columns.values())])
 
 
 def encode_head(
-    topic: str, header: Header, described: Sequence[tuple[str, str, int]], crc: int
+    topic: str, header: Header, described: Sequence[tuple[str, str, int]]
 ) -> list[Buffer]:
-    """The topic and the header of a message about a batch; ``header`` gets the last two fields.
+    """The topic and the header of a message about a batch; ``header`` gets the columns.
 
-    described: name, type and rows of each column. crc: the checksum of the frames that follow.
+    described: name, type and rows of each column.
     """
     header["columns"] = described
-    header["checksum"] = crc
     return [_TOPIC_FRAMES[topic], msgpack.packb(header)]
 
 
 def encode_notice(topic: str, header: Header) -> list[Buffer]:
     """The frames of a message about the daemon, which has a header only."""
-    return [topic.encode(), msgpack.packb(header | {"checksum": checksum(())})]
+    return seal([_TOPIC_FRAMES[topic], msgpack.packb(header)])
 
 
 def described(topic: str, header: Header) -> str:
@@ -85,26 +84,23 @@ def decode_feed(
 ) -> FeedMessage:
     """A message of the feed from its frames; WireError if it is damaged or of another protocol.
 
-    The columns are views of the frames. crc: the checksum of the frames after the header, if
-    known. previous: the names in the message before, which are reused if they are the same.
+    The columns are views of the frames. crc: the checksum of all frames but the last, if known.
+    previous: the names in the message before, which are reused if they are the same.
     """
-    if len(frames) < 2:
-        raise WireError(Reason.MALFORMED, f"a message of {len(frames)} frames")
+    frames = unseal(frames, header=1, crc=crc)
     topic = bytes(frames[0]).decode("ascii", "replace")
     header = unpack_frame(frames[1], f"topic '{topic[:40]}': the header")
     if not isinstance(header, dict) or header.get("v") != PROTOCOL:
         raise WireError(Reason.VERSION, f"topic '{topic[:40]}': not protocol version {PROTOCOL}")
     try:
-        return _decode(topic, header, frames[2:], crc, previous)
+        return _decode(topic, header, frames[2:], previous)
     except WireError as error:
         raise error.about(described(topic, header)) from None
 
 
 def _decode(
-    topic: str, header: Header, data: Sequence[Buffer], crc: int | None, previous: Sequence[str]
+    topic: str, header: Header, data: Sequence[Buffer], previous: Sequence[str]
 ) -> FeedMessage:
-    if integer(header, "checksum") != (checksum(data) if crc is None else crc):
-        raise WireError(Reason.CHECKSUM, "the checksum is wrong")
     integers(header, _STAMP)
     if header.get("topic") != topic:
         raise WireError(Reason.MALFORMED, "the header names another topic")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamer.errors import StreamerError
 from streamer.protocol.checksums import crc32c
 
-PROTOCOL = 1
+PROTOCOL = 2
 SEAL_BYTES = 4
 MAX_HEADER_BYTES = 64 * 1024
 MAX_NAME_BYTES = 256
@@ -50,7 +50,8 @@ class Reason(StrEnum):
 class WireError(StreamerError):
     """An unacceptable message. ``reason`` is for programs, the text is for people.
 
-    index, name: of the read at fault, 0-based. position: of the bad byte in it, 0-based.
+    index, name: of the read at fault, 0-based. position: of the bad byte in it, 0-based. version: 1
+    for a message of that version.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class WireError(StreamerError):
         index: int | None = None,
         name: str | None = None,
         position: int | None = None,
+        version: int | None = None,
     ) -> None:
         self.reason = reason
+        self.version = version
         self.index = index
         self.name = name
         self.position = position
@@ -76,6 +79,7 @@ class WireError(StreamerError):
     def fields(self) -> Header:
         """The error as header fields, without those that are unknown."""
         fields = {"read": self.name, "index": self.index, "position": self.position}
+        fields["v"] = self.version
         known = {key: value for key, value in fields.items() if value is not None}
         return {"reason": self.reason.value, "message": str(self), **known}
 
@@ -98,6 +102,12 @@ def unpack(frame: Buffer) -> Header:
     if version != PROTOCOL or isinstance(version, bool):
         raise _other_version(version)
     return header
+
+
+def answer(fields: Header) -> list[Buffer]:
+    """The frames of an answer; one whose ``v`` is 1 has the form of version 1."""
+    head = pack(fields)
+    return [head] if fields["v"] == 1 else seal([head])
 
 
 def seal(frames: Iterable[Buffer], crc: int | None = None) -> list[Buffer]:
@@ -140,7 +150,9 @@ def _refuse_version_1(frames: Sequence[Buffer], header: int) -> None:
 
 def _other_version(version: object) -> WireError:
     given = "none" if version is None else shown(version)
-    return WireError(Reason.VERSION, f"protocol version {given}, must be {PROTOCOL}")
+    old = 1 if type(version) is int and version == 1 else None
+    problem = f"protocol version {given}, must be {PROTOCOL}"
+    return WireError(Reason.VERSION, problem, version=old)
 
 
 UNPACK_ERRORS = (ValueError, TypeError, RecursionError, msgpack.UnpackException)

@@ -100,7 +100,7 @@ def told(feed, batches):
     seen = 0
     while seen < batches:
         assert feed.poll(DEADLINE * 1000), "the feed is silent"
-        topic, header, *frames = feed.recv_multipart()
+        topic, header, *frames, _ = feed.recv_multipart()
         yield f"feed {topic.decode()} {shown(msgpack.unpackb(header, strict_map_key=False))}"
         for frame in frames:
             digest = hashlib.sha256(frame).hexdigest()

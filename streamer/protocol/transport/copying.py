@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import zmq
 
-from streamer.protocol.checksums import continue_crc32, crc32_address
+from streamer.protocol.checksums import continue_crc32c, crc32c_address
 from streamer.protocol.transport.libzmq import (
     CLOSE,
     COPY,
@@ -36,16 +36,12 @@ _copy = foreign("pointer", "pointer", "pointer", "size")
 
 
 class Copier:
-    """Takes messages of up to ``frames`` frames from ``socket``.
+    """Takes messages of up to ``frames`` frames from ``socket``."""
 
-    unchecked: the number of leading frames that do not count in the checksum.
-    """
-
-    def __init__(self, socket: zmq.Socket[bytes], *, frames: int, unchecked: int) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], *, frames: int) -> None:
         self._socket = socket
         self._frames = frames
-        self._unchecked = unchecked
-        self._crc = np.uint64(crc32_address())
+        self._crc = np.uint64(crc32c_address())
         # one more for frames to drop
         self._storage = np.empty((frames + 1) * MESSAGE_BYTES, dtype=np.uint8)
         self._sizes = np.empty(frames, dtype=np.int64)
@@ -57,9 +53,9 @@ class Copier:
     def take(self) -> tuple[list[memoryview], int | None] | None:
         """A message that has come, None if there is none; never waits.
 
-        Returns its frames, none at all if there were too many, and their CRC-32, None if ISA-L is
-        missing. The frames begin at multiples of eight bytes of one block of memory, which lives as
-        long as one of them. zmq.ZMQError if the socket has been closed.
+        Returns its frames, none at all if there were too many, and the CRC-32C of all but the last,
+        None if ISA-L is missing. The frames begin at multiples of eight bytes of one block of
+        memory, which lives as long as one of them. zmq.ZMQError if the socket has been closed.
         """
         if LIBZMQ.missing:
             return self._take_plainly()
@@ -79,7 +75,7 @@ class Copier:
 
     def _take(self, socket: np.uint64) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
         arrays = self._storage, self._sizes, self._results
-        return _take(LIBZMQ.addresses, self._crc, socket, *arrays, self._unchecked)
+        return _take(LIBZMQ.addresses, self._crc, socket, *arrays)
 
     def _take_plainly(self) -> tuple[list[memoryview], int | None] | None:
         try:
@@ -90,8 +86,8 @@ class Copier:
 
 
 @njit(cache=True, nogil=True)
-def _take(api, crc, socket, storage, sizes, results, unchecked):
-    """The message as one block of memory; results: how many frames (or NOTHING), its CRC-32.
+def _take(api, crc, socket, storage, sizes, results):
+    """The message as one block of memory; results: how many frames (or NOTHING), its CRC-32C.
 
     Were all of it one tuple, an interrupt would come out as a SystemError: numba calls Python to
     make an array, and does not check whether that failed if the array is part of a tuple.
@@ -111,8 +107,8 @@ def _take(api, crc, socket, storage, sizes, results, unchecked):
         if results[0] and sizes[number]:
             begin = np.uint64(block.ctypes.data) + np.uint64(at)
             _copy(api[COPY], begin, msg_data(api[DATA], place), sizes[number])
-            if crc and number >= unchecked:
-                found = continue_crc32(crc, found, begin, sizes[number])
+            if crc and number < frames - 1:
+                found = continue_crc32c(crc, found, begin, sizes[number])
             at += (sizes[number] + _ALIGNMENT - 1) & -_ALIGNMENT
         msg_close(api[CLOSE], place)
     results[1] = found

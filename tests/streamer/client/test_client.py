@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
-import zlib
 from contextlib import contextmanager
 
 import msgpack
 import pytest
 import zmq
+from crc32c import crc32c
 
 from streamer.client import (
     Beat,
@@ -29,7 +29,7 @@ from streamer.client import (
 )
 from streamer.errors import UsageError
 from streamer.protocol.feed_messages import encode_feed, encode_notice
-from tests.daemon_kit import DEADLINE, GENOME, reads_of, running
+from tests.daemon_kit import DEADLINE, GENOME, reads_of, running, sealed
 
 pytestmark = pytest.mark.whole
 
@@ -54,24 +54,26 @@ def foreign_client(ingest, feed, reads):
         pass
     out = context.socket(zmq.DEALER)
     out.connect(ingest)
-    out.send(msgpack.packb({"v": 1, "type": "hello", "producer": "foreign", "epoch": 1}))
-    answer = msgpack.unpackb(out.recv())
+    hello = {"v": 2, "type": "hello", "producer": "foreign", "epoch": 1}
+    out.send_multipart(sealed(msgpack.packb(hello)))
+    answer = msgpack.unpackb(out.recv_multipart()[0])
     assert (answer["type"], answer["received"]) == ("welcome", 0)
     for seq, read in enumerate(reads, 1):
         frame = msgpack.packb([read])
-        header = {"v": 1, "type": "batch", "producer": "foreign", "epoch": 1, "seq": seq}
-        header |= {"form": "list", "checksum": zlib.crc32(frame)}
-        out.send_multipart([msgpack.packb(header), frame])
+        header = {"v": 2, "type": "batch", "producer": "foreign", "epoch": 1, "seq": seq}
+        header |= {"form": "list"}
+        out.send_multipart(sealed(msgpack.packb(header), frame))
         while answer["received"] < seq:
-            answer = msgpack.unpackb(out.recv())
+            answer = msgpack.unpackb(out.recv_multipart()[0])
             assert answer["type"] in ("ack", "welcome"), answer
     found = {}
     while len(found) < len(reads):
-        topic, header, *frames = results.recv_multipart()
+        *message, seal = results.recv_multipart()
+        assert int.from_bytes(seal, "little") == crc32c(b"".join(message))
+        topic, header, *frames = message
         if topic != b"read":
             continue
         header = msgpack.unpackb(header)
-        assert header["checksum"] == zlib.crc32(b"".join(frames))
         names = msgpack.unpackb(frames[0])
         columns = {c[0]: frame for c, frame in zip(header["columns"], frames[1:], strict=True)}
         for row, name in enumerate(names):
@@ -254,7 +256,7 @@ class Feed:
 
     def read(self, seq, prev, epoch=1, damage=False):
         origin = {"batch": seq, "base": 0, "producer": "p", "producer_epoch": 1, "producer_seq": 1}
-        origin |= {"version_before": 1, "version": 1, "k": 3, "v": 1, "time": 0}
+        origin |= {"version_before": 1, "version": 1, "k": 3, "v": 2, "time": 0}
         head = {"topic": "read", "epoch": epoch, "seq": seq, "prev": prev} | origin
         import numpy as np
 
@@ -269,7 +271,7 @@ class Feed:
         self.socket.send_multipart(frames)
 
     def beat(self, seq, prev, heads, epoch=1):
-        head = {"v": 1, "topic": "beat", "epoch": epoch, "seq": seq, "prev": prev, "time": 0}
+        head = {"v": 2, "topic": "beat", "epoch": epoch, "seq": seq, "prev": prev, "time": 0}
         self.socket.send_multipart(encode_notice("beat", head | {"heads": heads, "totals": {}}))
 
     def __enter__(self):

@@ -22,7 +22,7 @@ def test_watch_says_what_was_dropped(tmp_path, streamer):
     def publish():
         while feed.poll(DEADLINE * 1000) and feed.recv() != b"\x01beat":
             pass
-        header = {"v": 1, "epoch": 5, "time": 9, "heads": {}, "totals": {"reads": 7}}
+        header = {"v": 2, "epoch": 5, "time": 9, "heads": {}, "totals": {"reads": 7}}
         for seq, change in enumerate(({}, {"totals": {"reads": "seven"}}, {}), 1):
             beat = header | {"topic": "beat", "seq": seq, "prev": seq - 1} | change
             feed.send_multipart(encode_notice("beat", beat))

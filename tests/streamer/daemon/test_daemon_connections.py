@@ -130,10 +130,10 @@ def test_idle_connections_leave_the_daemon_at_work(path, transport, flooded):
             # whoever comes when they have left is served
             with Raw(endpoints[flooded]) as late:
                 if flooded == "ingest":
-                    late.send({"v": 1, "type": "hello", "producer": "late", "epoch": turn})
+                    late.send({"v": 2, "type": "hello", "producer": "late", "epoch": turn})
                     assert late.receive()["credit"] > 0
                 elif flooded == "control":
-                    late.send({"v": 1, "command": "status"})
+                    late.send({"v": 2, "command": "status"})
                     assert late.receive()["ok"]
         with Subscriber(endpoints["feed"], ["status"]) as late_feed:
             assert late_feed.wait_for_daemon(DEADLINE)

@@ -101,7 +101,7 @@ def test_a_producer_that_waits_is_told_of_the_drain_and_of_the_end(path):
         Raw(daemon.endpoints["ingest"]) as waiting,
         Raw(daemon.endpoints["ingest"]) as idle,
     ):
-        idle.send({"v": 1, "type": "hello", "producer": "idle", "epoch": 3})
+        idle.send({"v": 2, "type": "hello", "producer": "idle", "epoch": 3})
         assert idle.receive()["credit"] > 0
         with daemon.engine_held():
             waiting.send(*GOOD)

@@ -89,10 +89,10 @@ def test_words_are_computed_for_whoever_asks(path):
 @pytest.mark.parametrize("kind", [zmq.DEALER, zmq.REQ])
 def test_control_answers_dealers_and_reqs(small, kind):
     with Raw(small.endpoints["control"], kind) as raw:
-        raw.send({"v": 1, "id": "x", "command": "status"})
+        raw.send({"v": 2, "id": "x", "command": "status"})
         answer = raw.receive()
         assert (answer["ok"], answer["id"], answer["status"]["state"]) == (True, "x", "running")
-        raw.send({"v": 1, "id": 2, "command": "dance"})
+        raw.send({"v": 2, "id": 2, "command": "dance"})
         answer = raw.receive()
         assert not answer["ok"]
         assert answer["message"] == "unknown command 'dance' (known: status, drain)"

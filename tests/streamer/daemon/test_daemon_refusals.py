@@ -14,6 +14,7 @@ from tests.daemon_kit import (
     columns_batch,
     list_batch,
     running,
+    sealed,
 )
 
 pytestmark = pytest.mark.whole
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.whole
 DEEP = b"\x91" * 1015 + b"\x01"
 MARK = msgpack.packb("deep")
 NESTED = {
-    field: msgpack.packb(list_batch(1, [], checksum=0)[0] | {field: "deep"}).replace(MARK, DEEP)
+    field: msgpack.packb(list_batch(1, [])[0] | {field: "deep"}).replace(MARK, DEEP)
     for field in ("v", "type", "form")
 }
 
@@ -39,26 +40,24 @@ GARBAGE = {
     },
     "huge header": ((b"\xdb" + (70_000).to_bytes(4, "big") + b"x" * 70_000,), "malformed"),
     "no version": (({"type": "hello"},), "version"),
-    "version 2": (({"v": 2, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
+    "version 3": (({"v": 3, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
     "version true": (({"v": True, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
-    "unknown type": (({"v": 1, "type": "bye"},), "malformed"),
-    "no producer": (({"v": 1, "type": "hello", "epoch": 1},), "malformed"),
+    "unknown type": (({"v": 2, "type": "bye"},), "malformed"),
+    "no producer": (({"v": 2, "type": "hello", "epoch": 1},), "malformed"),
     "producer is a number": (
-        ({"v": 1, "type": "hello", "producer": 5, "epoch": 1},),
+        ({"v": 2, "type": "hello", "producer": 5, "epoch": 1},),
         "malformed",
     ),
     "producer too long": (
-        ({"v": 1, "type": "hello", "producer": "x" * 300, "epoch": 1},),
+        ({"v": 2, "type": "hello", "producer": "x" * 300, "epoch": 1},),
         "malformed",
     ),
-    "negative epoch": (({"v": 1, "type": "hello", "producer": "raw", "epoch": -1},), "malformed"),
+    "negative epoch": (({"v": 2, "type": "hello", "producer": "raw", "epoch": -1},), "malformed"),
     "sequence 0": (list_batch(0, []), "malformed"),
     "sequence is text": (list_batch("1", []), "malformed"),
     "sequence over 2^63": (list_batch(2**64 - 1, []), "malformed"),
-    "no frames": ((GOOD[0],), "checksum"),
-    "too many frames": ((*GOOD, b"more"), "checksum"),
-    "bad checksum": (list_batch(1, [["r", "ACGT"]], checksum=1), "checksum"),
-    "no checksum": (list_batch(1, [], checksum=None), "malformed"),
+    "no frames": ((GOOD[0],), "malformed"),
+    "too many frames": ((*GOOD, b"more"), "malformed"),
     "unknown form": (list_batch(1, [], form="rows"), "malformed"),
     "list of numbers": (list_batch(1, [[1, 2]]), "malformed"),
     "read without a sequence": (list_batch(1, [["r"]]), "malformed"),
@@ -134,11 +133,11 @@ def test_refusal_quotes_the_beginning_of_a_huge_name(small):
 
 
 def test_control_survives_what_cannot_be_written_out(small):
-    request = msgpack.packb({"v": 1, "command": "deep"}).replace(MARK, DEEP)
+    request = msgpack.packb({"v": 2, "command": "deep"}).replace(MARK, DEEP)
     with Raw(small.endpoints["control"]) as raw:
         raw.send(request)
         assert raw.receive()["reason"] == "malformed"
-        raw.send({"v": 1, "command": "status"})
+        raw.send({"v": 2, "command": "status"})
         assert raw.receive()["ok"]
 
 
@@ -178,7 +177,7 @@ def test_new_epoch_counts_from_one_and_the_old_one_has_ended(small):
         raw.send(*list_batch(1, [["b", "ACGT"]], epoch=2))
         raw.send(*list_batch(2, [["c", "ACGT"]]))
         assert raw.receive_type("refused")["reason"] == "stale-epoch"
-        raw.send({"v": 1, "type": "hello", "producer": "raw", "epoch": 2})
+        raw.send({"v": 2, "type": "hello", "producer": "raw", "epoch": 2})
         assert raw.receive_type("welcome")["received"] == 1
 
 
@@ -205,3 +204,55 @@ def test_credit_bounds_what_waits(path):
         assert raw.accepted(accepted, matched=accepted)["credit"] >= 200_000
         raw.send(*columns_batch(accepted + 1, ["a"], [0, len(letters)], letters))
         raw.accepted(accepted + 1)
+
+
+OLD = msgpack.packb({"v": 1, "type": "hello", "producer": "raw", "epoch": 9, "command": "status"})
+
+
+@pytest.mark.parametrize("name", ["ingest", "control"])
+def test_version_1_is_answered_in_its_form(small, name):
+    """Without a frame of its checksum, so that an old client can read why."""
+    with Raw(small.endpoints[name]) as raw:
+        for frames in ([OLD], [OLD, b"data"], [OLD, b"data", b"1234"], sealed(OLD)):
+            raw.socket.send_multipart(frames)
+            assert raw.socket.poll(DEADLINE * 1000)
+            (frame,) = raw.socket.recv_multipart()
+            answer = msgpack.unpackb(frame)
+            assert (answer["v"], answer["reason"]) == (1, "version")
+            assert answer["message"] == "protocol version 1, must be 2"
+        raw.send({"v": 2, "type": "hello", "producer": "raw", "epoch": 1, "command": "status"})
+        assert raw.receive()["v"] == 2
+
+
+def test_every_flipped_bit_is_refused_and_changes_nothing(small):
+    """Also one in the header, which could make it another batch."""
+    message = sealed(msgpack.packb(GOOD[0]), GOOD[1])
+    board = small.service.board
+    before = board.producers
+    with Raw(small.endpoints["ingest"]) as raw:
+        for at, frame in enumerate(message):
+            for bit in range(8 * len(frame)):
+                damaged = bytearray(frame)
+                damaged[bit // 8] ^= 1 << bit % 8
+                raw.socket.send_multipart([*message[:at], damaged, *message[at + 1 :]])
+                answer = raw.receive()
+                assert answer["type"] == "refused"
+                assert answer["reason"] in ("checksum", "malformed", "version")
+                assert answer.get("received", 0) == 0
+        assert (board.producers, board.queued_batches) == (before, 0)
+        raw.send(*GOOD)
+        raw.accepted(1, matched=1)
+
+
+@pytest.mark.parametrize("name", ["ingest", "control"])
+def test_messages_without_a_checksum_are_refused(small, name):
+    request = {"v": 2, "type": "hello", "producer": "raw", "epoch": 1, "command": "status"}
+    with Raw(small.endpoints[name]) as raw:
+        raw.socket.send(msgpack.packb(request))
+        answer = raw.receive()
+        assert (answer["reason"], answer["message"]) == (
+            "malformed",
+            "the last frame of a message is its checksum of 4 bytes",
+        )
+        raw.socket.send_multipart([msgpack.packb(request), b"1234"])
+        assert raw.receive()["reason"] == "checksum"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-import zlib
 
 import pytest
 
 from streamer.cli.app import main
 from streamer.client import Producer, Subscriber
 from streamer.client.tables import table
-from streamer.protocol.checksums import ISA_L, checksum
+from streamer.protocol.checksums import ISA_L, crc32c
 from streamer.protocol.transport.libzmq import LIBZMQ
 from tests.daemon_kit import GENOME, follow, reads_of, running
+from tests.reference import crc32c as definition
 from trie.cpu.foreign import Borrowed
 
 pytestmark = pytest.mark.whole
@@ -45,7 +45,6 @@ def session(path):
             "topic",
             "columns",
             "targets",
-            "checksum",
             "batch",
             "base",
             "reads",
@@ -65,7 +64,7 @@ def test_each_function_of_libzmq_can_be_missing(function, take_away):
 
 @pytest.mark.parametrize(
     "missing",
-    [[(LIBZMQ, "zmq_msg_recv")], [(ISA_L, "crc32_gzip_refl")]],
+    [[(LIBZMQ, "zmq_msg_recv")], [(ISA_L, "crc32_iscsi")]],
     ids=["libzmq", "ISA-L"],
 )
 def test_a_session_without_borrowed_symbols(missing, path, take_away):
@@ -78,10 +77,10 @@ def test_a_session_without_borrowed_symbols(missing, path, take_away):
 
 def test_checksums_without_isa_l(take_away):
     frames = [random.Random(size).randbytes(size) for size in (0, 1, 5_000, 5_001, 300_000)]
-    want = zlib.crc32(b"".join(frames))
-    assert checksum(frames) == want
-    take_away(ISA_L, "crc32_gzip_refl")
-    assert checksum(frames) == want
+    want = definition.crc32c(b"".join(frames))
+    assert crc32c(frames) == want
+    take_away(ISA_L, "crc32_iscsi")
+    assert crc32c(frames) == want
 
 
 def test_devices_shows_the_choice(take_away, capsys):

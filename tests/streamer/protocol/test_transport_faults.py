@@ -92,7 +92,7 @@ def test_copied(seed):
     told = np.zeros(2, np.int64)
     found = []
     while not library.ended:
-        block = copying._take(api, np.uint64(0), SOCKET, storage, sizes, told, 0)
+        block = copying._take(api, np.uint64(0), SOCKET, storage, sizes, told)
         count = int(told[0])
         if count >= 0:
             places = np.cumsum([0, *((sizes[:count] + 7) // 8 * 8)]).tolist()
