@@ -1,10 +1,7 @@
 """Base codes for storage: two bits a base, and the positions of gap codes beside them.
 
-    byte i   | code 4i+3 | code 4i+2 | code 4i+1 | code 4i |      a gap code is stored as 0
+byte i   | code 4i+3 | code 4i+2 | code 4i+1 | code 4i |      a gap code is stored as 0
 """
-
-# mypy: no-check-untyped-defs
-# (kernels are typed by numba, by the arguments of their first call)
 
 from __future__ import annotations
 

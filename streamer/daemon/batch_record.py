@@ -31,10 +31,11 @@ class Accepted:
 class Matched:
     """A batch with what the engine found in it.
 
-    dictionary: names the targets. stored: the k-mers as they stand in the records, if there is a
-    distance; it names the targets of approximate matches.
+    at: number of its record in the stream. dictionary: names the targets. stored: the k-mers as
+    they stand in the records, if there is a distance; it names the targets of approximate matches.
     """
 
+    at: int
     accepted: Accepted
     result: BatchResult
     dictionary: Dictionary

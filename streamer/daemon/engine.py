@@ -13,7 +13,9 @@ import structlog
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.publish import Group
 from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.devices import choose_device, usable_cards
 from streamer.dictionary.targets import Dictionary
@@ -43,7 +45,7 @@ class EngineWorker(Worker):
         self,
         board: Board,
         notify: Callable[[], None],
-        forward: Callable[[Sequence[Matched]], None],
+        forward: Callable[[Group], None],
         wants_words: Callable[[], bool],
         warm_up: Callable[[Config, MatchSpec], None],
     ) -> None:
@@ -55,6 +57,9 @@ class EngineWorker(Worker):
         # (number of the first batch in work, since when), to report stalls
         self.working_on: tuple[int, float] | None = None
         self._board = board
+        # the first record is the dictionary
+        self._at = 1
+        self._heads = Heads()
         self._forward = forward
         self._wants_words = wants_words
         self._warm_up = warm_up
@@ -108,12 +113,10 @@ class EngineWorker(Worker):
             results = matcher.match_all(batches)
         self.working_on = None
         self._note(matcher)
-        self._forward(
-            [
-                Matched(item, result, dictionary, stored)
-                for item, result in zip(items, results, strict=True)
-            ]
-        )
+        first, self._at = self._at + 1, self._at + len(items)
+        pairs = enumerate(zip(items, results, strict=True), first)
+        matched = [Matched(at, *pair, dictionary, stored) for at, pair in pairs]
+        self._forward(Group(matched, self._heads))
 
     def _note(self, matcher: Matcher) -> None:
         self.make_batch, self.make_together = matcher.make_batch, matcher.make_together

@@ -13,7 +13,7 @@ import zmq
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import FINAL, Board
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.publish import Publication, publications
+from streamer.daemon.publish import Group, Publication
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.feed_messages import encode_notice
 from streamer.protocol.header import PROTOCOL, Header
@@ -57,7 +57,7 @@ class FeedWorker(SocketWorker):
         done: Callable[[Sequence[Matched]], None],
     ) -> None:
         super().__init__("feed", board, context, notify)
-        self.inbox: Mailbox[Sequence[Matched]] = Mailbox()
+        self.inbox: Mailbox[Group] = Mailbox()
         self._done = done
         # messages not yet sent
         self._ready: list[Message] = []
@@ -104,18 +104,17 @@ class FeedWorker(SocketWorker):
         for group in self.inbox.take():
             self._publish_all(socket, group)
 
-    def _publish_all(self, socket: zmq.Socket[bytes], matched: Sequence[Matched]) -> None:
+    def _publish_all(self, socket: zmq.Socket[bytes], group: Group) -> None:
         """Publish a group of batches that were matched together."""
-        intervals = self.wants("match") or self.wants("mismatch")
-        group = publications(matched, intervals=intervals)
-        for publication in group:
+        made = group.publications(intervals=self.wants("match") or self.wants("mismatch"))
+        for publication in made:
             self._publish(publication)
-        counts = group[0].counts
-        if len(group) > 1:
-            counts = {name: sum(p.counts[name] for p in group) for name in counts}
-        self._board.totals.add(group[0].matched.accepted.at, **counts)
+        counts = made[0].counts
+        if len(made) > 1:
+            counts = {name: sum(p.counts[name] for p in made) for name in counts}
+        self._board.totals.add(group.matched[0].accepted.at, **counts)
         self._flush(socket)
-        self._done(matched)
+        self._done(group.matched)
 
     def _announce_state(self, socket: zmq.Socket[bytes], state: str) -> None:
         self._announce(socket, "status", {"status": self._board.fields() | {"state": state}})
@@ -137,24 +136,11 @@ class FeedWorker(SocketWorker):
             self._board.topics = frozenset(topics)
 
     def _publish(self, publication: Publication) -> None:
-        matched = publication.matched
-        accepted, result = matched.accepted, matched.result
-        about = {
-            "batch": result.number,
-            "base": result.base,
-            "reads": publication.counts["reads"],
-            "bases": publication.counts["bases"],
-            "producer": accepted.producer.name,
-            "producer_epoch": accepted.epoch,
-            "producer_seq": accepted.sequence,
-            "version_before": result.version_before,
-            "version": result.version,
-            "k": result.k,
-        }
+        about = publication.about
         wanted = _wanted(self._board.topics)
-        for topic in publication.topics:
+        for topic in publication.prev:
             header = self._next(topic)
-            if topic in wanted and (topic != "word" or result.depths is not None):
+            if topic in wanted and (topic != "word" or publication.has_words):
                 self._ready.append(publication.message(topic, header | about))
 
     def _beat(self, socket: zmq.Socket[bytes]) -> None:

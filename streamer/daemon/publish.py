@@ -3,37 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamer.daemon.batch_record import Matched
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.layout import Laid, distinct, lay_out
 from streamer.daemon.layout_kernels import LAID_OUT
 from streamer.dictionary.targets import NO_SET
 from streamer.errors import StreamerError
 from streamer.protocol.checksums import combine, crc32c
-from streamer.protocol.feed_messages import Columns, encode_feed, encode_head
-from streamer.protocol.header import SEAL_BYTES, Header
+from streamer.protocol.feed_messages import Columns, describe, encode_feed, encode_head
+from streamer.protocol.header import SEAL_BYTES, Buffer, Header, raw
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.sending import Message
 
 
-def publications(group: Sequence[Matched], *, intervals: bool) -> list[Publication]:
-    """One for each batch; only with ``intervals`` they have messages ``match`` and ``mismatch``."""
-    laid = lay_out(group, intervals=intervals)
-    return [Publication(*pair) for pair in zip(group, laid, strict=True)]
+class Group:
+    """Batches that were matched together; their messages are made when first asked for.
+
+    heads: those of the records that messages were made of.
+    """
+
+    def __init__(self, matched: Sequence[Matched], heads: Heads) -> None:
+        self.matched = matched
+        self._heads = heads
+        self._made: list[Publication] | None = None
+
+    def publications(self, *, intervals: bool) -> list[Publication]:
+        """One for each batch; only with ``intervals`` they have ``match`` and ``mismatch``.
+
+        To be asked of one group after the other.
+        """
+        if self._made is None:
+            laid = lay_out(self.matched, intervals=intervals)
+            self._made = [
+                Publication(*pair, self._heads) for pair in zip(self.matched, laid, strict=True)
+            ]
+        return self._made
+
+
+class Content(NamedTuple):
+    """What a message about a batch says: header fields, described columns, and their frames."""
+
+    fields: Header
+    described: Sequence[tuple[str, str, int]]
+    frames: Sequence[Buffer]
 
 
 class Publication:
     """The messages of a batch.
 
-    topics: those that have a message, in order. They depend on the stream, not on who listens.
+    prev: the topics that have a message, in order, and of each the last record before with one.
+    They depend on the stream, not on who listens.
     """
 
-    def __init__(self, matched: Matched, laid: Laid) -> None:
+    def __init__(self, matched: Matched, laid: Laid, heads: Heads) -> None:
         self.matched = matched
         self._laid = laid
+        self._contents: dict[str, tuple[Header, Columns]] = {}
         result, near = matched.result, matched.result.near
         windows, matches, skipped, on_target = laid.sums
         self.counts = {
@@ -57,22 +86,63 @@ class Publication:
             "word": windows > 0,
             "read": True,
         }
-        self.topics = [topic for topic, there in present.items() if there]
+        self.prev = heads.take(matched.at, [topic for topic, there in present.items() if there])
+
+    @property
+    def about(self) -> Header:
+        """The fields that the headers of all messages share."""
+        accepted, result = self.matched.accepted, self.matched.result
+        return {
+            "batch": result.number,
+            "base": result.base,
+            "reads": self.counts["reads"],
+            "bases": self.counts["bases"],
+            "producer": accepted.producer.name,
+            "producer_epoch": accepted.epoch,
+            "producer_seq": accepted.sequence,
+            "version_before": result.version_before,
+            "version": result.version,
+            "k": result.k,
+        }
+
+    @property
+    def has_words(self) -> bool:
+        """Whether event words were computed, as when somebody asked for them."""
+        return self.matched.result.depths is not None
+
+    def content(self, topic: str) -> Content:
+        """What the message for a topic says. Its frames live as long as the publication."""
+        if topic in LAID_OUT:
+            laid = self._laid
+            _, *views = laid.frames(topic)[0].views()
+            return Content(self._fields(topic), laid.described(topic), views)
+        fields, columns = self._content(topic)
+        return Content(fields, describe(columns), [raw(values) for values in columns.values()])
 
     def message(self, topic: str, header: Header) -> Message:
         """The frames of the message for a topic; ``header`` gets the fields of the topic."""
         if topic in LAID_OUT:
             return self._laid_out(topic, header)
-        fields, columns = _CONTENT[topic](self.matched)
+        fields, columns = self._content(topic)
         return encode_feed(topic, header | fields, self.matched.accepted.names, columns)
 
+    def _content(self, topic: str) -> tuple[Header, Columns]:
+        if topic not in self._contents:
+            self._contents[topic] = _CONTENT[topic](self.matched)
+        return self._contents[topic]
+
+    def _fields(self, topic: str) -> Header:
+        """Header fields of a topic that is laid out."""
+        targets = self.matched.dictionary.targets
+        if topic == "mismatch":
+            return {}
+        label = targets.label if topic == "match" else targets.names.__getitem__
+        return {"targets": [[number, label(number)] for number in self._laid.targets[topic]]}
+
     def _laid_out(self, topic: str, header: Header) -> Message:
-        laid, targets = self._laid, self.matched.dictionary.targets
-        if topic != "mismatch":
-            label = targets.label if topic == "match" else targets.names.__getitem__
-            header["targets"] = [[number, label(number)] for number in laid.targets[topic]]
+        laid = self._laid
         frames, crc = laid.frames(topic)
-        head = encode_head(topic, header, laid.described(topic))
+        head = encode_head(topic, header | self._fields(topic), laid.described(topic))
         crc = combine(crc32c(head), crc, laid.size(topic))
         return [*head, frames, crc.to_bytes(SEAL_BYTES, "little")]
 
@@ -82,10 +152,7 @@ def _columns(topic: str, *values: object) -> Columns:
     return {c.name: np.asarray(v, c.dtype) for c, v in zip(columns, values, strict=True)}
 
 
-Content = tuple[Header, Columns]
-
-
-def _near(matched: Matched) -> Content:
+def _near(matched: Matched) -> tuple[Header, Columns]:
     near, stored = matched.result.near, matched.stored
     assert near is not None
     assert stored is not None
@@ -97,14 +164,14 @@ def _near(matched: Matched) -> Content:
     return fields, _columns("near", near.read, *numbers, best)
 
 
-def _ltb(matched: Matched) -> Content:
+def _ltb(matched: Matched) -> tuple[Header, Columns]:
     near = matched.result.near
     assert near is not None
     columns = _columns("ltb", near.read, near.end, near.matches, near.mismatches, near.version)
     return {"distance": near.distance_limit}, columns
 
 
-def _delta(matched: Matched) -> Content:
+def _delta(matched: Matched) -> tuple[Header, Columns]:
     result = matched.result
     offsets = result.batch.offsets
     read = np.searchsorted(offsets, result.new_starts, side="right") - 1
@@ -112,7 +179,7 @@ def _delta(matched: Matched) -> Content:
     return {"seeded": result.seeded}, _columns("delta", result.new_kmers, read, starts)
 
 
-def _word(matched: Matched) -> Content:
+def _word(matched: Matched) -> tuple[Header, Columns]:
     fields: Header = {}
     chunks: list[Any] = []
     try:
@@ -129,7 +196,7 @@ def _word(matched: Matched) -> Content:
     )
 
 
-_CONTENT: dict[str, Callable[[Matched], Content]] = {
+_CONTENT: dict[str, Callable[[Matched], tuple[Header, Columns]]] = {
     "near": _near,
     "ltb": _ltb,
     "delta": _delta,

@@ -9,10 +9,11 @@ import time
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.config import Config
+from streamer.daemon.core.heads import Heads
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.engine import make_matcher
 from streamer.daemon.producers import ProducerState
-from streamer.daemon.publish import publications
+from streamer.daemon.publish import Group
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import decode_batch, encode_reads
@@ -40,7 +41,7 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
     producer = ProducerState("warm-up", 0, b"", 0.0)
     now = time.monotonic()
     accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
-    matched = Matched(accepted, result, matcher.dictionary, stored if spec.near else None)
-    (publication,) = publications([matched], intervals=True)
-    for topic in publication.topics:
+    matched = Matched(0, accepted, result, matcher.dictionary, stored if spec.near else None)
+    (publication,) = Group([matched], Heads()).publications(intervals=True)
+    for topic in publication.prev:
         publication.message(topic, {})

@@ -52,9 +52,13 @@ class FeedMessage:
 
 def encode_feed(topic: str, header: Header, names: bytes, columns: Columns) -> list[Buffer]:
     """The frames of a message about a batch; ``header`` gets the columns."""
-    described = [(name, _TYPE_NAMES[values.dtype], values.size) for name, values in columns.items()]
-    head = encode_head(topic, header, described)
+    head = encode_head(topic, header, describe(columns))
     return seal([*head, names, *(raw(values) for values in columns.values())])
+
+
+def describe(columns: Columns) -> list[tuple[str, str, int]]:
+    """Name, type and rows of each column."""
+    return [(name, _TYPE_NAMES[values.dtype], values.size) for name, values in columns.items()]
 
 
 def encode_head(

@@ -40,8 +40,16 @@ class Placed(NamedTuple):
 
     def frames(self) -> list[bytes]:
         """The frames, copied."""
+        return [ctypes.string_at(*pair) for pair in self._pairs()]
+
+    def views(self) -> list[memoryview]:
+        """The frames where they lie, to be used while ``owner`` lives."""
+        arrays = [(ctypes.c_char * size).from_address(place) for place, size in self._pairs()]
+        return [memoryview(array).cast("B") if len(array) else memoryview(b"") for array in arrays]
+
+    def _pairs(self) -> list[list[int]]:
         numbers = (ctypes.c_int64 * (2 * self.pairs)).from_address(self.address)
-        return [ctypes.string_at(*numbers[i : i + 2]) for i in range(0, 2 * self.pairs, 2)]
+        return [numbers[i : i + 2] for i in range(0, 2 * self.pairs, 2)]
 
 
 Message = Sequence[Buffer | Placed]

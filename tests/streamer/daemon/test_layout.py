@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from streamer.daemon.batch_record import Matched
-from streamer.daemon.publish import publications
+from streamer.daemon.core.heads import Heads
+from streamer.daemon.publish import Group
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.matching import reports
 from streamer.matching.events import Events
@@ -60,7 +61,11 @@ def result_of(rng, k, lengths, *, only_set=0, many=False, kind="mixed"):
 def matched_of(result):
     names = msgpack.packb(list(result.batch.names))
     accepted = SimpleNamespace(names=names)
-    return Matched(accepted, result, SimpleNamespace(targets=TARGETS))
+    return Matched(1, accepted, result, SimpleNamespace(targets=TARGETS))
+
+
+def publications(group, *, intervals):
+    return Group(group, Heads()).publications(intervals=intervals)
 
 
 def random_group(seed, batches):
@@ -121,11 +126,18 @@ def test_groups_say_what_batches_say(batches, intervals, fast, monkeypatch):
             assert counts["reads_on_target"] == sums.reads_on_target
             said = [sums.matches, sums.windows - sums.matches, sums.windows, True]
             topics = ("match", "mismatch", "word", "read")
-            assert publication.topics == [t for t, there in zip(topics, said, strict=True) if there]
+            assert list(publication.prev) == [
+                t for t, there in zip(topics, said, strict=True) if there
+            ]
             for topic in TOPICS:
                 if not intervals and topic != "read":
                     continue
                 sent = frames_of(publication.message(topic, {"v": 2}))
+                content = publication.content(topic)
+                assert [bytes(frame) for frame in content.frames] == sent[3:-1]
+                assert {**content.fields, "columns": list(map(list, content.described))} == {
+                    name: value for name, value in msgpack.unpackb(sent[1]).items() if name != "v"
+                }
                 header = {"v": 2} | want[topic][0]
                 plain = encode_feed(topic, header, matched.accepted.names, want[topic][1])
                 assert msgpack.unpackb(sent[1]) == msgpack.unpackb(plain[1])

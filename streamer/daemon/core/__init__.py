@@ -1,0 +1,10 @@
+"""The state machines of the daemon, without I/O.
+
+What has happened goes in, with the time as an argument; messages and batches come out. Nothing here
+imports sockets, threads, clocks or the journal (a test says so), so that a simulator can run all of
+it unchanged.
+
+ingest      messages of producers: accepted, repeated or refused, acknowledged
+producers   what is known of each producer; credit
+life        the states of the daemon, and what leads from one to the next
+"""
