@@ -1,0 +1,121 @@
+"""What is damaged in a journal, and how to go on without it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from streamer.journal.data_files import HEADER_BYTES, DataReader, data_file, data_file_numbers
+from streamer.journal.errors import JournalDamage
+from streamer.journal.index import Index
+from streamer.journal.reading import RecordReader
+from streamer.journal.record import LOST
+from streamer.journal.schema import ProducerRow, RecordRow, State, pack_lengths, row_checksum
+from streamer.journal.sizes import Sizes
+from streamer.journal.snapshots import read_snapshot
+
+_ALWAYS_CHECKED = 128 << 20
+"""An index up to this size is checked by SQLite at each start; a larger one only by ``verify``."""
+
+
+class Checked:
+    """Compares a journal with its checksums."""
+
+    def __init__(self, index: Index, reader: RecordReader, directory: Path, sizes: Sizes) -> None:
+        self._index, self._reader = index, reader
+        self._directory, self._sizes = directory, sizes
+
+    def damages(self, *, everything: bool) -> Iterator[JournalDamage]:
+        """What recovery would stumble over, or ``everything``; nothing for a whole journal.
+
+        Raises JournalDamage if the state itself cannot be read.
+        """
+        state = self._index.state()
+        if everything or self._index.file_bytes() <= _ALWAYS_CHECKED:
+            yield from self._index.integrity()
+        yield from self._producers(state)
+        after = state.oldest - 1
+        try:
+            if (row := self._index.snapshot()) is not None:
+                read_snapshot(self._directory, row)
+                after = after if everything else max(after, row.at)
+        except JournalDamage as damage:
+            yield damage
+        for record in self._reader.checked(after, state.head):
+            if isinstance(record, JournalDamage):
+                yield record
+        yield from self._lost_groups(state)
+
+    def mend(self) -> list[JournalDamage]:
+        """Give up all that is damaged; it stays given up. Returns what that was.
+
+        A damaged record keeps its number and is never returned, a damaged snapshot or producer is
+        forgotten. If the index has lost its end, numbers go on from there, under another stream.
+        JournalDamage if the index itself is beyond that.
+        """
+        if found := list(self.damages(everything=True)):
+            with self._index.transaction():
+                self._give_up()
+            if left := list(self.damages(everything=True)):
+                problem = f"{left[0].problem}, and cannot be mended: begin with an empty directory"
+                raise JournalDamage(problem, file=left[0].file, offset=left[0].offset)
+        return found
+
+    def _give_up(self) -> None:
+        index, state = self._index, self._index.state()
+        for damage in self._reader.checked(state.oldest - 1, state.head):
+            if isinstance(damage, JournalDamage) and damage.record is not None:
+                index.put(_given_up(damage.record))
+        producers = [row for row in index.producers() if isinstance(row, ProducerRow)]
+        index.clear("producers")
+        index.put(*producers)
+        try:
+            if (snapshot := index.snapshot()) is not None:
+                read_snapshot(self._directory, snapshot)
+        except JournalDamage:
+            index.clear("snapshots")
+        state = state._replace(producers=len(producers), digest=producers_digest(producers))
+        if list(self._lost_groups(state)):
+            state = state._replace(stream=os.urandom(8), seal=os.urandom(16))
+        index.put(state)
+        index.rebuild_keys()
+
+    def _producers(self, state: State) -> Iterator[JournalDamage]:
+        rows = self._index.producers()
+        good = [row for row in rows if isinstance(row, ProducerRow)]
+        yield from (row for row in rows if isinstance(row, JournalDamage))
+        whole = (len(good), producers_digest(good)) == (state.producers, state.digest)
+        if len(good) == len(rows) and not whole:
+            yield JournalDamage("a producer is missing", file=str(self._index.path))
+
+    def _lost_groups(self, state: State) -> Iterator[JournalDamage]:
+        """Damage if there is a group whose header proves that the index once went further."""
+        files = DataReader(self._directory)
+        places = [(state.file, self._sizes.page_after(state.end))] if state.file else []
+        places += [(number, 0) for number in data_file_numbers(self._directory)]
+        try:
+            for file, offset in places:
+                group = files.group(state.seal, file, offset)
+                if group is None or file < state.file:
+                    continue
+                if group.first == state.head + 1:  # was perhaps never committed
+                    behind = offset + HEADER_BYTES + group.bytes
+                    places.append((file, self._sizes.page_after(behind)))
+                elif group.first > state.head:
+                    problem = f"the index ends at {state.head}, but {group.first - 1} was stored"
+                    path = str(data_file(self._directory, file))
+                    yield JournalDamage(problem, file=path, offset=offset, record=state.head + 1)
+                    return
+        finally:
+            files.close()
+
+
+def producers_digest(rows: Iterable[ProducerRow]) -> int:
+    """A sum over producers: it changes if one changes or vanishes."""
+    return sum(row_checksum(ProducerRow, row) for row in rows) & 0xFFFFFFFF
+
+
+def _given_up(at: int) -> RecordRow:
+    nothing = None, None, None, None, None
+    return RecordRow(at, LOST.encode(), 0, 0, 0, 0, pack_lengths([]), 0, b"", *nothing)

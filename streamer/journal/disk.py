@@ -1,0 +1,133 @@
+"""The disk under a journal: the seam where tests put one that records or fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from streamer.journal.errors import JournalFailed, JournalFull
+from streamer.journal.record import Frame
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Numbers of an OSError that goes away once there is room."""
+
+# IOV_MAX of Linux, and less than the 2 GiB that one call takes
+_BUFFERS, _CALL_BYTES = 1024, 1 << 30
+
+
+class Disk:
+    """File operations by path or descriptor; an OSError is what the system says.
+
+    vfs: the name of SQLite's layer for files, "" for its own.
+    """
+
+    vfs = ""
+
+    def create(self, path: Path, size: int) -> int:
+        """A descriptor of a new private file with room for ``size`` bytes; no file if it fails."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            if size:
+                os.posix_fallocate(fd, 0, size)
+        except OSError:
+            os.close(fd)
+            self.delete(path)
+            raise
+        return fd
+
+    def open(self, path: Path) -> int:
+        """A descriptor of a file, to read and write."""
+        return os.open(path, os.O_RDWR)
+
+    def write(self, fd: int, offset: int, frames: Sequence[Frame]) -> None:
+        """Write all of the frames, one after the other."""
+        left = [memoryview(frame) for frame in frames if len(frame)]
+        while left:
+            part, size = [], 0
+            for frame in left[:_BUFFERS]:
+                part.append(frame[: _CALL_BYTES - size])
+                size += len(part[-1])
+                if size == _CALL_BYTES:
+                    break
+            # a disk that is nearly full takes less than it was given, and says nothing
+            written = os.pwritev(fd, part, offset)
+            if not written:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            offset += written
+            done = 0
+            while done < len(left) and written >= len(left[done]):
+                written -= len(left[done])
+                done += 1
+            left = left[done:]
+            if written:
+                left[0] = left[0][written:]
+
+    def sync(self, fd: int) -> None:
+        """Return once the content is on the disk."""
+        os.fdatasync(fd)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Return once the names in a directory are on the disk."""
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Give back what a file has behind ``size`` bytes."""
+        os.ftruncate(fd, size)
+
+    def delete(self, path: Path) -> None:
+        """Delete a file if there is one."""
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Errors of what stores something there: JournalFull if room helps, else JournalFailed."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise full(path) from error
+        raise failed(path, error) from error
+
+
+@contextmanager
+def syncing(path: Path) -> Iterator[None]:
+    """Errors of what syncs: what was written may be gone, whatever a second try says."""
+    try:
+        yield
+    except OSError as error:
+        raise failed(path, error) from error
+
+
+def full(path: Path) -> JournalFull:
+    """There is no room."""
+    return JournalFull(f"{path}: no room on the disk: delete something, or lower keep_bytes")
+
+
+def failed(path: Path, error: Exception) -> JournalFailed:
+    """The disk did not do it."""
+    what = error.strerror if isinstance(error, OSError) else str(error)
+    return JournalFailed(f"{path}: cannot be stored: {what}: check the disk, then start again")
+
+
+def has_room(directory: Path) -> bool:
+    """Whether a few pages more can be stored; tells a full disk from a broken one."""
+    path = directory / f"room-{os.getpid()}"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, 1 << 18)
+        finally:
+            os.close(fd)
+            path.unlink()
+    except OSError as error:
+        return error.errno not in NO_ROOM
+    return True

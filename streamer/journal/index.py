@@ -1,0 +1,290 @@
+"""The index: SQLite through apsw. Rows go in and come out checked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from streamer.journal.disk import failed, full, has_room
+from streamer.journal.errors import JournalDamage, JournalError, JournalFull
+from streamer.journal.schema import (
+    APPLICATION,
+    FORMAT,
+    TABLES,
+    ProducerRow,
+    RecordRow,
+    Row,
+    SnapshotRow,
+    State,
+    put,
+    row_checksum,
+)
+
+NAME = "index.sqlite"
+
+_AT_ONCE = 256  # rows of one query: a reader must not keep old pages alive for long
+_BUSY_MS = 60_000
+
+AnyRow = TypeVar("AnyRow", State, RecordRow, ProducerRow, SnapshotRow)
+
+
+class Index:
+    """A connection, which threads may share. Damage is raised or returned as JournalDamage."""
+
+    def __init__(
+        self, directory: Path, *, vfs: str = "", write: bool = False, page_bytes: int = 4096
+    ) -> None:
+        self.path = directory / NAME
+        self._directory = directory
+        self._lock = threading.RLock()
+        self._pages = self._checkpointed = 0
+        flags = apsw.SQLITE_OPEN_READONLY
+        if write:
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        with self._reading():
+            self._db = apsw.Connection(str(self.path), flags=flags, vfs=vfs or None)
+            self._db.set_busy_timeout(_BUSY_MS)
+            self._db.pragma("cell_size_check", True)
+            self._db.pragma("trusted_schema", False)
+            if write:
+                self._db.pragma("page_size", page_bytes)
+                # errors of SQLite's own checkpoints would go unnoticed, and a failed sync with them
+                self._db.set_wal_hook(self._committed)
+                self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+    # ---- the file ---------------------------------------------------------------------------
+
+    def prepare(self, *, synchronous: str) -> None:
+        """Before the first transaction: how far a commit goes, ``FULL`` or ``NORMAL``."""
+        with self._writing():
+            if self._db.pragma("journal_mode", "wal") != "wal":
+                message = f"{self.path}: this file system cannot hold a journal (no shared memory)"
+                raise JournalError(message)
+            self._db.pragma("synchronous", synchronous)
+
+    def empty(self) -> bool:
+        """Whether nothing was ever stored; JournalError if it is not ours or of another format."""
+        with self._reading():
+            application = self._db.pragma("application_id")
+            version = self._db.pragma("user_version")
+            found = list(self._db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+        if not found and not application:
+            return True
+        if application != APPLICATION:
+            message = f"{self.path}: not a journal of this program: use another directory"
+            raise JournalError(message)
+        if version != FORMAT:
+            message = (
+                f"{self.path}: format {version}, this version of the program reads {FORMAT}: "
+                "use another directory or another version"
+            )
+            raise JournalError(message)
+        if sorted(sql for (sql,) in found) != sorted(TABLES):
+            message = "tables are not those of a journal"
+            raise JournalDamage(message, file=str(self.path))
+        return False
+
+    def create(self, state: State) -> None:
+        """Store the tables and the first state."""
+        with self.transaction():
+            for sql in TABLES:
+                self._db.execute(sql)
+            self._db.pragma("application_id", APPLICATION)
+            self._db.pragma("user_version", FORMAT)
+            self.put(state)
+
+    def close(self) -> None:
+        """Close the connection; nothing is written."""
+        with self._lock, suppress(apsw.Error):
+            self._db.close()
+
+    # ---- rows in ----------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is put within is stored together, or JournalFull or JournalFailed says why not.
+
+        After JournalFull nothing of it is stored.
+        """
+        with self._lock:
+            try:
+                with self._writing():
+                    self._db.execute("BEGIN IMMEDIATE")
+                    yield
+                    self._db.execute("COMMIT")
+            except BaseException:
+                with suppress(apsw.Error):
+                    if self._db.in_transaction:
+                        self._db.execute("ROLLBACK")
+                raise
+
+    def put(self, *rows: Row) -> None:
+        """Store rows within a transaction."""
+        for row in rows:
+            self._db.execute(*put(row))
+
+    def delete_records(self, until: int) -> None:
+        """Delete records with a number up to ``until`` within a transaction."""
+        self._db.execute("DELETE FROM records WHERE at <= ?", (until,))
+
+    def clear(self, table: str) -> None:
+        """Delete all rows of a table within a transaction."""
+        self._db.execute(f"DELETE FROM {table}")
+
+    def rebuild_keys(self) -> None:
+        """Make the lookup of batches anew from the records, within a transaction."""
+        self._db.execute("REINDEX")
+
+    def checkpoint(self, pages: int) -> None:
+        """Copy what was committed into the main file, if that is ``pages`` or more."""
+        with self._lock:
+            if self._pages < self._checkpointed:  # the log has begun again at its start
+                self._checkpointed = 0
+            if self._pages - self._checkpointed < pages:
+                return
+            try:
+                with self._writing():
+                    self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except JournalFull:
+                return  # the log goes on growing; appends say when it cannot
+            self._checkpointed = self._pages
+
+    def _committed(self, _: apsw.Connection, __: str, pages: int) -> int:
+        self._pages = pages
+        return apsw.SQLITE_OK
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Errors of SQLite as errors of the journal."""
+        try:
+            yield
+        except apsw.FullError as error:
+            raise full(self._directory) from error
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            raise JournalDamage(str(error), file=str(self.path)) from error
+        except apsw.Error as error:
+            unwritten = getattr(error, "extendedresult", 0) in (
+                apsw.SQLITE_IOERR_WRITE,
+                apsw.SQLITE_IOERR_SHMSIZE,
+            )
+            if unwritten and not has_room(self._directory):
+                raise full(self._directory) from error
+            raise failed(self.path, error) from error
+
+    # ---- rows out ---------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """The row about the journal as a whole."""
+        rows = self._query("SELECT * FROM state")
+        if len(rows) != 1:
+            message = "no row of state"
+            raise JournalDamage(message, file=str(self.path))
+        return self._checked(State, rows[0])
+
+    def producers(self) -> list[ProducerRow | JournalDamage]:
+        """All rows; their number and digest are the caller's to compare."""
+        return [self._or_damage(ProducerRow, row) for row in self._query("SELECT * FROM producers")]
+
+    def snapshot(self) -> SnapshotRow | None:
+        """The row of the last snapshot."""
+        rows = self._query("SELECT * FROM snapshots")
+        if len(rows) > 1:
+            message = "more than one snapshot"
+            raise JournalDamage(message, file=str(self.path))
+        return self._checked(SnapshotRow, rows[0]) if rows else None
+
+    def records(self, after: int, until: int) -> Iterator[RecordRow | JournalDamage]:
+        """For each number in (after, until] the row, or what is wrong with it; ascending."""
+        size = 1
+        while after < until:
+            size = min(2 * size, _AT_ONCE)
+            upper = min(after + size, until)
+            for row in self._rows(after, upper):
+                at = row.at if isinstance(row, RecordRow) else row.record
+                if at is None or not after < at <= upper:
+                    yield JournalDamage("rows out of order", file=str(self.path), record=at)
+                    continue
+                for missing in range(after + 1, at):
+                    yield self._missing(missing)
+                yield row
+                after = at
+            for missing in range(after + 1, upper + 1):
+                yield self._missing(missing)
+            after = upper
+
+    def key(self, producer: bytes, epoch: int, sequence: int) -> RecordRow | None:
+        """The row of a batch."""
+        rows = self._query(
+            "SELECT * FROM records WHERE producer = ? AND epoch = ? AND sequence = ?",
+            (producer, epoch, sequence),
+        )
+        return self._checked(RecordRow, rows[0]) if rows else None
+
+    def integrity(self) -> list[JournalDamage]:
+        """What SQLite finds wrong with its file, and whether each key leads to its record."""
+        try:
+            rows = self._query("PRAGMA integrity_check(8)")
+        except JournalDamage as damage:
+            return [damage]
+        found = [str(text) for (text,) in rows if text != "ok"]
+        return [JournalDamage(text, file=str(self.path)) for text in found]
+
+    def file_bytes(self) -> int:
+        """Size of the main file."""
+        return self.path.stat().st_size
+
+    def _missing(self, at: int) -> JournalDamage:
+        return JournalDamage("is missing from the index", file=str(self.path), record=at)
+
+    def _rows(self, after: int, until: int) -> list[RecordRow | JournalDamage]:
+        query = "SELECT * FROM records WHERE at > ? AND at <= ? ORDER BY at"
+        try:
+            return [self._or_damage(RecordRow, row) for row in self._query(query, (after, until))]
+        except JournalDamage:
+            found: list[RecordRow | JournalDamage] = []
+            for at in range(after + 1, until + 1):
+                try:
+                    found += [
+                        self._or_damage(RecordRow, row)
+                        for row in self._query("SELECT * FROM records WHERE at = ?", (at,))
+                    ]
+                except JournalDamage as damage:
+                    damage = JournalDamage(damage.problem, file=str(self.path), record=at)
+                    found.append(damage)
+            return found
+
+    def _or_damage(self, kind: type[AnyRow], values: tuple[Any, ...]) -> AnyRow | JournalDamage:
+        try:
+            return self._checked(kind, values)
+        except JournalDamage as damage:
+            return damage
+
+    def _checked(self, kind: type[AnyRow], values: tuple[Any, ...]) -> AnyRow:
+        """A row without its checksum, which must be right."""
+        if values[-1] == row_checksum(kind, values[:-1]) and type(values[-1]) is int:
+            return kind(*values[:-1])
+        number = values[0] if kind is RecordRow and isinstance(values[0], int) else None
+        table = kind.__name__
+        message = f"{table}: wrong checksum"
+        raise JournalDamage(message, file=str(self.path), record=number)
+
+    def _query(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._reading():
+            return list(self._db.execute(sql, values))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except (apsw.BusyError, apsw.CantOpenError) as error:
+                message = f"{self.path}: {error}: try again"
+                raise JournalError(message) from error
+            except (apsw.Error, UnicodeDecodeError) as error:
+                message = f"cannot be read: {error}"
+                raise JournalDamage(message, file=str(self.path)) from error

@@ -1,0 +1,127 @@
+"""From a directory to an index that may be used: one owner, ours, private, of one meaning."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from streamer.journal.data_files import data_file, data_file_numbers
+from streamer.journal.disk import Disk, storing, syncing
+from streamer.journal.errors import JournalDamage, JournalError, JournalInUse
+from streamer.journal.index import NAME, Index
+from streamer.journal.schema import State
+from streamer.journal.sizes import Sizes
+from streamer.journal.snapshots import snapshot_file, snapshot_numbers
+
+_LOCK = "lock"
+
+
+class Lock:
+    """The directory's only owner, until closed or killed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.close()
+            message = (
+                f"{directory}: in use by another process: stop that one, or use another directory"
+            )
+            raise JournalInUse(message) from error
+
+    def close(self) -> None:
+        """Let another one in."""
+        with suppress(OSError):
+            os.close(self._fd)
+
+
+def own(directory: Path) -> Lock:
+    """Make the directory if there is none, and lock it. JournalError if it is for other things."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        names = {path.name for path in directory.iterdir()}
+        if names - {_LOCK} and NAME not in names and not _leftovers(directory):
+            message = f"{directory}: holds other files: use an empty directory"
+            raise JournalError(message)
+        if directory.stat().st_mode & 0o077:
+            directory.chmod(0o700)
+        return Lock(directory)
+    except OSError as error:
+        message = f"{directory}: cannot hold a journal: {error.strerror}: use another directory"
+        raise JournalError(message) from error
+
+
+def open_index(
+    disk: Disk, directory: Path, identity: bytes, *, sizes: Sizes, synced: bool
+) -> Index:
+    """The index, made if there is none, of this identity."""
+    path = directory / NAME
+    made = not path.exists()
+    if made:
+        if _leftovers(directory):
+            message = "there are records, but no index of them"
+            raise JournalDamage(message, file=str(path))
+        with storing(path):
+            os.close(disk.create(path, 0))
+    index = Index(directory, vfs=disk.vfs, write=True, page_bytes=sizes.page_bytes)
+    try:
+        fresh = index.empty()
+        if fresh and _leftovers(directory):
+            message = "there are records, but the index is empty"
+            raise JournalDamage(message, file=str(path))
+        index.prepare(synchronous="FULL" if synced else "NORMAL")
+        if fresh:
+            seal = os.urandom(16)
+            state = State(1, os.urandom(8), seal, identity, 0, int(synced), 1, 0, 0, 0, 0, 0, 0)
+            index.create(state)
+            if synced:
+                with syncing(directory):
+                    disk.sync_directory(directory)
+        check_identity(directory, index.state().identity, identity)
+    except BaseException:
+        index.close()
+        raise
+    return index
+
+
+def check_identity(directory: Path, stored: bytes, asked: bytes) -> None:
+    """JournalError that names the difference."""
+    if stored == asked:
+        return
+    there, here = _words(stored), _words(asked)
+    was = " ".join(word for word in there if word not in here)
+    now = " ".join(word for word in here if word not in there)
+    message = (
+        f"{directory}: its records are of `{was}`, this is `{now}`: "
+        "use another directory, or the configuration of these records"
+    )
+    raise JournalError(message)
+
+
+def sync_all(disk: Disk, directory: Path) -> None:
+    """Make safe what an owner without syncs has written."""
+    paths = [data_file(directory, number) for number in data_file_numbers(directory)]
+    paths += [snapshot_file(directory, number) for number in snapshot_numbers(directory)]
+    for path in paths:
+        with syncing(path):
+            fd = disk.open(path)
+            try:
+                disk.sync(fd)
+            finally:
+                os.close(fd)
+    with syncing(directory):
+        disk.sync_directory(directory)
+
+
+def _leftovers(directory: Path) -> bool:
+    return bool(data_file_numbers(directory) or snapshot_numbers(directory))
+
+
+def _words(identity: bytes) -> list[str]:
+    try:
+        return identity.decode().split()
+    except UnicodeDecodeError:
+        return [identity.hex()]

@@ -1,0 +1,86 @@
+"""Reads a journal while its owner writes it: another process, committed records only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from streamer.journal.errors import JournalError
+from streamer.journal.index import NAME, Index
+from streamer.journal.reading import RecordReader
+from streamer.journal.record import Record, Snapshot
+from streamer.journal.snapshots import read_snapshot
+
+
+class JournalReader:
+    """Made by ``JournalReader.open``. What its properties say is as of the last ``refresh``."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        if not (directory / NAME).exists():
+            message = f"{directory}: there is no journal: start the daemon that writes it"
+            raise JournalError(message)
+        self._index = Index(directory)
+        self._reader = RecordReader(self._index, directory)
+        try:
+            if self._index.empty():
+                message = f"{directory}: the journal is being made: try again"
+                raise JournalError(message)
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, directory: str | Path) -> JournalReader:
+        """Begin to read; JournalError if there is none, JournalDamage if it cannot be read."""
+        return cls(Path(directory))
+
+    def refresh(self) -> int:
+        """See what was committed until now; returns the head."""
+        self._state = self._index.state()
+        return self.head
+
+    @property
+    def stream(self) -> str:
+        """16 hex digits: the same as long as numbers go on."""
+        return self._state.stream.hex()
+
+    @property
+    def epoch(self) -> int:
+        """How often its owner has opened it, from 1."""
+        return self._state.epoch
+
+    @property
+    def head(self) -> int:
+        """Number of the last record, 0 for none."""
+        return self._state.head
+
+    @property
+    def oldest(self) -> int:
+        """Number of the first record that is kept, ``head + 1`` if none is."""
+        return self._state.oldest
+
+    def snapshot(self) -> Snapshot | None:
+        """The last snapshot."""
+        while (row := self._index.snapshot()) is not None:
+            try:
+                return read_snapshot(self._directory, row)
+            except JournalError:
+                if self._index.snapshot() == row:  # else it was replaced in the meantime
+                    raise
+        return None
+
+    def records(self, after: int, until: int | None = None) -> Iterator[Record]:
+        """Records with numbers in (after, until], ascending; ``until``: the head.
+
+        JournalDamage names the place of one that is not what was stored. JournalExpired: some of
+        those asked for are no longer kept.
+        """
+        until = self.head if until is None else min(until, self.head)
+        return self._reader.records(after, until, lambda: self._index.state().oldest)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._reader.close()
+        self._index.close()

@@ -1,0 +1,65 @@
+"""From rows of the index to records whose bytes have been checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from streamer.journal.data_files import DataReader
+from streamer.journal.errors import JournalDamage, JournalExpired
+from streamer.journal.index import Index
+from streamer.journal.record import LOST, Key, Record
+from streamer.journal.schema import RecordRow
+
+
+class RecordReader:
+    """Reads records of a journal."""
+
+    def __init__(self, index: Index, directory: Path) -> None:
+        self._index = index
+        self._files = DataReader(directory)
+        self._directory = directory
+
+    def records(self, after: int, until: int, oldest: Callable[[], int]) -> Iterator[Record]:
+        """Records with numbers in (after, until], ascending, without those given up.
+
+        oldest: the first that is kept now. JournalExpired: some of those asked for are not.
+        """
+        self._kept(after + 1, oldest)
+        for record in self.checked(after, until):
+            if isinstance(record, JournalDamage):
+                self._kept(record.record or 0, oldest)  # in the meantime
+                raise record
+            if record.kind != LOST:
+                yield record
+
+    def checked(self, after: int, until: int) -> Iterator[Record | JournalDamage]:
+        """For each number in (after, until] the record, or what is wrong with it."""
+        for row in self._index.records(after, until):
+            if isinstance(row, JournalDamage):
+                yield row
+                continue
+            try:
+                yield self._record(row)
+            except JournalDamage as damage:
+                yield damage
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+    def _record(self, row: RecordRow) -> Record:
+        key = None
+        if row.producer is not None:
+            assert row.epoch is not None
+            assert row.sequence is not None
+            assert row.content is not None
+            assert row.mark is not None
+            key = Key(row.producer.decode(), row.epoch, row.sequence, row.content, row.mark)
+        frames = self._files.frames(row)
+        return Record(row.at, row.kind.decode(), row.meta, frames, key, row.time)
+
+    def _kept(self, at: int, oldest: Callable[[], int]) -> None:
+        if at < (first := oldest()):
+            message = f"{self._directory}: record {at} is no longer kept: begin with {first}"
+            raise JournalExpired(message, first)

@@ -1,0 +1,70 @@
+"""Records of the journal, and what is stored beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Frame = bytes | memoryview
+
+LOST = "lost"
+"""Kind of a record that was damaged and given up: it keeps its number and is never returned."""
+
+
+class Key(NamedTuple):
+    """What makes a batch the same batch: it has one effect for ever.
+
+    content: CRC-32C of the frames as the producer sent them. mark: the producer's own place, b""
+    for none. Numbers are at most 2^63 - 1.
+    """
+
+    producer: str
+    epoch: int
+    sequence: int
+    content: int
+    mark: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record. The journal does not know what is in ``meta`` and ``frames``.
+
+    at: 1, 2, 3, ... without holes. meta: everything that is not an array; it is stored in the
+    index, so large things belong in a frame. time: nanoseconds since 1970.
+    """
+
+    at: int
+    kind: str
+    meta: bytes
+    frames: tuple[Frame, ...]
+    key: Key | None
+    time: int
+
+
+class Snapshot(NamedTuple):
+    """The state after record ``at``: recovery starts from it."""
+
+    at: int
+    meta: bytes
+    frames: tuple[Frame, ...]
+
+
+class Received(NamedTuple):
+    """What is stored of a producer's name: its last epoch, and the last batch of that."""
+
+    producer: str
+    epoch: int
+    sequence: int
+    mark: bytes
+
+
+class Usage(NamedTuple):
+    """bytes: of the records kept; disk: of all files, with what is set aside.
+
+    oldest: the first record kept, head + 1 if none is.
+    """
+
+    bytes: int
+    disk: int
+    oldest: int
+    head: int

@@ -1,0 +1,60 @@
+"""Which records are no longer kept: rows go first, then files that no row names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from streamer.journal.data_files import data_file, data_file_numbers
+from streamer.journal.disk import Disk
+from streamer.journal.errors import JournalDamage
+from streamer.journal.index import Index
+from streamer.journal.schema import SnapshotRow, State
+from streamer.journal.snapshots import snapshot_file, snapshot_numbers
+
+_HOUR = 3600 * 10**9
+_AT_ONCE = 1024  # records of one call: appends wait for it
+
+
+class Limits(NamedTuple):
+    """What is kept of records that recovery does not need; 0: no limit."""
+
+    bytes: int
+    hours: float
+
+    def expired(self, index: Index, state: State, snapshot: SnapshotRow | None, now: int) -> State:
+        """The state without the oldest records that are beyond the limits, or the same."""
+        needed = min(state.oldest - 1 + _AT_ONCE, snapshot.at if snapshot else 0)
+        oldest, kept = state.oldest, state.bytes
+        if needed < oldest or not (self.bytes or self.hours):
+            return state
+        for row in index.records(oldest - 1, needed):
+            if isinstance(row, JournalDamage):  # nothing is known of it: it goes with the oldest
+                oldest += 1
+                continue
+            too_old = self.hours and row.time < now - int(self.hours * _HOUR)
+            if not too_old and not (self.bytes and kept > self.bytes):
+                break
+            oldest, kept = row.at + 1, max(0, kept - row.size - len(row.meta))
+        return state._replace(oldest=oldest, bytes=kept)
+
+
+def delete_data_files(disk: Disk, directory: Path, index: Index, state: State, last: int) -> None:
+    """Delete data files that no committed row names, and none up to ``last`` that may be yet."""
+    first = state.file
+    for row in index.records(state.oldest - 1, state.head):
+        if isinstance(row, JournalDamage):
+            return  # it may name any
+        if row.file:
+            first = row.file
+            break
+    for number in data_file_numbers(directory):
+        if not first <= number <= last:
+            disk.delete(data_file(directory, number))
+
+
+def delete_snapshots(disk: Disk, directory: Path, kept: SnapshotRow | None) -> None:
+    """Delete all snapshots but one."""
+    for number in snapshot_numbers(directory):
+        if kept is None or number != kept.file:
+            disk.delete(snapshot_file(directory, number))

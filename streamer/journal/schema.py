@@ -1,0 +1,161 @@
+"""Tables of the index. Each row ends in a checksum over its table's name and all other columns.
+
+SQLite notices damage to the structure of its file only. A changed value is found by the row's
+checksum, a record that vanished by its number, a producer that vanished by the digest of all of
+them in ``state``. Texts are blobs, so that a changed one can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgpack
+
+from streamer.journal.record import Frame, Record
+from streamer.protocol.checksums import crc32c
+
+FORMAT = 1
+"""Of the index and the files beside it (``user_version``)."""
+
+APPLICATION = 0x6B6D6A6C
+"""Marks SQLite's file as ours (``application_id``)."""
+
+TABLES = (
+    """CREATE TABLE state (id INTEGER PRIMARY KEY, stream BLOB, seal BLOB, identity BLOB,
+    epoch INTEGER, synced INTEGER, oldest INTEGER, head INTEGER, bytes INTEGER, file INTEGER,
+    end INTEGER, producers INTEGER, digest INTEGER, checksum INTEGER)""",
+    """CREATE TABLE records (at INTEGER PRIMARY KEY, kind BLOB, time INTEGER, file INTEGER,
+    offset INTEGER, size INTEGER, lengths BLOB, sum INTEGER, meta BLOB, producer BLOB,
+    epoch INTEGER, sequence INTEGER, content INTEGER, mark BLOB, checksum INTEGER)""",
+    "CREATE UNIQUE INDEX keys ON records (producer, epoch, sequence) WHERE producer IS NOT NULL",
+    """CREATE TABLE producers (name BLOB PRIMARY KEY, epoch INTEGER, sequence INTEGER, mark BLOB,
+    checksum INTEGER) WITHOUT ROWID""",
+    """CREATE TABLE snapshots (id INTEGER PRIMARY KEY, at INTEGER, file INTEGER, lengths BLOB,
+    sum INTEGER, meta BLOB, checksum INTEGER)""",
+)
+
+
+class State(NamedTuple):
+    """The one row about the journal as a whole.
+
+    stream: 8 bytes. seal: 16 secret bytes in front of each group in the data files. synced: 1 if
+    the last owner synced what it wrote. oldest: the first record kept, head + 1 if none is. bytes:
+    of the records kept. file, end: where the next group may begin. producers, digest: how many
+    there are, and the sum of their rows' checksums.
+    """
+
+    id: int
+    stream: bytes
+    seal: bytes
+    identity: bytes
+    epoch: int
+    synced: int
+    oldest: int
+    head: int
+    bytes: int
+    file: int
+    end: int
+    producers: int
+    digest: int
+
+
+class RecordRow(NamedTuple):
+    """Where a record is. size: of all its frames; lengths: of each; sum: CRC-32C of all."""
+
+    at: int
+    kind: bytes
+    time: int
+    file: int
+    offset: int
+    size: int
+    lengths: bytes
+    sum: int
+    meta: bytes
+    producer: bytes | None
+    epoch: int | None
+    sequence: int | None
+    content: int | None
+    mark: bytes | None
+
+
+class ProducerRow(NamedTuple):
+    """A producer's name, its last epoch and what was received of it."""
+
+    name: bytes
+    epoch: int
+    sequence: int
+    mark: bytes
+
+
+class SnapshotRow(NamedTuple):
+    """A snapshot: the number of its file, the lengths of its frames and the CRC-32C of all."""
+
+    id: int
+    at: int
+    file: int
+    lengths: bytes
+    sum: int
+    meta: bytes
+
+
+Row = State | RecordRow | ProducerRow | SnapshotRow
+
+_NAMES: dict[type[Any], bytes] = {
+    State: b"state",
+    RecordRow: b"records",
+    ProducerRow: b"producers",
+    SnapshotRow: b"snapshots",
+}
+
+
+def row_checksum(kind: type[Row], values: Sequence[Any]) -> int:
+    """CRC-32C of a row; any types of SQLite."""
+    return crc32c([msgpack.packb((_NAMES[kind], *values))])
+
+
+def put(row: Row) -> tuple[str, tuple[Any, ...]]:
+    """The statement that stores a row in the place of one with the same number, and its values."""
+    table = _NAMES[type(row)].decode()
+    marks = ", ".join("?" * (len(row) + 1))
+    return f"REPLACE INTO {table} VALUES ({marks})", (*row, row_checksum(type(row), row))
+
+
+def pack_lengths(frames: Sequence[Frame]) -> bytes:
+    """Lengths of frames as the index stores them."""
+    packed: bytes = msgpack.packb([len(frame) for frame in frames])
+    return packed
+
+
+def record_row(record: Record, frames: Sequence[Frame], file: int, offset: int) -> RecordRow:
+    """The row of a record whose frames are stored there."""
+    key = record.key
+    return RecordRow(
+        record.at,
+        record.kind.encode(),
+        record.time,
+        file,
+        offset,
+        sum(map(len, frames)),
+        pack_lengths(frames),
+        crc32c(frames),
+        record.meta,
+        key and key.producer.encode(),
+        key and key.epoch,
+        key and key.sequence,
+        key and key.content,
+        key and key.mark,
+    )
+
+
+def flat(frame: Frame) -> Frame:
+    """A frame whose length is its bytes."""
+    if isinstance(frame, memoryview) and (frame.format != "B" or frame.ndim != 1):
+        return frame.cast("B") if frame.nbytes else b""
+    return frame
+
+
+def unpack_lengths(packed: bytes) -> list[int]:
+    """The opposite of ``pack_lengths``."""
+    lengths: list[int] = msgpack.unpackb(packed)
+    return lengths

@@ -1,0 +1,20 @@
+"""Sizes inside a journal; tests make them small."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Sizes(NamedTuple):
+    """file_bytes: set aside for a data file. page_bytes: of SQLite, and where groups begin.
+
+    checkpoint_pages: SQLite's log is copied into the index each time it has grown by so much.
+    """
+
+    file_bytes: int = 256 << 20
+    page_bytes: int = 4096
+    checkpoint_pages: int = 1000
+
+    def page_after(self, offset: int) -> int:
+        """The first page's start at or after an offset."""
+        return -(-offset // self.page_bytes) * self.page_bytes
