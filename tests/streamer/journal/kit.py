@@ -1,0 +1,80 @@
+"""Records for tests of the journal, and a plain picture of what it must hold."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from streamer.journal.record import Key, Record
+from streamer.journal.sizes import Sizes
+from streamer.journal.store import Journal
+
+IDENTITY = b"k=31 mode=grow strands=both"
+
+SMALL = Sizes(file_bytes=1 << 16, page_bytes=512, checkpoint_pages=20)
+"""Files and pages so small that a test meets the end of each."""
+
+AWKWARD = (0, 1, 7, 447, 448, 449, 511, 512, 513, 4095, 4096, 4097, 65471, 65472, 65473, 70_000)
+"""Sizes of frames around pages and files of ``SMALL``."""
+
+KINDS = "batch", "dictionary", "revision", "settled"
+
+
+def open_small(directory: Path, **options) -> Journal:
+    """A journal with small files."""
+    return Journal.open(directory, IDENTITY, sizes=SMALL, **options)
+
+
+def record(at: int, *frames: bytes, key: Key | None = None, time: int | None = None) -> Record:
+    """A record with given frames."""
+    return Record(at, "batch", b"meta %d" % at, frames, key, at * 10**9 if time is None else time)
+
+
+def keyed(at: int, *frames: bytes, producer: str = "p", epoch: int = 1) -> Record:
+    """A record of a batch with its number as the sequence."""
+    return record(at, *frames, key=Key(producer, epoch, at, at * 7, b"mark %d" % at))
+
+
+def random_record(at: int, chance: random.Random, largest: int = 3000) -> Record:
+    """A record as it may come; keys follow each other for every producer."""
+    sizes = [
+        chance.choice((0, 1, 64, chance.randrange(largest))) for _ in range(chance.randrange(4))
+    ]
+    key = None
+    if chance.random() < 0.8:
+        mark = chance.randbytes(chance.choice((0, 3, 256)))
+        name = chance.choice(("a", "producer", "ü" * 20))
+        key = Key(name, 1 + at // 40, at, chance.randrange(1 << 32), mark)
+    frames = tuple(chance.randbytes(size) for size in sizes)
+    meta = chance.randbytes(chance.choice((0, 5, 900)))
+    return Record(at, chance.choice(KINDS), meta, frames, key, chance.randrange(1 << 62))
+
+
+def groups(count: int, chance: random.Random, first: int = 1) -> list[list[Record]]:
+    """Groups of one to five records."""
+    made = []
+    for _ in range(count):
+        size = chance.randrange(1, 6)
+        made.append([random_record(at, chance) for at in range(first, first + size)])
+        first += size
+    return made
+
+
+def last_of_each(records: list[Record]) -> set[tuple[str, int, int, bytes]]:
+    """What the journal must know of producers after these records."""
+    last = {r.key.producer: (r.key.epoch, r.key.sequence, r.key.mark) for r in records if r.key}
+    return {(name, *rest) for name, rest in last.items()}
+
+
+def assert_holds(journal: Journal, records: list[Record], oldest: int = 1) -> None:
+    """The journal holds exactly these records, from ``oldest`` on, and what follows from them."""
+    assert journal.head == len(records)
+    assert journal.oldest == oldest
+    assert list(journal.records(oldest - 1)) == records[oldest - 1 :]
+    assert {tuple(row) for row in journal.producers()} == last_of_each(records)
+    for one in records:
+        if one.key is not None:
+            kept = one.key.content if one.at >= oldest else None
+            assert journal.content(*one.key[:3]) == kept
+    kept_bytes = sum(len(one.meta) + sum(map(len, one.frames)) for one in records[oldest - 1 :])
+    assert journal.usage().bytes == kept_bytes

@@ -1,0 +1,248 @@
+"""The journal returns what was stored, over restarts and whatever the sizes."""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+
+import apsw
+import numpy as np
+import pytest
+
+from streamer.journal.errors import JournalDamage, JournalError, JournalInUse
+from streamer.journal.record import Key, Record
+from streamer.journal.store import Journal
+from tests.streamer.journal.kit import (
+    AWKWARD,
+    assert_holds,
+    groups,
+    keyed,
+    open_small,
+    record,
+)
+
+
+def test_journal_of_random_groups_over_restarts(tmp_path):
+    """Every few groups it is opened again; epochs count, numbers and the stream go on."""
+    chance = random.Random(1)
+    stored: list[Record] = []
+    streams = set()
+    for epoch in range(1, 12):
+        journal = open_small(tmp_path / "j")
+        assert journal.epoch == epoch
+        streams.add(journal.stream)
+        assert_holds(journal, stored)
+        for group in groups(chance.randrange(20), chance, len(stored) + 1):
+            journal.append(group)
+            stored += group
+        assert_holds(journal, stored)
+        assert journal.verify() == []
+        journal.close()
+    assert len(stored) > 200
+    (stream,) = streams
+    assert len(stream) == 16
+    int(stream, 16)
+
+
+@pytest.mark.parametrize("size", AWKWARD)
+@pytest.mark.parametrize("before", [0, 300, 60_000])
+def test_journal_of_awkward_sizes(tmp_path, size, before):
+    """Frames that end at the ends of pages and files, and records larger than a file."""
+    journal = open_small(tmp_path)
+    stored = [
+        record(1, bytes(before)),
+        record(2, b"x" * size),
+        record(3),
+        record(4, b"", b"", b"y" * size, b""),
+    ]
+    journal.append(stored[:1])
+    journal.append(stored[1:3])
+    journal.append(stored[3:])
+    assert_holds(journal, stored)
+    journal.close()
+    journal = open_small(tmp_path)
+    assert_holds(journal, stored)
+    journal.append([record(5, b"z" * size)])
+    assert len(list(journal.records(4))) == 1
+    journal.close()
+
+
+def test_journal_of_large_record(tmp_path):
+    """More than a group's usual limit, and more buffers than one call takes."""
+    chance = np.random.default_rng(2)
+    large = chance.integers(0, 256, 40 << 20, dtype=np.uint8)
+    many = [bytes([n % 251]) * (n % 3) for n in range(5000)]
+    journal = open_small(tmp_path)
+    stored = [record(1, b"a"), record(2, memoryview(large), b"end"), record(3, *many)]
+    journal.append(stored)
+    journal.close()
+    journal = open_small(tmp_path)
+    assert_holds(journal, stored)
+    journal.close()
+
+
+def test_journal_takes_arrays(tmp_path):
+    """Lengths count bytes, whatever the items of a buffer are."""
+    items = np.arange(1000, dtype=np.int64)
+    journal = open_small(tmp_path)
+    journal.append([record(1, memoryview(items), memoryview(items[:0]), memoryview(items[:1]))])
+    (back,) = journal.records(0)
+    assert [bytes(frame) for frame in back.frames] == [items.tobytes(), b"", items[:1].tobytes()]
+    journal.put_snapshot(1, b"", [memoryview(items)])
+    snapshot = journal.snapshot()
+    assert snapshot is not None
+    assert bytes(snapshot.frames[0]) == items.tobytes()
+    journal.close()
+
+
+def test_journal_ranges_of_records(tmp_path):
+    journal = open_small(tmp_path)
+    journal.append([record(at, b"r%d" % at) for at in range(1, 601)])
+    for after, until in [(0, 1), (0, 0), (5, 5), (5, 3), (255, 257), (599, 700), (600, None)]:
+        end = 600 if until is None else min(until, 600)
+        assert [r.at for r in journal.records(after, until)] == list(range(after + 1, end + 1))
+    journal.close()
+
+
+def test_journal_numbers_must_follow(tmp_path):
+    """What does not follow is refused before anything is stored."""
+    journal = open_small(tmp_path)
+    journal.append([])
+    journal.append([keyed(1), keyed(2)])
+    later = Key("p", 0, 99, 0, b"")
+    for wrong in [
+        [record(4)],
+        [record(2)],
+        [record(3), record(5)],
+        [record(3, key=Key("p", 1, 2, 0, b""))],
+        [record(3, key=later)],
+        [keyed(3), record(4, key=Key("p", 1, 3, 0, b""))],
+    ]:
+        with pytest.raises(ValueError, match="record"):
+            journal.append(wrong)
+    stored = [keyed(1), keyed(2), record(3, key=Key("p", 2, 1, 5, b""))]
+    journal.append(stored[2:])
+    assert_holds(journal, stored)
+    journal.close()
+
+
+def test_journal_snapshots(tmp_path):
+    """Each replaces the one before, also over a restart, and leaves one file."""
+    journal = open_small(tmp_path)
+    assert journal.snapshot() is None
+    journal.append([record(at) for at in range(1, 10)])
+    for at, frames in [(0, ()), (3, (b"",)), (3, (b"a" * 70_000, b"", b"b")), (9, (b"c",))]:
+        journal.put_snapshot(at, b"meta %d" % at, frames)
+        assert journal.snapshot() == (at, b"meta %d" % at, frames)
+    for at in (8, 10):
+        with pytest.raises(ValueError, match="snapshot"):
+            journal.put_snapshot(at, b"", ())
+    journal.close()
+    journal = open_small(tmp_path)
+    assert journal.snapshot() == (9, b"meta 9", (b"c",))
+    assert len(list(tmp_path.glob("snapshot-*"))) == 1
+    journal.put_snapshot(9, b"", ())
+    assert len(list(tmp_path.glob("snapshot-*"))) == 1
+    journal.close()
+
+
+def test_journal_is_private(tmp_path):
+    """Nobody else reads what is stored, whatever the umask."""
+    directory = tmp_path / "parent" / "journal"
+    before = os.umask(0)
+    try:
+        journal = open_small(directory)
+        journal.append([record(1, b"x")])
+        journal.put_snapshot(1, b"", (b"s",))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+    assert set(modes.values()) == {0o600}, modes
+    assert len(modes) == 6
+    journal.close()
+    directory.chmod(0o755)
+    open_small(directory).close()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_journal_has_one_owner(tmp_path):
+    journal = open_small(tmp_path)
+    with pytest.raises(JournalInUse, match="in use by another process: stop"):
+        open_small(tmp_path)
+    journal.append([record(1)])
+    journal.close()
+    open_small(tmp_path).close()
+
+
+def test_journal_of_another_meaning(tmp_path):
+    """The difference is said, and nothing else."""
+    open_small(tmp_path).close()
+    for accept in (False, True):
+        with pytest.raises(JournalError) as error:
+            Journal.open(tmp_path, b"k=21 mode=grow strands=both", accept_loss=accept)
+        assert str(error.value).startswith(f"{tmp_path}: its records are of `k=31`, this is `k=21`")
+    with pytest.raises(JournalError, match="this is `ff`"):
+        Journal.open(tmp_path, b"\xff")
+    open_small(tmp_path).close()
+
+
+def test_journal_refuses_foreign_directories(tmp_path):
+    """A folder with other files, a file, another program's database, a newer format."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").touch()
+    with pytest.raises(JournalError, match="holds other files"):
+        open_small(other)
+    assert [path.name for path in other.iterdir()] == ["thesis.txt"]
+    with pytest.raises(JournalError, match="cannot hold a journal: File exists"):
+        open_small(other / "thesis.txt")
+
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    with apsw.Connection(str(foreign / "index.sqlite")) as database:
+        database.execute("CREATE TABLE t (a)")
+    database.close()
+    with pytest.raises(JournalError, match="not a journal of this program"):
+        open_small(foreign)
+    (foreign / "index.sqlite").write_bytes(b"no database, but a long enough text " * 100)
+    with pytest.raises(JournalDamage, match="not a database"):
+        open_small(foreign)
+
+    newer = tmp_path / "newer"
+    open_small(newer).close()
+    database = apsw.Connection(str(newer / "index.sqlite"))
+    database.pragma("user_version", 2)
+    database.close()
+    with pytest.raises(JournalError, match="format 2, this version of the program reads 1"):
+        open_small(newer)
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_journal_syncs_as_asked(tmp_path, monkeypatch, durability):
+    """With ``os`` nothing waits for the disk; what it wrote is synced once ``fsync`` is asked."""
+    synced = []
+    real = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), real(fd)))
+    stored = [keyed(1, b"x" * 500), keyed(2, b"y" * 70_000)]
+    journal = open_small(tmp_path, durability=durability)
+    journal.append(stored[:1])
+    journal.append(stored[1:])
+    assert len(synced) == (2 if durability == "fsync" else 0)
+    journal.close()
+    synced.clear()
+    journal = open_small(tmp_path)
+    assert len(synced) == (0 if durability == "fsync" else 2)
+    assert_holds(journal, stored)
+    journal.close()
+
+
+def test_journal_over_a_leftover_of_its_making(tmp_path):
+    """A start that ended before anything was stored is begun again."""
+    (tmp_path / "lock").touch()
+    (tmp_path / "index.sqlite").touch()
+    journal = open_small(tmp_path)
+    assert journal.epoch == 1
+    journal.append([record(1)])
+    journal.close()
