@@ -21,17 +21,16 @@ NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 
 
 class CpuEngine(MatchEngine):
-    """Matches against ``dictionary``; ``grows`` adds mismatches, ``walks`` uses the snapshot."""
+    """Matches against ``dictionary``; ``walks`` uses the snapshot."""
 
     def __init__(
-        self, dictionary: Dictionary, *, grows: bool, walks: bool, with_sets: bool, threads: int
+        self, dictionary: Dictionary, *, walks: bool, with_sets: bool, threads: int
     ) -> None:
         self.walks = walks
         self._k = dictionary.k
         self._canonical = dictionary.strands != "forward"
         # with strands "both" the trie holds both orientations and is walked as the read runs
         self._walks_canonical = dictionary.strands == "canonical"
-        self._grows = grows
         self._threads = threads
         self._index = KmerIndex(self._k, expected=dictionary.codes.size, with_values=with_sets)
         self._index.add(dictionary.codes, dictionary.sets if with_sets else None, threads=threads)
@@ -59,7 +58,7 @@ class CpuEngine(MatchEngine):
             offsets = slice_reads(batch.offsets, start, stop)
             events = task.events[start:stop]
             current = None if task.snapshot is None else task.snapshot(number)
-            codes, starts = self._match_span(bases, offsets, events, seeding, current)
+            codes, starts = self._match_span(bases, offsets, events, seeding, task.grows, current)
             if task.depths is not None and task.nodes is not None and current is not None:
                 _, depths, nodes = self._walk(bases, offsets, current, want_nodes=True)
                 assert nodes is not None
@@ -83,13 +82,14 @@ class CpuEngine(MatchEngine):
         offsets: NDArray[np.int64],
         events: NDArray[np.uint8],
         seeding: bool,
+        grows: bool,
         current: VersionedSnapshot | None,
     ) -> NewKmers:
         """Fill in the events of a span; the k-mers that it adds."""
         canonical, threads = self._canonical, self._threads
         if self.walks and not seeding and current is not None:
             events[:] = self._walk(bases, offsets, current)[0]
-            if not self._grows:
+            if not grows:
                 return NO_CODES, NO_STARTS
             codes, starts = window_codes(bases, offsets, self._k, canonical=canonical)
             missed = events[starts] == MISMATCH
@@ -97,7 +97,7 @@ class CpuEngine(MatchEngine):
             stay = self._index.add(codes)
             events[starts[~stay]] = MATCH
             return codes[stay], starts[stay]
-        if seeding or self._grows:
+        if seeding or grows:
             return self._index.grow(
                 bases, offsets, canonical=canonical, threads=threads,
                 events=events, seed_end=bases.size if seeding else 0,

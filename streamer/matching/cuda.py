@@ -54,7 +54,6 @@ class CudaEngine(MatchEngine):
     ) -> None:
         self._k = dictionary.k
         self._threads = threads
-        self._grows = spec.grows
         kernel = spec.exact_kernel
         self._method = "default" if kernel in ("auto", "index") else kernel
         # with a set of k-mers there is no need for the snapshot, unless its kernel is asked for
@@ -111,7 +110,7 @@ class CudaEngine(MatchEngine):
                 task.batch.bases[start:stop],
                 slice_reads(task.batch.offsets, start, stop),
                 task.position + start,
-                grow=seeding or self._grows,
+                grow=seeding or task.grows,
                 snapshot=snapshot,
                 method=self._method,
                 words=words,

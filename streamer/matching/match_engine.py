@@ -26,14 +26,15 @@ class MatchTask:
     """A batch to match, and the arrays for its results, an element a symbol.
 
     position: of the batch in the stream. snapshot: the one to match the span of a number with, None
-    if no span needs it. events: uint8, zeros at first. sets: uint32, NO_SET at first, or None.
-    depths: uint8, nodes: uint32, zeros at first, or None.
+    if no span needs it. grows: mismatched k-mers are added. events: uint8, zeros at first. sets:
+    uint32, NO_SET at first, or None. depths: uint8, nodes: uint32, zeros at first, or None.
     """
 
     batch: ReadBatch
     spans: Sequence[Span]
     position: int
     snapshot: Callable[[int], VersionedSnapshot] | None
+    grows: bool
     events: NDArray[np.uint8]
     sets: NDArray[np.uint32] | None
     depths: NDArray[np.uint8] | None

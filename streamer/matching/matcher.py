@@ -170,8 +170,8 @@ class Matcher:
         if self.spec.cuda_kernel:
             self.spec = replace(self.spec, kernel="auto")
         engine = CpuEngine(
-            self.dictionary, grows=self.spec.grows, walks=self.spec.kernel == "walk",
-            with_sets=self._with_sets, threads=self._threads,
+            self.dictionary, walks=self.spec.kernel == "walk", with_sets=self._with_sets,
+            threads=self._threads,
         )  # fmt: skip
         for codes in self._grown or ():
             engine.learn(codes)
@@ -206,6 +206,19 @@ class Matcher:
     def kmers(self) -> int:
         """How many k-mers the dictionary holds; both orientations of one count once."""
         return len(self._engine)
+
+    @property
+    def limited(self) -> bool:
+        """Whether the next batch could bring k-mers, and its k-mers are not added any more.
+
+        So it is once the dictionary holds ``max_kmers``. What a batch brings, up to a k-mer a
+        base, is added as a whole or not at all, so that chunks and engines make no difference.
+        """
+        return self._could_grow and 0 < self.spec.max_kmers <= self.kmers
+
+    @property
+    def _could_grow(self) -> bool:
+        return self.spec.grows or self._position < self.spec.seed_bases
 
     @property
     def snapshot_version(self) -> int:
@@ -248,7 +261,8 @@ class Matcher:
         """As ``match`` of one after the other; against a fixed dictionary all of them at once."""
         if (results := self._match_packed(batches)) is not None:
             return results
-        if len(batches) == 1 or self.spec.changes or self._approximate is not None:
+        growing = self._could_grow and not self.limited
+        if len(batches) == 1 or growing or self._approximate is not None:
             return [self.match(batch) for batch in batches]
         together = joined_batches(batches, self._room, self._threads)
         if together.bases.size > self._room.size:
@@ -296,11 +310,13 @@ class Matcher:
             return replace(result, depths=self._depths_without_nodes(result))
         if want_depths and self.spec.changes and not self._snapshots.following:
             self._follow()
+        grows = self.spec.grows and not self.limited
+        self._snapshots.grows = grows
         total = batch.bases.size
         # steps of approximate matching are spans, as those of walking are
         follows = self._approximate is not None and self.spec.changes
         walking = want_depths or self._engine.walks or follows
-        spans = self._spans(batch.offsets, walking)
+        spans = self._spans(batch.offsets, walking and grows)
         views = None
         if want_depths or self._engine.walks:
             views = self._snapshots.views(sum(seeding for seeding, _ in spans))
@@ -309,6 +325,7 @@ class Matcher:
             spans,
             self._position,
             None if views is None else views.of,
+            grows,
             events=np.zeros(total, dtype=np.uint8),
             sets=np.full(total, NO_SET, dtype=np.uint32) if self._with_sets else None,
             depths=np.zeros(total, dtype=np.uint8) if want_depths else None,
@@ -396,9 +413,9 @@ class Matcher:
     def _follow(self) -> None:
         self._snapshots.follow(self._engine.codes)
 
-    def _spans(self, offsets: NDArray[np.int64], walking: bool) -> list[Span]:
-        seed_end = min(max(self.spec.seed_bases - self._position, 0), int(offsets[-1]))
-        aging = walking and self.spec.grows
+    def _spans(self, offsets: NDArray[np.int64], aging: bool) -> list[Span]:
+        seeds = 0 if self.limited else self.spec.seed_bases - self._position
+        seed_end = min(max(seeds, 0), int(offsets[-1]))
         return spans_of(
             offsets, self._k, self._chunk, seed_end, aging=aging, halvings=self._halvings
         )

@@ -20,9 +20,10 @@ from trie.snapshots.tree_bitmap import snapshot
 
 
 class Snapshots:
-    """The snapshots of ``dictionary``; ``grows``: mismatched k-mers are added, not only seeds.
+    """The snapshots of ``dictionary``.
 
-    version: of the dictionary, one more with every span that brings k-mers.
+    grows: mismatched k-mers are added, not only seeds; that may end between two batches. version:
+    of the dictionary, one more with every span that brings k-mers.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Snapshots:
     ) -> None:
         self.version = version
         self._dictionary = dictionary
-        self._grows = grows
+        self.grows = grows
         self._threads = threads
         self._worker: TreeWorker | None = None
         self._only: VersionedSnapshot | None = None
@@ -89,7 +90,7 @@ class Snapshots:
         """The snapshot to match with now."""
         if self._worker is not None:
             # with seeds alone it must hold all of them; a growing one is matched meanwhile
-            return self._worker.current if self._grows else self._worker.latest(self.version)
+            return self._worker.current if self.grows else self._worker.latest(self.version)
         if self._only is None:
             codes = self._dictionary.codes
             if self._dictionary.strands == "both":
@@ -103,7 +104,7 @@ class Snapshots:
 
     def views(self, seeds: int) -> SpanViews:
         """The snapshots that the spans of a batch see, of which the first ``seeds`` are seeds."""
-        if self._grows:
+        if self.grows:
             assert self._worker is not None
             return SpanViews(self._worker.current, 0, None)
         return SpanViews(self.in_use() if seeds else None, seeds, self.in_use)

@@ -34,7 +34,8 @@ class MatchSpec:
 
     sources: files that the dictionary comes from. seed_bases: the windows that lie wholly inside
     the first ``seed_bases`` symbols of the stream are added before the stream is matched. mode:
-    ``grow`` adds every mismatched k-mer at once.
+    ``grow`` adds every mismatched k-mer at once. max_kmers: the k-mers of a batch, seeds or not,
+    are added if the dictionary held fewer than this before the batch; 0: always.
 
     exact: the events of exact matching are wanted. distance: k-mers within that many edits, by
     ``semantics``, are wanted too; None for exact matching alone. kernel: equal results by other
@@ -52,6 +53,7 @@ class MatchSpec:
     sources: tuple[str, ...] = ()
     seed_bases: int = 0
     mode: Mode = "frozen"
+    max_kmers: int = 0
     strands: Strands = "canonical"
     exact: bool = True
     distance: int | None = None

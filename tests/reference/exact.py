@@ -67,6 +67,39 @@ def match(reads, k, *, strands="canonical", mode="frozen", records=(), seed=0):
     return rows
 
 
+def match_limited(batches, k, limit, *, strands="canonical", mode="frozen", records=(), seed=0):
+    """As ``match`` of lists of reads, and the new k-mers of each as they stand, and all known.
+
+    A batch may bring k-mers if fewer than ``limit`` were known before it (0: always).
+    """
+    known = dictionary_of(records, k, strands)
+    rows, brought = [], []
+    position = reads_before = 0
+    for reads in batches:
+        grows = not limit or len(known) < limit
+        new = []
+        for _, sequence in reads:
+            for start, kmer in windows_of(sequence, k) if grows else ():
+                if kmer is not None and position + start + k <= seed:
+                    if stored(kmer, strands) not in known:
+                        new.append(kmer)
+                    known.setdefault(stored(kmer, strands), [])
+            position += len(sequence)
+        for index, (_, sequence) in enumerate(reads, reads_before):
+            for start, kmer in windows_of(sequence, k):
+                if kmer is None:
+                    continue
+                form = stored(kmer, strands)
+                event = "match" if form in known else "mismatch"
+                rows.append((index, start, event, tuple(known.get(form, ()))))
+                if event == "mismatch" and mode == "grow" and grows:
+                    known[form] = []
+                    new.append(kmer)
+        reads_before += len(reads)
+        brought.append(new)
+    return rows, brought, known
+
+
 def label(owners, records):
     if not owners:
         return "."

@@ -250,6 +250,51 @@ def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
     assert found[2] == found[0]
 
 
+@pytest.mark.parametrize(
+    ("mode", "kernel", "cards", "fails"),
+    [
+        ("grow", "auto", (0,), 0),
+        ("grow", "walk", (0,), 0),
+        ("grow", "auto", (0, 0), 0),
+        ("frozen", "auto", (0,), 0),
+        ("grow", "auto", (0,), 6),
+        ("grow", "auto", (0,), 9),
+    ],
+)
+def test_growth_stops_at_the_limit(mode, kernel, cards, fails, monkeypatch):
+    """In the same batch for any chunks, and if the CPU takes over before or behind it."""
+    from gpu.exact.flight import ExactFlight
+
+    reads = make_reads(9, 300, 4, reads=9)
+    parts = [reads[at : at + 3] for at in (0, 3, 6)]
+    asked = {"mode": mode, "seed": 250 if mode == "frozen" else 0}
+    kmers = [len(new) for new in oracle.match_limited(parts, 9, 0, **asked)[1]]
+    limit = kmers[0] + 1
+    rows, brought, known = oracle.match_limited(parts, 9, limit, **asked)
+    assert kmers[2] > len(brought[2]) == 0 < len(brought[1])
+    for chunk in (40, 90) if not fails else (40,):
+        told = []
+        matcher = Matcher.of(
+            Dictionary.empty(9, "canonical"), mode=mode, seed_bases=asked["seed"], chunk=chunk,
+            max_kmers=limit, kernel=kernel, device="cuda", cards=cards, track_tree=True,
+            on_fallback=told.append if fails else None,
+        )  # fmt: skip
+        if fails:
+            failing(ExactFlight, "send", fails, monkeypatch)
+        with closing(matcher):
+            batches = [batch_of(part) for part in parts]
+            results = matcher.match_all(batches[:1]) + matcher.match_all(batches[1:])
+            assert rows_of(results, matcher.dictionary.targets) == rows
+            assert matcher.kmers == len(known)
+            assert matcher.limited == (mode == "grow")
+            assert matcher.device == ("cpu" if fails else "cuda")
+            tree = matcher.latest_snapshot().tree
+            codes = np.sort(np.concatenate([result.new_kmers for result in results]))
+            np.testing.assert_array_equal(tree.inmaps, snapshot(codes, 9).inmaps)
+        assert [len(new) for new in brought] == [result.new_kmers.size for result in results]
+        assert len(told) == (fails > 0)
+
+
 def failing(owner, name, number, monkeypatch):
     """The call of that number of a method, from 1 on, fails as a lost card does."""
     from gpu.exact import DeviceLostError
