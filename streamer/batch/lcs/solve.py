@@ -16,8 +16,8 @@ from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.paper import dp
 from streamer.batch.lcs.paper.bit_vectors import BitParallelSweep
 from streamer.batch.lcs.paper.block_step import DP_COLUMNS, DP_ROWS, BlockStepProcessor
-from streamer.batch.lcs.passes import Numbers, Processor, count_bits, whole
-from streamer.batch.lcs.symbols import TEXT_SYMBOLS, OnCells, Pair, Solution, pair_of
+from streamer.batch.lcs.passes import HostPool, Numbers, Processor, count_bits, whole
+from streamer.batch.lcs.symbols import TEXT_SYMBOLS, OnCells, Pair, Solution, pair_of, unreported
 from streamer.batch.lcs.systolic import SystolicSweep
 from streamer.batch.lcs.waves import Waves
 from streamer.batch.records import Codes
@@ -36,10 +36,6 @@ CUDA_START = 2e-3
 DIFF_SECONDS = 4e-9
 
 _T = TypeVar("_T")
-
-
-def unreported(cells: int) -> None:
-    """Does nothing with the cells done."""
 
 
 def cells_of(m: int, n: int, choice: Choice, *, matching: bool) -> int:
@@ -98,10 +94,6 @@ def _length(pair: Pair, choice: Choice, threads: int, on_cells: OnCells) -> int:
     choice = _for_size(choice, pair)
     method = choice.method
     m, n = pair.a.size, pair.b.size
-    if method == "dp":
-        return dp.length(pair, on_cells)
-    if method == "hirschberg":
-        return dp.middle(pair, slice(0, m), slice(0, n), on_cells)[1]
     if method == "diff":
         return (m + n - diff.difference_of(pair, m + n)) // 2
     if method == "adaptive" and pair.cells > LEAF_CELLS:
@@ -113,13 +105,14 @@ def _length(pair: Pair, choice: Choice, threads: int, on_cells: OnCells) -> int:
     if n == 1:
         return int((pair.a == pair.b[0]).any())
     processor = processor_of(pair, choice, threads, on_cells)
-    both = not isinstance(processor, Waves) or (threads > 1 and pair.cells >= BOTH_FROM)
+    worth_it = not isinstance(processor, Waves) or (threads > 1 and pair.cells >= BOTH_FROM)
+    both = worth_it and method != "dp"
     passes, splits = whole(pair, both=both)
     processor.reserve(int((passes.at + passes.stride)[-1]))
     processor.sweep(passes)
     if both:
         return int(processor.split(splits)[1][0])
-    assert isinstance(processor, Waves)
+    assert isinstance(processor, HostPool)
     return int(count_bits(processor.pool, int(passes.at[0]), m))
 
 
@@ -140,7 +133,13 @@ def _solve(solution: Solution, choice: Choice, threads: int, on_cells: OnCells) 
             raise StreamerError(message)
         dp.table(*solution.arrays)
     elif method == "hirschberg":
-        dp.divided(solution, on_cells)
+        divide(
+            pair,
+            processor_of(pair, choice, threads, on_cells),
+            partial(_one_by_one, solution, on_cells),
+            is_leaf=lambda rows, columns: rows * columns <= dp.SHOWN_CELLS // 2,
+            marks=1,
+        )
     elif method == "diff":
         diff.solve_similar(solution, threads, lambda t: t[1] + t[3], *whole_table)
     elif method in ("bit-parallel", "block-step"):
@@ -158,6 +157,14 @@ def _solve(solution: Solution, choice: Choice, threads: int, on_cells: OnCells) 
             tried = partial(similar, partial(_worthwhile, choice=choice, threads=threads))
         processor = processor_of(pair, choice, threads, on_cells)
         systolic_solve(solution, processor, threads, tried)
+
+
+def _one_by_one(solution: Solution, on_cells: OnCells, *bounds: Numbers) -> None:
+    """Solve tables by the paper's recursion, each in one call."""
+    row, row_end, column, column_end = bounds
+    for i, cells in enumerate(((row_end - row) * (column_end - column)).tolist()):
+        dp.hirschberg(*solution.arrays, *(bound[i : i + 1] for bound in bounds))
+        on_cells(2 * cells)
 
 
 def systolic_solve(
@@ -179,6 +186,8 @@ def processor_of(
     pair: Pair, choice: Choice, threads: int, on_cells: OnCells = unreported
 ) -> Processor:
     """What runs the passes of a method on a device."""
+    if choice.method in ("dp", "hirschberg"):
+        return dp.RowByRow(pair, on_cells)
     if choice.method == "bit-parallel":
         return Waves(pair, BitParallelSweep, threads, on_cells)
     if choice.method == "block-step":

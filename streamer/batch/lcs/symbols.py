@@ -20,6 +20,11 @@ Flags = NDArray[np.bool_]
 OnCells = Callable[[int], None]
 """Called with the number of cells done since the last call, from any thread."""
 
+
+def unreported(cells: int) -> None:
+    """An ``OnCells`` that does nothing."""
+
+
 DNA_SYMBOLS = 4  # codes from here on (the gap code) match nothing in DNA
 TEXT_SYMBOLS = 256
 

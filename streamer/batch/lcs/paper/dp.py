@@ -1,5 +1,5 @@
-"""Dynamic programming: the table of rules R1-R3, Hirschberg's row (Listing 1) and division (Listing
-2).
+"""Dynamic programming: the table of rules R1-R3, Hirschberg's row (Listing 1), and his division
+(Listing 2) of small tables.
 
 The paper's methods for small inputs, and the baseline of the faster ones. Lengths are int32. A cell
 costs a comparison, a maximum and two loads.
@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.lcs.symbols import OnCells, Pair, Solution
+from streamer.batch.lcs.passes import HostPool, Part, Passes
+from streamer.batch.lcs.symbols import OnCells, Pair, unreported
 from trie.cpu.jit import njit
 
 MOST_CELLS = 1 << 30  # cells of the largest table that is stored whole, 4 bytes each
@@ -42,52 +43,36 @@ def more_rows(a, row, rows, b, column, columns, backward, lengths):
             lengths[j] = left
 
 
-def length(pair: Pair, on_cells: OnCells) -> int:
-    """Listing 1 over all rows."""
-    columns = slice(0, pair.b.size)
-    return int(_row_of(pair, 0, pair.a.size, False, columns, on_cells)[-1])
+class RowByRow(HostPool):
+    """Runs passes one by one by Listing 1 (a ``passes.Processor``)."""
 
+    def __init__(self, pair: Pair, on_cells: OnCells = unreported) -> None:
+        super().__init__(threads=1)
+        self.pair = pair
+        self._on_cells = on_cells
 
-def _row_of(
-    pair: Pair, row: int, rows: int, backward: bool, columns: slice, on_cells: OnCells
-) -> NDArray[np.int32]:
-    """The lengths for all the rows, some rows a call."""
-    column, count = columns.start, columns.stop - columns.start
-    lengths = np.zeros(count + 1, dtype=np.int32)
-    each = max(1, SHOWN_CELLS // max(1, count))
-    for done in range(0, rows, each):
-        part = min(each, rows - done)
-        first = row + rows - done - part if backward else row + done
-        more_rows(pair.a, first, part, pair.b, column, count, backward, lengths)
-        on_cells(part * count)
-    return lengths
+    def sweep(self, passes: Passes) -> None:
+        """Run the passes; the pool then holds their results."""
+        for part, at in zip(passes.parts(), passes.at.tolist(), strict=True):
+            found = self.grown(part)
+            self.pool[at : at + found.size] = found
 
-
-def middle(pair: Pair, rows: slice, columns: slice, on_cells: OnCells) -> tuple[int, int]:
-    """Lines 14-18 of Listing 2: (the least column at which to cut, the length)."""
-    half = (rows.start + rows.stop) // 2
-    first = _row_of(pair, rows.start, half - rows.start, False, columns, on_cells)
-    last = _row_of(pair, half, rows.stop - half, True, columns, on_cells)
-    cut, most = _best_cut(first, last, columns.stop - columns.start)
-    return int(cut), int(most)
-
-
-def divided(solution: Solution, on_cells: OnCells) -> None:
-    """Listing 2 over the whole table, which is cut here until a part is one call's work."""
-    pair = solution.pair
-    tables = [(slice(0, pair.a.size), slice(0, pair.b.size))]
-    while tables:
-        rows, columns = tables.pop()
-        height, width = rows.stop - rows.start, columns.stop - columns.start
-        if height < 2 or height * width <= SHOWN_CELLS // 2:
-            bounds = (rows.start, rows.stop, columns.start, columns.stop)
-            hirschberg(*solution.arrays, *(np.array([x], dtype=np.int64) for x in bounds))
-            on_cells(2 * height * width)
-            continue
-        cut = columns.start + middle(pair, rows, columns, on_cells)[0]
-        half = (rows.start + rows.stop) // 2
-        tables.append((slice(rows.start, half), slice(columns.start, cut)))
-        tables.append((slice(half, rows.stop), slice(cut, columns.stop)))
+    def grown(self, part: Part) -> NDArray[np.uint32]:
+        """The result of a pass: a bit a row, set where the length grows by it."""
+        lengths = np.zeros(part.rows + 1, dtype=np.int32)
+        each = max(1, SHOWN_CELLS // part.rows)
+        for done in range(0, part.columns, each):
+            some = min(each, part.columns - done)
+            first = part.column + (part.columns - done - some if part.backward else done)
+            # the roles are swapped: the lengths wanted are those of the rows
+            more_rows(
+                self.pair.b, first, some, self.pair.a, part.row, part.rows, part.backward, lengths
+            )
+            self._on_cells(some * part.rows)
+        packed = np.packbits(np.diff(lengths) > 0, bitorder="little")
+        out = np.zeros(4 * -(-part.rows // 32), dtype=np.uint8)
+        out[: packed.size] = packed
+        return out.view(np.uint32)
 
 
 @njit(cache=True, nogil=True)
@@ -151,7 +136,7 @@ def _hirschberg(a, b, in_a, in_b):
         last[: columns + 1] = 0
         more_rows(a, row, half, b, column, columns, False, first)
         more_rows(a, row + half, rows - half, b, column, columns, True, last)
-        cut, _ = _best_cut(first, last, columns)
+        cut = _best_cut(first, last, columns)
         stack[depth] = (row, row + half, column, column + cut)
         stack[depth + 1] = (row + half, row_end, column + cut, column_end)
         depth += 2
@@ -166,4 +151,4 @@ def _best_cut(first, last, columns):
         if both > most:
             most = both
             cut = j
-    return cut, most
+    return cut
