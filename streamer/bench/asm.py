@@ -48,29 +48,22 @@ def tables(device: str, scale: float = 1.0) -> list[Sheet]:
     """The paper's tables; on the CPU those of the peers too, on a GPU those of each step."""
     on_gpu = device == "cuda"
     paper = [
-        Sheet("Table 1", partial(table_1, on_gpu, scale)),
-        Sheet("Figures 6 and 7", partial(figures_6_7, on_gpu, scale)),
+        Sheet("Table 1", table_1, on_gpu, scale),
+        Sheet("Figures 6 and 7", figures_6_7, on_gpu, scale),
     ]
+    many = ((24, 3),), 96
     if on_gpu:
+        title = "Steps, packed text in GPU memory, symbols x patterns/s"
         return [
             *paper,
-            Sheet(
-                "Steps, packed text in GPU memory, symbols x patterns/s",
-                partial(steps, int(ON_GPU * scale)),
-            ),
-            Sheet(
-                "The same with 96 patterns",
-                partial(steps, int(scale * (1 << 24)), ((24, 3),), 96),
-            ),
-            Sheet("From host memory", partial(from_host, scale)),
+            Sheet(title, steps, int(ON_GPU * scale)),
+            Sheet("The same with 96 patterns", steps, int(scale * (1 << 24)), *many),
+            Sheet("From host memory", from_host, scale),
         ]
     return [
         *paper,
-        Sheet("Against peers, one pattern", partial(beside_peers, int(64_000_000 * scale))),
-        Sheet(
-            "Against peers, 96 patterns",
-            partial(beside_peers, int(4_000_000 * scale), ((24, 3),), 96, 3),
-        ),
+        Sheet("Against peers, one pattern", beside_peers, int(64_000_000 * scale)),
+        Sheet("Against peers, 96 patterns", beside_peers, int(4_000_000 * scale), *many, 3),
     ]
 
 

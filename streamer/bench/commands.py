@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,9 @@ def tables(
 ) -> list[Sheet]:
     """Dictionaries of ``kmers``, texts of ``bases``, genomes of ``strain`` bases; on the CPU."""
     return [
-        Sheet("match, by dictionary", partial(dictionaries, kmers)),
-        Sheet("Long texts", partial(texts, bases)),
-        Sheet("lcs of two strains", partial(strains, strain)),
+        Sheet("match, by dictionary", dictionaries, kmers),
+        Sheet("Long texts", texts, bases),
+        Sheet("lcs of two strains", strains, strain),
     ]
 
 

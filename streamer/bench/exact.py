@@ -36,22 +36,18 @@ def tables(device: str, kmers: int = 10_000_000, reads: list[str] | None = None)
     from streamer.bench import file_to_report, trees
 
     bases = [size for size in trees.FIGURE_39_BASES if size <= kmers]
+    figure_39 = "Hybrid Tree Bitmap against pointer tree (thesis, Fig. 39)"
     return [
-        Sheet("Frozen dictionary, windows a second", partial(frozen, kmers, kmers), "frozen"),
-        Sheet("Growing dictionary", partial(grow, 5 * kmers), "grow"),
-        Sheet("Snapshots, seconds", partial(trees.snapshots, kmers), "snapshot"),
-        Sheet("Memory, bytes a k-mer", partial(trees.memory, (kmers // 10, kmers)), "memory"),
+        Sheet("Frozen dictionary, windows a second", frozen, kmers, kmers, section="frozen"),
+        Sheet("Growing dictionary", grow, 5 * kmers, section="grow"),
+        Sheet("Snapshots, seconds", trees.snapshots, kmers, section="snapshot"),
+        Sheet("Memory, bytes a k-mer", trees.memory, (kmers // 10, kmers), section="memory"),
+        Sheet(figure_39, trees.figure_39, bases, section="figure39"),
         Sheet(
-            "Hybrid Tree Bitmap against pointer tree (thesis, Fig. 39)",
-            partial(trees.figure_39, bases),
-            "figure39",
+            "FASTQ.gz to --report reads", file_to_report.rows, reads, usable_cores(), 15 * kmers,
+            section="files",
         ),
-        Sheet(
-            "FASTQ.gz to --report reads",
-            partial(file_to_report.rows, reads, usable_cores(), 15 * kmers),
-            "files",
-        ),
-    ]
+    ]  # fmt: skip
 
 
 def letters_of(batch: ReadBatch) -> list[bytes]:

@@ -17,7 +17,7 @@ import numpy as np
 from streamer.batch import lcs
 from streamer.batch.choice import Choice
 from streamer.batch.lcs import solve
-from streamer.batch.lcs.passes import Numbers, Passes, Processor, Splits
+from streamer.batch.lcs.passes import Passes, Processor, Splits
 from streamer.batch.lcs.symbols import DNA_SYMBOLS, Solution, pair_of
 from streamer.bench import peers
 from streamer.bench.inputs import Codes, random_letters
@@ -48,26 +48,21 @@ GPU_METHODS = {"systolic": 1e15, "adaptive": 1e15, "block-step": 1e11}
 def tables(device: str, scale: float | None = None, size: int = 100_000) -> list[Sheet]:
     """Lengths and subsequences; the paper's lengths times ``scale``: 0.01 on the CPU, 1 on CUDA."""
     threads = usable_cores()
+    full_lcs = "lengths x {:g}: seconds of the full LCS".format
     if device == "cuda":
         part = scale or 1.0
         return [
-            Sheet("Length alone, n x n", partial(gpu_lengths, threads=threads)),
-            Sheet(
-                f"Fig. 4-7 and Table 1, lengths x {part:g}: seconds of the full LCS",
-                partial(gpu_figures, part, threads),
-            ),
+            Sheet("Length alone, n x n", gpu_lengths, GPU_LENGTHS, threads),
+            Sheet(f"Fig. 4-7 and Table 1, {full_lcs(part)}", gpu_figures, part, threads),
         ]
     part = scale or 0.01
     sizes = sorted({size // 100, size // 10, size} - {0})
     return [
-        Sheet("Length alone, n x n", partial(lengths, sizes, threads)),
-        Sheet("One subsequence, n x n", partial(sequences, (size // 10, size // 2), threads)),
-        Sheet("Similar genomes, one thread", partial(similar, 50 * size)),
-        Sheet(
-            f"Fig. 4-7, lengths x {part:g}: seconds of the full LCS",
-            partial(figures, part, threads),
-        ),
-        Sheet(f"Table 1, lengths x {part:g}", partial(table_1, part, threads)),
+        Sheet("Length alone, n x n", lengths, sizes, threads),
+        Sheet("One subsequence, n x n", sequences, (size // 10, size // 2), threads),
+        Sheet("Similar genomes, one thread", similar, 50 * size),
+        Sheet(f"Fig. 4-7, {full_lcs(part)}", figures, part, threads),
+        Sheet(f"Table 1, lengths x {part:g}", table_1, part, threads),
     ]
 
 
@@ -141,25 +136,16 @@ class TimedProcessor:
     """A processor whose passes and cuts are timed, each until it has ended."""
 
     def __init__(self, inner: Processor, wait: Callable[[], None]) -> None:
-        self._inner = inner
-        self._wait = wait
         self.seconds = 0.0
+        self._wait = wait
+        self.reserve = inner.reserve
+        self.sweep = partial(self._timed, inner.sweep)
+        self.split = partial(self._timed, inner.split)
 
-    def reserve(self, words: int) -> None:
-        """As the processor does."""
-        self._inner.reserve(words)
-
-    def sweep(self, passes: Passes) -> None:
-        """As the processor does."""
+    def _timed(self, run: Callable[[Any], Any], what: Passes | Splits) -> Any:
         start = time.perf_counter()
-        self._inner.sweep(passes)
+        found = run(what)
         self._wait()
-        self.seconds += time.perf_counter() - start
-
-    def split(self, splits: Splits) -> tuple[Numbers, Numbers]:
-        """As the processor does."""
-        start = time.perf_counter()
-        found = self._inner.split(splits)
         self.seconds += time.perf_counter() - start
         return found
 
@@ -179,7 +165,7 @@ def figures(
             }
 
 
-def gpu_lengths(sizes: Sequence[int] = GPU_LENGTHS, threads: int = 1) -> Iterator[Row]:
+def gpu_lengths(sizes: Sequence[int], threads: int) -> Iterator[Row]:
     """The length and one subsequence on a GPU, host arrays in, n x n."""
     for size in sizes:
         a, b = random_letters(size, 1), random_letters(size, 2)

@@ -46,15 +46,15 @@ def tables(device: str, bases: int = 4_000_000, kmers: int = 1_000_000) -> list[
     """Texts of ``bases``, longer ones on a GPU; a dictionary of ``kmers`` that grows."""
     if device == "cuda":
         return [
-            Sheet("Dictionaries, data in GPU memory", partial(on_gpu, 16 * bases)),
-            Sheet("From host memory, ms of each stage a chunk", partial(engine, 128 * bases)),
+            Sheet("Dictionaries, data in GPU memory", on_gpu, 16 * bases),
+            Sheet("From host memory, ms of each stage a chunk", engine, 128 * bases),
             Sheet("Growing", partial(growth, kmers, device="cuda", ends=bases // 4)),
-            Sheet("Matching while it grows", partial(matching, 4 * bases)),
+            Sheet("Matching while it grows", matching, 4 * bases),
         ]
     return [
-        Sheet("Against sassy, one thread", partial(against_sassy, bases)),
-        Sheet("Dictionaries, one thread", partial(dictionaries, bases)),
-        Sheet("Growing", partial(growth, kmers)),
+        Sheet("Against sassy, one thread", against_sassy, bases),
+        Sheet("Dictionaries, one thread", dictionaries, bases),
+        Sheet("Growing", growth, kmers),
     ]
 
 

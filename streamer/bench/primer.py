@@ -75,32 +75,26 @@ def tables(
     given = Size(*size) if size else None
     at, large = given or SIZE, given or TABLE_4
     sizes = (given,) if given else (SIZE, TABLE_5, TABLE_4)
-    growing_ = Sheet("Sizes (Fig. 10, Table 5)", partial(growing, device, sizes), "growing")
+    growing_ = Sheet("Sizes (Fig. 10, Table 5)", growing, device, sizes, section="growing")
     if device == "cuda":
         number = starts or 1056
         share = 1 if given else 16  # of beta, where a method would take hours
         small = (given,) if given else SMALL_K_ON_GPU
+        small_k = small, device, ("windows", "seeds", "hook-row"), "both"
+        some = large, number, share
         return [
-            Sheet("Methods (Table 3, Fig. 7)", partial(on_gpu, at, number), "methods"),
-            Sheet(
-                "Speculative prefetch (Table 4)",
-                partial(prefetch, large, number, share),
-                "prefetch",
-            ),
-            Sheet("Threads a block (Fig. 9)", partial(block_sizes, large, number, share), "blocks"),
-            Sheet(
-                "Filter for small k, both strands",
-                partial(filtered, small, device, ("windows", "seeds", "hook-row"), "both"),
-                "filter",
-            ),
-            Sheet("A host genome, both strands", partial(host_genome, given or HOST), "filter"),
+            Sheet("Methods (Table 3, Fig. 7)", on_gpu, at, number, section="methods"),
+            Sheet("Speculative prefetch (Table 4)", prefetch, *some, section="prefetch"),
+            Sheet("Threads a block (Fig. 9)", block_sizes, *some, section="blocks"),
+            Sheet("Filter for small k, both strands", filtered, *small_k, section="filter"),
+            Sheet("A host genome, both strands", host_genome, given or HOST, section="filter"),
             growing_,
         ]
     number = starts or 16
     return [
-        Sheet("Methods (Tables 1, 2)", partial(on_cores, at, number), "methods"),
-        Sheet("By threads (Fig. 5)", partial(scaling, at, number), "scaling"),
-        Sheet("Filter for small k", partial(filtered, SMALL_K), "filter"),
+        Sheet("Methods (Tables 1, 2)", on_cores, at, number, section="methods"),
+        Sheet("By threads (Fig. 5)", scaling, at, number, section="scaling"),
+        Sheet("Filter for small k", filtered, SMALL_K, section="filter"),
         growing_,
     ]
 

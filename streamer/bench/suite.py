@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 
@@ -21,12 +22,14 @@ from trie.cpu.threads import usable_cores
 Row = dict[str, Any]
 
 
-class Sheet(NamedTuple):
+class Sheet:
     """One table: its title, what measures its rows, and the section of the suite it is in."""
 
-    title: str
-    rows: Callable[[], Iterable[Row]]
-    section: str = ""
+    def __init__(
+        self, title: str, rows: Callable[..., Iterable[Row]], *given: Any, section: str = ""
+    ) -> None:
+        self.title, self.section = title, section
+        self.rows: Callable[[], Iterable[Row]] = partial(rows, *given)
 
 
 def run(suite: str, device: str, sections: Collection[str] = (), **options: Any) -> None:
