@@ -18,6 +18,9 @@ import numpy as np
 
 from streamer.batch.choice import Choice
 from streamer.batch.hamming import METHODS, HammingSearch
+from streamer.batch.hamming.engines import engine_for
+from streamer.batch.hamming.mismatch_index import pays
+from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.records import Record
 from streamer.bench import peers
 from streamer.bench.inputs import LETTERS, Codes, random_codes
@@ -38,9 +41,16 @@ PAPER = {
 PEERS = ((8, 12, 4), (1, 12, 4), (16, 12, 4), (8, 20, 4), (24, 24, 3), (96, 24, 3))
 """Patterns, their length and k, beside hyperscan."""
 
+MANY = (
+    *((count, 20, 4) for count in (128, 256, 512, 2048)), (128, 20, 2), (2048, 20, 2),
+    (128, 24, 3), (2048, 24, 3), (512, 24, 6), (2048, 24, 6), (2048, 64, 5),
+)  # fmt: skip
+"""Patterns, their length and k: where ``pigeonhole`` may be faster."""
+
 LONG = (
     ("bit-sliced", 8, 12, 4, 27, 0.0),
     ("bit-sliced", 8, 12, 4, 28, 0.0),
+    ("bit-sliced", 8, 12, 4, 30, 0.0),
     ("bit-sliced", 6, 7, 4, 25, 0.0),
     ("bit-sliced", 1, 12, 4, 27, 0.0),
     ("bit-sliced", 16, 12, 4, 27, 0.0),
@@ -72,7 +82,8 @@ def tables(device: str, symbols: int = SYMBOLS, sets: int = 10) -> list[Sheet]:
         Sheet("Ratios of Table 3", lambda: ratios(table_3(), device)),
     ]
     if device == "cpu":
-        return [*paper, Sheet("Against hyperscan, one thread", beside_peer, symbols)]
+        peer = Sheet("Against hyperscan, one thread", beside_peer, symbols)
+        return [*paper, peer, Sheet("Many patterns, one thread", many_patterns, symbols // 10)]
     scale = symbols / SYMBOLS
     return [
         *paper,
@@ -107,12 +118,12 @@ def cpu_rate(
     return codes.size / seconds, hits
 
 
-def _engine(method: str, patterns: Codes, k: int) -> Any:
-    from streamer.batch.hamming.engines import engine_for
-    from streamer.batch.hamming.oriented import Oriented
+def _oriented(patterns: Codes, k: int) -> Oriented:
+    return Oriented(patterns, np.arange(len(patterns), dtype=np.uint32), k)
 
-    ids = np.arange(len(patterns), dtype=np.uint32)
-    return engine_for(Choice(method, "cuda"), Oriented(patterns, ids, k), 1, free=False)
+
+def _engine(method: str, patterns: Codes, k: int) -> Any:
+    return engine_for(Choice(method, "cuda"), _oriented(patterns, k), 1, free=False)
 
 
 def gpu_rate(
@@ -203,6 +214,17 @@ def beside_peer(symbols: int) -> Iterator[Row]:
             "bit-sliced": ours, "hyperscan": theirs, "ratio": ours / theirs if theirs else None,
             "note": note,
         }  # fmt: skip
+
+
+def many_patterns(symbols: int) -> Iterator[Row]:
+    """Both methods of the CPU for many patterns, and which the default takes."""
+    codes = random_codes(symbols, 5)
+    for count, length, k in MANY:
+        patterns = _patterns(count, length, 4)
+        row: Row = {"patterns": count, "length": length, "k": k}
+        for method in ("bit-sliced", "pigeonhole"):
+            row[method] = cpu_rate(method, codes, patterns, k)[0]
+        yield row | {"chosen": "pigeonhole" if pays(_oriented(patterns, k)) else "bit-sliced"}
 
 
 def long_texts(scale: float) -> Iterator[Row]:
