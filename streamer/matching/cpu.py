@@ -39,15 +39,11 @@ class CpuEngine(MatchEngine):
         return len(self._index)
 
     def codes(self) -> NDArray[np.uint64]:
-        """As ``MatchEngine.codes``."""
         return self._index.codes()
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add k-mers without a target."""
         self._index.add(codes, threads=self._threads)
-
-    def close(self) -> None:
-        """Nothing to free."""
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """As ``MatchEngine.run``, one span after the other."""

@@ -75,7 +75,6 @@ class CudaEngine(MatchEngine):
         return self._engine.kmers.known if self._has_set else self._size
 
     def codes(self) -> NDArray[np.uint64]:
-        """As ``MatchEngine.codes``."""
         if not self._has_set:
             return self._dictionary.codes
         with translated_driver_errors():

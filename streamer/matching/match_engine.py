@@ -82,7 +82,8 @@ class MatchEngine(Protocol):
         """
 
     def close(self) -> None:
-        """Free what the engine has allocated."""
+        """Free what the engine has allocated, if it needs that."""
+        return
 
 
 class NearOnly(MatchEngine):
@@ -95,13 +96,9 @@ class NearOnly(MatchEngine):
         return self._dictionary.codes.size
 
     def codes(self) -> NDArray[np.uint64]:
-        """As ``MatchEngine.codes``."""
         return self._dictionary.codes
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """One span, without a result."""
         if task.spans:
             yield SpanFound(False, np.concatenate([chunks for _, chunks in task.spans]), 0)
-
-    def close(self) -> None:
-        """Nothing to free."""

@@ -31,7 +31,8 @@ from streamer.matching.match_engine import (
     NearOnly,
     SpanFound,
 )
-from streamer.matching.near import Approximate
+from streamer.matching.near import new_solver
+from streamer.matching.near.solver import Solver
 from streamer.matching.near.steps import NearSteps
 from streamer.matching.result import BatchResult, Depths, joined
 from streamer.matching.snapshots import Snapshots
@@ -108,11 +109,11 @@ class Matcher:
         self._grown: list[NDArray[np.uint64]] | None = None if on_fallback is None else []
         # of the longest spans, where the GPU's memory is short
         self._halvings = 0
-        self._approximate: Approximate | None = None
+        self._solver: Solver | None = None
         if spec.near:
-            self._approximate = Approximate(dictionary, spec, self._gpu, self._threads)
-            self._approximate.learn(start.learned)
-        self._needs_tree = self._approximate is not None and self._approximate.walks
+            self._solver = new_solver(dictionary, spec, self._gpu, self._threads)
+            self._solver.learn(start.learned)
+        self._needs_tree = self._solver is not None and self._solver.walks
         self._snapshots = Snapshots(
             self.dictionary, grows=spec.grows, threads=self._threads, version=start.version
         )
@@ -232,13 +233,13 @@ class Matcher:
         The batch has the form that ``match`` has the least work with.
         """
         path = self._engine.packed
-        return ReadBatch.from_letters if path is None or self._approximate else path.pack
+        return ReadBatch.from_letters if path is None or self._solver else path.pack
 
     @property
     def make_together(self) -> MakeTogether | None:
         """As ``make_batch`` of many in one step, if possible; None in place of errors."""
         path = self._engine.packed
-        return None if path is None or self._approximate else path.pack_together
+        return None if path is None or self._solver else path.pack_together
 
     def match(
         self, batch: ReadBatch, *, want_depths: bool = False, want_nodes: bool = True
@@ -262,7 +263,7 @@ class Matcher:
         if (results := self._match_packed(batches)) is not None:
             return results
         growing = self._could_grow and not self.limited
-        if len(batches) == 1 or growing or self._approximate is not None:
+        if len(batches) == 1 or growing or self._solver is not None:
             return [self.match(batch) for batch in batches]
         together = joined_batches(batches, self._room, self._threads)
         if together.bases.size > self._room.size:
@@ -274,7 +275,7 @@ class Matcher:
     def _match_packed(self, batches: Sequence[ReadBatch]) -> list[BatchResult] | None:
         """The results by the shorter way, if the engine has one and matches alone are wanted."""
         path = self._engine.packed
-        if path is None or self._approximate is not None:
+        if path is None or self._solver is not None:
             return None
         if any(batch.symbols > path.longest for batch in batches):
             return None
@@ -314,7 +315,7 @@ class Matcher:
         self._snapshots.grows = grows
         total = batch.bases.size
         # steps of approximate matching are spans, as those of walking are
-        follows = self._approximate is not None and self.spec.changes
+        follows = self._solver is not None and self.spec.changes
         walking = want_depths or self._engine.walks or follows
         spans = self._spans(batch.offsets, walking and grows)
         views = None
@@ -337,7 +338,7 @@ class Matcher:
         for found in self._engine.run(task):
             # the tree worker has what is in order
             matched.append(found._replace(ordered=None))
-            if self._approximate is not None:
+            if self._solver is not None:
                 steps.add(found)
             if found.codes.size:
                 self._snapshots.learn(found)
@@ -348,9 +349,9 @@ class Matcher:
             # a k-mer that grew from this very window is a mismatch without a target
             task.sets[task.events != MATCH] = NO_SET
         near, learned = None, NO_CODES
-        if self._approximate is not None:
+        if self._solver is not None:
             taken = steps.finished()
-            near = self._approximate.match(batch, taken)
+            near = self._solver.match_steps(batch, taken, self.stored)
             learned = joined([step.learned for step in taken if step.learned.size], NO_CODES)
         grown = [found for found in matched if found.codes.size]
         return self._result(
@@ -368,7 +369,7 @@ class Matcher:
 
     @property
     def _has_prefixes(self) -> bool:
-        fixed = not self.spec.changes and self._approximate is None
+        fixed = not self.spec.changes and self._solver is None
         return fixed and self.device == "cpu" and not self._engine.walks
 
     def _depths_without_nodes(self, result: BatchResult) -> Depths:
@@ -405,8 +406,8 @@ class Matcher:
     def close(self) -> None:
         """End the background work; its errors are raised once everything is closed."""
         with ExitStack() as stack:
-            if self._approximate is not None:
-                stack.callback(self._approximate.close)
+            if self._solver is not None:
+                stack.callback(self._solver.close)
             stack.callback(self._snapshots.close)
             stack.callback(self._engine.close)
 

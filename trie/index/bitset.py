@@ -146,7 +146,7 @@ def bitset_bytes(k: int) -> int:
 
 
 class KmerBitset:
-    """A set of k-mer codes, k <= 15, with the methods of ``KmerTable``; it has no values."""
+    """A set of k-mer codes, k <= 15, with the methods of ``KmerTable``: no values, always room."""
 
     def __init__(self, k: int) -> None:
         self._words = aligned_words(bitset_bytes(k) // 8)
@@ -166,15 +166,12 @@ class KmerBitset:
         return out
 
     def match(self, *windows: Any) -> None:
-        """As ``KmerTable.match``."""
         _match_windows(self._words, *windows)
 
     def insert(self, *codes: Any) -> int:
-        """As ``KmerTable.insert``, always to the end."""
         return int(_insert_codes(self._words, self._counts, *codes))
 
     def grow(self, *windows: Any) -> int:
-        """As ``KmerTable.grow``, always to the end."""
         return int(_grow_windows(self._words, self._counts, *windows))
 
     def enlarge(self, threads: int = 1) -> None:

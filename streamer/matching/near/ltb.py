@@ -29,6 +29,8 @@ Bitmaps = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 class LtbSolver(Solver):
     """The automaton's words; the kernel ``active`` runs on the CPU."""
 
+    walks = True
+
     def __init__(self, spec: MatchSpec, gpu: GpuOrCpu, threads: int) -> None:
         super().__init__(spec, gpu, threads, cpu_kernel="active", chunk=spec.chunk)
 

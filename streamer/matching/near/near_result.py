@@ -54,6 +54,45 @@ class ApproximateResult:
     matches: NDArray[np.uint32]
     mismatches: NDArray[np.uint32]
 
+    @classmethod
+    def of(
+        cls,
+        batch: ReadBatch,
+        parts: Sequence[tuple[int, Found]],
+        stored: Dictionary,
+        spec: MatchSpec,
+        threads: int,
+    ) -> ApproximateResult:
+        """The rows of all steps, each with the version of its snapshot, with reads and targets."""
+
+        def column(name: str, dtype: type) -> NDArray:  # type: ignore[type-arg]
+            given = [getattr(found, name) for _, found in parts if hasattr(found, name)]
+            return np.concatenate(given) if given else np.zeros(0, dtype)
+
+        found_ends = column("end", np.int64)
+        # ends ascend; one behind the last symbol of a read belongs to that read
+        rows = np.diff(np.searchsorted(found_ends, batch.offsets, side="right"))
+        end = found_ends - np.repeat(batch.offsets[:-1], rows)
+        length, code = column("length", np.int64), column("code", np.uint64)
+        assert spec.distance is not None
+        return cls(
+            distance_limit=spec.distance,
+            semantics=spec.semantics,
+            read=np.repeat(np.arange(rows.size), rows),
+            end=end,
+            version=np.repeat(
+                np.array([version for version, _ in parts], dtype=np.int64),
+                [found.end.size for _, found in parts],
+            ),
+            start=end - length if spec.semantics == "levenshtein" else length,
+            distance=column("distance", np.uint8),
+            strand=column("strand", np.uint8),
+            code=code,
+            target=_targets(code, stored, threads),
+            matches=column("matches", np.uint32),
+            mismatches=column("mismatches", np.uint32),
+        )
+
     def __len__(self) -> int:
         return self.end.size
 
@@ -70,44 +109,6 @@ class ApproximateResult:
         begins = np.concatenate(([0], np.flatnonzero(apart) + 1))
         ranked = (self.distance.astype(np.int64) << 48) | rows
         return np.minimum.reduceat(ranked, begins) & ((1 << 48) - 1)
-
-
-def joined(
-    batch: ReadBatch,
-    parts: Sequence[tuple[int, Found]],
-    stored: Dictionary,
-    spec: MatchSpec,
-    threads: int,
-) -> ApproximateResult:
-    """The rows of all steps, each with the version of its snapshot, with reads and targets."""
-
-    def column(name: str, dtype: type) -> NDArray:  # type: ignore[type-arg]
-        given = [getattr(found, name) for _, found in parts if hasattr(found, name)]
-        return np.concatenate(given) if given else np.zeros(0, dtype)
-
-    found_ends = column("end", np.int64)
-    # ends ascend; one behind the last symbol of a read belongs to that read
-    rows = np.diff(np.searchsorted(found_ends, batch.offsets, side="right"))
-    end = found_ends - np.repeat(batch.offsets[:-1], rows)
-    length, code = column("length", np.int64), column("code", np.uint64)
-    assert spec.distance is not None
-    return ApproximateResult(
-        distance_limit=spec.distance,
-        semantics=spec.semantics,
-        read=np.repeat(np.arange(rows.size), rows),
-        end=end,
-        version=np.repeat(
-            np.array([version for version, _ in parts], dtype=np.int64),
-            [found.end.size for _, found in parts],
-        ),
-        start=end - length if spec.semantics == "levenshtein" else length,
-        distance=column("distance", np.uint8),
-        strand=column("strand", np.uint8),
-        code=code,
-        target=_targets(code, stored, threads),
-        matches=column("matches", np.uint32),
-        mismatches=column("mismatches", np.uint32),
-    )
 
 
 def _targets(codes: NDArray[np.uint64], stored: Dictionary, threads: int) -> NDArray[np.uint32]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.devices import GpuOrCpu
-from streamer.matching.near.near_result import Found
+from streamer.dictionary.targets import Dictionary
+from streamer.matching.near.near_result import ApproximateResult, Found
 from streamer.matching.near.steps import Step
 from streamer.matching.spec import MatchSpec
 from streamer.sequences.read_batch import ReadBatch
@@ -27,6 +28,9 @@ class Solver:
     runs on the CPU whatever the device. chunk: symbols of a chunk, fewer once memory is short.
     """
 
+    walks = False
+    """Whether steps must come with a Tree Bitmap."""
+
     def __init__(
         self, spec: MatchSpec, gpu: GpuOrCpu, threads: int, *, cpu_kernel: str, chunk: int
     ) -> None:
@@ -43,6 +47,18 @@ class Solver:
         if self._on_gpu:
             # what does not fit is known before the first batch
             gpu.run(self._ready, self.close, self._smaller)
+
+    def match_steps(
+        self, batch: ReadBatch, steps: Sequence[Step], stored: Dictionary
+    ) -> ApproximateResult:
+        """What lies within the distance in a batch; ``stored`` names the targets."""
+        parts = []
+        for step in steps:
+            if step.stop > step.first:
+                parts.append((step.version, self.match(batch, step)))
+            if step.learned.size:
+                self.learn(step.learned)
+        return ApproximateResult.of(batch, parts, stored, self._spec, self._threads)
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known. Nothing if steps bring the tree."""

@@ -28,7 +28,7 @@ def growing(**options):
 def test_a_failed_merge_leaves_nothing_open(monkeypatch):
     matcher = growing()
     closed = []
-    monkeypatch.setattr(matcher._approximate, "close", lambda: closed.append("near"))
+    monkeypatch.setattr(matcher._solver, "close", lambda: closed.append("near"))
     end = matcher._snapshots.close
 
     def failing():
