@@ -109,6 +109,7 @@ def interrupt_at(step):
                 raise KeyboardInterrupt
         return traced
 
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 looks here first
     sys.settrace(traced)
     try:
         run_all([int, float, str], 2)
