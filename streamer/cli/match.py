@@ -233,8 +233,6 @@ def _match_files(
 
 def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBatch]:
     """The batches, of which the first holds all seeds: its reads are matched against every one."""
-    import numpy as np
-
     from streamer.sequences.read_batch import ReadBatch, joined_batches
 
     rest = iter(batches)
@@ -248,7 +246,7 @@ def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBat
     except DataError as error:  # after the reads in front of it
         fault = error
     if first:
-        joined = joined_batches(first, np.zeros(0, dtype=np.uint8))
+        joined = joined_batches(first)
         names = [name for batch in first for name in batch.names]
         yield ReadBatch(names, joined.offsets, joined.bases)
     if fault is not None:

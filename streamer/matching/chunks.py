@@ -63,13 +63,7 @@ def slice_reads(offsets: NDArray[np.int64], start: int, stop: int) -> NDArray[np
 
 
 def spans_of(
-    offsets: NDArray[np.int64],
-    k: int,
-    chunk: int,
-    seed_end: int,
-    *,
-    aging: bool,
-    halvings: int = 0,
+    offsets: NDArray[np.int64], k: int, chunk: int, seed_end: int, *, aging: bool, halvings: int = 0
 ) -> list[Span]:
     """The spans of a batch; the windows inside its first ``seed_end`` symbols are seeds.
 

@@ -120,8 +120,6 @@ class Matcher:
         self._prefixes: PrefixDepths | None = None
         self._number = start.number
         self._position = start.position
-        # of batches that are put together, used again
-        self._room = np.zeros(0, dtype=np.uint8)
         self._engine = self._new_engine()
         if spec.changes and (spec.track_tree or self._engine.walks or self._needs_tree):
             self._follow()
@@ -265,10 +263,7 @@ class Matcher:
         growing = self._could_grow and not self.limited
         if len(batches) == 1 or growing or self._solver is not None:
             return [self.match(batch) for batch in batches]
-        together = joined_batches(batches, self._room, self._threads)
-        if together.bases.size > self._room.size:
-            self._room = together.bases
-        result = self.match(together)
+        result = self.match(joined_batches(batches, self._threads))
         self._number += len(batches) - 1
         return result.split(batches)
 

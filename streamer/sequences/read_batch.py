@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import InvalidBaseError, encode, shown_byte
+from trie.cpu import array_pool
 from trie.cpu.threads import run_all
 
 Letters = bytes | memoryview | NDArray[np.uint8]
@@ -62,10 +63,7 @@ class ReadBatch:
 
     @classmethod
     def from_letters(
-        cls,
-        names: Sequence[str],
-        offsets: NDArray[np.int64],
-        letters: Letters,
+        cls, names: Sequence[str], offsets: NDArray[np.int64], letters: Letters
     ) -> ReadBatch:
         """Encode the joined letters of reads; BadReadError names the first bad read."""
         try:
@@ -82,13 +80,11 @@ class ReadBatch:
         )
 
 
-def joined_batches(
-    batches: Sequence[ReadBatch], room: NDArray[np.uint8], threads: int = 1
-) -> ReadBatch:
-    """The reads of all batches as one batch without names, in ``room`` (uint8) if they fit."""
+def joined_batches(batches: Sequence[ReadBatch], threads: int = 1) -> ReadBatch:
+    """The reads of all batches as one batch without names."""
     starts = np.cumsum([0, *(batch.bases.size for batch in batches)]).tolist()
     total = starts[-1]
-    bases = room[:total] if total <= room.size else np.empty(total, dtype=np.uint8)
+    bases = array_pool.empty(total, np.uint8)
     parts = [bases[a:b] for a, b in pairwise(starts)]
     run_all([partial(np.copyto, p, b.bases) for p, b in zip(parts, batches, strict=True)], threads)
     offsets = [b.offsets[:-1] + start for b, start in zip(batches, starts, strict=False)]

@@ -62,10 +62,7 @@ class KmerIndex:
         return codes
 
     def add(
-        self,
-        codes: NDArray[np.uint64],
-        values: NDArray[np.uint32] | None = None,
-        threads: int = 1,
+        self, codes: NDArray[np.uint64], values: NDArray[np.uint32] | None = None, threads: int = 1
     ) -> NDArray[np.bool_]:
         """Add k-mer codes (uint64[n], each below 4**k) with their values (uint32[n]).
 

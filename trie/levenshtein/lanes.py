@@ -23,13 +23,7 @@ from numpy.typing import NDArray
 from trie.codes import MAX_DISTANCE
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
-from trie.levenshtein import (
-    DISTANCE_SHIFT,
-    NOTHING,
-    PATTERN_SHIFT,
-    Patterns,
-    shortest_length,
-)
+from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT, Patterns, shortest_length
 from trie.windows import check_batch
 
 

@@ -29,18 +29,8 @@ import numpy as np
 
 from trie.cpu.intrinsics import popcount, trailing_zeros
 from trie.cpu.jit import njit
-from trie.cpu.vectors import (
-    WORDS as W,
-)
-from trie.cpu.vectors import (
-    common,
-    difference,
-    either,
-    load,
-    occupied,
-    shifted_up,
-    store,
-)
+from trie.cpu.vectors import WORDS as W
+from trie.cpu.vectors import common, difference, either, load, occupied, shifted_up, store
 
 SYMBOLS: Final = 64 * W
 """Symbols a block."""
