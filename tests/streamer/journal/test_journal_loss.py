@@ -1,0 +1,202 @@
+"""Damage is refused at a start, and given up for good once that is accepted."""
+
+from __future__ import annotations
+
+import shutil
+
+import apsw
+import pytest
+
+from streamer.journal.errors import JournalDamage
+from streamer.journal.record import Key
+from tests.streamer.journal.kit import assert_holds, keyed, last_of_each, open_small, record
+
+
+def make(directory, count: int = 10, *, snapshot: int | None = None):
+    """A closed journal of one record a group, and its records."""
+    journal = open_small(directory)
+    stored = [keyed(at, b"x" * 9000, producer=f"p{at % 3}") for at in range(1, count + 1)]
+    for one in stored:
+        journal.append([one])
+    if snapshot is not None:
+        journal.put_snapshot(snapshot, b"s", (b"state",))
+    journal.close()
+    return stored
+
+
+def change(directory, *statements: str) -> None:
+    """Change the index behind the journal's back."""
+    database = apsw.Connection(str(directory / "index.sqlite"))
+    for statement in statements:
+        database.execute(statement)
+    database.close()
+
+
+def damage_data(directory, number: int, offset: int) -> None:
+    """Change a byte of a data file."""
+    path = directory / f"records-{number:08d}"
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_damage_before_the_snapshot_is_no_hindrance(tmp_path):
+    """Recovery does not need it; who reads it is told, and a check finds it."""
+    stored = make(tmp_path, snapshot=5)
+    damage_data(tmp_path, 1, 100)  # of record 1
+    journal = open_small(tmp_path)
+    assert list(journal.records(5)) == stored[5:]
+    with pytest.raises(JournalDamage, match="offset 64, record 1: wrong checksum"):
+        list(journal.records(0))
+    assert [damage.record for damage in journal.verify()] == [1]
+    journal.close()
+    journal = open_small(tmp_path, accept_loss=True)
+    assert [damage.record for damage in journal.accepted] == [1]
+    assert list(journal.records(0)) == stored[1:]
+    journal.close()
+
+
+def test_damaged_records_are_given_up(tmp_path):
+    """They keep their numbers; all else goes on; the next start finds nothing wrong."""
+    stored = make(tmp_path)
+    damage_data(tmp_path, 1, 100)
+    change(tmp_path, "UPDATE records SET time = 7 WHERE at = 4", "DELETE FROM records WHERE at = 6")
+    (tmp_path / "records-00000002").unlink()  # records 8 to 10
+    with pytest.raises(JournalDamage) as error:
+        open_small(tmp_path)
+    assert "the first of" in str(error.value)
+    assert "--accept-loss starts without" in str(error.value)
+    assert "\n" not in str(error.value)
+
+    stream = None
+    for accept in (True, False, True):
+        journal = open_small(tmp_path, accept_loss=accept)
+        stream = stream or journal.stream
+        assert journal.stream == stream
+        assert journal.head == 10
+        assert list(journal.records(0)) == [stored[1], stored[2], stored[4], stored[6]]
+        assert journal.verify() == []
+        assert {tuple(row) for row in journal.producers()} == last_of_each(stored)
+        assert journal.content("p1", 1, 4) is None
+        assert journal.content("p2", 1, 5) == 35
+        journal.close()
+    journal = open_small(tmp_path)
+    journal.append([record(11, b"new")])
+    assert [one.at for one in journal.records(0)] == [2, 3, 5, 7, 11]
+    journal.close()
+
+
+def test_damaged_snapshot_is_given_up(tmp_path):
+    stored = make(tmp_path, snapshot=5)
+    (tmp_path / "snapshot-00000001").write_bytes(b"stale")
+    with pytest.raises(JournalDamage, match="snapshot: wrong checksum"):
+        open_small(tmp_path)
+    journal = open_small(tmp_path, accept_loss=True)
+    assert journal.snapshot() is None
+    assert_holds(journal, stored)
+    journal.put_snapshot(7, b"", ())
+    journal.close()
+    open_small(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM producers WHERE name = x'7031'",
+        "UPDATE producers SET mark = x'00' WHERE name = x'7031'",
+        "UPDATE producers SET name = x'7039' WHERE name = x'7031'",
+    ],
+)
+def test_damaged_producer_is_given_up(tmp_path, statement):
+    """One that vanished is missed as well."""
+    stored = make(tmp_path)
+    change(tmp_path, statement)
+    with pytest.raises(JournalDamage, match=r"a producer is missing|ProducerRow: wrong checksum"):
+        open_small(tmp_path)
+    journal = open_small(tmp_path, accept_loss=True)
+    assert {row.producer for row in journal.producers()} == {"p0", "p2"}
+    assert list(journal.records(0)) == stored
+    journal.append([record(11, key=Key("p1", 1, 12, 0, b""))])
+    journal.close()
+    journal = open_small(tmp_path)
+    assert len(list(journal.producers())) == 3
+    journal.close()
+
+
+@pytest.mark.parametrize("how", ["older index", "log lost"])
+@pytest.mark.parametrize("gone", [2, 4, 9])
+def test_index_that_went_back_is_found_out(tmp_path, how, gone):
+    """An index from a copy, or without its log, knows nothing of records that were stored.
+
+    Their numbers must not be used again under the same stream.
+    """
+    directory = tmp_path / "j"
+    stored = make(directory, 10 - gone)
+    older = (directory / "index.sqlite").read_bytes()
+    journal = open_small(directory)
+    for at in range(11 - gone, 11):
+        journal.append([keyed(at, b"x" * 9000)])
+    stream = journal.stream
+    if how == "log lost":  # of one that was killed: copied while it is open
+        killed = tmp_path / "killed"
+        shutil.copytree(directory, killed)
+        journal.close()
+        directory = killed
+    else:
+        journal.close()
+    (directory / "index.sqlite").write_bytes(older)
+    for name in ("index.sqlite-wal", "index.sqlite-shm"):
+        (directory / name).unlink(missing_ok=True)
+    with pytest.raises(JournalDamage, match=f"the index ends at {10 - gone}, but 1?[0-9] was"):
+        open_small(directory)
+    journal = open_small(directory, accept_loss=True)
+    assert journal.stream != stream
+    assert list(journal.records(0)) == stored
+    for at in range(11 - gone, 13):
+        journal.append([keyed(at, b"y" * 9000)])
+    journal.close()
+    journal = open_small(directory)
+    assert journal.verify() == []
+    assert journal.head == 12
+    journal.close()
+
+
+@pytest.mark.parametrize("files", ["index.sqlite*", "index.sqlite"])
+def test_index_that_is_gone(tmp_path, files):
+    """The records alone mean nothing: it is said, also when loss is accepted."""
+    make(tmp_path)
+    for path in tmp_path.glob(files):
+        path.unlink() if files.endswith("*") else path.write_bytes(b"")
+    for left in tmp_path.glob("index.sqlite-*"):
+        left.unlink()
+    for accept in (False, True):
+        with pytest.raises(JournalDamage, match="there are records, but"):
+            open_small(tmp_path, accept_loss=accept)
+
+
+def test_state_that_is_damaged_is_beyond_repair(tmp_path):
+    make(tmp_path)
+    change(tmp_path, "UPDATE state SET head = 9")
+    for accept in (False, True):
+        with pytest.raises(JournalDamage, match="State: wrong checksum"):
+            open_small(tmp_path, accept_loss=accept)
+
+
+def test_tables_that_are_not_ours(tmp_path):
+    make(tmp_path)
+    change(tmp_path, "CREATE TABLE more (a)")
+    with pytest.raises(JournalDamage, match="tables are not those of a journal"):
+        open_small(tmp_path)
+
+
+def test_swapped_rows_are_found(tmp_path):
+    """Each row by itself is whole: the number is part of it."""
+    make(tmp_path)
+    change(
+        tmp_path,
+        "UPDATE records SET at = 99 WHERE at = 2",
+        "UPDATE records SET at = 2 WHERE at = 3",
+        "UPDATE records SET at = 3 WHERE at = 99",
+    )
+    with pytest.raises(JournalDamage, match="record 2: RecordRow: wrong checksum"):
+        open_small(tmp_path)
