@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Literal, TypeVar
 
-from streamer.devices import GpuOrCpu, OnFallback, log_fallback
+from streamer import devices
+from streamer.devices import GpuOrCpu, OnFallback, log_fallback, shown
 from streamer.errors import StreamerError, UsageError
 
 Device = Literal["cpu", "cuda"]
@@ -31,8 +32,6 @@ class Choice:
 
     def line(self) -> str:
         """One line for the user: where it runs."""
-        from streamer.devices import shown
-
         return shown(self.device, self.problem, verb="running")
 
     def gpu_or_cpu(self) -> GpuOrCpu:
@@ -73,9 +72,7 @@ def choose(
     if device == "cpu" or "cuda" not in has:
         problem = None if device == "cpu" else f"the method '{method}' is for it"
         return Choice(name, "cpu", problem)
-    from streamer.devices import cuda_problem
-
-    problem = cuda_problem()
+    problem = devices.cuda_problem()
     if problem is None:
         cpu_method = name if "cpu" in has else default
         return Choice(name, "cuda", None, cpu_method, on_fallback if device == "auto" else None)

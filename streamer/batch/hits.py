@@ -89,21 +89,15 @@ class Hits:
 
 def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
     """The rows of all parts, in the order given, as one structured array (FIELDS)."""
-    fields: list[tuple[str, object]] = [*FIELDS]
-    cigars = [part.cigar for part in parts if part.cigar is not None]
-    if cigars:
-        fields.append(("cigar", object))
-    size = sum(map(len, parts))
-    if cigars:
-        rows = np.empty(size, dtype=fields)
+    if any(part.cigar is not None for part in parts):
         whole = concatenate(parts)
-        for name in ("text", "start", "end", "distance", "pattern"):
+        rows = np.empty(len(whole), dtype=[*FIELDS, ("cigar", object)])
+        for name in (*COLUMNS, "cigar"):
             rows[name] = getattr(whole, name)
         rows["strand"] = np.array(SIGNS, dtype="U1")[whole.strand]
-        rows["cigar"] = whole.cigar
         return rows
     # not np.empty, which clears arrays with a field of letters
-    rows = array_pool.empty(size, fields)
+    rows = array_pool.empty(sum(map(len, parts)), FIELDS)
     # row by row: field by field each cache line would be written six times
     words = rows.view(np.uint64).reshape(-1, rows.itemsize // 8)
     at = 0

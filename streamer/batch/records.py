@@ -28,12 +28,12 @@ class Record:
     codes: Codes
 
 
-def records(path: str, on_bytes: Callable[[int], None] | None = None) -> Iterator[Record]:
+def records(path: str) -> Iterator[Record]:
     """The records of a sequence file one by one, so that memory holds the longest, not all.
 
     ``-`` is standard input; DataError names file, record and position of what cannot be read.
     """
-    for batch in read_batches([path], batch_bases=1, on_bytes=on_bytes):
+    for batch in read_batches([path], batch_bases=1):
         for i, name in enumerate(batch.names):
             yield Record(name, batch.bases[batch.offsets[i] : batch.offsets[i + 1]])
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -116,18 +117,13 @@ def _find(
     for block in blocks(texts, wanted.k, wanted.reach, cutter.engine.block_size):
         for part, found in cutter.search(block):
             if best is not None:
-                yield from _some(best.add(part, joined(found)))
-                continue
-            for one in found:
-                yield from _some(every_end(part, one, wanted))
+                rows: Iterable[Hits] = [best.add(part, joined(found))]
+            else:
+                rows = map(partial(every_end, part, searches=wanted), found)
+            yield from filter(len, rows)
     if best is not None:
         # without rows too: it has the column cigar
         yield best.finish()
-
-
-def _some(hits: Hits) -> Iterator[Hits]:
-    if len(hits):
-        yield hits
 
 
 __all__ = ["METHODS", "InvalidBaseError", "find", "search", "searches"]

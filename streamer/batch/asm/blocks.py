@@ -24,7 +24,7 @@ from trie.cpu.jit import njit
 
 Symbols = NDArray[np.uint8]
 
-JOINED_LETTERS = 1 << 22  # letters of short texts that are joined at a time
+JOINED_LETTERS = 1 << 22  # letters of short texts that are joined, about
 _GAP_LETTER = ord("N")
 
 
@@ -51,23 +51,15 @@ class Texts:
 def of_pieces(pieces: Iterable[TextPiece]) -> Iterator[Texts]:
     """Base codes of records, which may have been cut."""
     for piece in pieces:
-        yield Texts(
-            piece.reads.bases,
-            piece.reads.offsets,
-            first=piece.first,
-            start=piece.start,
-            again=piece.again,
-            continues=piece.continues,
-        )
+        where = {name: getattr(piece, name) for name in ("first", "start", "again", "continues")}
+        yield Texts(piece.reads.bases, piece.reads.offsets, **where)
 
 
-def of_letters(
-    letters: Sequence[Letters], between: int, joined: int = JOINED_LETTERS
-) -> Iterator[Texts]:
-    """Texts in memory: short ones joined to about ``joined`` letters, others as they are."""
+def of_letters(letters: Sequence[Letters], between: int) -> Iterator[Texts]:
+    """Texts in memory: short ones joined, others as they are."""
     lengths = np.fromiter(map(len, letters), np.int64, len(letters))
-    long = lengths >= joined
-    group = np.cumsum(np.where(long, 0, lengths)) // joined
+    long = lengths >= JOINED_LETTERS
+    group = np.cumsum(np.where(long, 0, lengths)) // JOINED_LETTERS
     cut = (group[1:] != group[:-1]) | long[1:] | long[:-1]
     cuts = [0, *(np.flatnonzero(cut) + 1).tolist(), lengths.size]
     gap = bytes([_GAP_LETTER]) * between

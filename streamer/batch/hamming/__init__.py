@@ -73,15 +73,13 @@ class HammingSearch:
         self,
         codes: NDArray[np.uint8],
         offsets: NDArray[np.int64],
-        *,
-        first_text: int = 0,
         before: int = 0,
     ) -> Iterator[Hits]:
         """The hits in a batch of texts, in order, a few million rows at a time.
 
         codes: uint8[total] base codes of the texts one after the other. offsets: int64[texts + 1].
-        first_text: the number of the batch's first text. before: its symbols that are not in the
-        batch; where a text is cut, ``length`` - 1 symbols are repeated.
+        before: symbols of the first text that are not in the batch; where a text is cut, ``length``
+        - 1 symbols are repeated.
         """
         if before:
             offsets = offsets.copy()
@@ -91,7 +89,7 @@ class HammingSearch:
         while first < stop:
             end, words = self._chunks.next_words(codes, first, stop)
             for parts in _shares(words):
-                yield columns(parts, first, offsets, first_text, self.length, self._threads)
+                yield columns(parts, first, offsets, self.length, self._threads)
             first = end
 
 

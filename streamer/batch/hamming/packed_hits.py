@@ -39,14 +39,12 @@ def columns(
     parts: Sequence[NDArray[np.uint64]],
     origin: int,
     offsets: NDArray[np.int64],
-    first_text: int,
     length: int,
     threads: int,
 ) -> Hits:
     """The hits of ascending hit words, whose starts are counted from symbol ``origin`` of a batch.
 
-    offsets: int64[texts + 1], where the texts of the batch begin; the first is number
-    ``first_text``. length: symbols of a pattern.
+    offsets: int64[texts + 1], where the texts of the batch begin. length: symbols of a pattern.
     """
     words = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint64), *parts])
     ranges = split_range(0, words.size, threads if words.size >= _PARALLEL_FROM else 1)
@@ -59,7 +57,7 @@ def columns(
     total = int(places[-1])
     columns: dict[str, Any] = {name: np.empty(total, dtype) for name, dtype in DTYPES.items()}
     tasks = [
-        partial(_fill, words[a:b], *shared, first_text, int(at), *columns.values())
+        partial(_fill, words[a:b], *shared, int(at), *columns.values())
         for (a, b), at in zip(ranges, places, strict=False)
     ]
     run_all(tasks, threads)
@@ -83,8 +81,7 @@ def _count(words, origin, offsets, length):
 
 @njit(cache=True, nogil=True)
 def _fill(
-    words, origin, offsets, length, first_text, at,
-    texts, starts, ends, distances, strands, patterns,
+    words, origin, offsets, length, at, texts, starts, ends, distances, strands, patterns,
 ):  # fmt: skip
     """Write the columns of the hits that lie in one text, from row ``at`` on."""
     if words.size == 0:
@@ -98,7 +95,7 @@ def _fill(
             continue
         start -= offsets[text]
         oriented = np.int64(word >> np.uint64(ID_SHIFT)) & ((1 << (START_SHIFT - ID_SHIFT)) - 1)
-        texts[at] = first_text + text
+        texts[at] = text
         starts[at] = start
         ends[at] = start + length
         distances[at] = word & np.uint64((1 << ID_SHIFT) - 1)

@@ -10,14 +10,12 @@ method but ``dp``, which stores the whole table to find a subsequence.
 
 from __future__ import annotations
 
-import numpy as np
-
 from streamer.batch.choice import Device, choose
 from streamer.batch.lcs.matching import Matching
 from streamer.batch.lcs.solve import length_of, matching_of
 from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
 from streamer.batch.records import Codes, Letters
-from trie.codes import LETTERS, as_letters, encode
+from trie.codes import as_letters, decode, encode
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores
 
@@ -83,10 +81,7 @@ def sequence(
 def subsequence(codes: Codes, found: Matching, *, text: bool) -> bytes:
     """The letters that a matching takes of its first sequence, given as codes."""
     taken = codes[found.in_a]
-    return taken.tobytes() if text else _BASES[taken].tobytes()
-
-
-_BASES = np.frombuffer(LETTERS, dtype=np.uint8)
+    return (taken if text else decode(taken)).tobytes()
 
 
 def codes_of(letters: Letters, text: bool) -> Codes:

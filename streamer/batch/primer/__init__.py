@@ -88,15 +88,15 @@ def check(k: int, strands: str) -> None:
 
 def reaches(
     alpha: Alpha, beta: Iterable[Codes], k: int, choice: Choice, *, strands: str = "forward",
-    threads: int | None = None, chunk: int = CHUNK_SYMBOLS,
+    threads: int | None = None,
 ) -> Columns:  # fmt: skip
     """The final reaches (``problem``) for records of beta that come one by one.
 
-    Memory holds one record and one chunk of ``chunk`` symbols at a time.
+    Memory holds one record and one chunk of CHUNK_SYMBOLS at a time.
     """
     reach = alpha.first_reaches(k)
-    improver = Improver(alpha, k, choice, threads or usable_cores(), strands == "both", chunk)
-    for pieces in chunks(beta, alpha.longest() + k, both=False, limit=chunk):
+    improver = Improver(alpha, k, choice, threads or usable_cores(), strands == "both")
+    for pieces in chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS):
         improver.improve(pieces, reach)
     return reach
 
@@ -104,14 +104,11 @@ def reaches(
 class Improver(ChosenEngine[Any]):
     """Raises reaches by chunks of beta, with ``both`` by their reverse complements too."""
 
-    def __init__(
-        self, alpha: Alpha, k: int, choice: Choice, threads: int, both: bool, chunk: int
-    ) -> None:
+    def __init__(self, alpha: Alpha, k: int, choice: Choice, threads: int, both: bool) -> None:
         self._alpha = alpha
         self._k = k
         self._threads = threads
         self._both = both
-        self._chunk = chunk
         super().__init__(choice)
 
     def improve(self, pieces: list[Codes], reach: Columns) -> None:
@@ -126,7 +123,7 @@ class Improver(ChosenEngine[Any]):
             # a GPU that has failed may have left wrong reaches
             reach[:] = before
             overlap = self._alpha.longest() + self._k
-            for part in chunks(pieces, overlap, both=self._both, limit=self._chunk):
+            for part in chunks(pieces, overlap, both=self._both, limit=CHUNK_SYMBOLS):
                 self.engine(part, reach)
 
         self.run(work)

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from streamer.batch.records import reverse_complement
 from streamer.errors import StreamerError
-from trie.codes import GAP
-
-LETTERS = np.frombuffer(b"ACGTN", dtype=np.uint8)
+from trie.codes import GAP, decode
 
 COLUMNS = (
     "alpha", "start", "end", "length", "strand", "gc", "tm", "hairpin_tm", "dimer_tm", "sequence",
@@ -163,4 +161,4 @@ def _overlap(one: Primer, other: Primer) -> bool:
 
 def letters(codes: NDArray[np.uint8], strand: str) -> str:
     """The letters of codes as they are, or on strand - of their reverse complement."""
-    return LETTERS[reverse_complement(codes) if strand == "-" else codes].tobytes().decode()
+    return decode(reverse_complement(codes) if strand == "-" else codes).tobytes().decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from trie.cpu.threads import usable_cores
 COLUMNS = ("alpha", "start", "end", "length")
 KNOWN_COLUMNS = ("primer", "alpha", "start", "end", "strand", "differences")
 
+DIGITS = {"gc": 1, "tm": 2, "hairpin_tm": 2, "dimer_tm": 2}  # after the point
 ROWS_AT_ONCE = 500_000
 
 
@@ -56,12 +58,9 @@ class PrimerReport:
             chosen = design.pairs(left, right, limits)
             for number, (one, other, dimer) in enumerate(chosen, 1):
                 for primer in (one, other):
-                    pair = {
-                        "pair": number,
-                        "product": other.end - one.start,
-                        "pair_dimer_tm": round(dimer, 2),
-                    }
-                    rows.append((index, _row(record.name, primer) | pair))
+                    row = _row(record.name, primer) | {"pair": number}
+                    row |= {"product": other.end - one.start, "pair_dimer_tm": round(dimer, 2)}
+                    rows.append((index, row))
         return rows
 
     def place(
@@ -164,15 +163,5 @@ class PrimerReport:
 
 
 def _row(name: str, primer: design.Primer) -> dict[str, Any]:
-    return {
-        "alpha": name,
-        "start": primer.start,
-        "end": primer.end,
-        "length": primer.end - primer.start,
-        "strand": primer.strand,
-        "gc": round(primer.gc, 1),
-        "tm": round(primer.tm, 2),
-        "hairpin_tm": round(primer.hairpin_tm, 2),
-        "dimer_tm": round(primer.dimer_tm, 2),
-        "sequence": primer.sequence,
-    }
+    row = asdict(primer) | {"alpha": name, "length": primer.end - primer.start}
+    return row | {column: round(row[column], digits) for column, digits in DIGITS.items()}
