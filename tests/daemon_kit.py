@@ -100,7 +100,7 @@ class Running:
 
             def hold() -> bool:
                 held = control.status()["topics"]
-                return set(topics) <= set(held) if topics else not held
+                return {f"{topic}." for topic in topics} <= set(held) if topics else not held
 
             until(hold, f"subscriptions to {topics}")
 

@@ -102,7 +102,7 @@ def _follow(
     """
     import time
 
-    from streamer.client.messages import Gap, NewEpoch
+    from streamer.client.messages import Gap, NewEpoch, NewStream
     from streamer.client.tables import table
 
     end = None if seconds is None else time.monotonic() + seconds
@@ -121,11 +121,14 @@ def _follow(
                 return False
             continue
         if isinstance(message, Gap):
-            lost = f"topic {message.topic}: messages after {message.after} to {message.until}"
+            lost = f"topic {message.topic}: records after {message.after} to {message.until}"
             say(f"{lost} were missed")
             continue
         if isinstance(message, NewEpoch):
-            say(f"another daemon answers now (epoch {message.epoch}); sequences begin anew")
+            say(f"the daemon was restarted (epoch {message.epoch}); records go on")
+            continue
+        if isinstance(message, NewStream):
+            say(f"another daemon answers now (stream {message.stream}); records begin anew")
             continue
         found = table(message)
         if count is not None:

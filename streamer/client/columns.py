@@ -34,11 +34,12 @@ _SIZES = {
 
 
 def check_columns(
-    topic: Topic, columns: Columns, *, reads: int, k: int, labels: Collection[int], limit: int
+    topic: Topic, columns: Columns, *, reads: int, k: int, known: Collection[int], limit: int
 ) -> None:
-    """WireError unless the columns are those of the topic and every row is consistent.
+    """WireError unless the columns hold those of the topic and every row is consistent.
 
-    reads: of the batch. labels: the targets that have a name. limit: of the distance, 0 without.
+    columns: only those of the topic. reads: of the batch. known: the numbers of sets, or of
+    targets, that are named. limit: of the distance, 0 without.
     """
     _check_dtypes(topic, columns)
     values = tuple(columns[column.name] for column in topic.columns)
@@ -50,7 +51,7 @@ def check_columns(
         raise WireError(Reason.MALFORMED, f"{what} {bad + 1} has inconsistent values")
     for name, none in (("target", NO_TARGET), ("best_target", NO_BEST_TARGET)):
         if name in columns:
-            _check_targets(name, columns[name], labels, none)
+            _check_targets(name, columns[name], known, none)
 
 
 def _check_dtypes(topic: Topic, columns: Columns) -> None:
@@ -66,13 +67,13 @@ def _check_dtypes(topic: Topic, columns: Columns) -> None:
             raise WireError(Reason.MALFORMED, f"its columns differ in length: {given}")
 
 
-def _check_targets(name: str, targets: NDArray[Any], labels: Collection[int], none: int) -> None:
-    if none in labels:
-        raise WireError(Reason.MALFORMED, f"{name} {none} has a label, but means no target")
-    known = np.array(sorted(labels) or [none], dtype=np.int64)
-    bad = _first_bad(_have_labels, (targets,), known, none)
+def _check_targets(name: str, targets: NDArray[Any], known: Collection[int], none: int) -> None:
+    if none in known:
+        raise WireError(Reason.MALFORMED, f"{name} {none} is named, but means no target")
+    numbers = np.array(sorted(known) or [none], dtype=np.int64)
+    bad = _first_bad(_are_known, (targets,), numbers, none)
     if bad >= 0:
-        problem = f"row {bad + 1} of {name} is {targets[bad]}, which has no label"
+        problem = f"row {bad + 1} of {name} is {targets[bad]}, which is not named"
         raise WireError(Reason.MALFORMED, problem)
 
 
@@ -169,7 +170,7 @@ def _first_bad_chunk(chunk_words, words):
 
 
 @njit(cache=True)
-def _have_labels(values, known, none):
+def _are_known(values, known, none):
     """Whether each is ``none`` or one of ``known``, which ascend; mostly there is one."""
     fine = True
     first = known[0]

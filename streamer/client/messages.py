@@ -10,23 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.client.columns import check_columns
+from streamer.dictionary.target_sets import label_of
 from streamer.protocol.feed_messages import FeedMessage, described
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
-from streamer.protocol.schema import BATCH_TOPICS, NO_TARGET, TOPICS
+from streamer.protocol.schema import BATCH_TOPICS, NAMES, NO_TARGET, TOPICS
 from trie.codes import MAX_K
+
+Sets = dict[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """The fields that every message has.
 
-    epoch: of the daemon. sequence: of the message; previous: of the one before it on its topic.
-    time: nanoseconds since 1970. head: all header fields as sent.
+    stream: which stream of records. epoch: which run of the daemon. at: number of the record that
+    it is about, of a Beat or Status the last one published. previous: the one before ``at`` that
+    had a message on this topic, 0 for none and for a Beat or Status. time: nanoseconds since 1970.
+    head: all header fields as sent.
     """
 
     topic: str
+    stream: str
     epoch: int
-    sequence: int
+    at: int
     previous: int
     time: int
     head: Header
@@ -57,7 +63,7 @@ class BatchMessage:
     """A message about a batch.
 
     The arrays of its subclasses are the columns of their topics: streamer/protocol/schema.py and
-    docs/protocol.md hold their units and meanings. labels: the labels of targets by number.
+    docs/protocol.md hold their units and meanings.
     """
 
     stamp: Stamp
@@ -68,6 +74,7 @@ class BatchMessage:
 class Intervals(BatchMessage):
     """``match`` and ``mismatch``: maximal runs of windows with one event and one target set.
 
+    sets: the names of the targets in each target set, by its number, which ``target`` holds.
     ``mismatch`` has no targets.
     """
 
@@ -76,12 +83,20 @@ class Intervals(BatchMessage):
     end: NDArray[np.int64]
     windows: NDArray[np.int64]
     target: NDArray[np.uint32] | None
-    labels: dict[int, str]
+    sets: Sets
+
+    @property
+    def labels(self) -> dict[int, str]:
+        """The names of each set's targets joined by ``;``, at most 8 and then ``...``."""
+        return _labels(self.sets)
 
 
 @dataclass(frozen=True, slots=True)
 class Near(BatchMessage):
-    """``near``: the nearest k-mer of every end that has one within ``limit`` edits."""
+    """``near``: the nearest k-mer of every end that has one within ``limit`` edits.
+
+    sets: as in Intervals.
+    """
 
     limit: int
     read: NDArray[np.uint32]
@@ -93,7 +108,12 @@ class Near(BatchMessage):
     target: NDArray[np.uint32]
     snapshot: NDArray[np.int64]
     best: NDArray[np.uint8]
-    labels: dict[int, str]
+    sets: Sets
+
+    @property
+    def labels(self) -> dict[int, str]:
+        """As in Intervals."""
+        return _labels(self.sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +143,7 @@ class NewKmers(BatchMessage):
 
 @dataclass(frozen=True, slots=True)
 class ReadSummaries(BatchMessage):
-    """``read``: one row a read of the batch."""
+    """``read``: one row a read of the batch. labels: the names of targets by number."""
 
     read: NDArray[np.uint32]
     length: NDArray[np.int64]
@@ -151,29 +171,32 @@ class Words(BatchMessage):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """``beat``: the last sequence of every topic, so that a lost tail shows, and the totals.
+    """``beat``: the last record of every topic, so that a lost tail shows, and the totals.
 
-    published: the topics that this daemon can have messages on; None if it does not say.
+    state: of the daemon. published: the topics that this daemon can have messages on; None if it
+    does not say.
     """
 
     stamp: Stamp
     heads: dict[str, int]
+    state: str
     totals: dict[str, Any]
     published: frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``status``: the daemon has changed its state (starting, running, draining, ended, failed)."""
+    """``status``: the daemon has changed its state; heads: as in a Beat."""
 
     stamp: Stamp
+    heads: dict[str, int]
     state: str
     status: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Messages of a topic that were missed: those after sequence ``after`` up to ``until``."""
+    """Messages of a topic that were missed: those after record ``after`` up to ``until``."""
 
     topic: str
     after: int
@@ -182,16 +205,28 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class NewEpoch:
-    """Another daemon answers at the endpoint: sequences and the dictionary began anew."""
+    """The daemon was restarted with its journal: the stream and its records go on."""
 
     before: int
     epoch: int
 
 
-Message = BatchMessage | Beat | Status | Gap | NewEpoch
+@dataclass(frozen=True, slots=True)
+class NewStream:
+    """Records and the dictionary begin anew: another daemon, or the same one without a journal.
+
+    before, stream: equal if the daemon has lost records of the stream that it had published.
+    """
+
+    before: str
+    stream: str
 
 
-def typed(message: FeedMessage) -> BatchMessage | Beat | Status:
+Message = BatchMessage | Beat | Status | Gap | NewEpoch | NewStream
+Known = BatchMessage | Beat | Status
+
+
+def typed(message: FeedMessage) -> Known:
     """A decoded message as its type; WireError if it is not as docs/protocol.md says."""
     try:
         return _typed(message)
@@ -199,22 +234,23 @@ def typed(message: FeedMessage) -> BatchMessage | Beat | Status:
         raise error.about(described(message.topic, message.header)) from None
 
 
-def _typed(message: FeedMessage) -> BatchMessage | Beat | Status:
-    head = message.header
-    stamp = Stamp(message.topic, head["epoch"], head["seq"], head["prev"], head["time"], head)
-    if stamp.previous >= stamp.sequence:
-        problem = f"its previous message is {stamp.previous}, not an earlier one"
-        raise WireError(Reason.MALFORMED, problem)
-    if message.topic == "beat":
-        return Beat(stamp, _heads(head), _totals(head), _published(head))
-    if message.topic == "status":
+def _typed(message: FeedMessage) -> Known:
+    head, topic = message.header, message.topic
+    previous = head["prev"] if topic in BATCH_TOPICS else 0
+    stamp = Stamp(topic, head["stream"], head["epoch"], head["at"], previous, head["time"], head)
+    if topic == "beat":
+        return Beat(stamp, _heads(head), text(head, "state"), _totals(head), _published(head))
+    if topic == "status":
         status = _map(head, "status")
-        return Status(stamp, text(status, "state"), status | {"totals": _totals(status)})
-    if message.topic not in BATCH_TOPICS:
-        raise WireError(Reason.MALFORMED, "an unknown topic")
+        state, totals = text(status, "state"), _totals(status)
+        return Status(stamp, _heads(head), state, status | {"totals": totals})
+    if previous >= stamp.at:
+        problem = f"the record before it is {previous}, not an earlier one"
+        raise WireError(Reason.MALFORMED, problem)
     return _about_batch(stamp, message)
 
 
+_TOTALS = frozenset(TOPICS["beat"].shown.split()) - {"state"}
 _ORIGIN = ("batch", "base", "producer_epoch", "producer_seq", "version_before", "version")
 
 
@@ -224,23 +260,30 @@ def _about_batch(stamp: Stamp, message: FeedMessage) -> BatchMessage:
     k = integer(head, "k", 1, MAX_K)
     producer = text(head, "producer")
     origin = Origin(batch, base, producer, epoch, sequence, before, version, k, message.names)
-    labels = _labels(head)
+    names = _names(head)
+    sets = _sets(head, names)
     limit = integer(head, "distance") if topic in ("near", "ltb") else 0
-    check_columns(TOPICS[topic], columns, reads=len(origin.names), k=k, labels=labels, limit=limit)
+    wanted = TOPICS[topic]
+    if len(columns) > len(wanted.columns):
+        # a later daemon may send more
+        known = {column.name for column in wanted.columns}
+        columns = {name: values for name, values in columns.items() if name in known}
+    named = names if topic == "read" else sets
+    check_columns(wanted, columns, reads=len(origin.names), k=k, known=named, limit=limit)
     match topic:
         case "match":
-            return Intervals(stamp, origin, **columns, labels=labels)
+            return Intervals(stamp, origin, **columns, sets=sets)
         case "mismatch":
-            return Intervals(stamp, origin, **columns, target=None, labels=labels)
+            return Intervals(stamp, origin, **columns, target=None, sets=sets)
         case "near":
-            return Near(stamp, origin, limit, **columns, labels=labels)
+            return Near(stamp, origin, limit, **columns, sets=sets)
         case "ltb":
             return Automaton(stamp, origin, limit, **columns)
         case "delta":
             seeded = integer(head, "seeded", 0, columns["code"].size)
             return NewKmers(stamp, origin, seeded, **columns)
         case "read":
-            return ReadSummaries(stamp, origin, **columns, labels=labels)
+            return ReadSummaries(stamp, origin, **columns, labels=names)
     error = head.get("error", "")
     if not isinstance(error, str):
         raise WireError(Reason.MALFORMED, "field 'error' must be a string")
@@ -255,10 +298,9 @@ def _map(header: Header, key: str) -> Header:
 
 
 def _heads(header: Header) -> dict[str, int]:
+    """The last record by topic, without the topics of a later daemon."""
     heads = _map(header, "heads")
-    for topic in heads:
-        integer(heads, topic)
-    return heads
+    return {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
 
 
 def _published(header: Header) -> frozenset[str] | None:
@@ -267,23 +309,42 @@ def _published(header: Header) -> frozenset[str] | None:
         return None
     if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
         raise WireError(Reason.MALFORMED, "field 'published' must be an array of strings")
-    return frozenset(topics)
+    return frozenset(NAMES[topic] for topic in topics if topic in NAMES)
 
 
 def _totals(header: Header) -> dict[str, Any]:
     totals = _map(header, "totals")
-    if not set(map(type, totals.values())) <= {int, float}:
+    if not all(type(totals[key]) in (int, float) for key in _TOTALS & totals.keys()):
         raise WireError(Reason.MALFORMED, "field 'totals' must be a map of numbers")
     return totals
 
 
-def _labels(header: Header) -> dict[int, str]:
-    """The labels of targets by their numbers."""
+def _names(header: Header) -> dict[int, str]:
+    """The names of targets by their numbers."""
     try:
-        labels = dict(header.get("targets", ()))
+        names = dict(header.get("targets", ()))
     except (TypeError, ValueError):
-        labels = {None: None}
-    kinds = set(map(type, labels)), set(map(type, labels.values()))
-    if labels and (kinds != ({int}, {str}) or max(labels) > NO_TARGET):
-        raise WireError(Reason.MALFORMED, "field 'targets' must hold numbers and labels")
-    return labels
+        names = {None: None}
+    kinds = set(map(type, names)), set(map(type, names.values()))
+    if names and (kinds != ({int}, {str}) or not 0 <= min(names) <= max(names) <= NO_TARGET):
+        raise WireError(Reason.MALFORMED, "field 'targets' must hold numbers and names")
+    return names
+
+
+def _sets(header: Header, names: dict[int, str]) -> Sets:
+    """The names of the targets of each set by its number."""
+    sets: Sets = {}
+    try:
+        # behind the targets, a later daemon may say more
+        for number, targets, *_ in header.get("sets", ()):
+            sets[number] = tuple([names[target] for target in targets])
+    except (TypeError, ValueError, KeyError):
+        sets = {-1: ()}
+    if sets and (set(map(type, sets)) != {int} or not 0 <= min(sets) <= max(sets) <= NO_TARGET):
+        problem = "field 'sets' must hold numbers and arrays of named targets"
+        raise WireError(Reason.MALFORMED, problem)
+    return sets
+
+
+def _labels(sets: Sets) -> dict[int, str]:
+    return {number: label_of(names) for number, names in sets.items()}

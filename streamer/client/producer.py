@@ -28,6 +28,7 @@ from streamer.protocol.header import (
     integer,
     pack,
     seal,
+    text,
     unpack,
     unseal,
 )
@@ -39,6 +40,12 @@ _MOST_FRAMES = 8
 # after this long without an answer the producer asks for the daemon's state
 _ASK_SECONDS = 1.0
 _POLL_SECONDS = 0.1
+
+
+def _session(header: Header) -> tuple[str, int]:
+    """The stream and the run of the daemon that an answer is from."""
+    return text(header, "stream"), integer(header, "session")
+
 
 _FINAL_STATES = ("draining", "ended", "failed")
 """Of a daemon that takes no more batches."""
@@ -84,7 +91,7 @@ class Producer(Connection):
         # the batch whose sending was interrupted: a refusal may be of the part of it that went out
         self._torn = 0
         self._blocked = False
-        self._session: int | None = None
+        self._session: tuple[str, int] | None = None
         self._max_batch = 0
         self._heard = self._asked = 0.0
         self._progress = time.monotonic()
@@ -312,7 +319,7 @@ class Producer(Connection):
             return  # about batches that have been renumbered since
         if kind == "welcome":
             self._welcome(header)
-        elif kind == "ack" and header.get("session") == self._session:
+        elif kind == "ack" and _session(header) == self._session:
             self._advance(header)
         elif kind == "refused":
             self._refused(header)
@@ -322,7 +329,7 @@ class Producer(Connection):
 
     def _welcome(self, header: Header) -> None:
         self._welcomes += 1
-        session = integer(header, "session")
+        session = _session(header)
         self._max_batch = integer(header, "max_batch_bytes", 1)
         if self._session not in (None, session):
             # a restarted daemon knows nothing of this producer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections import deque
@@ -87,8 +88,9 @@ class Board:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        # larger than that of every earlier daemon on this machine
-        self.epoch = time.time_ns() // 1_000_000
+        # of the records that this daemon publishes: without a journal they begin anew
+        self.stream = secrets.token_hex(8)
+        self.epoch = 1
         self.state = STARTING
         # states that the feed has not announced yet
         self.announcements: deque[str] = deque([STARTING])
@@ -117,6 +119,7 @@ class Board:
         spec = self.config.spec
         return {
             "state": self.state,
+            "stream": self.stream,
             "epoch": self.epoch,
             "uptime_seconds": round(time.monotonic() - self._started, 3),
             "endpoints": dict(self.endpoints),
@@ -138,7 +141,7 @@ class Board:
             "refused": self.refused,
             "log": {"dropped": logs.dropped()},
             "durability": self.config.journal.durability,
-            "topics": sorted(self.topics),
-            "published": self.published,
+            "topics": sorted(TOPICS[name].wire for name in self.topics),
+            "published": [TOPICS[name].wire for name in self.published],
             "totals": self.totals.fields(),
         }

@@ -1,24 +1,20 @@
-"""The feed thread: results by topic, a beat every second, and the daemon's changes of state."""
+"""The feed thread: the socket around ``FeedCore``, which says what to send."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any
 
 import structlog
 import zmq
 
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import FINAL, Board
+from streamer.daemon.core.feed import FeedCore
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.publish import Group, Publication
+from streamer.daemon.publish import Group
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
-from streamer.protocol.feed_messages import encode_notice
-from streamer.protocol.header import PROTOCOL, Header
-from streamer.protocol.schema import TOPICS
-from streamer.protocol.transport.sending import Message, send_all
+from streamer.protocol.transport.sending import send_all
 
 # subscribers send only names of topics
 _MAX_SUBSCRIPTION = 1024
@@ -40,12 +36,6 @@ def high_water(budget: int) -> int:
     return min(max(_LEAST_MESSAGES, budget // _MESSAGE_BYTES), _MOST_MESSAGES)
 
 
-@lru_cache(maxsize=16)
-def _wanted(prefixes: frozenset[str]) -> frozenset[str]:
-    """The topics that match one of these subscriptions."""
-    return frozenset(topic for topic in TOPICS if topic.startswith(tuple(prefixes)))
-
-
 class FeedWorker(SocketWorker):
     """Publishes the groups of batches in ``inbox`` and passes each to ``done`` afterwards."""
 
@@ -59,14 +49,16 @@ class FeedWorker(SocketWorker):
         super().__init__("feed", board, context, notify)
         self.inbox: Mailbox[Group] = Mailbox()
         self._done = done
-        # messages not yet sent
-        self._ready: list[Message] = []
-        self._sequence = 0
-        self._heads = dict.fromkeys(TOPICS, 0)
+        self._core = FeedCore(
+            stream=board.stream,
+            epoch=board.epoch,
+            published=board.published,
+            beat_seconds=board.config.feed.beat_seconds,
+        )
 
     def wants(self, topic: str) -> bool:
         """Whether somebody subscribes to the topic (a subscription is a prefix)."""
-        return topic in _wanted(self._board.topics)
+        return self._core.wants(topic)
 
     def work(self) -> None:
         """Publish until asked to stop, then announce the end."""
@@ -75,24 +67,23 @@ class FeedWorker(SocketWorker):
             {
                 zmq.SNDHWM: high_water(self._board.config.feed.buffer_bytes),
                 zmq.MAXMSGSIZE: _MAX_SUBSCRIPTION,
+                # all subscriptions, and the ends of all, not only the first and last of each
+                zmq.XPUB_VERBOSER: 1,
             },
         )
         poller = self.poller(socket, self.inbox)
+        core = self._core
         try:
-            period = self._board.config.feed.beat_seconds
-            next_beat = time.monotonic()
             while not self.stopping.is_set():
-                wait = min(max(0, int((next_beat - time.monotonic()) * 1000)), POLL_MILLISECONDS)
+                wait = min(int(core.seconds_to_beat(time.monotonic()) * 1000), POLL_MILLISECONDS)
                 if socket in dict(poller.poll(wait)):
                     self._subscriptions(socket)
                 self._publish_waiting(socket)
-                if time.monotonic() >= next_beat:
+                if not core.seconds_to_beat(time.monotonic()):
                     self._beat(socket)
-                    next_beat = time.monotonic() + period
             self._subscriptions(socket)
             self._publish_waiting(socket)
-            self._beat(socket)
-            self._announce_state(socket, self._board.state)
+            self._announce(socket, self._board.state)
         finally:
             self.release(socket)
 
@@ -100,76 +91,42 @@ class FeedWorker(SocketWorker):
         # the end is announced last of all
         states = self._board.announcements
         while states and states[0] not in FINAL:
-            self._announce_state(socket, states.popleft())
+            self._announce(socket, states.popleft())
         for group in self.inbox.take():
-            self._publish_all(socket, group)
+            self._publish(socket, group)
 
-    def _publish_all(self, socket: zmq.Socket[bytes], group: Group) -> None:
+    def _publish(self, socket: zmq.Socket[bytes], group: Group) -> None:
         """Publish a group of batches that were matched together."""
         made = group.publications(intervals=self.wants("match") or self.wants("mismatch"))
-        for publication in made:
-            self._publish(publication)
+        messages = self._core.publish(made, time.time_ns())
         counts = made[0].counts
         if len(made) > 1:
             counts = {name: sum(p.counts[name] for p in made) for name in counts}
         self._board.totals.add(group.matched[0].accepted.at, **counts)
-        self._flush(socket)
+        # an XPUB socket never blocks: a subscriber without room misses messages
+        send_all(socket, messages)
         self._done(group.matched)
 
-    def _announce_state(self, socket: zmq.Socket[bytes], state: str) -> None:
-        self._announce(socket, "status", {"status": self._board.fields() | {"state": state}})
+    def _announce(self, socket: zmq.Socket[bytes], state: str) -> None:
+        send_all(socket, self._core.announce(state, self._board.fields(), time.time_ns()))
+
+    def _beat(self, socket: zmq.Socket[bytes]) -> None:
+        totals, version = self._board.totals.fields(), self._board.version
+        now = time.monotonic()
+        send_all(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
 
     def _subscriptions(self, socket: zmq.Socket[bytes]) -> None:
-        topics = set(self._board.topics)
+        held = self._core.subscriptions
+        before = held.topics
         while True:
             try:
                 message = socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            prefix = message[1:].decode("ascii", "replace")
             if message[:1] == b"\x01":
-                topics.add(prefix)
+                held.add(message[1:], 0)
             elif message[:1] == b"\x00":
-                topics.discard(prefix)
-        if topics != self._board.topics:
-            log.debug("subscriptions", topics=sorted(topics))
-            self._board.topics = frozenset(topics)
-
-    def _publish(self, publication: Publication) -> None:
-        about = publication.about
-        wanted = _wanted(self._board.topics)
-        for topic in publication.prev:
-            header = self._next(topic)
-            if topic in wanted and (topic != "word" or publication.has_words):
-                self._ready.append(publication.message(topic, header | about))
-
-    def _beat(self, socket: zmq.Socket[bytes]) -> None:
-        totals = self._board.totals.fields()
-        header = {"heads": dict(self._heads), "totals": totals, "version": self._board.version}
-        header["published"] = self._board.published
-        self._announce(socket, "beat", header)
-
-    def _announce(self, socket: zmq.Socket[bytes], topic: str, fields: dict[str, Any]) -> None:
-        header = self._next(topic)
-        if self.wants(topic):
-            self._ready.append(encode_notice(topic, header | fields))
-            self._flush(socket)
-
-    def _next(self, topic: str) -> Header:
-        """The header of the next message, which is numbered even if nobody subscribes."""
-        self._sequence += 1
-        previous = self._heads[topic]
-        self._heads[topic] = self._sequence
-        return {
-            "v": PROTOCOL,
-            "topic": topic,
-            "epoch": self._board.epoch,
-            "seq": self._sequence,
-            "prev": previous,
-            "time": time.time_ns(),
-        }
-
-    def _flush(self, socket: zmq.Socket[bytes]) -> None:
-        # an XPUB socket never blocks: a subscriber without room misses messages
-        messages, self._ready = self._ready, []
-        send_all(socket, messages)
+                held.remove(message[1:])
+        if held.topics != before:
+            log.debug("subscriptions", topics=sorted(held.topics))
+        self._board.topics = held.topics

@@ -282,5 +282,6 @@ class IngestWorker(SocketWorker):
         }
 
     def _answer(self, route: bytes, fields: Header) -> None:
-        header = {"v": PROTOCOL, "session": self._board.epoch} | fields
+        header = {"v": PROTOCOL, "stream": self._board.stream, "session": self._board.epoch}
+        header |= fields
         self._answers.append([route, *answer(header)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,13 +12,16 @@ from streamer.daemon.batch_record import Matched
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.layout import Laid, distinct, lay_out
 from streamer.daemon.layout_kernels import LAID_OUT
-from streamer.dictionary.targets import NO_SET
+from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.errors import StreamerError
 from streamer.protocol.checksums import combine, crc32c
 from streamer.protocol.feed_messages import Columns, describe, encode_feed, encode_head
 from streamer.protocol.header import SEAL_BYTES, Buffer, Header, raw
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.sending import Message
+
+# of a set: thousands of genomes may hold a k-mer, and every batch names the sets that it matches
+_SET_TARGETS = 64
 
 
 class Group:
@@ -55,12 +59,13 @@ class Content(NamedTuple):
 class Publication:
     """The messages of a batch.
 
-    prev: the topics that have a message, in order, and of each the last record before with one.
-    They depend on the stream, not on who listens.
+    at: the record. prev: the topics that have a message, in order, and of each the last record
+    before with one. They depend on the stream, not on who listens.
     """
 
     def __init__(self, matched: Matched, laid: Laid, heads: Heads) -> None:
         self.matched = matched
+        self.at = matched.at
         self._laid = laid
         self._contents: dict[str, tuple[Header, Columns]] = {}
         result, near = matched.result, matched.result.near
@@ -88,7 +93,7 @@ class Publication:
         }
         self.prev = heads.take(matched.at, [topic for topic, there in present.items() if there])
 
-    @property
+    @cached_property
     def about(self) -> Header:
         """The fields that the headers of all messages share."""
         accepted, result = self.matched.accepted, self.matched.result
@@ -119,8 +124,14 @@ class Publication:
         fields, columns = self._content(topic)
         return Content(fields, describe(columns), [raw(values) for values in columns.values()])
 
-    def message(self, topic: str, header: Header) -> Message:
-        """The frames of the message for a topic; ``header`` gets the fields of the topic."""
+    def message(self, topic: str, header: Header) -> Message | None:
+        """The frames of the message for a topic, ``header`` first in its header.
+
+        None for ``word`` unless words were computed.
+        """
+        if topic == "word" and not self.has_words:
+            return None
+        header = header | self.about
         if topic in LAID_OUT:
             return self._laid_out(topic, header)
         fields, columns = self._content(topic)
@@ -136,8 +147,10 @@ class Publication:
         targets = self.matched.dictionary.targets
         if topic == "mismatch":
             return {}
-        label = targets.label if topic == "match" else targets.names.__getitem__
-        return {"targets": [[number, label(number)] for number in self._laid.targets[topic]]}
+        numbers = self._laid.targets[topic]
+        return (
+            _sets(targets, numbers) if topic == "match" else {"targets": _named(targets, numbers)}
+        )
 
     def _laid_out(self, topic: str, header: Header) -> Message:
         laid = self._laid
@@ -145,6 +158,27 @@ class Publication:
         head = encode_head(topic, header | self._fields(topic), laid.described(topic))
         crc = combine(crc32c(head), crc, laid.size(topic))
         return [*head, frames, crc.to_bytes(SEAL_BYTES, "little")]
+
+
+def _named(targets: TargetSets, numbers: Iterable[int]) -> list[list[object]]:
+    """The names of targets."""
+    return [[number, targets.names[number]] for number in numbers]
+
+
+def _sets(targets: TargetSets, numbers: Iterable[int]) -> Header:
+    """Sets of targets, and the names of all targets in them, once each.
+
+    Of a large set the first targets, and how many it has.
+    """
+    sets: list[list[Any]] = []
+    shown: set[int] = set()
+    for number in numbers:
+        members = targets.members_of(number)
+        first = members[:_SET_TARGETS].tolist()
+        shown.update(first)
+        more = members.size > len(first)
+        sets.append([number, first, members.size] if more else [number, first])
+    return {"sets": sets, "targets": _named(targets, sorted(shown))}
 
 
 def _columns(topic: str, *values: object) -> Columns:
@@ -159,8 +193,8 @@ def _near(matched: Matched) -> tuple[Header, Columns]:
     best = np.zeros(len(near), dtype=np.uint8)
     best[near.best()] = 1
     numbers = near.start, near.end, near.distance, near.strand, near.code, near.target, near.version
-    targets = [[i, stored.targets.label(i)] for i in distinct(near.target, NO_SET)]
-    fields = {"targets": targets, "distance": near.distance_limit}
+    fields = _sets(stored.targets, distinct(near.target, NO_SET))
+    fields["distance"] = near.distance_limit
     return fields, _columns("near", near.read, *numbers, best)
 
 

@@ -36,17 +36,25 @@ class TargetSets:
         if index == NO_SET:
             return None
         if index not in self._labels:
-            members = self.members[self.starts[index] : self.starts[index + 1]]
-            shown = [self.names[i] for i in members[:SHOWN_TARGETS]]
-            if members.size > SHOWN_TARGETS:
-                shown.append("...")
-            self._labels[index] = ";".join(shown)
+            members = self.members_of(index)[: SHOWN_TARGETS + 1]
+            self._labels[index] = label_of([self.names[i] for i in members])
         return self._labels[index]
+
+    def members_of(self, index: int) -> NDArray[np.int32]:
+        """The targets of a set, in file order."""
+        return self.members[self.starts[index] : self.starts[index + 1]]
 
     @classmethod
     def empty(cls) -> TargetSets:
         """No targets: the dictionary grows from the reads alone."""
         return cls((), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+
+
+def label_of(names: Sequence[str]) -> str:
+    """The names of a set's targets joined by ``;``, at most 8 and then ``...``."""
+    if len(names) > SHOWN_TARGETS:
+        names = [*names[:SHOWN_TARGETS], "..."]
+    return ";".join(names)
 
 
 def bounds_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

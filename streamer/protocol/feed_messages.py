@@ -24,13 +24,17 @@ from streamer.protocol.header import (
     unpack_frame,
     unseal,
 )
-from streamer.protocol.schema import FEED, STAMP, TOPICS
+from streamer.protocol.schema import FEED, TOPICS
 from streamer.sequences.packed_names import PackedNames
 
 Columns = dict[str, NDArray[Any]]
 
-_STAMP = [field.name for field in STAMP]
-_TOPIC_FRAMES = {topic: topic.encode() for topic in TOPICS}
+_STAMP = ("at", "prev", "epoch", "time")
+_NOTICE_STAMP = ("at", "epoch", "time")
+_STREAM_DIGITS = 16
+_TOPIC_FRAMES = {topic.name: topic.wire.encode() for topic in FEED}
+_WIRE = {topic.name: topic.wire for topic in FEED}
+_NAMES = {topic.wire.encode(): topic.name for topic in FEED}
 # NumPy makes a name, or a dtype from it, anew each time
 _DTYPES = {column.type_name: column.dtype for topic in FEED for column in topic.columns}
 _TYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -40,8 +44,9 @@ _TYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 class FeedMessage:
     """One message of the feed, its checksum verified.
 
-    header: as sent. names: of all reads of the batch, to which column ``read`` is an index.
-    columns: arrays by name; empty for topics about the daemon.
+    topic: its name without the dot, empty if it is unknown: a later daemon may send more. header:
+    as sent. names: of all reads of the batch, to which column ``read`` is an index. columns: arrays
+    by name, those of unknown types left out; empty for topics about the daemon.
     """
 
     topic: str
@@ -78,9 +83,9 @@ def encode_notice(topic: str, header: Header) -> list[Buffer]:
 
 
 def described(topic: str, header: Header) -> str:
-    """The message's topic and number, for people."""
-    sequence = header.get("seq")
-    return f"topic '{topic[:40]}', message {sequence if type(sequence) is int else 'unnumbered'}"
+    """The message's topic and record, for people."""
+    at = header.get("at")
+    return f"topic '{topic[:40]}', record {at if type(at) is int else 'unnumbered'}"
 
 
 def decode_feed(
@@ -92,10 +97,14 @@ def decode_feed(
     previous: the names in the message before, which are reused if they are the same.
     """
     frames = unseal(frames, header=1, crc=crc)
-    topic = bytes(frames[0]).decode("ascii", "replace")
-    header = unpack_frame(frames[1], f"topic '{topic[:40]}': the header")
+    wire = bytes(frames[0])
+    topic = _NAMES.get(wire, "")
+    shown = topic or wire.decode("ascii", "replace")
+    header = unpack_frame(frames[1], f"topic '{shown[:40]}': the header")
     if not isinstance(header, dict) or header.get("v") != PROTOCOL:
-        raise WireError(Reason.VERSION, f"topic '{topic[:40]}': not protocol version {PROTOCOL}")
+        raise WireError(Reason.VERSION, f"topic '{shown[:40]}': not protocol version {PROTOCOL}")
+    if not topic:
+        return FeedMessage("", header, (), {})
     try:
         return _decode(topic, header, frames[2:], previous)
     except WireError as error:
@@ -105,11 +114,15 @@ def decode_feed(
 def _decode(
     topic: str, header: Header, data: Sequence[Buffer], previous: Sequence[str]
 ) -> FeedMessage:
-    integers(header, _STAMP)
-    if header.get("topic") != topic:
+    if header.get("topic") != _WIRE[topic]:
         raise WireError(Reason.MALFORMED, "the header names another topic")
-    if topic in TOPICS and not TOPICS[topic].columns:
+    stream = header.get("stream")
+    if not isinstance(stream, str) or len(stream) != _STREAM_DIGITS:
+        raise WireError(Reason.MALFORMED, f"field 'stream' must have {_STREAM_DIGITS} characters")
+    if not TOPICS[topic].columns:
+        integers(header, _NOTICE_STAMP)
         return FeedMessage(topic, header, (), {})
+    integers(header, _STAMP)
     if not data:
         raise WireError(Reason.MALFORMED, "no names")
     packed = bytes(data[0])
@@ -125,12 +138,14 @@ def _decode_columns(header: Header, frames: Sequence[Buffer]) -> Columns:
     columns: Columns = {}
     for entry, frame in zip(entries, frames, strict=True):
         # plain steps: a pattern takes six times as long as all of them
-        if not isinstance(entry, list) or len(entry) != 3:
+        if not isinstance(entry, list) or len(entry) < 3:
             raise WireError(Reason.MALFORMED, "a column without a description")
-        name, type_name, rows = entry
-        dtype = _DTYPES.get(type_name) if isinstance(type_name, str) else None
-        if dtype is None or not isinstance(name, str) or not isinstance(rows, int):
+        name, type_name, rows = entry[:3]
+        if not isinstance(type_name, str) or not isinstance(name, str) or type(rows) is not int:
             raise WireError(Reason.MALFORMED, "a column without a description")
+        dtype = _DTYPES.get(type_name)
+        if dtype is None:
+            continue
         if len(frame) != rows * dtype.itemsize or name in columns:
             problem = f"column '{name[:40]}' has the wrong length or comes twice"
             raise WireError(Reason.MALFORMED, problem)

@@ -40,7 +40,7 @@ class Column(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic of the feed.
+    """A topic of the feed, ``name`` without the dot that ends it on the wire.
 
     when: what makes the daemon send a message. fields: header fields that other topics lack.
     shown: the columns of ``streamer watch`` but for ``topic`` and ``batch``. needs: the
@@ -54,6 +54,11 @@ class Topic(NamedTuple):
     shown: str = ""
     needs: str = ""
 
+    @property
+    def wire(self) -> str:
+        """Its name in messages and subscriptions: no topic begins with another one."""
+        return f"{self.name}."
+
 
 _READ = Column("read", "uint32", "index", "the read, as an index into the names")
 _START = Column("start", "int64", "bases", "where it starts in the read")
@@ -64,11 +69,14 @@ _RUN = (
     Column("end", "int64", "bases", "start of the last window in the read + k"),
     Column("windows", "int64", "windows", "length of the run"),
 )
-_TARGET = Column("target", "uint32", "number", "key of `targets`; 0xFFFFFFFF: none")
+_TARGET = Column("target", "uint32", "number", "key of `sets`; 0xFFFFFFFF: no target")
 _SNAPSHOT = Column("snapshot", "int64", "version", "of the dictionary that was searched")
 
-_TARGETS = Field("targets", "array of [number, label]")
+_TARGETS = Field("targets", "array of [number, name]: the targets that this message refers to")
+_SETS = Field("sets", "array of [number, array of targets]: the sets of targets that it refers to")
 _DISTANCE = Field("distance", "the limit, in edits")
+
+_HEADS = Field("heads", "map of topic to the last `at` on it, 0: none")
 
 _RUN_SHOWN = "read start end event windows target"
 _TOTALS_SHOWN = (
@@ -76,7 +84,7 @@ _TOTALS_SHOWN = (
 )
 
 FEED = (
-    Topic("match", "the batch has a match", (*_RUN, _TARGET), (_TARGETS,), _RUN_SHOWN),
+    Topic("match", "the batch has a match", (*_RUN, _TARGET), (_SETS, _TARGETS), _RUN_SHOWN),
     Topic("mismatch", "the batch has a mismatch", _RUN, (), _RUN_SHOWN),
     Topic(
         "near",
@@ -92,7 +100,7 @@ FEED = (
             _SNAPSHOT,
             Column("best", "uint8", "0 or 1", "1: the best of a run of adjacent ends"),
         ),
-        (_TARGETS, _DISTANCE),
+        (_SETS, _TARGETS, _DISTANCE),
         "read start end distance strand kmer target best snapshot",
         "a matching.distance and matching.semantics 'levenshtein'",
     ),
@@ -144,7 +152,7 @@ FEED = (
             Column("matches", "int64", "windows", "that match"),
             Column("mismatches", "int64", "windows", "that do not"),
             Column("skipped", "int64", "windows", "with an ambiguity code"),
-            Column("best_target", "int32", "number", "key of `targets`; -1: none"),
+            Column("best_target", "int32", "number", "key of `targets`; -1: no target"),
         ),
         (_TARGETS,),
         "read length windows matches mismatches skipped best_target",
@@ -153,7 +161,8 @@ FEED = (
         "beat",
         "every second",
         fields=(
-            Field("heads", "map of topic to the last `seq` on it"),
+            _HEADS,
+            Field("state", "of the daemon, as in an `ack`"),
             Field("totals", "as in the reply to `status`"),
             Field("version", "of the dictionary"),
             Field("published", "array of the topics that this daemon can have messages on"),
@@ -163,7 +172,7 @@ FEED = (
     Topic(
         "status",
         "the state changes",
-        fields=(Field("status", "as in the reply to `status`"),),
+        fields=(_HEADS, Field("status", "as in the reply to `status`")),
         shown=_TOTALS_SHOWN,
     ),
 )
@@ -171,14 +180,19 @@ FEED = (
 
 TOPICS = {topic.name: topic for topic in FEED}
 BATCH_TOPICS = {name: topic for name, topic in TOPICS.items() if topic.columns}
+NAMES = {topic.wire: topic.name for topic in FEED}
+"""Of the topics on the wire."""
 
 STAMP = (
-    Field("epoch", "of the daemon, another one after every start"),
-    Field("seq", "number of the message in this epoch, from 1, over all topics"),
-    Field("prev", "`seq` of the message before it **on the same topic**, 0: it is the first"),
+    Field("stream", "16 hexadecimal digits: which stream of records"),
+    Field("epoch", "which run of the daemon, a higher number after every start"),
+    Field("at", "number of the record, from 1; of `beat.` and `status.` the last one published"),
+    Field(
+        "prev", "the last `at` before it **on the same topic**, 0: none; not in `beat.`, `status.`"
+    ),
     Field("time", "nanoseconds since 1970"),
 )
-"""Integers in the header of every message, beside ``v``, ``topic`` and ``checksum``."""
+"""In the header of every message, beside ``v`` and ``topic``."""
 
 ORIGIN = (
     Field("batch", "number of the batch in the order of acceptance, from 0"),

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from streamer.client import messages
-from streamer.protocol.schema import FEED, ORIGIN, STAMP, TOPICS
+from streamer.protocol.schema import FEED, NAMES, ORIGIN, STAMP, TOPICS
 
 # fields that the recorded sessions leave out
-VARYING = {"epoch", "session", "time", "seq", "prev", "message"}
+VARYING = {"stream", "time", "message"}
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 BLOCK = r"(<!-- tables of streamer/protocol/schema.py: {} -->\n)(.*?)(<!-- end -->)"
 
@@ -31,13 +31,13 @@ def topics():
     rows = []
     for topic in FEED:
         further = "; ".join(f"`{field.name}`: {field.meaning}" for field in topic.fields)
-        rows.append((f"`{topic.name}`", topic.when, further or "none"))
+        rows.append((f"`{topic.wire}`", topic.when, further or "none"))
     return markdown(["topic", "when", "further keys of the header"], rows)
 
 
 def columns():
     rows = [
-        (f"`{topic.name}`", f"`{column.name}`", column.type_name, column.unit, column.meaning)
+        (f"`{topic.wire}`", f"`{column.name}`", column.type_name, column.unit, column.meaning)
         for topic in FEED
         for column in topic.columns
     ]
@@ -73,7 +73,7 @@ def recorded(socket):
 
 def test_headers_of_the_feed_have_the_fields_of_the_schema():
     for header in recorded("feed "):
-        topic = TOPICS[header["topic"]]
+        topic = TOPICS[NAMES[header["topic"]]]
         always = {"v", "topic"} | {field.name for field in STAMP + ORIGIN}
         own = {field.name for field in topic.fields}
         assert always - VARYING <= header.keys() <= always | own

@@ -7,4 +7,6 @@ it unchanged.
 ingest      messages of producers: accepted, repeated or refused, acknowledged
 producers   what is known of each producer; credit
 life        the states of the daemon, and what leads from one to the next
+feed        numbers, messages, beats and subscriptions
+heads       the last record on each topic
 """

@@ -20,6 +20,7 @@ from streamer.client import (
     Intervals,
     LostBatchesError,
     NewEpoch,
+    NewStream,
     Producer,
     ReadSummaries,
     RefusedError,
@@ -48,9 +49,9 @@ def foreign_client(ingest, feed, reads):
     context.rcvtimeo = int(DEADLINE * 1000)
     results = context.socket(zmq.SUB)
     results.connect(feed)
-    for topic in (b"read", b"beat"):
+    for topic in (b"read.", b"beat."):
         results.subscribe(topic)
-    while results.recv_multipart()[0] != b"beat":
+    while results.recv_multipart()[0] != b"beat.":
         pass
     out = context.socket(zmq.DEALER)
     out.connect(ingest)
@@ -71,7 +72,7 @@ def foreign_client(ingest, feed, reads):
         *message, seal = results.recv_multipart()
         assert int.from_bytes(seal, "little") == crc32c(b"".join(message))
         topic, header, *frames = message
-        if topic != b"read":
+        if topic != b"read.":
             continue
         header = msgpack.unpackb(header)
         names = msgpack.unpackb(frames[0])
@@ -238,6 +239,13 @@ def test_restarted_daemon_gets_what_it_did_not_have(path):
 # ---- Subscriber ----------------------------------------------------------------------------
 
 
+STREAM = "00112233445566ff"
+
+
+def stamp(topic, at, epoch, stream):
+    return {"v": 2, "topic": topic, "stream": stream, "epoch": epoch, "at": at, "time": 0}
+
+
 class Feed:
     """A feed that says what it is told to."""
 
@@ -250,14 +258,14 @@ class Feed:
     def await_beat_subscription(self):
         """What is subscribed to up to then, beats included."""
         subscriptions = []
-        while subscriptions[-1:] != [b"\x01beat"]:
+        while subscriptions[-1:] != [b"\x01beat."]:
             subscriptions.append(self.socket.recv())
         return subscriptions
 
-    def read(self, seq, prev, epoch=1, damage=False):
-        origin = {"batch": seq, "base": 0, "producer": "p", "producer_epoch": 1, "producer_seq": 1}
-        origin |= {"version_before": 1, "version": 1, "k": 3, "v": 2, "time": 0}
-        head = {"topic": "read", "epoch": epoch, "seq": seq, "prev": prev} | origin
+    def read(self, at, prev, epoch=1, damage=False, stream=STREAM):
+        origin = {"batch": at, "base": 0, "producer": "p", "producer_epoch": 1, "producer_seq": 1}
+        origin |= {"version_before": 1, "version": 1, "k": 3}
+        head = stamp("read.", at, epoch, stream) | {"prev": prev} | origin
         import numpy as np
 
         none = np.zeros(0, np.int64)
@@ -270,9 +278,9 @@ class Feed:
             frames[2] = b"\x91\xa0"
         self.socket.send_multipart(frames)
 
-    def beat(self, seq, prev, heads, epoch=1):
-        head = {"v": 2, "topic": "beat", "epoch": epoch, "seq": seq, "prev": prev, "time": 0}
-        self.socket.send_multipart(encode_notice("beat", head | {"heads": heads, "totals": {}}))
+    def beat(self, at, heads, epoch=1, stream=STREAM):
+        about = {"heads": heads, "totals": {}, "state": "running"}
+        self.socket.send_multipart(encode_notice("beat", stamp("beat.", at, epoch, stream) | about))
 
     def __enter__(self):
         return self
@@ -287,34 +295,37 @@ def test_beats_are_subscribed_to_last(tmp_path):
     endpoint = f"ipc://{tmp_path}/feed"
     with Feed(endpoint) as feed, Subscriber(endpoint, ["beat", "match"]):
         held = feed.await_beat_subscription()
-    assert held == [b"\x01match", b"\x01status", b"\x01beat"]
+    assert held == [b"\x01match.", b"\x01status.", b"\x01beat."]
 
 
 def test_every_kind_of_loss_is_noticed(tmp_path):
     endpoint = f"ipc://{tmp_path}/feed"
     with Feed(endpoint) as feed, Subscriber(endpoint, ["read"]) as subscriber:
         feed.await_beat_subscription()
-        feed.beat(5, 4, {"read": 3})
+        feed.beat(5, {"read.": 3})
         feed.read(6, 3)
         feed.read(8, 6)  # 7 was of another topic
         feed.read(12, 10)  # 10 is missing
         feed.read(12, 10)  # twice
         feed.read(11, 10)  # late
-        feed.beat(13, 5, {"read": 12})
+        feed.beat(13, {"read.": 12})
         feed.read(14, 12, damage=True)
-        feed.beat(15, 13, {"read": 14})  # the tail is missing
+        feed.beat(15, {"read.": 14})  # the tail is missing
         feed.read(16, 14)
-        feed.read(2, 1, epoch=2)  # another daemon
-        feed.socket.send_multipart([b"read", b"\xc1"])
-        feed.socket.send_multipart([b"read"])
-        feed.read(3, 2, epoch=2)
+        feed.read(18, 17, epoch=2)  # restarted, and 17 is missing
+        feed.read(2, 1, stream="f" * 16)  # another daemon
+        feed.socket.send_multipart([b"read.", b"\xc1"])
+        feed.socket.send_multipart([b"read."])
+        feed.read(3, 2, stream="f" * 16)
         said = []
-        for _ in range(8):
+        for _ in range(12):
             message = subscriber.receive(DEADLINE)
-            said.append(message if isinstance(message, Gap | NewEpoch) else message.stamp.sequence)
-        assert said == [6, 8, Gap("read", 8, 10), 12, Gap("read", 12, 14), 16, NewEpoch(1, 2), 2]
-        assert subscriber.receive(DEADLINE).stamp.sequence == 3
-        assert (subscriber.gaps, subscriber.damaged) == (2, 3)
+            odd = isinstance(message, Gap | NewEpoch | NewStream)
+            said.append(message if odd else message.stamp.at)
+        assert said[:5] == [6, 8, Gap("read", 8, 10), 12, Gap("read", 12, 14)]
+        assert said[5:9] == [16, NewEpoch(1, 2), Gap("read", 16, 17), 18]
+        assert said[9:] == [NewStream(STREAM, "f" * 16), 2, 3]
+        assert (subscriber.gaps, subscriber.damaged) == (3, 3)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -347,14 +358,16 @@ def test_a_batch_whose_sending_was_interrupted_is_sent_again(path, monkeypatch, 
     assert (producer.durable, totals["reads"]) == (2, 2)
 
 
-@pytest.mark.parametrize("heads", [{"read": None}, {"read": "3"}, {"read": 1.5}, [["read", True]]])
+@pytest.mark.parametrize(
+    "heads", [{"read.": None}, {"read.": "3"}, {"read.": 1.5}, [["read.", True]]]
+)
 def test_a_beat_that_makes_no_sense_is_damage(tmp_path, heads):
     endpoint = f"ipc://{tmp_path}/feed"
     with Feed(endpoint) as feed, Subscriber(endpoint, ["read"]) as subscriber:
         feed.await_beat_subscription()
-        feed.beat(5, 4, heads)
+        feed.beat(5, heads)
         feed.read(6, 3)
-        assert subscriber.receive(DEADLINE).stamp.sequence == 6
+        assert subscriber.receive(DEADLINE).stamp.at == 6
         assert (subscriber.gaps, subscriber.damaged) == (0, 1)
 
 

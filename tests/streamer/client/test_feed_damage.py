@@ -65,8 +65,9 @@ ROWS = {
 }
 HEADER = {
     "v": 2,
+    "stream": "00112233445566ff",
     "epoch": 5,
-    "seq": 17,
+    "at": 17,
     "prev": 3,
     "time": 9,
     "batch": 0,
@@ -88,7 +89,7 @@ def columns_of(topic):
 
 def message(topic, /, columns=None, names=NAMES, **fields):
     """The frames of a message with a checksum that is right; a field of None is left out."""
-    header = HEADER | {"topic": topic, "targets": [[4, "phage"]]} | fields
+    header = HEADER | {"topic": f"{topic}.", "targets": [[4, "phage"]], "sets": [[4, [4]]]} | fields
     header = {key: value for key, value in header.items() if value is not None}
     columns = columns_of(topic) if columns is None else columns
     return [bytes(f) for f in encode_feed(topic, header, msgpack.packb(names), columns)]
@@ -118,7 +119,7 @@ def test_what_is_right_is_taken(topic):
     assert len(rows) == max(map(len, ROWS[topic].values()))
     assert {row["read"] for row in rows if "read" in row} <= set(NAMES)
     nothing = {name: values[:0] for name, values in columns_of(topic).items()}
-    assert rows_of(message(topic, nothing, names=[], targets=None, seeded=0)) == []
+    assert rows_of(message(topic, nothing, names=[], targets=None, sets=None, seeded=0)) == []
 
 
 @pytest.mark.parametrize("topic", ROWS)
@@ -127,12 +128,11 @@ def test_columns_that_are_not_those_of_the_topic(topic):
         columns = columns_of(topic)
         values = columns.pop(name)
         said = refused(message(topic, columns))
-        assert said.startswith(f"topic '{topic}', message 17: its columns are ")
+        assert said.startswith(f"topic '{topic}', record 17: its columns are ")
         other = np.int64 if values.dtype == np.uint64 else np.uint64
         assert f"{name} {np.dtype(other)}" in refused(
             message(topic, columns | {name: values.astype(other)})
         )
-        assert "surplus" in refused(message(topic, columns_of(topic) | {"surplus": values}))
         for length in (0, 1, values.size - 1):
             if name == "word":
                 expected = "chunk"
@@ -179,20 +179,32 @@ BAD_NUMBERS = [
 def test_numbers_that_cannot_be(topic, name, value):
     columns = columns_of(topic)
     columns[name][0] = value
-    assert refused(message(topic, columns)).startswith(f"topic '{topic}', message 17: ")
+    assert refused(message(topic, columns)).startswith(f"topic '{topic}', record 17: ")
 
 
 def test_targets_among_several_labels():
-    labels = [[9, "x"], [4, "phage"], [6, "y"]]
+    fields = {
+        "targets": [[9, "x"], [4, "phage"], [6, "y;z"]],
+        "sets": [[1, [4]], [4, [4, 6]], [2, [9], 1]],
+    }
     columns = columns_of("match")
-    assert [row["target"] for row in rows_of(message("match", columns, targets=labels))] == [
-        "phage",
-        None,
-    ]
+    frames = message("match", columns, **fields)
+    assert [row["target"] for row in rows_of(frames)] == ["phage;y;z", None]
+    assert typed(decode_feed(frames)).sets == {1: ("phage",), 4: ("phage", "y;z"), 2: ("x",)}
     columns["target"][1] = 5
-    assert refused(message("match", columns, targets=labels)).endswith(
-        "row 2 of target is 5, which has no label"
+    assert refused(message("match", columns, **fields)).endswith(
+        "row 2 of target is 5, which is not named"
     )
+
+
+def test_a_large_set_is_shown_with_its_first_targets():
+    names = [f"t{i}" for i in range(9)]
+    for count, label in ((8, ";".join(names[:8])), (9, ";".join(names[:8]) + ";...")):
+        fields = {
+            "targets": [[i, name] for i, name in enumerate(names[:count])],
+            "sets": [[4, list(range(count)), 5_000]],
+        }
+        assert rows_of(message("match", **fields))[0]["target"] == label
 
 
 @pytest.mark.parametrize(
@@ -208,11 +220,21 @@ def test_targets_among_several_labels():
         ({"producer": 3}, "field 'producer' must be"),
         ({"targets": [[4, 5]]}, "field 'targets' must hold"),
         ({"targets": [["4", "phage"]]}, "field 'targets' must hold"),
-        ({"targets": [[NO_TARGET, "phage"]]}, "has a label, but means no target"),
         ({"targets": 4}, "field 'targets' must hold"),
         ({"targets": [[[4], "phage"]]}, "field 'targets' must hold"),
-        ({"prev": 17}, "its previous message is 17, not an earlier one"),
-        ({"topic": "mismatch"}, "the header names another topic"),
+        ({"targets": []}, "field 'sets' must hold"),
+        ({"sets": [[NO_TARGET, [4]]]}, "is named, but means no target"),
+        ({"sets": [[4, [5]]]}, "field 'sets' must hold"),
+        ({"sets": [[4, 4]]}, "field 'sets' must hold"),
+        ({"sets": [[4]]}, "field 'sets' must hold"),
+        ({"sets": [["4", [4]]]}, "field 'sets' must hold"),
+        ({"sets": [[4, [[4]]]]}, "field 'sets' must hold"),
+        ({"sets": 4}, "field 'sets' must hold"),
+        ({"sets": []}, "row 1 of target is 4, which is not named"),
+        ({"stream": 5}, "field 'stream' must have 16 characters"),
+        ({"stream": "5"}, "field 'stream' must have 16 characters"),
+        ({"prev": 17}, "the record before it is 17, not an earlier one"),
+        ({"topic": "mismatch."}, "the header names another topic"),
         ({"names": ["a", "b\x1b", "c"]}, "read 2: the name holds U+001B, which is not printable"),
         ({"names": ["a", 2, "c"]}, "the frame of names must be an array of strings"),
         ({"names": {"a": 1, "b": 2}}, "the frame of names must be an array of strings"),
@@ -221,7 +243,7 @@ def test_targets_among_several_labels():
 )
 def test_fields_that_cannot_be(fields, said):
     told = refused(message("match", **fields))
-    assert told.startswith("topic 'match', message 17: ")
+    assert told.startswith("topic 'match', record 17: ")
     assert said in told
 
 
@@ -232,31 +254,31 @@ def test_fields_that_cannot_be(fields, said):
         ("ltb", {"distance": "2"}),
         ("delta", {"seeded": 3}),
         ("word", {"error": 3}),
-        ("matches", {}),
     ],
 )
 def test_fields_of_a_topic_that_cannot_be(topic, fields):
-    known = topic if topic in ROWS else "match"
-    frames = message(known, **(fields | {"topic": topic}))
-    assert f"topic '{topic}', message 17" in refused(seal([topic.encode(), *frames[1:-1]]))
+    assert f"topic '{topic}', record 17" in refused(message(topic, **fields))
 
 
 @pytest.mark.parametrize(
     ("topic", "fields"),
     [
-        ("beat", {"heads": {"read": -1}, "totals": {}}),
-        ("beat", {"heads": {"read": 1}, "totals": {"reads": "many"}}),
-        ("beat", {"heads": {"read": 1}, "totals": {"reads": [1]}}),
-        ("beat", {"heads": {"read": 1}}),
+        ("beat", {"heads": {"read.": -1}, "totals": {}}),
+        ("beat", {"heads": {"read.": 1}, "totals": {"reads": "many"}}),
+        ("beat", {"heads": {"read.": 1}, "totals": {"reads": [1]}}),
+        ("beat", {"heads": {"read.": 1}}),
+        ("beat", {"heads": {}, "totals": {}, "state": 3}),
         ("status", {"status": ["running"]}),
         ("status", {"status": {"state": "running"}}),
         ("status", {"status": {"state": None, "totals": {}}}),
+        ("status", {"status": {"state": "running", "totals": {}}, "heads": None}),
     ],
 )
 def test_notices_that_cannot_be(topic, fields):
-    header = {"v": 2, "topic": topic, "epoch": 5, "seq": 17, "prev": 3, "time": 9}
+    header = {"v": 2, "topic": f"{topic}.", "epoch": 5, "at": 17, "time": 9}
+    header |= {"stream": "00112233445566ff", "state": "running", "heads": {}}
     assert refused(encode_notice(topic, header | fields)).startswith(
-        f"topic '{topic}', message 17: field '"
+        f"topic '{topic}', record 17: field '"
     )
 
 
@@ -294,21 +316,21 @@ def test_a_subscriber_says_what_was_wrong_and_goes_on(tmp_path):
     feed.bind(f"ipc://{tmp_path}/feed")
     try:
         with Subscriber(f"ipc://{tmp_path}/feed", ["read"]) as subscriber:
-            while feed.recv() != b"\x01beat":
+            while feed.recv() != b"\x01beat.":
                 pass
             assert subscriber.damage is None
             columns = columns_of("read")
             columns["length"] = columns["length"][:1]
             feed.send_multipart(message("read"))
-            feed.send_multipart(message("read", columns, seq=20, prev=17))
-            feed.send_multipart(message("read", seq=21, prev=20))
+            feed.send_multipart(message("read", columns, at=20, prev=17))
+            feed.send_multipart(message("read", at=21, prev=20))
             first, gap, last = (subscriber.receive(DEADLINE) for _ in range(3))
             assert isinstance(first, ReadSummaries)
             assert gap == Gap("read", 17, 20)
-            assert (last.stamp.sequence, last.length.tolist()) == (21, [13, 0, 20])
+            assert (last.stamp.at, last.length.tolist()) == (21, [13, 0, 20])
             assert subscriber.damaged == 1
             assert str(subscriber.damage) == (
-                "topic 'read', message 20: its columns differ in length: read 3, length 1, "
+                "topic 'read', record 20: its columns differ in length: read 3, length 1, "
                 "windows 3, matches 3, mismatches 3, skipped 3, best_target 3"
             )
     finally:

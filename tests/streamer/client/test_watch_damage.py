@@ -20,11 +20,12 @@ def test_watch_says_what_was_dropped(tmp_path, streamer):
     feed.bind(endpoint)
 
     def publish():
-        while feed.poll(DEADLINE * 1000) and feed.recv() != b"\x01beat":
+        while feed.poll(DEADLINE * 1000) and feed.recv() != b"\x01beat.":
             pass
-        header = {"v": 2, "epoch": 5, "time": 9, "heads": {}, "totals": {"reads": 7}}
-        for seq, change in enumerate(({}, {"totals": {"reads": "seven"}}, {}), 1):
-            beat = header | {"topic": "beat", "seq": seq, "prev": seq - 1} | change
+        header = {"v": 2, "stream": "0" * 16, "epoch": 5, "time": 9, "heads": {}, "at": 3}
+        header |= {"topic": "beat.", "state": "running"}
+        for reads in (7, "seven", 7):
+            beat = header | {"totals": {"reads": reads}}
             feed.send_multipart(encode_notice("beat", beat))
 
     thread = threading.Thread(target=publish)
@@ -38,7 +39,6 @@ def test_watch_says_what_was_dropped(tmp_path, streamer):
         context.term()
     assert (code, len(out.splitlines())) == (0, 3)
     assert err.splitlines() == [
-        "streamer: a message was dropped: topic 'beat', message 2: "
+        "streamer: a message was dropped: topic 'beat', record 3: "
         "field 'totals' must be a map of numbers",
-        "streamer: topic beat: messages after 1 to 2 were missed",
     ]

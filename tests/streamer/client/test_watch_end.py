@@ -96,7 +96,7 @@ def test_a_subscriber_that_waits_is_told_of_a_lost_daemon(path, daemon, tmp_path
 def subscribed(folder):
     """Whether somebody subscribes to the status and to beats."""
     with Control(f"ipc://{folder}/control") as control:
-        return {"status", "beat"} <= set(control.status()["topics"])
+        return {"status.", "beat."} <= set(control.status()["topics"])
 
 
 def test_top_ends_with_a_daemon_that_ends(path, ending, tmp_path, streamer):

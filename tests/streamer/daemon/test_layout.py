@@ -21,6 +21,7 @@ from streamer.protocol.header import seal
 from streamer.sequences.read_batch import ReadBatch
 
 TOPICS = ("match", "mismatch", "read")
+HEAD = {"v": 2, "stream": "0" * 16, "epoch": 1, "at": 2, "prev": 1, "time": 3}
 TARGETS = TargetSets(["one", "two"], np.array([0, 1, 3]), np.array([1, 0, 1], np.int32))
 
 
@@ -60,7 +61,8 @@ def result_of(rng, k, lengths, *, only_set=0, many=False, kind="mixed"):
 
 def matched_of(result):
     names = msgpack.packb(list(result.batch.names))
-    accepted = SimpleNamespace(names=names)
+    producer = SimpleNamespace(name="p")
+    accepted = SimpleNamespace(names=names, producer=producer, epoch=5, sequence=8)
     return Matched(1, accepted, result, SimpleNamespace(targets=TARGETS))
 
 
@@ -84,17 +86,27 @@ def random_group(seed, batches):
 
 def expected(matched):
     """Header fields and columns by topic, from the reports of a batch."""
+    about = {"batch": 3, "base": 70, "producer": "p", "producer_epoch": 5, "producer_seq": 8}
+    about |= {"version_before": 1, "version": 1, "k": matched.result.k}
+    about |= {"reads": len(matched.result.batch), "bases": matched.result.batch.symbols}
     result, targets = matched.result, matched.dictionary.targets
     rows, sums = reports.reads_and_sums(result, targets)
     hits, misses = reports.intervals_by_event(result)
     rows["read"] = rows["read"].astype(np.uint32)
-    sets = [int(held) for held in np.unique(hits["target"]) if held != NO_SET]
+    sets = [int(number) for number in np.unique(hits["target"]) if number != NO_SET]
     best = [int(target) for target in np.unique(rows["best_target"]) if target >= 0]
-    return sums, {
-        "match": ({"targets": [[held, targets.label(held)] for held in sets]}, hits),
-        "mismatch": ({}, misses),
-        "read": ({"targets": [[target, targets.names[target]] for target in best]}, rows),
+    members = {0: [1], 1: [0, 1]}
+    held = sorted({target for number in sets for target in members[number]})
+    fields = {
+        "match": {
+            "sets": [[number, members[number]] for number in sets],
+            "targets": [[target, targets.names[target]] for target in held],
+        },
+        "mismatch": {},
+        "read": {"targets": [[target, targets.names[target]] for target in best]},
     }
+    columns = {"match": hits, "mismatch": misses, "read": rows}
+    return sums, {topic: (about | fields[topic], columns[topic]) for topic in columns}
 
 
 def assert_same(found, want):
@@ -135,18 +147,20 @@ def test_groups_say_what_batches_say(batches, intervals, fast, monkeypatch):
                 sent = frames_of(publication.message(topic, {"v": 2}))
                 content = publication.content(topic)
                 assert [bytes(frame) for frame in content.frames] == sent[3:-1]
-                assert {**content.fields, "columns": list(map(list, content.described))} == {
-                    name: value for name, value in msgpack.unpackb(sent[1]).items() if name != "v"
-                }
+                described = {"columns": list(map(list, content.described))}
+                told = {"v": 2} | publication.about | content.fields | described
+                assert told == msgpack.unpackb(sent[1])
                 header = {"v": 2} | want[topic][0]
                 plain = encode_feed(topic, header, matched.accepted.names, want[topic][1])
                 assert msgpack.unpackb(sent[1]) == msgpack.unpackb(plain[1])
-                assert sent == [bytes(frame) for frame in plain]
+                # the order of the fields is not told
+                assert [sent[0], *sent[2:-1]] == [bytes(f) for f in (plain[0], *plain[2:-1])]
+                assert sent == seal(sent[:-1])
 
 
 def columns_of(publication, topic):
     """The columns of a message as it is sent."""
-    header = {"v": 2, "topic": topic, "epoch": 1, "seq": 2, "prev": 1, "time": 3}
+    header = HEAD | {"topic": f"{topic}."}
     return decode_feed(frames_of(publication.message(topic, header))).columns
 
 
@@ -160,7 +174,7 @@ def frames_of(message):
 def test_a_message_is_read_back():
     rng = np.random.default_rng(5)
     matched = matched_of(result_of(rng, 21, [1000] * 30))
-    head = {"v": 2, "topic": "read", "epoch": 1, "seq": 2, "prev": 1, "time": 3}
+    head = HEAD | {"topic": "read."}
     frames = frames_of(publications([matched], intervals=False)[0].message("read", head))
     message = decode_feed(frames)
     assert_same(message.columns, expected(matched)[1]["read"][1])

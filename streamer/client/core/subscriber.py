@@ -1,0 +1,143 @@
+"""What a subscriber makes of the feed: which messages are new, which are missing, is the daemon up?
+
+Without I/O: messages go in as frames, time as what has passed without one; typed messages and what
+they imply about missing ones come out, in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from streamer.client.messages import Beat, Gap, Known, Message, NewEpoch, NewStream, Status, typed
+from streamer.protocol.feed_messages import decode_feed
+from streamer.protocol.header import Buffer, WireError
+from streamer.protocol.schema import BATCH_TOPICS
+
+_FINAL = ("ended", "failed")
+
+
+class SubscriberCore:
+    """The state of a subscriber to ``topics``; ``ready`` holds what it has to say.
+
+    A message on a topic is new if its record ``at`` is later than the last one of that topic, and
+    one is missing if its ``previous`` is later, too. Beats and status messages name the last record
+    of every topic, so that a lost tail shows. Records go on over restarts of a daemon with a
+    journal (NewEpoch); of another stream everything is forgotten (NewStream).
+
+    The attributes are those of ``Subscriber``.
+    """
+
+    def __init__(self, topics: Sequence[str], answer_seconds: float) -> None:
+        self.topics = tuple(topics)
+        self.answer_seconds = answer_seconds
+        self.ready: deque[Message] = deque()
+        self.damaged = 0
+        self.damage: WireError | None = None
+        self.gaps = 0
+        self.heard = False
+        self.state = ""
+        self.published: frozenset[str] | None = None
+        self.stream = ""
+        self.epoch = 0
+        # the last record by topic; of all of them, also on other topics
+        self.last: dict[str, int] = {}
+        self.at = 0
+        # seconds without a message, and without those of a stopped process
+        self._silence = 0.0
+        # of the message before: all messages of a batch have the same
+        self._names: Sequence[str] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the daemon has announced its end."""
+        return self.state in _FINAL
+
+    @property
+    def failed(self) -> bool:
+        """Whether the daemon ended without publishing all that it accepted."""
+        return self.state == "failed"
+
+    @property
+    def lost(self) -> bool:
+        """Whether a daemon that was heard has fallen silent without announcing its end."""
+        return self.heard and not self.ended and self._silence > self.answer_seconds
+
+    def wait(self, seconds: float) -> None:
+        """So long no message has come."""
+        self._silence += seconds
+
+    def take(self, frames: Sequence[Buffer], crc: int | None = None) -> None:
+        """Process a message; ``crc``: of all frames but the last, if known."""
+        self._silence = 0.0
+        try:
+            decoded = decode_feed(frames, crc, self._names)
+            if not decoded.topic:
+                return
+            message = typed(decoded)
+        except WireError as error:
+            self.damaged += 1
+            self.damage = error
+            return
+        self._names = decoded.names
+        self._note(message)
+
+    def _note(self, message: Known) -> None:
+        """Queue what the message implies about those before it, then the message itself."""
+        self.heard = True
+        stamp = message.stamp
+        topic, at = stamp.topic, stamp.at
+        about_batch = topic in BATCH_TOPICS
+        if (stamp.stream, stamp.epoch) != (self.stream, self.epoch):
+            if stamp.stream == self.stream and stamp.epoch < self.epoch:
+                return  # from before a restart
+            # the first record of a new epoch is later than all that were said
+            self._begin(stamp.stream, stamp.epoch, at - about_batch)
+        self.at = max(self.at, at)
+        if about_batch:
+            last = self.last.get(topic)
+            if last is not None:
+                if at <= last:
+                    return
+                if stamp.previous > last:
+                    self._miss(topic, last, stamp.previous)
+            self.last[topic] = at
+        elif isinstance(message, Beat | Status):
+            self._compare(message)
+        if topic in self.topics:
+            self.ready.append(message)
+
+    def _begin(self, stream: str, epoch: int, head: int) -> None:
+        """Hear another stream or epoch; ``head``: its last record before this message."""
+        if stream != self.stream or head < self.at:
+            if self.stream:
+                self.ready.append(NewStream(self.stream, stream))
+            self.last.clear()
+            self.at = 0
+        elif self.epoch:
+            self.ready.append(NewEpoch(self.epoch, epoch))
+        self.stream, self.epoch = stream, epoch
+        self.state = ""
+        self.published = None
+
+    def _compare(self, message: Beat | Status) -> None:
+        """Notice what is missing at the end of a topic, which no later message shows."""
+        self.state = message.state
+        if isinstance(message, Beat):
+            self.published = message.published
+        for topic in self.topics:
+            if topic in BATCH_TOPICS:
+                head = message.heads.get(topic, 0)
+                last = self.last.setdefault(topic, head)
+                if last < head:
+                    self._miss(topic, last, head)
+                    self.last[topic] = head
+
+    def _miss(self, topic: str, after: int, until: int) -> None:
+        """Say that the messages of records after ``after`` up to ``until`` did not come.
+
+        Whoever can ask for them again does so when this Gap comes out, before what is behind it.
+        """
+        if topic in self.topics:
+            self.gaps += 1
+            self.ready.append(Gap(topic, after, until))

@@ -1,0 +1,167 @@
+"""What the feed says: stamps, which messages a burst of records makes, beats, subscriptions.
+
+Without I/O: published records, changes of state, subscriptions and the time go in, messages come
+out, in the order to send them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streamer.protocol.feed_messages import encode_notice
+from streamer.protocol.header import PROTOCOL, Header
+from streamer.protocol.schema import BATCH_TOPICS, FEED, TOPICS
+
+if TYPE_CHECKING:
+    from streamer.protocol.transport.sending import Message
+
+MAX_IGNORED = 64
+"""Subscriptions of one connection that match no topic, in its whole life."""
+
+
+class Record(Protocol):
+    """A record of the stream that is to be published."""
+
+    @property
+    def at(self) -> int:
+        """Its number."""
+
+    @property
+    def prev(self) -> Mapping[str, int]:
+        """The topics that it has a message on, in order, and of each the last record before.
+
+        They depend on the stream alone, not on who listens.
+        """
+
+    def message(self, topic: str, header: Header) -> Message | None:
+        """The message for one of them, None if it was not made; ``header``: its beginning."""
+
+
+class Subscriptions:
+    """What all connections subscribe to. A subscription is a prefix of topics.
+
+    One that is a prefix of no topic is counted in ``ignored``, not kept.
+    """
+
+    def __init__(self) -> None:
+        self.prefixes: dict[str, int] = {}
+        self.ignored = 0
+        # of the topics, those with a subscription
+        self.topics: frozenset[str] = frozenset()
+        self._ignored_of: dict[int, int] = {}
+
+    def add(self, prefix: bytes, connection: int) -> bool:
+        """Add one; whether that connection may stay. Connections are any numbers."""
+        text = _known(prefix)
+        if text is not None:
+            self._count(text, 1)
+            return True
+        self.ignored += 1
+        count = self._ignored_of[connection] = self._ignored_of.get(connection, 0) + 1
+        return count <= MAX_IGNORED
+
+    def remove(self, prefix: bytes) -> None:
+        """Remove one, which some connection had."""
+        text = _known(prefix)
+        if text is not None and text in self.prefixes:
+            self._count(text, -1)
+
+    def forget(self, connections: Iterable[int]) -> None:
+        """These connections have ended."""
+        for connection in connections:
+            self._ignored_of.pop(connection, None)
+
+    @property
+    def offenders(self) -> list[int]:
+        """Connections with subscriptions that match no topic."""
+        return list(self._ignored_of)
+
+    def fields(self) -> Header:
+        """For the reply to ``status``."""
+        return {"prefixes": dict(sorted(self.prefixes.items())), "ignored": self.ignored}
+
+    def _count(self, prefix: str, change: int) -> None:
+        count = self.prefixes.pop(prefix, 0) + change
+        if count:
+            self.prefixes[prefix] = count
+        prefixes = tuple(self.prefixes)
+        self.topics = frozenset(topic.name for topic in FEED if topic.wire.startswith(prefixes))
+
+
+def _known(prefix: bytes) -> str | None:
+    """A prefix as text if a topic begins with it."""
+    text = prefix.decode("ascii", "replace")
+    return text if any(topic.wire.startswith(text) for topic in FEED) else None
+
+
+class FeedCore:
+    """Makes the messages of a stream's records, and those about the daemon.
+
+    stream, epoch: of the journal. published: the topics that can have messages. at, heads: the last
+    record that was published before, and the last one of each topic. beat_seconds: between beats.
+
+    The first beat is due at once. ``state`` is the last one announced.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        epoch: int,
+        published: Sequence[str],
+        beat_seconds: float,
+        at: int = 0,
+        heads: Mapping[str, int] | None = None,
+    ) -> None:
+        self.at = at
+        self.heads = dict.fromkeys(BATCH_TOPICS, 0) | dict(heads or {})
+        self.state = ""
+        self.subscriptions = Subscriptions()
+        self._fixed = {"v": PROTOCOL, "stream": stream, "epoch": epoch}
+        self._published = [TOPICS[name].wire for name in published]
+        self._beat_seconds = beat_seconds
+        self._next_beat = 0.0
+
+    def wants(self, topic: str) -> bool:
+        """Whether somebody subscribes to the topic."""
+        return topic in self.subscriptions.topics
+
+    def publish(self, records: Iterable[Record], time: int) -> list[Message]:
+        """The messages of the next records that somebody subscribes to; time: in nanoseconds."""
+        messages = []
+        wanted = self.subscriptions.topics
+        for record in records:
+            self.at = record.at
+            for topic, previous in record.prev.items():
+                self.heads[topic] = self.at
+                if topic in wanted:
+                    header = self._stamp(topic, time) | {"prev": previous}
+                    message = record.message(topic, header)
+                    if message is not None:
+                        messages.append(message)
+        return messages
+
+    def announce(self, state: str, status: Header, time: int) -> list[Message]:
+        """The message that the state of the daemon is another one; status: all about it."""
+        self.state = state
+        return self._notice("status", time, {"status": status | {"state": state}})
+
+    def seconds_to_beat(self, now: float) -> float:
+        """How long until the next beat is due; now: monotonic seconds."""
+        return max(0.0, self._next_beat - now)
+
+    def beat(self, now: float, time: int, **fields: Any) -> list[Message]:
+        """The beat that is due, with further fields of its topic."""
+        self._next_beat = now + self._beat_seconds
+        further = {"state": self.state, "published": self._published}
+        return self._notice("beat", time, further | fields)
+
+    def _stamp(self, topic: str, time: int) -> Header:
+        return self._fixed | {"topic": TOPICS[topic].wire, "at": self.at, "time": time}
+
+    def _notice(self, topic: str, time: int, fields: Header) -> list[Message]:
+        if not self.wants(topic):
+            return []
+        heads = {TOPICS[name].wire: at for name, at in self.heads.items()}
+        return [encode_notice(topic, self._stamp(topic, time) | {"heads": heads} | fields)]
