@@ -124,12 +124,12 @@ def table_1(on_gpu: bool, scale: float, repeats: int = 3) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def figures_6_7(on_gpu: bool, scale: float, repeats: int = 2) -> Iterator[Row]:
+def figures_6_7(on_gpu: bool, scale: float) -> Iterator[Row]:
     """Figures 6 and 7: seconds by pattern length, k = 6, the largest text of Table 1."""
     codes = random_codes(int(22.87e6 * scale), SEED)
     for length in FIGURE_LENGTHS:
         base = None
-        for method, where, seconds, _ in _times(codes, length, on_gpu, repeats):
+        for method, where, seconds, _ in _times(codes, length, on_gpu, 2):
             base = base or seconds
             yield {
                 "m": length, "method": method, "device": where, "seconds": seconds,

@@ -183,12 +183,12 @@ def _empty_pipeline(k: int, strands: Any, chunk: int, streams: int = 2) -> Pipel
     return engine
 
 
-def growing(total: int, k: int = 21, chunk: int = 1 << 24) -> Iterator[Row]:
+def growing(total: int) -> Iterator[Row]:
     """From empty to ``total`` random k-mers, with the Hybrid Tree Bitmap merged behind; then again.
 
     The second pass over the same bases is the saturated dictionary.
     """
-    threads = usable_cores()
+    k, chunk, threads = 21, 1 << 24, usable_cores()
     batch = random_read(total, 5)
     _timeline_of(1 << 20, k, "canonical", 1 << 18, 2)  # compiles
     for with_tree in (False, True):

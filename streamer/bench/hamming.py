@@ -101,9 +101,7 @@ def _patterns(count: int, length: int, seed: int) -> Codes:
     return random_codes(count * length, seed).reshape(count, length)
 
 
-def cpu_rate(
-    method: str, codes: Codes, patterns: Codes, k: int, repeats: int = 3
-) -> tuple[float, int | None]:
+def cpu_rate(method: str, codes: Codes, patterns: Codes, k: int) -> tuple[float, int | None]:
     """A method on one thread."""
     records = [Record(str(i), one) for i, one in enumerate(patterns)]
     search = HammingSearch(records, k, strands="forward", choice=Choice(method, "cpu"), threads=1)
@@ -112,9 +110,7 @@ def cpu_rate(
         return sum(map(len, search.find(text, np.array([0, text.size]))))
 
     run(codes[:5000])
-    seconds, hits = least_and_result(
-        partial(run, codes), repeats, clock=time.thread_time, warm=False
-    )
+    seconds, hits = least_and_result(partial(run, codes), 3, clock=time.thread_time, warm=False)
     return codes.size / seconds, hits
 
 
@@ -126,9 +122,7 @@ def _engine(method: str, patterns: Codes, k: int) -> Any:
     return engine_for(Choice(method, "cuda"), _oriented(patterns, k), 1, free=False)
 
 
-def gpu_rate(
-    method: str, codes: Codes, patterns: Codes, k: int, repeats: int = 3
-) -> tuple[float, int | None]:
+def gpu_rate(method: str, codes: Codes, patterns: Codes, k: int) -> tuple[float, int | None]:
     """A method in GPU memory."""
     from gpu.card.intrinsics import cuda
     from gpu.hamming.paper.result_table import TableSearcher
@@ -145,7 +139,7 @@ def gpu_rate(
     # several queued, so that the host is ahead of the GPU, unless one takes long
     once = median_on_gpu(run, 1)
     many = max(1, min(20, int(0.004 / once)))
-    return codes.size / median_on_gpu(run, repeats, queued=many), hits
+    return codes.size / median_on_gpu(run, 3, queued=many), hits
 
 
 def _scan(kernels: Any, codes: Codes, windows: int) -> tuple[Callable[[], None], int]:
@@ -242,8 +236,9 @@ def long_texts(scale: float) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def from_host(windows: int, count: int = 8, length: int = 12) -> Iterator[Row]:
+def from_host(windows: int) -> Iterator[Row]:
     """From host memory to ordered hit words in host memory, chunk by chunk."""
+    count, length = 8, 12
     engine = _engine("bit-sliced", _patterns(count, length, 4), K)
     codes = random_codes(windows + length - 1, 3)
 

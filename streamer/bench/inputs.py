@@ -10,7 +10,7 @@ from streamer.sequences.read_batch import ReadBatch
 Codes = NDArray[np.uint8]
 
 LETTERS = np.frombuffer(b"ACGT", dtype=np.uint8)
-READ = 1_000  # bases of a read where nothing else is asked for
+READ = 1_000  # bases of a read
 
 
 def random_codes(size: int, seed: int) -> Codes:
@@ -38,11 +38,11 @@ def batch_of(bases: Codes, offsets: NDArray[np.int64]) -> ReadBatch:
     return ReadBatch([f"read{i}" for i in range(offsets.size - 1)], offsets, bases)
 
 
-def half_hit(text: Codes, total: int, seed: int, read: int = READ) -> ReadBatch:
+def half_hit(text: Codes, total: int, seed: int) -> ReadBatch:
     """Two reads or more of one length, every other one from the text, the rest random."""
     rng = np.random.default_rng(seed)
-    rows = rng.integers(0, 4, (max(2, total // read), read), dtype=np.uint8)
-    text = np.resize(text, max(text.size, read))
-    starts = rng.integers(0, text.size - read + 1, (len(rows) + 1) // 2)
-    rows[::2] = np.lib.stride_tricks.sliding_window_view(text, read)[starts]
-    return batch_of(rows.reshape(-1), cut(rows.size, read))
+    rows = rng.integers(0, 4, (max(2, total // READ), READ), dtype=np.uint8)
+    text = np.resize(text, max(text.size, READ))
+    starts = rng.integers(0, text.size - READ + 1, (len(rows) + 1) // 2)
+    rows[::2] = np.lib.stride_tricks.sliding_window_view(text, READ)[starts]
+    return batch_of(rows.reshape(-1), cut(rows.size, READ))

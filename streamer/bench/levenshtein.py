@@ -94,8 +94,9 @@ def dictionaries(total: int) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def against_sassy(total: int, kmers: int = 96, k: int = 24, distance: int = 3) -> Iterator[Row]:
+def against_sassy(total: int) -> Iterator[Row]:
     """One thread, one strand, all ends: the hits are the same."""
+    kmers, k, distance = DICTIONARIES[0]
     bases = random_codes(total, 1)
     offsets = np.array([0, total], dtype=np.int64)
     patterns = random_patterns(kmers, k, distance)
@@ -128,9 +129,7 @@ def against_sassy(total: int, kmers: int = 96, k: int = 24, distance: int = 3) -
     }  # fmt: skip
 
 
-def growth(
-    kmers: int, k: int = 21, distance: int = 1, *, device: Any = "cpu", ends: int = 10_000
-) -> Iterator[Row]:
+def growth(kmers: int, k: int = 21, *, device: Any = "cpu", ends: int = 10_000) -> Iterator[Row]:
     """What the next batch pays when a dictionary has grown: sets that are merged and indexed."""
     from streamer.devices import GpuOrCpu
     from streamer.matching.near.levenshtein import LevenshteinSolver
@@ -139,8 +138,8 @@ def growth(
 
     clock = time.thread_time if device == "cpu" else time.perf_counter
     batch = batch_of(*random_batch(ends))
-    codes = random_patterns(kmers, k, distance).codes
-    spec = MatchSpec(k=k, distance=distance, strands="forward", device=device, cards=(0,))
+    codes = random_patterns(kmers, k, 1).codes
+    spec = MatchSpec(k=k, distance=1, strands="forward", device=device, cards=(0,))
     solver = LevenshteinSolver(codes, spec, GpuOrCpu(None), threads=1)
     if device == "cuda":
         solver.match(batch, Step(0, ends, 1))  # compiles
@@ -205,7 +204,7 @@ def engine(total: int) -> Iterator[Row]:
             yield row | timeline_columns(make, match, total, chunk)
 
 
-def matching(total: int, k: int = 21, device: Any = "cuda") -> Iterator[Row]:
+def matching(total: int) -> Iterator[Row]:
     """The whole matcher while nearly every window is new, then again over the same bases; D = 1."""
     from streamer.dictionary.targets import Dictionary
     from streamer.matching.matcher import Matcher
@@ -214,7 +213,7 @@ def matching(total: int, k: int = 21, device: Any = "cuda") -> Iterator[Row]:
     first = batch_of(random_codes(1 << 16, 2), np.array([0, 1 << 16]))
     for chunk in (1 << 16, 1 << 20, 1 << 23):
         matcher = Matcher.of(
-            Dictionary.empty(k, "forward"), mode="grow", chunk=chunk, device=device,
+            Dictionary.empty(21, "forward"), mode="grow", chunk=chunk, device="cuda",
             exact=False, distance=1,
         )  # fmt: skip
         with closing(matcher):

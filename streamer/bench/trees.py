@@ -26,6 +26,7 @@ Tree = HybridTreeBitmap | PointerTree
 FIGURE_39_K = (6, 9, 12)
 FIGURE_39_BASES = (5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 1_000_000, 10_000_000)
 SPARSE_K = (15, 21, 31)
+POINTER_LIMIT = 6 << 30
 
 
 def best(repeats: int, prepare: Callable[[], T], measured: Callable[[T], object]) -> float:
@@ -46,17 +47,15 @@ def _built(make: Callable[[int], Tree], k: int, codes: NDArray[np.uint64]) -> Tr
     return tree
 
 
-def figure_39(
-    bases: Sequence[int], ks: Sequence[int] = FIGURE_39_K, repeats: int = 5
-) -> Iterator[Row]:
+def figure_39(bases: Sequence[int]) -> Iterator[Row]:
     """Construction and conversion of both trees on random streams, and the gain (thesis 3.4.2).
 
     The Hybrid Tree Bitmap runs on one thread, as the pointer tree does.
     """
-    for k in ks:
+    for k in FIGURE_39_K:
         for size in bases:
             codes, _ = window_codes(random_codes(size, 39), np.array([0, size]), k, canonical=False)
-            yield _figure_39_row(k, size, codes, min(repeats, 2) if size >= 10_000_000 else repeats)
+            yield _figure_39_row(k, size, codes, 2 if size >= 10_000_000 else 5)
 
 
 def _figure_39_row(k: int, bases: int, codes: NDArray[np.uint64], repeats: int) -> Row:
@@ -80,15 +79,13 @@ def _figure_39_row(k: int, bases: int, codes: NDArray[np.uint64], repeats: int) 
     return row
 
 
-def memory(
-    sizes: Sequence[int], ks: Sequence[int] = SPARSE_K, pointer_limit: int = 6 << 30
-) -> Iterator[Row]:
-    """Bytes a random k-mer takes in both trees, in the snapshot and as a bare sorted code.
+def memory(sizes: Sequence[int]) -> Iterator[Row]:
+    """Bytes a random k-mer takes in both trees and in the snapshot.
 
-    A pointer tree that might pass ``pointer_limit`` bytes (it doubles its array, and both exist
-    while it moves) is left out: None.
+    A pointer tree that might pass POINTER_LIMIT bytes (it doubles its array, and both exist while
+    it moves) is left out: None.
     """
-    for k in ks:
+    for k in SPARSE_K:
         for size in sizes:
             codes = random_kmers(size, k, 40)
             hybrid = _built(HybridTreeBitmap, k, codes)
@@ -99,18 +96,18 @@ def memory(
             row["pointer_bytes"] = None
             # random k-mers share about log4(size) symbols; 16 bytes for each of the others
             nodes = size * (k - np.log(size) / np.log(4) + 1.5)
-            if 3 * 16 * nodes <= pointer_limit:
+            if 3 * 16 * nodes <= POINTER_LIMIT:
                 row["pointer_bytes"] = _built(PointerTree, k, codes).memory_bytes() / kmers
             yield row
 
 
-def snapshots(size: int, ks: Sequence[int] = SPARSE_K, repeats: int = 3) -> Iterator[Row]:
+def snapshots(size: int) -> Iterator[Row]:
     """Seconds to a snapshot of random k-mers: unsorted, sorted, grown in the Hybrid Tree Bitmap."""
-    for k in ks:
-        yield _snapshot_row(k, random_kmers(size, k, 41), usable_cores(), repeats)
+    for k in SPARSE_K:
+        yield _snapshot_row(k, random_kmers(size, k, 41), usable_cores())
 
 
-def _snapshot_row(k: int, codes: NDArray[np.uint64], threads: int, repeats: int) -> Row:
+def _snapshot_row(k: int, codes: NDArray[np.uint64], threads: int) -> Row:
     ordered = np.unique(codes)
     grown = HybridTreeBitmap(k)
     grown.insert(ordered, threads)
@@ -125,6 +122,5 @@ def _snapshot_row(k: int, codes: NDArray[np.uint64], threads: int, repeats: int)
     }
     row: Row = {"k": k, "kmers": ordered.size, "threads": threads, "nodes": nodes}
     return row | {
-        name: best(repeats, lambda: HybridTreeBitmap(k), measured)
-        for name, measured in timed.items()
+        name: best(3, lambda: HybridTreeBitmap(k), measured) for name, measured in timed.items()
     }

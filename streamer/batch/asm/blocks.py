@@ -51,8 +51,10 @@ class Texts:
 def of_pieces(pieces: Iterable[TextPiece]) -> Iterator[Texts]:
     """Base codes of records, which may have been cut."""
     for piece in pieces:
-        where = {name: getattr(piece, name) for name in ("first", "start", "again", "continues")}
-        yield Texts(piece.reads.bases, piece.reads.offsets, **where)
+        yield Texts(
+            piece.reads.bases, piece.reads.offsets, first=piece.first, start=piece.start,
+            again=piece.again, continues=piece.continues,
+        )  # fmt: skip
 
 
 def of_letters(letters: Sequence[Letters], between: int) -> Iterator[Texts]:

@@ -10,9 +10,7 @@ pytestmark = pytest.mark.whole
 
 
 def test_everything_that_was_sent_came_through():
-    rows = daemon(
-        device="cpu", k=15, producers=2, batch_bytes=(20_000,), bases=400_000, transports=("ipc",)
-    )
+    rows = daemon("cpu", 15, 2, 400_000, batch_bytes=(20_000,), transports=("ipc",))
     (row,) = rows
     assert row["GB"] * 1e9 == 400_000
     assert row["messages missed"] == 0

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.whole
 
 
 def test_rows_of_a_small_run() -> None:
-    rows = list(exact.frozen(kmers=3000, total=3000, ks=(15,), threads=(1, 2), repeats=1))
+    rows = list(exact.frozen(kmers=3000, ks=(15,), threads=(1, 2), repeats=1))
     methods = {(row["method"], row["threads"]) for row in rows}
     assert {("index", 2), ("snapshot walk", 1), ("plain hash set", 1), ("sshash", 1)} <= methods
     assert all(row["windows/s"] is not None or row["note"] for row in rows)
