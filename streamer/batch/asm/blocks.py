@@ -139,21 +139,21 @@ def blocks(texts: Iterable[Texts], k: int, reach: int, size: int) -> Iterator[Bl
         lengths = np.diff(part.offsets) - part.between
         record = 0
         while record < lengths.size:
-            if lengths[record] > size:
-                yield from _of_long(part, record, reach, size)
-                record += 1
-                continue
-            # as many whole records as fit
+            # as many whole records as fit, or one that is cut
             room = np.cumsum(lengths[record:] + (k + 1))
             room[0] = 0
             count = int(np.searchsorted(room, size, side="right"))
-            long = np.flatnonzero(lengths[record : record + count] > size)
-            count = int(long[0]) if long.size else count
-            yield from _of_short(part, record, record + count, k)
+            for block in _joined(part, record, record + count, k):
+                rest = block
+                while rest.ends > size:
+                    first, rest = rest.cut(size, reach)
+                    yield first
+                yield rest
             record += count
 
 
-def _of_short(part: Texts, low: int, high: int, k: int) -> Iterator[Block]:
+def _joined(part: Texts, low: int, high: int, k: int) -> Iterator[Block]:
+    """The records low..high as a block, if they have new ends."""
     bounds = part.offsets[low : high + 1]
     lengths = np.diff(bounds) - part.between
     lead = part.again if low == 0 else 0
@@ -189,22 +189,3 @@ def _spread(joined, offsets, lengths, starts, symbols):
         target = starts[read]
         for i in range(lengths[read]):
             symbols[target + i] = joined[source + i]
-
-
-def _of_long(part: Texts, record: int, reach: int, size: int) -> Iterator[Block]:
-    symbols = part.symbols[part.offsets[record] : part.offsets[record + 1] - part.between]
-    start, first = (part.start, part.again) if record == 0 else (0, 0)
-    continues = part.continues and record == part.offsets.size - 2
-    for at in range(first, symbols.size, size):
-        begin = max(0, at - reach)
-        cut = symbols[begin : at + size]
-        yield Block(
-            cut,
-            part.letters,
-            np.zeros(1, dtype=np.int64),
-            np.array([cut.size], dtype=np.int64),
-            np.array([part.first + record], dtype=np.int64),
-            np.array([start + begin], dtype=np.int64),
-            lead=at - begin,
-            continues=continues or at + size < symbols.size,
-        )
