@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from streamer.bench import peers
 from streamer.bench.inputs import LETTERS, Codes, batch_of, cut, random_codes, random_kmers
 from streamer.bench.suite import Row, Sheet
-from streamer.bench.timing import least_seconds, median_on_gpu, timeline_columns
-from trie.cpu.threads import usable_cores
+from streamer.bench.timing import by_chunk, least_seconds, median_on_gpu
 from trie.levenshtein import NOTHING, Patterns, unpack
 from trie.levenshtein.lanes import nearest_words as by_lanes
 from trie.levenshtein.piece_index import build
@@ -194,14 +193,8 @@ def engine(total: int) -> Iterator[Row]:
             for _ in engine.match([patterns], bases, offsets, 0, total):
                 pass
 
-        for chunk, streams in CHUNKS:
-            make = partial(
-                NearEngine, k, distance, chunk=chunk, streams=streams, threads=usable_cores()
-            )
-            row: Row = {
-                "k-mers": kmers, "k": k, "D": distance, "chunk": chunk, "streams": streams
-            }  # fmt: skip
-            yield row | timeline_columns(make, match, total, chunk)
+        for row in by_chunk(partial(NearEngine, k, distance), match, total, CHUNKS):
+            yield {"k-mers": kmers, "k": k, "D": distance} | row
 
 
 def matching(total: int) -> Iterator[Row]:

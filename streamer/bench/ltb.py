@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamer.bench.inputs import Codes, cut, random_codes, random_kmers
 from streamer.bench.suite import Row, Sheet
-from streamer.bench.timing import least_seconds, median_on_gpu, timeline_columns
+from streamer.bench.timing import by_chunk, least_seconds, median_on_gpu
 from trie.cpu.threads import usable_cores
 from trie.ltb import approximate
 from trie.snapshots.tree_bitmap import TreeBitmap, snapshot
@@ -34,6 +34,8 @@ DICTIONARIES = ((96, 24, 3), (10_000, 21, 2), (1_000_000, 21, 1))
 
 ENGINES = ((96, 24, 3, 256), (10_000, 21, 2, 32))
 """k-mers, k, D, and how much longer the stream is than that of Fig. 37."""
+
+CHUNKS = ((1 << 22, 2), (1 << 23, 2), (1 << 23, 1))  # symbols of a chunk, and streams
 
 
 def tables(device: str, distance: int = 2, bases: int = 500_000) -> list[Sheet]:
@@ -149,9 +151,5 @@ def engine(total: int) -> Iterator[Row]:
         def match(engine: Any, tree: TreeBitmap = tree, batch: Batch = batch) -> None:
             engine.match(tree, *batch)
 
-        for chunk, streams in ((1 << 22, 2), (1 << 23, 2), (1 << 23, 1)):
-            make = partial(
-                LtbEngine, k, distance, chunk=chunk, streams=streams, threads=usable_cores()
-            )
-            row: Row = {"k-mers": kmers, "chunk": chunk, "streams": streams}
-            yield row | timeline_columns(make, match, size, chunk)
+        for row in by_chunk(partial(LtbEngine, k, distance), match, size, CHUNKS):
+            yield {"k-mers": kmers} | row

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+from trie.cpu.threads import usable_cores
 
 if TYPE_CHECKING:
     from gpu.card.timeline import Activity
@@ -103,22 +105,27 @@ def _large_arrays() -> list[Any]:
     return [cuda.device_array(COPIED_BYTES, np.uint8) for _ in range(2)]
 
 
-def timeline_columns(
-    make: Callable[..., Any], match: Callable[[Any], object], symbols: int, chunk: int
-) -> dict[str, float]:
-    """Symbols a second of an engine, and milliseconds a chunk of each row of its timeline."""
+def by_chunk(
+    engine: Callable[..., Any], match: Callable[[Any], object], symbols: int,
+    chunks: Iterable[tuple[int, int]],
+) -> Iterator[dict[str, float]]:  # fmt: skip
+    """A row for each size of chunk and number of streams.
+
+    Symbols a second of an engine, and milliseconds a chunk of each row of its timeline.
+    """
     from gpu.card.timeline import Timeline
 
-    with closing(make()) as engine:
-        seconds = least_seconds(partial(match, engine), 3)
-    timeline = Timeline()
-    with closing(make(timeline=timeline)) as engine:
-        match(engine)
-        spent = timeline_milliseconds(timeline.activities())
-    chunks = -(-symbols // chunk)
-    return {"symbols/s": symbols / seconds} | {
-        f"{row} ms": ms / chunks for row, ms in spent.items()
-    }
+    for chunk, streams in chunks:
+        make = partial(engine, chunk=chunk, streams=streams, threads=usable_cores())
+        with closing(make()) as one:
+            seconds = least_seconds(partial(match, one), 3)
+        timeline = Timeline()
+        with closing(make(timeline=timeline)) as one:
+            match(one)
+            spent = timeline_milliseconds(timeline.activities())
+        number = -(-symbols // chunk)
+        row = {"chunk": chunk, "streams": streams, "symbols/s": symbols / seconds}
+        yield row | {f"{name} ms": ms / number for name, ms in spent.items()}
 
 
 def timeline_milliseconds(bars: Iterable[Activity]) -> dict[str, float]:
