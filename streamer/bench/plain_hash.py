@@ -3,8 +3,6 @@
 Linear probing, at most half full, no prefetch, no buckets; a benchmark's peer, not used elsewhere.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from typing import Final

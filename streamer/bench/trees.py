@@ -5,8 +5,8 @@ A time includes the allocation of the result, not its release.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from streamer.bench.inputs import random_codes, random_kmers
 from streamer.bench.pointer_tree import PointerTree
 from streamer.bench.suite import Row
+from streamer.bench.timing import least_seconds
 from trie.cpu.threads import usable_cores
 from trie.snapshots.tree_bitmap import from_sorted, snapshot
 from trie.trees.hybrid_tree import HybridTreeBitmap
@@ -31,14 +32,7 @@ POINTER_LIMIT = 6 << 30
 
 def best(repeats: int, prepare: Callable[[], T], measured: Callable[[T], object]) -> float:
     """The least seconds of ``measured`` on what ``prepare`` makes for it, uncounted, every time."""
-    least = float("inf")
-    for _ in range(repeats):
-        argument = prepare()
-        start = time.perf_counter()
-        result = measured(argument)
-        least = min(least, time.perf_counter() - start)
-        del argument, result
-    return least
+    return min(least_seconds(partial(measured, prepare()), 1, warm=False) for _ in range(repeats))
 
 
 def _built(make: Callable[[int], Tree], k: int, codes: NDArray[np.uint64]) -> Tree:

@@ -20,8 +20,6 @@ Counters of patterns that have hits in the block become hit words in the order o
 counter plane for each pattern with hits in one block.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 import numpy as np

@@ -11,8 +11,6 @@ only where two patterns match at one position are hits taken one by one. With ma
 counting sort by position takes over: 2,048 bins, twice about five operations a hit.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 import numpy as np

@@ -7,8 +7,6 @@ bit in a second word, where it counts as a mismatch. All windows of a block take
 so that the waits for memory overlap.
 """
 
-# mypy: no-check-untyped-defs
-
 from __future__ import annotations
 
 from typing import Any
