@@ -14,7 +14,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import Matcher
 from streamer.matching.result import BatchResult
 from streamer.sequences.read_batch import ReadBatch
-from trie.codes import decode_kmer, with_reverse_complements
+from trie.codes import decode_kmers, with_reverse_complements
 
 K = 15
 EXPECTED = {
@@ -87,7 +87,7 @@ def _right(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
     target = ReadBatch(["t"], np.array([0, 900], dtype=np.int64), batch.bases[300:1200])
     for mode in ("frozen", "grow"):
         known = Dictionary.from_batches([target], K, "canonical")
-        held = {decode_kmer(int(code), K) for code in known.codes}
+        held = set(decode_kmers(known.codes, K))
         want = _defined(batch, held, grow=mode == "grow")
         for kernel in kernels:
             found = _run(batch, known, mode, kernel=kernel, chunk=1_000, device=device)
@@ -119,7 +119,7 @@ def _near(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
         bases[425] = 4
         stored = Dictionary.from_batches([target], K, "forward")
         codes = with_reverse_complements(stored.codes, K)
-        patterns = [["ACGT".index(c) for c in decode_kmer(int(code), K)] for code in codes]
+        patterns = [["ACGT".index(c) for c in kmer] for kmer in decode_kmers(codes, K)]
         want = _defined_near(bases.tolist(), patterns, distance)
         batch = ReadBatch(["a"], np.array([0, bases.size], dtype=np.int64), bases)
         for kernel in kernels:

@@ -169,11 +169,6 @@ def _reverse_complement(codes, out):
         out[i] = code if code >= GAP else np.uint8(3) - code
 
 
-def decode_kmer(code: int, k: int) -> str:
-    """The letters of one k-mer code."""
-    return "".join("ACGT"[(code >> (2 * (k - 1 - i))) & 3] for i in range(k))
-
-
 @njit(cache=True, nogil=True, inline="always")
 def reverse_complement_code(code, k):
     """The code of the reverse complement of a k-mer code: complement, then reverse 2-bit groups."""

@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.codes import MAX_K
 from trie.windows import MISMATCH
 
 MAX_NODES: Final = 1 << 27
@@ -28,12 +27,9 @@ _NODE: Final = np.uint64(5)
 
 
 class WordOverflowError(ValueError):
-    """A field of an event word is too small: ``field`` ("node" or "index") got ``value``."""
+    """A field of an event word, node or index, is too small for a value."""
 
     def __init__(self, field: str, value: int, limit: int) -> None:
-        self.field = field
-        self.value = value
-        self.limit = limit
         super().__init__(f"{field} {value} does not fit an event word, it must be below {limit}")
 
 
@@ -44,18 +40,11 @@ def pack_events(
 
     ``events`` (0 no window, 1 match, 2 mismatch), ``depths`` and ``nodes`` hold one element a
     symbol of the chunk, as ``trie.snapshots.walk.walk`` returns them. Raises WordOverflowError for
-    a node of 2**27 or more or an index of 2**31 or more, ValueError for arrays of different lengths
-    or a depth outside 1..31.
+    a node of 2**27 or more or an index of 2**31 or more.
     """
-    if not events.shape == depths.shape == nodes.shape or events.ndim != 1:
-        message = f"{events.shape} events, {depths.shape} depths, {nodes.shape} nodes"
-        raise ValueError(message)
     starts = np.flatnonzero(events)
     depth = depths[starts].astype(np.uint64)
     node = nodes[starts].astype(np.uint64)
-    if depth.size and (int(depth.min()) < 1 or int(depth.max()) > MAX_K):
-        message = f"the depth of an event must lie in 1..{MAX_K}"
-        raise ValueError(message)
     index = starts.astype(np.uint64) + depth - np.uint64(1)
     _check("node", node, MAX_NODES)
     _check("index", index, MAX_INDEX)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from streamer.cli.choices import DeviceChoice
 from streamer.errors import UsageError
+from streamer.matching.spec import Device
 
 ExactSection = StrEnum("ExactSection", "frozen grow snapshot memory figure39 files")
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
@@ -20,7 +20,7 @@ def exact(
     section: Annotated[list[ExactSection] | None, _section] = None,
     kmers: Annotated[int, typer.Option(min=1_000, help="K-mers in the dictionaries.")] = 10_000_000,
     device: Annotated[
-        DeviceChoice, typer.Option(help="cuda: kernels, engine and growing on a CUDA device.")
+        Device, typer.Option(help="cuda: kernels, engine and growing on a CUDA device.")
     ] = "cpu",
     reads: Annotated[
         list[str] | None,
@@ -38,7 +38,7 @@ def exact(
 
 def ltb(
     device: Annotated[
-        DeviceChoice, typer.Option(help="cuda: the kernels of the thesis and the bit-sliced one.")
+        Device, typer.Option(help="cuda: the kernels of the thesis and the bit-sliced one.")
     ] = "cpu",
     distance: Annotated[
         int, typer.Option("--distance", "-D", min=0, max=4, help="D of the thesis's figures.")
@@ -56,9 +56,7 @@ def ltb(
 
 
 def levenshtein(
-    device: Annotated[
-        DeviceChoice, typer.Option(help="cuda: the kernels, on a CUDA device.")
-    ] = "cpu",
+    device: Annotated[Device, typer.Option(help="cuda: the kernels, on a CUDA device.")] = "cpu",
     bases: Annotated[
         int, typer.Option(min=1_000, help="Bases of the text; on CUDA 16 times as many.")
     ] = 4_000_000,
@@ -72,7 +70,7 @@ def levenshtein(
 
 
 def daemon(
-    device: Annotated[DeviceChoice, typer.Option(help="Where the daemon matches.")] = "auto",
+    device: Annotated[Device, typer.Option(help="Where the daemon matches.")] = "auto",
     k: Annotated[int, typer.Option("--kmer", "-k", min=1, max=31)] = 21,
     producers: Annotated[int, typer.Option(min=1, max=64, help="Processes that send.")] = 4,
     bases: Annotated[int, typer.Option(min=1_000_000, help="Bases a measurement.")] = 1 << 31,
@@ -104,7 +102,7 @@ def commands(
 
 def asm(
     device: Annotated[
-        DeviceChoice, typer.Option(help="cuda: the kernels too, on a CUDA device.")
+        Device, typer.Option(help="cuda: the kernels too, on a CUDA device.")
     ] = "cpu",
     scale: Annotated[float, typer.Option(min=0.001, max=1, help="Shrinks the texts.")] = 1.0,
 ) -> None:
@@ -122,9 +120,7 @@ def hamming(
         int, typer.Option(min=10_000, help="Characters of Table 1's text.")
     ] = 10_280_000,
     sets: Annotated[int, typer.Option(min=1, help="Sets of patterns of Table 1.")] = 10,
-    device: Annotated[
-        DeviceChoice, typer.Option(help="cuda: the kernels, on a CUDA device.")
-    ] = "cpu",
+    device: Annotated[Device, typer.Option(help="cuda: the kernels, on a CUDA device.")] = "cpu",
 ) -> None:
     """Search with k mismatches: the PMASM paper's Tables 1-3, and hyperscan on the CPU.
 
@@ -135,8 +131,7 @@ def hamming(
 
 def lcs(
     device: Annotated[
-        DeviceChoice,
-        typer.Option(help="cuda: Fig. 4-7 and Table 1 at full size, on a CUDA device."),
+        Device, typer.Option(help="cuda: Fig. 4-7 and Table 1 at full size, on a CUDA device.")
     ] = "cpu",
     scale: Annotated[
         float | None,
@@ -160,7 +155,7 @@ def lcs(
 def primer(
     section: Annotated[list[PrimerSection] | None, _section] = None,
     device: Annotated[
-        DeviceChoice, typer.Option(help="cuda: the paper's kernels and the default on a GPU.")
+        Device, typer.Option(help="cuda: the paper's kernels and the default on a GPU.")
     ] = "cpu",
     starts: Annotated[
         int, typer.Option(min=0, help="Starts for slow methods; 0: a sensible number.")

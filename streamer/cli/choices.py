@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from streamer.matching.spec import Device
 from trie.strands import PatternStrands
 
 if TYPE_CHECKING:
     from streamer.batch.choice import Choice
 
 
-DeviceChoice = Literal["auto", "cpu", "cuda"]
 FormatChoice = Literal["tsv", "jsonl"]
 
 READS = "FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input."
@@ -24,7 +24,7 @@ PatternOption = Annotated[
 PatternStrandsOption = Annotated[
     PatternStrands, typer.Option("--strands", help="Orientations of the patterns.")
 ]
-DeviceOption = Annotated[DeviceChoice, typer.Option("--device", help="Where to run.")]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Where to run.")]
 ThreadsOption = Annotated[
     int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
 ]
@@ -51,7 +51,7 @@ def say_error(line: str) -> None:
     say("error: " + " ".join(line.split()))
 
 
-def say_where(choice: Choice, device: DeviceChoice, quiet: bool) -> None:
+def say_where(choice: Choice, device: Device, quiet: bool) -> None:
     """Say what ``--device auto`` has chosen."""
     if device == "auto" and not quiet:
         say(choice.line())

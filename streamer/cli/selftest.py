@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from streamer.cli.choices import DeviceChoice
+from streamer.matching.spec import Device
 
 
 def selftest(
     device: Annotated[
-        DeviceChoice, typer.Option(help="cpu, cuda (the CPU too), or all that works here.")
+        Device, typer.Option(help="cpu, cuda (the CPU too), or all that works here.")
     ] = "auto",
 ) -> None:
     """Match synthetic reads with every engine and kernel, compare the results, and measure.

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import slice_reads
-from streamer.matching.events import MATCH, MISMATCH
 from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchEngine, MatchTask, SpanFound
 from streamer.matching.tree_worker import VersionedSnapshot
 from trie.index.kmer_index import KmerIndex
 from trie.snapshots.walk import walk
-from trie.windows import window_codes
+from trie.windows import MATCH, MISMATCH, window_codes
 
 NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """Codes in stream order, and where their windows start."""

@@ -16,10 +16,10 @@ from gpu.exact.pipeline import MAX_CHUNK
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import LONG_SPAN, slice_reads
 from streamer.matching.cuda_packed import PackedMatching
-from streamer.matching.events import MATCH, MISMATCH
 from streamer.matching.match_engine import MatchEngine, MatchTask, SpanFound
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
+from trie.windows import MATCH, MISMATCH
 
 __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
 

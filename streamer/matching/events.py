@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
-
-NONE, MATCH, MISMATCH = 0, 1, 2
+from trie.windows import MISMATCH
 
 Bits = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 """starts, matches: uint32, bit s % 32 of word s / 32 for symbol s."""
@@ -22,7 +21,7 @@ class Events:
     """Whether the window that starts at each symbol of a batch matches.
 
     ``bits``: where windows start, and which of them match. ``codes``: uint8[symbols], MATCH,
-    MISMATCH or NONE. Each is computed from the other when it is first needed.
+    MISMATCH or 0. Each is computed from the other when it is first needed.
     """
 
     __slots__ = ("_bits", "_codes", "symbols")
@@ -42,7 +41,7 @@ class Events:
                 np.unpackbits(bits.view(np.uint8), count=self.symbols, bitorder="little")
                 for bits in self.bits
             )
-            self._codes = np.asarray(starts * np.uint8(MISMATCH) - (starts & matches))
+            self._codes = np.asarray(starts * MISMATCH - (starts & matches))
         return self._codes
 
     @property

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.devices import GpuOrCpu, OnFallback, usable_cards
-from streamer.dictionary.targets import NO_SET, Dictionary
+from streamer.dictionary.targets import Dictionary
 from streamer.errors import UsageError
 from streamer.matching.chunks import Span, spans_of
 from streamer.matching.cpu import CpuEngine
-from streamer.matching.events import MATCH, Events
+from streamer.matching.events import Events
 from streamer.matching.match_engine import (
     NO_CODES,
     NO_STARTS,
@@ -43,6 +43,7 @@ from trie.codes import with_reverse_complements
 from trie.cpu.threads import usable_cores
 from trie.prefixes import PrefixDepths
 from trie.trees.shards import sort_unique
+from trie.windows import MATCH, NO_SET
 
 MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
 MakeTogether = Callable[[Sequence[Columns], NDArray[np.uint32]], Sequence[ReadBatch | None]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from streamer.dictionary.targets import TargetSets
+from streamer.dictionary.target_sets import TargetSets
 from streamer.matching.reports import Columns
 from streamer.output.text_table import Column, Labels, Lookup, Table, distinct
 from trie.codes import decode_kmers

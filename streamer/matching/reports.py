@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.targets import NO_SET, TargetSets
+from streamer.dictionary.target_sets import TargetSets
 from streamer.matching import event_runs
-from streamer.matching.events import MATCH
 from streamer.matching.result import BatchResult
 from trie.cpu.threads import run_all, usable_cores
+from trie.windows import MATCH, NO_SET
 
 Columns = dict[str, NDArray]  # type: ignore[type-arg]
 

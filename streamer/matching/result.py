@@ -66,7 +66,7 @@ class BatchResult:
     """The events of one batch.
 
     number: order of acceptance, from 0. base: position of the batch's first symbol in the stream.
-    found: at each window start MATCH or MISMATCH, elsewhere NONE; ``events`` has them as bytes.
+    found: at each window start MATCH or MISMATCH, elsewhere 0; ``events`` has them as bytes.
     sets: uint32[symbols], the target set of each matching window; None if all have ``only_set``.
     new_kmers: uint64, k-mers added to the dictionary in stream order (canonical codes unless the
     strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds.
@@ -93,7 +93,7 @@ class BatchResult:
 
     @property
     def events(self) -> NDArray[np.uint8]:
-        """uint8[symbols]: MATCH or MISMATCH at each window start, NONE elsewhere."""
+        """uint8[symbols]: MATCH or MISMATCH at each window start, 0 elsewhere."""
         return self.found.codes
 
     def split(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:

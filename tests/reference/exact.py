@@ -172,3 +172,8 @@ def reads_report(reads, k, *, records=(), **options):
             )
         )
     return rows
+
+
+def decode_kmer(code: int, k: int) -> str:
+    """The letters of one k-mer code."""
+    return "".join("ACGT"[(code >> (2 * (k - 1 - i))) & 3] for i in range(k))

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.dictionary.targets import NO_SET, Dictionary
+from streamer.dictionary.targets import Dictionary
 from streamer.matching.spec import MatchSpec, Semantics
 from streamer.sequences.read_batch import ReadBatch
 from trie.ascending import places
 from trie.levenshtein import Nearest
+from trie.windows import NO_SET
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.events import MATCH
 from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
 from tests.reference import exact as oracle
 from tests.reference.event_words import unpack_events
-from trie.codes import decode_kmer
+from tests.reference.exact import decode_kmer
 from trie.snapshots.tree_bitmap import snapshot
+from trie.windows import MATCH
 
 EVENTS = {1: "match", 2: "mismatch"}
 

@@ -11,7 +11,7 @@ from streamer.dictionary.targets import NO_SET, Dictionary
 from streamer.errors import StreamerError
 from tests.data_files import write_fasta
 from tests.reference import exact as oracle
-from trie.codes import decode_kmer
+from tests.reference.exact import decode_kmer
 
 
 def known_by(dictionary):

@@ -14,7 +14,7 @@ from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.reference import exact as oracle
 from tests.reference.event_words import unpack_events
-from trie.codes import decode_kmer
+from tests.reference.exact import decode_kmer
 from trie.snapshots.tree_bitmap import snapshot
 
 EVENTS = {1: "match", 2: "mismatch"}

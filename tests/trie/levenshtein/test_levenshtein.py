@@ -9,7 +9,8 @@ import pytest
 
 from tests.data_files import data_files, read_plainly
 from tests.reference import levenshtein as oracle
-from trie.codes import decode_kmer, encode
+from tests.reference.exact import decode_kmer
+from trie.codes import encode
 from trie.levenshtein import MAX_PATTERNS, NOTHING, Patterns, least, unpack
 from trie.levenshtein.lanes import nearest_words as lanes
 from trie.levenshtein.piece_index import Scheme, build, choose
