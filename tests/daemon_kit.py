@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgpack
 import zmq
@@ -92,7 +92,7 @@ class Running:
         if self.service._engine.error is not None:
             raise self.service._engine.error
         with Raw(self.endpoints["ingest"]) as raw:
-            raw.open(epoch=0)
+            raw.open()
 
     def wait_for_subscriptions(self, *topics: str) -> None:
         """Return once all these topics are subscribed to; without one, once none is."""
@@ -215,12 +215,16 @@ def columns_batch(seq: int, names: Any, offsets: list[int], letters: bytes, **fi
 
 @contextmanager
 def process(
-    arguments: Sequence[str], code: str = "", stderr: int = subprocess.PIPE
+    arguments: Sequence[str],
+    code: str = "",
+    stderr: int = subprocess.PIPE,
+    stdin: IO[str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """``streamer`` with these arguments in a process of its own; never left behind."""
     start = ["-c", code] if code else ["-m", "streamer"]
     child = subprocess.Popen(
         [sys.executable, *start, *arguments],
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,

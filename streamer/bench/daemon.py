@@ -117,8 +117,8 @@ def _serving(
 
 
 def _serve(folder: Path, transport: str, device: str, k: int, pipe: Any) -> None:
-    from streamer.daemon.board import RUNNING
     from streamer.daemon.config import load
+    from streamer.daemon.core.life import RUNNING
     from streamer.daemon.service import Service
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

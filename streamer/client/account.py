@@ -13,7 +13,7 @@ class Batch:
     """An unacknowledged batch.
 
     frames: those between header and checksum, checksum: theirs. reads: how many; last: the name of
-    the last; sent: at least once.
+    the last; sent: how often. mark: recorded with it.
     """
 
     frames: list[Buffer]
@@ -21,7 +21,8 @@ class Batch:
     checksum: int
     reads: int
     last: str | None
-    sent: bool = False
+    sent: int = 0
+    mark: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -17,8 +17,22 @@ Pair = tuple[str, str | bytes]
 Reads = Iterable[Pair]
 
 
-def parts(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterator[Batch]:
+Mark = Callable[[int], bytes]
+"""The mark of a batch, from the number of reads up to its end."""
+
+
+def parts(
+    reads: ReadBatch | Sequence[Pair], most: int, endpoint: str, mark: Mark = lambda _: b""
+) -> Iterator[Batch]:
     """Batches of at most ``most`` bytes; DaemonError about a read that is too large by itself."""
+    done = 0
+    for batch in _parts(reads, most, endpoint):
+        done += batch.reads
+        batch.mark = mark(done)
+        yield batch
+
+
+def _parts(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterator[Batch]:
     frames = encode_batch(reads) if isinstance(reads, ReadBatch) else encode_reads(reads)
     size, count = size_of(frames), len(reads)
     if size <= most:
@@ -29,7 +43,7 @@ def parts(reads: ReadBatch | Sequence[Pair], most: int, endpoint: str) -> Iterat
         problem += " (ingest.max_batch_bytes)"
         raise DaemonError(endpoint, problem)
     for start, stop in ((0, count // 2), (count // 2, count)):
-        yield from parts(_slice(reads, start, stop), most, endpoint)
+        yield from _parts(_slice(reads, start, stop), most, endpoint)
 
 
 def _name(reads: ReadBatch | Sequence[Pair], index: int) -> str:
@@ -37,8 +51,11 @@ def _name(reads: ReadBatch | Sequence[Pair], index: int) -> str:
 
 
 def _slice(reads: ReadBatch | Sequence[Pair], start: int, stop: int) -> ReadBatch | Sequence[Pair]:
-    if not isinstance(reads, ReadBatch):
-        return reads[start:stop]
+    return part_of(reads, start, stop) if isinstance(reads, ReadBatch) else reads[start:stop]
+
+
+def part_of(reads: ReadBatch, start: int, stop: int) -> ReadBatch:
+    """The reads from ``start`` to ``stop``, exclusive."""
     first, last = int(reads.offsets[start]), int(reads.offsets[stop])
     offsets = (reads.offsets[start : stop + 1] - first).astype(np.int64)
     return ReadBatch(reads.names[start:stop], offsets, reads.bases[first:last])

@@ -9,46 +9,20 @@ from collections.abc import Callable
 
 import zmq
 
-from streamer.client.account import Account
 from streamer.client.connection import Connection, Context
-from streamer.client.errors import (
-    DaemonError,
-    DaemonSilentError,
-    LostBatchesError,
-    RefusedError,
-    StalledError,
-)
-from streamer.client.parts import Reads, parts
+from streamer.client.core.producer import Outgoing, ProducerCore
+from streamer.client.errors import DaemonError, StalledError
+from streamer.client.parts import Mark, Reads, parts
+from streamer.errors import UsageError
 from streamer.protocol.checksums import combine, crc32c
-from streamer.protocol.header import (
-    PROTOCOL,
-    Header,
-    Reason,
-    WireError,
-    integer,
-    pack,
-    seal,
-    text,
-    unpack,
-    unseal,
-)
+from streamer.protocol.header import Buffer, WireError, pack, seal, unpack, unseal
 from streamer.protocol.transport.copying import Copier
 from streamer.sequences.read_batch import ReadBatch
 
 # the daemon's messages are a header each; further frames are dropped
 _MOST_FRAMES = 8
-# after this long without an answer the producer asks for the daemon's state
-_ASK_SECONDS = 1.0
 _POLL_SECONDS = 0.1
-
-
-def _session(header: Header) -> tuple[str, int]:
-    """The stream and the run of the daemon that an answer is from."""
-    return text(header, "stream"), integer(header, "session")
-
-
-_FINAL_STATES = ("draining", "ended", "failed")
-"""Of a daemon that takes no more batches."""
+_MAX_MARK_BYTES = 256
 
 
 class Producer(Connection):
@@ -73,100 +47,129 @@ class Producer(Connection):
     ) -> None:
         # IMMEDIATE: nothing is queued for a daemon that is not there
         super().__init__(endpoint, answer_seconds, context, zmq.DEALER, {zmq.IMMEDIATE: 1})
-        self.name = name or f"{host.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
-        self._account = Account(time.time_ns() // 1_000_000)
-        self.received = 0
-        self.matched = 0
+        name = name or f"{host.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        epoch = time.time_ns() // 1_000_000
+        self._core = ProducerCore(endpoint, name, epoch, answer_seconds)
         self._copier = Copier(self._socket, frames=_MOST_FRAMES)
-        # the unacknowledged batches before this one are on their way
-        self._next = 1
-        # nothing more is sent
-        self._settling = False
-        # hellos that may have gone out, and answers to them
-        self._greetings = self._welcomes = 0
-        # of the daemon, as last reported
-        self.state = ""
-        self._credit = 0
-        self._synced = False
-        # the batch whose sending was interrupted: a refusal may be of the part of it that went out
-        self._torn = 0
+        # a message did not go out: there was no daemon, or no room
         self._blocked = False
-        self._session: tuple[str, int] | None = None
-        self._max_batch = 0
-        self._heard = self._asked = 0.0
-        self._progress = time.monotonic()
+        # of the batch handed over last
+        self._last_mark = b""
 
     # ---- how far it came -----------------------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """The name of this producer."""
+        return self._core.name
+
+    @property
+    def state(self) -> str:
+        """The state of the daemon, as last reported; empty before the first answer."""
+        return self._core.state
+
+    @property
     def epoch(self) -> int:
         """The epoch in which batches are numbered now."""
-        return self._account.epoch
+        return self._core.epoch
+
+    @property
+    def received(self) -> int:
+        """Batches of this epoch that the daemon has accepted."""
+        return self._core.received
 
     @property
     def durable(self) -> int:
-        """Batches of this epoch that are acknowledged."""
-        return self._account.durable
+        """Batches of this epoch that are durable: the daemon does not need them again."""
+        return self._core.account.durable
+
+    @property
+    def matched(self) -> int:
+        """Batches of this epoch whose results have been published."""
+        return self._core.matched
+
+    @property
+    def mark(self) -> bytes:
+        """The mark of the last durable batch of this name, in any run of it; empty if it had none.
+
+        As of the last answer to a greeting: after ``connect``, where an earlier run came to.
+        """
+        return self._core.mark
 
     @property
     def reads_sent(self) -> int:
         """Reads that have gone out, in all epochs, whatever became of them."""
-        return self._account.sent
+        return self._core.account.sent
 
     @property
     def reads_acknowledged(self) -> int:
-        """Reads that the daemon has accepted, in all epochs, without those that it has lost."""
-        return self._account.acknowledged.reads
+        """Reads that are durable, in all epochs, without those that the daemon has lost."""
+        return self._core.account.acknowledged.reads
 
     @property
     def reads_matched(self) -> int:
         """Reads whose results are known to have been published."""
-        return self._account.matched.reads
+        return self._core.account.matched.reads
 
     @property
     def last_acknowledged(self) -> str | None:
-        """The name of the last read that the daemon has accepted."""
-        return self._account.acknowledged.last
+        """The name of the last read that is durable."""
+        return self._core.account.acknowledged.last
 
     # ---- what users call ---------------------------------------------------------------------
 
     def connect(self, *, timeout: float | None = None) -> None:
         """Return once the daemon has answered; ``send`` and ``flush`` do so by themselves."""
         self._owes_answer()
-        self._until(lambda: self._synced, timeout, "its answer")
+        self._until(lambda: self._core.synced, timeout, "its answer")
 
-    def send(self, reads: ReadBatch | Reads, *, timeout: float | None = None) -> None:
+    def send(
+        self,
+        reads: ReadBatch | Reads,
+        *,
+        timeout: float | None = None,
+        mark: bytes | Mark = b"",
+    ) -> None:
         """Send a batch: returns when it is on its way, which requires credit.
 
         reads: a ReadBatch or (name, letters) pairs; a batch larger than the daemon takes is split,
         and the reads before one that is too large by itself are sent. timeout: seconds without any
         progress after which StalledError is raised and the batch is not sent. RefusedError is about
         this or an earlier batch; the others go on.
+
+        mark: at most 256 bytes that are recorded with the batch; a later run of this name finds
+        those of the last durable batch in ``mark``. A function gives them for the first so many
+        reads of the batch: if it is split, each part has its own. With bytes only the last part
+        has them, and the others repeat those before.
         """
         self._ask_if_ended()
         self.connect(timeout=timeout)
         batch = reads if isinstance(reads, ReadBatch) else list(reads)
-        for part in parts(batch, self._max_batch, self.endpoint):
-            self._account.held.append(part)
+        marks = mark if callable(mark) else self._marks(mark, len(batch))
+        for part in parts(batch, self._core.max_batch, self.endpoint, marks):
+            if len(part.mark) > _MAX_MARK_BYTES:
+                problem = f"a mark has at most {_MAX_MARK_BYTES} bytes, not {len(part.mark)}"
+                raise UsageError(problem)
+            self._core.add(part)
             try:
-                self._until(self._all_sent, timeout, "credit")
+                self._until(lambda: self._core.all_sent, timeout, "credit")
             except StalledError:
-                held = self._account.held
-                if held and held[-1] is part:
-                    held.pop()
+                self._core.take_back(part)
                 raise
+            self._last_mark = part.mark
 
     def flush(self, *, timeout: float | None = None, matched: bool = False) -> None:
         """Return once everything sent is durable, and with ``matched`` matched and published.
 
         timeout: seconds without any progress after which StalledError is raised.
         """
-        if self._account.held:
+        core = self._core
+        if core.account.held:
             self._ask_if_ended()
         self._owes_answer()
-        self._until(lambda: self._synced and not self._account.held, timeout, "acknowledgements")
+        self._until(lambda: core.synced and not core.account.held, timeout, "acknowledgements")
         if matched:
-            self._until(lambda: self.matched >= self.durable, timeout, "results")
+            self._until(lambda: core.matched >= core.account.durable, timeout, "results")
 
     def heed(self) -> None:
         """Take the answers that have come, without waiting; for producers that send rarely.
@@ -179,18 +182,20 @@ class Producer(Connection):
     def settle(self, *, timeout: float | None = None) -> None:
         """Send nothing more, and return once the daemon has answered for all that has gone out.
 
-        From then on ``reads_acknowledged`` is final. For use after an interrupt or an error;
-        ``send`` and ``flush`` go on with the batches that remain.
+        From then on ``reads_acknowledged`` is final, unless batches wait for the daemon's disk. For
+        use after an interrupt or an error; ``send`` and ``flush`` go on with the batches that
+        remain.
         """
+        core = self._core
         self._owes_answer()
         # messages arrive in order: the answer to a new greeting comes after those to all batches
-        awaited = self._greetings + 1
-        self._greet_anew()
+        awaited = core.greetings + 1
+        core.greet_anew()
         try:
-            self._settling = True
-            self._until(lambda: self._welcomes >= awaited, timeout, "its answer")
+            core.settling = True
+            self._until(lambda: core.welcomes >= awaited, timeout, "its answer")
         finally:
-            self._settling = False
+            core.settling = False
 
     def close(self) -> None:
         """Close the connection. What is not acknowledged may be lost: ``flush`` first."""
@@ -199,106 +204,54 @@ class Producer(Connection):
     def _finish(self) -> None:
         self.flush()
 
+    def _marks(self, mark: bytes, reads: int) -> Mark:
+        before = self._last_mark
+        return lambda done: mark if done == reads else before
+
     # ---- waiting -------------------------------------------------------------------------------
 
     def _owes_answer(self) -> None:
-        """From now on silence counts, and the lack of progress."""
-        self._heard = self._progress = time.monotonic()
+        self._core.owes_answer(time.monotonic())
 
-    def _all_sent(self) -> bool:
-        return self._next > self._account.total
+    def _ask_if_ended(self) -> None:
+        """The daemon took no more when it was last heard, but another may answer by now."""
+        if self._core.takes_no_more:
+            self._core.greet_anew()
 
     def _until(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
         """Exchange messages until ``done``."""
         self._receive(0)
         self._transmit()
         while not done():
-            if self._synced and self.state in _FINAL_STATES and not self._all_sent():
-                raise self._takes_no_more()
             now = time.monotonic()
-            if now - self._heard > self._answer_seconds:
-                if self.state in _FINAL_STATES:
-                    raise self._takes_no_more()
-                raise DaemonSilentError(self.endpoint, self._answer_seconds)
-            if timeout is not None and now - self._progress > timeout:
-                problem = f"waited {timeout:g} s for {what}"
-                raise StalledError(self.endpoint, problem)
-            silent = now - max(self._heard, self._asked)
-            if silent > _ASK_SECONDS or not (self._synced or self._asked):
-                self._ask()
+            self._core.check(now, timeout, what)
+            if self._core.must_ask(now):
+                self._send(self._core.hello())
             self._receive(_POLL_SECONDS)
             self._transmit()
 
-    def _ask_if_ended(self) -> None:
-        """The daemon took no more when it was last heard, but another may answer by now."""
-        if self.state in _FINAL_STATES:
-            self._greet_anew()
-
-    # ---- messages out --------------------------------------------------------------------------
-
-    def _ask(self) -> None:
-        """Send ``hello``: the answer states what the daemon has, whichever messages were lost."""
-        try:
-            self._greet()
-        except zmq.Again:
-            self._greetings -= 1
-            self._blocked = True
-            return
-        self._asked = time.monotonic()
-
-    def _greet(self) -> None:
-        # counted first: one too many, after an interrupt, costs a second; one too few an answer
-        self._greetings += 1
-        self._socket.send_multipart(seal([pack(self._header("hello"))]), zmq.NOBLOCK)
-
-    def _greet_anew(self) -> None:
-        """Send nothing else before the next ``hello`` is answered."""
-        self._synced = False
-        self._asked = 0.0
+    # ---- messages ------------------------------------------------------------------------------
 
     def _transmit(self) -> None:
         """Send what credit allows."""
-        if not self._synced or self._settling:
-            return
-        account = self._account
-        first, behind = max(self.received - self.durable, 0), self._next - 1 - self.durable
-        on_their_way = sum(held.size for held in account.held[first : max(first, behind)])
-        while self._next <= account.total:
-            held = account.held[self._next - 1 - self.durable]
-            # a lone batch may exceed what little credit there is: the daemon decides
-            allowed = held.size + on_their_way <= self._credit
-            if not allowed and (on_their_way or not self._credit):
-                return
-            header = self._header("batch") | {
-                "seq": self._next,
-                "form": "columns",
-            }
-            head = pack(header)
-            crc = combine(crc32c([head]), held.checksum, held.size)
-            before, held.sent = held.sent, True
-            try:
-                self._socket.send_multipart(
-                    seal([head, *held.frames], crc), zmq.NOBLOCK, copy=False
-                )
-            except zmq.Again:
-                held.sent = before
-                self._blocked = True
-                return
-            except BaseException:
-                # interrupted: if a part of the message is out, this hello ends it and the daemon
-                # refuses the message; if not, it is a hello; then the daemon is asked what it has
-                self._greet_anew()
-                self._torn = self._next
-                self._greet()
-                raise
-            self._next += 1
-            on_their_way += held.size
-            self._progress = time.monotonic()
+        while (message := self._core.batch()) is not None and self._send(message):
+            pass
 
-    def _header(self, kind: str) -> Header:
-        return {"v": PROTOCOL, "type": kind, "producer": self.name, "epoch": self.epoch}
-
-    # ---- messages in ---------------------------------------------------------------------------
+    def _send(self, message: Outgoing) -> bool:
+        """Send a message; whether there was room for it."""
+        frames = _sealed(message)
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self._core.stayed(message)
+            self._blocked = True
+            return False
+        except BaseException:
+            hello = _sealed(self._core.interrupted(message))
+            self._socket.send_multipart(hello, zmq.NOBLOCK)
+            raise
+        self._core.went_out(message, time.monotonic())
+        return True
 
     def _receive(self, seconds: float) -> None:
         if seconds:
@@ -308,92 +261,13 @@ class Producer(Connection):
         while (received := self._copier.take()) is not None:
             frames, crc = received
             try:
-                self._hear(unpack(unseal(frames, crc=crc)[0]))
+                self._core.hear(unpack(unseal(frames, crc=crc)[0]), time.monotonic())
             except WireError as error:
                 raise DaemonError(self.endpoint, f"invalid reply: {error}") from None
 
-    def _hear(self, header: Header) -> None:
-        self._heard = time.monotonic()
-        kind = header.get("type")
-        if header.get("epoch", self.epoch) != self.epoch:
-            return  # about batches that have been renumbered since
-        if kind == "welcome":
-            self._welcome(header)
-        elif kind == "ack" and _session(header) == self._session:
-            self._advance(header)
-        elif kind == "refused":
-            self._refused(header)
-        elif kind == "reply":
-            problem = "is the control socket of a daemon: reads go to its ingest socket"
-            raise DaemonError(self.endpoint, problem)
 
-    def _welcome(self, header: Header) -> None:
-        self._welcomes += 1
-        session = _session(header)
-        self._max_batch = integer(header, "max_batch_bytes", 1)
-        if self._session not in (None, session):
-            # a restarted daemon knows nothing of this producer
-            lost = self.durable - self.matched
-            self.state = ""
-            self._begin(self._account.restarted(lost, self._later_epoch()))
-            self._session = session
-            if lost:
-                raise LostBatchesError(self.endpoint, lost)
-            return
-        self._session = session
-        self._synced = True
-        received = integer(header, "received")
-        if received > self._account.total:
-            problem = f"another producer uses the name '{self.name}' in the same epoch"
-            raise DaemonError(self.endpoint, problem)
-        self._advance(header)
-        self._next = self.received + 1
-
-    def _advance(self, header: Header) -> None:
-        received, durable = integer(header, "received"), integer(header, "durable")
-        matched = integer(header, "matched")
-        if (received, durable, matched) > (self.received, self.durable, self.matched):
-            self._progress = self._heard
-        self.received = max(self.received, received)
-        self.matched = max(self.matched, matched)
-        self._account = self._account.advanced(durable, self.matched)
-        self._next = max(self._next, self.durable + 1)
-        self._credit = integer(header, "credit")
-        self.state = str(header.get("state", ""))
-
-    def _takes_no_more(self) -> RefusedError:
-        message = f"the daemon accepts no more batches (state: {self.state})"
-        return RefusedError(self.endpoint, {"reason": Reason.DRAINING.value, "message": message})
-
-    def _refused(self, header: Header) -> None:
-        sequence = header.get("seq")
-        reason = header.get("reason")
-        if "received" in header:
-            # batches before it may have been accepted, not yet acknowledged
-            self._advance(header)
-        on_its_way = isinstance(sequence, int) and self.durable < sequence < self._next
-        if isinstance(sequence, int) and not on_its_way:
-            return  # about a batch that will be sent again anyway
-        if reason == Reason.CREDIT and isinstance(sequence, int):
-            self._next = sequence
-            self._credit = 0
-        elif reason == Reason.GAP or sequence == self._torn:
-            self._torn = 0
-            self._greet_anew()
-        else:
-            if isinstance(sequence, int):
-                self._begin(self._account.without(sequence, self._later_epoch()))
-            raise RefusedError(self.endpoint, header)
-
-    def _later_epoch(self) -> int:
-        return max(self.epoch + 1, time.time_ns() // 1_000_000)
-
-    def _begin(self, account: Account) -> None:
-        """Go on in a new epoch, so that no number ever means two batches."""
-        self._greet_anew()
-        self.received = self.matched = 0
-        self._next = 1
-        self._credit = 0
-        self._torn = 0
-        # last: an interrupt before it leaves the epoch as it is, with an answer to wait for
-        self._account = account
+def _sealed(message: Outgoing) -> list[Buffer]:
+    """All frames of a message; those of a batch are not read again."""
+    head = pack(message.header)
+    crc = combine(crc32c([head]), message.checksum, message.size)
+    return seal([head, *message.frames], int(crc))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamer.daemon.producers import ProducerState
+from streamer.daemon.core.producers import ProducerState
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.result import BatchResult
 from streamer.sequences.read_batch import ReadBatch
@@ -14,7 +14,8 @@ from streamer.sequences.read_batch import ReadBatch
 class Accepted:
     """A batch that ingest has accepted: ``number`` is its place in the stream, from 0.
 
-    names: of its reads, as a msgpack array. at: when it was accepted, monotonic seconds.
+    names: of its reads, as a msgpack array. at: when it was accepted, monotonic seconds. content:
+    the checksum of its frames. mark: bytes that its producer gets back once the batch is durable.
     """
 
     number: int
@@ -25,6 +26,8 @@ class Accepted:
     batch: ReadBatch
     names: bytes
     at: float
+    content: int = 0
+    mark: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

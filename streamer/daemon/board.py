@@ -10,13 +10,8 @@ from typing import Any
 
 from streamer.daemon import logs
 from streamer.daemon.config import Config
+from streamer.daemon.core.life import STARTING
 from streamer.protocol.schema import TOPICS
-
-STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
-# a thread has failed: accepted batches that were not published are lost
-FAILED = "failed"
-# states in which batches are accepted, and the last states
-ACCEPTING, FINAL = (STARTING, RUNNING), (ENDED, FAILED)
 
 _RATE_SECONDS = 10.0
 _COUNTS = (

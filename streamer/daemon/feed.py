@@ -9,8 +9,9 @@ import structlog
 import zmq
 
 from streamer.daemon.batch_record import Matched
-from streamer.daemon.board import FINAL, Board
+from streamer.daemon.board import Board
 from streamer.daemon.core.feed import FeedCore
+from streamer.daemon.core.life import FINAL
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Group
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 import zmq
 
 from streamer.daemon.batch_record import Accepted
-from streamer.daemon.board import ACCEPTING, DRAINING, RUNNING, Board
+from streamer.daemon.board import Board
+from streamer.daemon.core.ingest import Contents, IngestCore, Settings
+from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.producers import Producers, ProducerState
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.matching.matcher import MakeTogether
 from streamer.protocol.batch_messages import Make, decode_batch
+from streamer.protocol.checksums import combine, crc32c
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,
-    PROTOCOL,
     Buffer,
     Header,
     Reason,
     WireError,
     answer,
-    integer,
-    shown,
     size_of,
-    text,
     unpack,
     unseal,
 )
@@ -44,15 +43,14 @@ _END_SECONDS = 1.0
 _READ_SECONDS = 0.2
 # a message of the protocol has at most 5 frames; further frames are dropped
 _MAX_FRAMES = 8
+# of a refused message
+_LOGGED = "producer", "epoch", "seq", "reason"
 
 log = structlog.get_logger("ingest")
 
 
 class _Message:
-    """A message of a producer: all frames, and those between the header and the checksum.
-
-    The header is unpacked when asked for.
-    """
+    """A message of a producer: all frames, and those between the header and the checksum."""
 
     def __init__(self, route: bytes, frames: list[memoryview]) -> None:
         self.route = route
@@ -64,26 +62,29 @@ class _Message:
 
     @property
     def header(self) -> Header:
-        """The fields of the header; WireError if there is none."""
+        """The fields of the header, unpacked when asked for; WireError if there is none."""
         if self._header is None:
             if not self.sealed:
                 raise WireError(Reason.MALFORMED, "a message without frames")
             self._header = unpack(self.sealed[0])
         return self._header
 
-    def check(self) -> None:
-        """WireError unless the checksum is that of the other frames."""
+    @property
+    def content(self) -> int:
+        """The checksum of the frames, from that of the message; WireError if that is wrong."""
         # those decoded ahead have been checked
         if self.decoded is None:
             unseal(self.sealed)
+        whole = int.from_bytes(self.sealed[-1], "little")
+        return int(combine(crc32c(self.sealed[:1]), whole, size_of(self.frames)))
 
 
 class IngestWorker(SocketWorker):
     """Accepts batches and passes them to ``forward`` in the order of acceptance.
 
     ``makers`` returns what makes a batch, as in ``decode_batch``, and what makes many in one step,
-    if anything does. ``inbox`` gets every batch back once its results are out. ``drained`` is set
-    once the daemon drains and no batch is left.
+    if anything does. ``drained`` is set once the daemon drains and no batch is left. known, number,
+    content_of: as in ``IngestCore``.
     """
 
     def __init__(
@@ -93,31 +94,55 @@ class IngestWorker(SocketWorker):
         notify: Callable[[], None],
         forward: Callable[[Accepted], None],
         makers: Callable[[], tuple[Make, MakeTogether | None]],
+        *,
+        known: Sequence[KnownProducer] = (),
+        number: int = 0,
+        content_of: Contents = lambda *_: None,
     ) -> None:
         super().__init__("ingest", board, context, notify)
-        self.inbox: Mailbox[Accepted] = Mailbox()
-        self.opened = False
-        self._life = board.state
+        # what has happened to batches, to be told to the core
+        self.inbox: Mailbox[Callable[[], None]] = Mailbox()
+        self.drained = False
         self._forward = forward
         self._makers = makers
-        self._settings = board.config.ingest
-        self._producers = Producers(self._settings.memory_bytes, self._settings.max_batch_bytes)
-        self._number = 0
-        self._unacknowledged: dict[str, ProducerState] = {}
-        # messages for producers, sent together
-        self._answers: list[list[Buffer]] = []
-        self.drained = False
+        self._limits = board.config.ingest
+        settings = Settings(
+            board.stream,
+            board.epoch,
+            board.config.journal.durability,
+            self._limits.memory_bytes,
+            self._limits.max_batch_bytes,
+        )
+        self._core = IngestCore(settings, known=known, number=number, content_of=content_of)
+
+    # ---- what others report, from their threads ------------------------------------------------
+
+    def durable(self, items: Sequence[Accepted]) -> None:
+        """Batches have been recorded, in order."""
+        self.inbox.put(partial(self._core.durable, items))
+
+    def published(self, items: Sequence[Accepted]) -> None:
+        """The results of batches are out, in order; their credit becomes free."""
+        self.inbox.put(partial(self._core.published, items))
+
+    def journal_full(self, full: bool) -> None:
+        """The journal has no room for more, or has room again."""
+        self.inbox.put(partial(self._core.journal_full, full))
+
+    # ---- the thread ----------------------------------------------------------------------------
 
     def work(self) -> None:
         """Serve producers until told to stop."""
-        frame_limit = self._settings.max_batch_bytes + MAX_HEADER_BYTES
+        frame_limit = self._limits.max_batch_bytes + MAX_HEADER_BYTES
         socket = self.bind(
             zmq.ROUTER,
             {
                 zmq.MAXMSGSIZE: frame_limit,
                 # a few messages a connection, so that some can come while others are decoded
-                zmq.RCVHWM: min(1000, max(8, self._settings.memory_bytes // frame_limit // 4)),
+                zmq.RCVHWM: min(1000, max(8, self._limits.memory_bytes // frame_limit // 4)),
                 zmq.SNDHWM: 1000,
+                # a client that connects again with its routing id is answered there
+                zmq.ROUTER_HANDOVER: 1,
             },
         )
         poller = self.poller(socket, self.inbox)
@@ -128,15 +153,10 @@ class IngestWorker(SocketWorker):
             deadline = time.monotonic() + _END_SECONDS
             while self._turn(socket) and time.monotonic() < deadline:
                 pass
-            if len(self._producers):
+            if len(self._core.producers):
                 time.sleep(_READ_SECONDS)
         finally:
             self.release(socket)
-
-    def open(self) -> None:
-        """Give credit: the engine is ready."""
-        self.opened = True
-        self.inbox.wake()
 
     def _turn(self, socket: zmq.Socket[bytes]) -> int:
         """Answer the messages that have come; how many.
@@ -144,24 +164,16 @@ class IngestWorker(SocketWorker):
         The state of the daemon is read once a turn, so that the batches a turn accepts, its credit
         and the state in its answers agree. The drain waits for every accepted batch.
         """
-        before, self._life = self._life, self._board.state
-        self._take_back()
-        if self._life != before and self._life not in ACCEPTING:
-            # also to producers that send nothing: they wait for credit, or have no reads
-            self._unacknowledged |= {producer.name: producer for producer in self._producers}
+        self._take_in()
         taken = self._receive(socket)
-        self._acknowledge(socket)
+        self._send(socket)
         return taken
 
-    def _take_back(self) -> None:
-        for item in self.inbox.take():
-            self._producers.finish(item.producer, item.epoch, item.size)
-            self._unacknowledged[item.producer.name] = item.producer
-        self._producers.open = self.opened and self._life == RUNNING
-        self._producers.forget_idle()
-        if self._producers.open:
-            for producer in self._producers.to_be_told():
-                self._unacknowledged[producer.name] = producer
+    def _take_in(self) -> None:
+        self._core.tick(time.monotonic(), time.time_ns() // 1_000_000)
+        self._core.life(self._board.state)
+        for happened in self.inbox.take():
+            happened()
 
     def _receive(self, socket: zmq.Socket[bytes]) -> int:
         # the first frame is the route
@@ -169,13 +181,7 @@ class IngestWorker(SocketWorker):
         burst = [_Message(bytes(frames[0]), frames[1:]) for frames in received]
         self._decode_ahead(burst)
         for message in burst:
-            try:
-                fields = self._handle(message)
-            except WireError as error:
-                self._board.refused += 1
-                fields = {"type": "refused"} | error.fields()
-            if fields is not None:
-                self._answer(message.route, fields)
+            self._handle(message)
         return len(burst)
 
     def _decode_ahead(self, burst: Sequence[_Message]) -> None:
@@ -189,99 +195,47 @@ class IngestWorker(SocketWorker):
             message.decoded = found
 
     def _is_likely(self, message: _Message) -> bool:
-        """Whether it is a new batch of a known producer, by its header."""
-        size = size_of(message.frames)
-        if not 0 < size <= self._settings.max_batch_bytes:
-            return False
         try:
-            header = message.header
-            producer = self._producers.find(text(header, "producer"))
-            new = producer is not None and integer(header, "seq", 1) > producer.received
+            return self._core.is_likely(message.header, size_of(message.frames))
         except WireError:
             return False
-        free = self._settings.memory_bytes - self._producers.queued_bytes
-        return new and self._producers.open and size <= free
 
-    def _handle(self, message: _Message) -> Header | None:
-        """Process one message; the answer, None if the next acknowledgement is the answer."""
-        header = message.header
-        kind = header.get("type")
-        if kind not in ("hello", "batch"):
-            problem = f"type {shown(kind)}, must be 'hello' or 'batch'"
-            raise WireError(Reason.MALFORMED, problem)
-        name, epoch = text(header, "producer"), integer(header, "epoch")
-        keys: Header = {"producer": name, "epoch": epoch}
+    def _handle(self, message: _Message) -> None:
+        header: Header = {}
         try:
-            if kind == "batch":
-                keys["seq"] = integer(header, "seq", 1)
-            message.check()
-            producer = self._producers.hear(name, epoch, message.route)
-            if kind == "hello":
-                return self._state(producer) | {
-                    "type": "welcome",
-                    "max_batch_bytes": self._settings.max_batch_bytes,
-                    "durability": self._board.config.journal.durability,
-                }
-            self._take(producer, keys["seq"], message)
+            header, content = message.header, message.content
         except WireError as error:
-            self._board.refused += error.reason != Reason.CREDIT
-            log.debug("refused", **keys, reason=error.reason.value, why=str(error))
-            # the state of a later epoch would mislead a producer that is in an earlier one
-            stale = error.reason == Reason.STALE_EPOCH
-            held = None if stale else self._producers.find(name)
-            state = self._state(held) if held else {}
-            return state | {"type": "refused"} | keys | error.fields()
-        self._unacknowledged[name] = producer
-        return None
-
-    def _take(self, producer: ProducerState, sequence: int, message: _Message) -> None:
-        if self._producers.is_duplicate(producer, sequence):
+            self._core.refuse(message.route, error, header)
             return
-        if self._life not in ACCEPTING:
-            problem = f"the daemon accepts no more batches (state: {self._life})"
-            raise WireError(Reason.DRAINING, problem)
-        size = size_of(message.frames)
-        if size > self._settings.max_batch_bytes:
-            problem = f"a batch of {size} bytes exceeds {self._settings.max_batch_bytes} bytes"
-            raise WireError(Reason.TOO_LARGE, problem)
-        self._producers.check_room(producer, size)
+        offer = self._core.message(message.route, header, size_of(message.frames), content)
+        if offer is None:
+            return
         make, _ = self._makers()
-        batch, names = message.decoded or decode_batch(message.header, message.frames, make)
-        self._producers.accept(producer, size)
-        item = Accepted(
-            self._number, producer, producer.epoch, sequence, size, batch, names, time.monotonic()
-        )
-        self._number += 1
-        self._forward(item)
+        try:
+            batch, names = message.decoded or decode_batch(header, message.frames, make)
+        except WireError as error:
+            self._core.refuse(message.route, error, header)
+            return
+        self._forward(self._core.accept(offer, batch, names))
 
-    def _acknowledge(self, socket: zmq.Socket[bytes]) -> None:
-        for producer in self._unacknowledged.values():
-            self._answer(producer.route, self._state(producer) | {"type": "ack"})
-        self._unacknowledged.clear()
+    def _send(self, socket: zmq.Socket[bytes]) -> None:
+        messages: list[list[Buffer]] = []
+        frames: list[Buffer] = []
+        last: Header | None = None
+        for route, header in self._core.answers():
+            if header is not last:
+                frames, last = answer(header), header
+                if header["type"] == "refused":
+                    about = {key: header[key] for key in _LOGGED if key in header}
+                    log.debug("refused", **about, why=header["message"])
+            messages.append([route, *frames])
         # a ROUTER drops answers to a peer that is gone or does not read; the next one replaces them
-        send_all(socket, self._answers)
-        self._answers.clear()
-        board, producers = self._board, self._producers
+        send_all(socket, messages)
+        board, core = self._board, self._core
+        producers = core.producers
+        board.refused = core.refused
         board.queued_bytes, board.queued_batches = producers.queued_bytes, producers.queued_batches
         board.producers, board.active_producers = len(producers), producers.active
-        if self._life == DRAINING and not producers.queued_batches and not self.drained:
+        if core.drained and not self.drained:
             self.drained = True
             self._notify()
-
-    def _state(self, producer: ProducerState) -> Header:
-        """Fields of every answer, cumulative: the next answer makes up for a lost one."""
-        return {
-            "state": self._life,
-            "producer": producer.name,
-            "epoch": producer.epoch,
-            "received": producer.received,
-            # nothing outlives the daemon yet
-            "durable": producer.received,
-            "matched": producer.matched,
-            "credit": self._producers.credit(producer),
-        }
-
-    def _answer(self, route: bytes, fields: Header) -> None:
-        header = {"v": PROTOCOL, "stream": self._board.stream, "session": self._board.epoch}
-        header |= fields
-        self._answers.append([route, *answer(header)])

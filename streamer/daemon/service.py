@@ -17,10 +17,11 @@ import zmq
 
 from streamer.daemon import logs
 from streamer.daemon.batch_record import Matched
-from streamer.daemon.board import DRAINING, ENDED, FAILED, RUNNING, STARTING, Board
+from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
+from streamer.daemon.core.life import Life
 from streamer.daemon.door import aside
 from streamer.daemon.engine import EngineWorker
 from streamer.daemon.feed import FeedWorker
@@ -53,6 +54,7 @@ class Service:
 
     def __init__(self, config: Config) -> None:
         self.board = Board(config)
+        self._life = Life(self.board.enter)
         self._changed: Mailbox[None] = Mailbox()
         self._drain_wanted = ""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(_IO_THREADS)
@@ -92,7 +94,7 @@ class Service:
                 worker.error = TimeoutError(f"not bound within {_BIND_SECONDS:g} s")
             if worker.error is not None:
                 error = worker.error
-                self.board.enter(FAILED)
+                self._life.fail()
                 self._stop()
                 raise _as_streamer_error(worker, error)
             self.board.endpoints[worker.name] = worker.endpoint
@@ -109,7 +111,7 @@ class Service:
         try:
             self._connections = Connections(self._changed.wake, doors, limit)
         except StreamerError:
-            self.board.enter(FAILED)
+            self._life.fail()
             self._stop()
             raise
         self._workers.append(self._connections)
@@ -124,15 +126,14 @@ class Service:
     def wait(self) -> None:
         """Return once the daemon has drained; StreamerError if one of its threads failed."""
         try:
-            while not (self.board.state == DRAINING and self._ingest.drained):
+            while not (self._ingest.drained and self._life.drained()):
                 self._changed.wait(_LOOK_SECONDS)
                 self._changed.take()
                 self._check()
                 self._advance()
-            self.board.enter(ENDED)
         except BaseException:
             # from here on nothing is accepted
-            self.board.enter(FAILED)
+            self._life.fail()
             log.error("failed", batches_lost=self.board.queued_batches)
             raise
         finally:
@@ -156,7 +157,7 @@ class Service:
 
     def _finished(self, published: Sequence[Matched]) -> None:
         self._engine.slots.release()
-        self._ingest.inbox.put_all(matched.accepted for matched in published)
+        self._ingest.published([matched.accepted for matched in published])
 
     def _check(self) -> None:
         for worker in self._workers:
@@ -164,13 +165,11 @@ class Service:
                 raise _as_streamer_error(worker, worker.error)
 
     def _advance(self) -> None:
-        if self.board.state == STARTING and self._engine.ready.is_set():
-            self.board.enter(RUNNING)
-            self._ingest.open()
+        if self._engine.ready.is_set() and self._life.ready():
+            self._ingest.inbox.wake()
             log.info("ready", **self.board.fields()["dictionary"])
-        if self._drain_wanted and self.board.state != DRAINING:
+        if self._drain_wanted and self._life.drain():
             log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
-            self.board.enter(DRAINING)
             self._ingest.inbox.wake()
         busy = self._engine.working_on
         if busy is not None and busy[0] != self._stall_said:

@@ -10,9 +10,9 @@ import time
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.config import Config
 from streamer.daemon.core.heads import Heads
+from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.engine import make_matcher
-from streamer.daemon.producers import ProducerState
 from streamer.daemon.publish import Group
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.spec import MatchSpec
@@ -38,7 +38,7 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
         (result,) = matcher.match_all([batch])
     finally:
         matcher.close()
-    producer = ProducerState("warm-up", 0, b"", 0.0)
+    producer = ProducerState("warm-up", 0)
     now = time.monotonic()
     accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
     matched = Matched(0, accepted, result, matcher.dictionary, stored if spec.near else None)

@@ -12,6 +12,7 @@ import pytest
 
 from streamer.cli import daemon_options
 from streamer.client import Control, Producer, RefusedError, account, producer
+from streamer.client.core import producer as core
 from streamer.daemon import ingest
 from tests.daemon_kit import process, running, wait_for_line, write_fasta
 from tests.waiting import DEADLINE, until
@@ -161,7 +162,7 @@ def interrupted_after(lines):
     left = [lines]
 
     def trace(frame, event, argument):
-        if frame.f_code.co_filename not in (producer.__file__, account.__file__):
+        if frame.f_code.co_filename not in (producer.__file__, core.__file__, account.__file__):
             return None
         if event == "line":
             left[0] -= 1
@@ -188,7 +189,7 @@ def test_an_interrupt_at_any_line_leaves_the_count_exact(path):
             finally:
                 sys.settrace(before)
             sender.settle(timeout=DEADLINE)
-            known = daemon.service._ingest._producers.find(sender.name)
+            known = daemon.service._ingest._core.producers.find(sender.name)
             assert (known.epoch, known.received) == (sender.epoch, sender.durable), lines
             assert sender.reads_acknowledged == 2 * sender.durable
         sender.flush(matched=True)
@@ -217,7 +218,7 @@ def test_reads_are_counted_over_a_refusal_and_over_daemons(path):
 
 
 def test_an_account_takes_back_what_a_daemon_lost():
-    held = [account.Batch([], 1, 0, 10, f"r{i}", sent=True) for i in range(4)]
+    held = [account.Batch([], 1, 0, 10, f"r{i}", sent=1) for i in range(4)]
     kept = account.Account(1, held=held).advanced(3, 1)
     assert (kept.acknowledged.reads, kept.matched.reads, kept.sent) == (30, 10, 40)
     lost = kept.restarted(2, 2)

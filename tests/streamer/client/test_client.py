@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from contextlib import contextmanager
 
 import msgpack
@@ -28,6 +29,7 @@ from streamer.client import (
     Status,
     Subscriber,
 )
+from streamer.client.core.producer import ProducerCore
 from streamer.errors import UsageError
 from streamer.protocol.feed_messages import encode_feed, encode_notice
 from tests.daemon_kit import DEADLINE, GENOME, reads_of, running, sealed
@@ -228,9 +230,10 @@ def test_restarted_daemon_gets_what_it_did_not_have(path):
         producer.flush(timeout=DEADLINE, matched=True)
         assert daemon.service.board.totals.fields()["reads"] == 1
         # had the first daemon lost what it had accepted, it would be said
-        producer.matched = producer.durable - 1
-        producer._session = 1
-        producer._ask()
+        core = producer._core
+        core.matched = producer.durable - 1
+        core._session = "another", 1
+        core.greet_anew()
         with pytest.raises(LostBatchesError, match="1 accepted batches were not matched"):
             producer.flush(timeout=DEADLINE, matched=True)
         producer.close()
@@ -333,9 +336,11 @@ def test_every_kind_of_loss_is_noticed(tmp_path):
 def test_a_batch_whose_sending_was_interrupted_is_sent_again(path, monkeypatch, gone, late):
     """Also when an answer from before has it sent again before its torn part is refused."""
     welcomes = []
-    welcome = Producer._welcome
+    welcome = ProducerCore._welcome
     monkeypatch.setattr(
-        Producer, "_welcome", lambda self, header: welcomes.append(header) or welcome(self, header)
+        ProducerCore,
+        "_welcome",
+        lambda self, header: welcomes.append(header) or welcome(self, header),
     )
 
     def interrupted(self, frames, *_, **__):
@@ -350,7 +355,7 @@ def test_a_batch_whose_sending_was_interrupted_is_sent_again(path, monkeypatch, 
             with pytest.raises(KeyboardInterrupt):
                 producer.send([("a", GENOME[:50])])
         if late:
-            producer._hear(welcomes[0])
+            producer._core.hear(welcomes[0], time.monotonic())
             producer._transmit()
         producer.send([("b", GENOME[:60])])
         producer.flush(matched=True)

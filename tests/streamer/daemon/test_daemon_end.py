@@ -59,8 +59,9 @@ def test_nothing_is_accepted_between_the_end_and_the_last_thread(path, monkeypat
         raw.accepted(1, matched=1)
         daemon.service.drain("enough")
         assert ended.wait(DEADLINE)
+        late.send({"v": 2, "type": "hello", "producer": "newcomer", "epoch": 1})
         late.send(*list_batch(1, [["late", "ACGT" * 9]], producer="newcomer"))
-        answer = late.receive()
+        answer = late.receive_type("refused")
         go_on.set()
         assert (answer["type"], answer["reason"]) == ("refused", "draining")
         assert (answer["state"], answer["credit"], answer["received"]) == ("ended", 0, 0)
@@ -74,17 +75,17 @@ def test_one_turn_of_ingest_has_one_state(path, monkeypatch):
     """A drain that begins while ingest is at work gives no credit that is not meant."""
     with running(path) as daemon, Raw(daemon.endpoints["ingest"]) as raw:
         ingest, board = daemon.service._ingest, daemon.service.board
-        take_back, sent = ingest._take_back, threading.Event()
+        take_in, sent = ingest._take_in, threading.Event()
 
         def drained_meanwhile():
-            take_back()
+            take_in()
             if sent.is_set() and board.state == "running":
                 daemon.service.drain("now")
                 while board.state == "running":
                     time.sleep(0)
 
         raw.open(epoch=1)
-        monkeypatch.setattr(ingest, "_take_back", drained_meanwhile)
+        monkeypatch.setattr(ingest, "_take_in", drained_meanwhile)
         raw.send(*GOOD)
         sent.set()
         answers = [raw.receive()]
@@ -125,15 +126,13 @@ def test_a_producer_that_waits_for_credit_ends_with_a_refusal(path):
         producer.send([("first", "ACGT" * 200_000)])
 
         def drain():
-            until(lambda: not producer._all_sent(), "a batch without credit")
+            until(lambda: not producer._core.all_sent, "a batch without credit")
             daemon.service.drain("enough")
 
         draining = threading.Thread(target=drain)
-        # alone on its way it may go beyond the credit, and comes back
-        producer.send([("second", "ACGT" * 200_000)], timeout=DEADLINE)
         draining.start()
         with pytest.raises(RefusedError, match="accepts no more batches"):
-            producer.flush(timeout=DEADLINE)
+            producer.send([("second", "ACGT" * 200_000)], timeout=DEADLINE)
         draining.join()
         assert producer.durable == 1
 

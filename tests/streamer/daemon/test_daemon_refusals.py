@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgpack
 import pytest
+import zmq
 
 from streamer.client import Control, Producer
-from streamer.daemon import producers
+from streamer.daemon.core import producers
 from tests.daemon_kit import (
     DEADLINE,
     GOOD,
@@ -158,7 +159,8 @@ def test_same_batch_twice_has_one_effect(small):
         answer = raw.accepted(2, matched=2)
         assert (answer["received"], answer["durable"]) == (2, 2)
         raw.send(*list_batch(1, [["other", "AAAA"]]))
-        assert raw.receive_type("ack")["received"] == 2
+        answer = raw.receive_type("refused")
+        assert (answer["reason"], answer["seq"], answer["received"]) == ("conflict", 1, 2)
     assert small.service.board.totals.fields()["batches"] == 2
 
 
@@ -175,10 +177,52 @@ def test_new_epoch_counts_from_one_and_the_old_one_has_ended(small):
     with Raw(small.endpoints["ingest"]) as raw:
         raw.send(*GOOD)
         raw.send(*list_batch(1, [["b", "ACGT"]], epoch=2))
+        answer = raw.receive_type("refused")
+        assert (answer["reason"], answer["seq"], answer["epoch"]) == ("epoch", 1, 2)
+        assert "received" not in answer
+        raw.send({"v": 2, "type": "hello", "producer": "raw", "epoch": 2})
+        assert raw.receive_type("welcome")["received"] == 0
+        raw.send(*list_batch(1, [["b", "ACGT"]], epoch=2))
+        raw.accepted(1)
         raw.send(*list_batch(2, [["c", "ACGT"]]))
         assert raw.receive_type("refused")["reason"] == "stale-epoch"
         raw.send({"v": 2, "type": "hello", "producer": "raw", "epoch": 2})
         assert raw.receive_type("welcome")["received"] == 1
+
+
+def test_an_epoch_far_in_the_future_shuts_nobody_out(small):
+    with Raw(small.endpoints["ingest"]) as raw:
+        raw.send(*GOOD)
+        raw.accepted(1)
+        for kind in ({"type": "hello"}, GOOD[0]):
+            raw.send(GOOD[0] | kind | {"epoch": 2**63 - 1}, GOOD[1])
+            assert raw.receive_type("refused")["reason"] == "epoch"
+        raw.send(*list_batch(2, [["b", "ACGT"]]))
+        raw.accepted(2)
+
+
+def test_a_strangers_hello_takes_no_acknowledgement_away(small):
+    with Raw(small.endpoints["ingest"]) as raw, Raw(small.endpoints["ingest"]) as stranger:
+        with small.engine_held():
+            raw.send(*GOOD)
+            raw.accepted(1)
+            stranger.send({"v": 2, "type": "hello", "producer": "raw", "epoch": 1})
+            assert stranger.receive_type("welcome")["received"] == 1
+        raw.accepted(1, matched=1)
+        stranger.accepted(1, matched=1)
+
+
+def test_a_routing_id_that_is_used_again_gets_answers(small):
+    with Raw(small.endpoints["ingest"]) as before, Raw(small.endpoints["ingest"]) as after:
+        for number, raw in enumerate((before, after), 1):
+            again = raw.context.socket(zmq.DEALER)
+            again.routing_id = b"mine"
+            again.linger = 0
+            again.connect(small.endpoints["ingest"])
+            raw.socket.close()
+            raw.socket = again
+            raw.send(*list_batch(number, []))
+            assert raw.receive()["received"] == number
 
 
 def test_credit_bounds_what_waits(path):

@@ -1,0 +1,343 @@
+"""Ingest without I/O: the messages of producers, and what is answered.
+
+A turn is ``tick``, what has happened since the last one, the messages that have come, and
+``answers``. An answer states all that is known, so the next one makes up for a lost one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from streamer.daemon.batch_record import Accepted
+from streamer.daemon.core.life import ACCEPTING, DRAINING, FULL, RUNNING, STARTING
+from streamer.daemon.core.producers import KnownProducer, Producers, ProducerState
+from streamer.protocol.header import (
+    PROTOCOL,
+    Header,
+    Reason,
+    WireError,
+    integer,
+    shown,
+    text,
+)
+from streamer.sequences.read_batch import ReadBatch
+
+MAX_MARK_BYTES = 256
+# an epoch may be this far ahead of the clock, in milliseconds
+MAX_EPOCH_AHEAD = 24 * 3600 * 1000
+# of so many batches the checksums are in memory
+MAX_CONTENTS = 1 << 16
+
+Contents = Callable[[str, int, int], int | None]
+"""The checksum of the batch with the key (producer, epoch, sequence), None if it is not known."""
+
+
+class Settings(NamedTuple):
+    """What answers state about the daemon, and its limits in bytes.
+
+    session: its epoch, another one after every start. durability: what ``durable`` survives;
+    with ``none``, a batch counts as durable once it is accepted.
+    """
+
+    stream: str
+    session: int
+    durability: str
+    memory_bytes: int
+    max_batch_bytes: int
+
+
+class Offer(NamedTuple):
+    """A batch that will be accepted if its reads are good."""
+
+    producer: ProducerState
+    route: bytes
+    sequence: int
+    size: int
+    content: int
+    mark: bytes
+
+
+class IngestCore:
+    """Decides on messages, and keeps what is acknowledged to whom.
+
+    known: the producers that a journal knows. number: of the next batch. content_of: the checksum
+    of batches that are no longer in memory, from the journal.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        known: Iterable[KnownProducer] = (),
+        number: int = 0,
+        content_of: Contents = lambda *_: None,
+    ) -> None:
+        self.producers = Producers(settings.memory_bytes, settings.max_batch_bytes, known)
+        self.refused = 0
+        """Messages that were refused, but for want of credit."""
+        self._settings = settings
+        self._number = number
+        self._content_of = content_of
+        self._contents: dict[tuple[str, int, int], int] = {}
+        self._life = STARTING
+        self._full = False
+        self._now = 0.0
+        self._clock = 0
+        self._told_state = STARTING
+        # accepted batches that are not durable, in order
+        self._undurable: deque[Accepted] = deque()
+        # producers that get an acknowledgement at the end of the turn
+        self._unacknowledged: dict[str, ProducerState] = {}
+        self._answers: list[tuple[bytes, Header]] = []
+
+    # ---- what has happened -----------------------------------------------------------------------
+
+    def tick(self, now: float, clock: int) -> None:
+        """A turn begins. now: monotonic seconds. clock: milliseconds since 1970."""
+        self._now, self._clock = now, clock
+        self.producers.forget_idle(now)
+
+    def life(self, state: str) -> None:
+        """The state of the daemon, as in ``Life``."""
+        self._life = state
+        self.producers.open = self._state == RUNNING
+
+    def journal_full(self, full: bool) -> None:
+        """The journal has no room for more, or has room again."""
+        self._full = full
+        self.producers.open = self._state == RUNNING
+
+    def durable(self, items: Sequence[Accepted]) -> None:
+        """Batches have been recorded, and with them all that were accepted before."""
+        while self._undurable and self._undurable[0].number <= items[-1].number:
+            self._commit(self._undurable.popleft())
+
+    def published(self, items: Sequence[Accepted]) -> None:
+        """The results of batches, which are durable, have been handed to the feed."""
+        self.durable(items)
+        for item in items:
+            self.producers.finish(item.producer, item.epoch, item.size)
+            self._unacknowledged[item.producer.name] = item.producer
+
+    @property
+    def drained(self) -> bool:
+        """Whether the daemon drains, and no accepted batch is left."""
+        return self._life == DRAINING and not self.producers.queued_batches
+
+    # ---- messages in -----------------------------------------------------------------------------
+
+    def is_likely(self, header: Header, size: int) -> bool:
+        """Whether a message probably gets an offer; WireError if its header is malformed."""
+        producer = self.producers.find(text(header, "producer"))
+        if producer is None or not 0 < size <= self._settings.max_batch_bytes:
+            return False
+        new = integer(header, "epoch") == producer.epoch
+        new = new and integer(header, "seq", 1) > producer.received
+        return new and self.producers.open and size <= self.producers.free(producer)
+
+    def message(self, route: bytes, header: Header, size: int, content: int) -> Offer | None:
+        """A message has come. size, content: bytes and checksum of the frames of a batch.
+
+        An offer is to be accepted or refused before anything else is called.
+        """
+        try:
+            kind = header.get("type")
+            if kind not in ("hello", "batch"):
+                problem = f"type {shown(kind)}, must be 'hello' or 'batch'"
+                raise WireError(Reason.MALFORMED, problem)
+            name, epoch = text(header, "producer"), integer(header, "epoch")
+            if kind == "hello":
+                self._hello(route, name, epoch, header)
+                return None
+            sequence = integer(header, "seq", 1)
+            mark = _mark(header)
+            producer = self.producers.of_batch(name, epoch)
+            if sequence > producer.received:
+                self._check(producer, sequence, size)
+                return Offer(producer, route, sequence, size, content, mark)
+            self._check_repeated(producer, sequence, content)
+        except WireError as error:
+            self.refuse(route, error, header)
+            return None
+        self._spoken(producer, route)
+        return None
+
+    def accept(self, offer: Offer, batch: ReadBatch, names: bytes) -> Accepted:
+        """The reads of an offer are good: the record that travels on."""
+        producer, size = offer.producer, offer.size
+        item = Accepted(
+            self._number,
+            producer,
+            producer.epoch,
+            offer.sequence,
+            size,
+            batch,
+            names,
+            self._now,
+            offer.content,
+            offer.mark,
+        )
+        self._number += 1
+        self.producers.accept(producer, size)
+        self._remember(item)
+        if self._settings.durability == "none":
+            self._commit(item)
+        else:
+            self._undurable.append(item)
+        self._spoken(producer, offer.route)
+        return item
+
+    def refuse(self, route: bytes, error: WireError, header: Header) -> None:
+        """Answer a message that has no effect. header: its fields, as far as they are known."""
+        self.refused += error.reason != Reason.CREDIT
+        keys = _keys(header)
+        held = self.producers.find(keys.get("producer", ""))
+        # the state of another epoch would mislead a producer
+        state = self._fields(held) if held and held.epoch == keys.get("epoch") else {}
+        self._answer([route], state | {"type": "refused"} | keys | error.fields())
+
+    # ---- messages out ----------------------------------------------------------------------------
+
+    def answers(self) -> list[tuple[bytes, Header]]:
+        """The routes and headers to send, at the end of a turn.
+
+        Those of one acknowledgement are one object.
+        """
+        state = self._state
+        if state != self._told_state and state != RUNNING:
+            # also to producers that send nothing: they wait for credit, or have no reads
+            self._unacknowledged |= {producer.name: producer for producer in self.producers}
+        self._told_state = state
+        if self.producers.open:
+            self._unacknowledged |= {p.name: p for p in self.producers.to_be_told()}
+        for producer in self._unacknowledged.values():
+            if producer.routes:
+                self._answer(producer.routes, self._fields(producer) | {"type": "ack"})
+        self._unacknowledged.clear()
+        answers, self._answers = self._answers, []
+        return answers
+
+    # ---- steps -----------------------------------------------------------------------------------
+
+    @property
+    def _state(self) -> str:
+        return FULL if self._full and self._life == RUNNING else self._life
+
+    def _hello(self, route: bytes, name: str, epoch: int, header: Header) -> None:
+        versions = header.get("versions", [PROTOCOL])
+        if not isinstance(versions, list) or PROTOCOL not in versions:
+            problem = f"versions {shown(versions)} offered, this daemon has {PROTOCOL}"
+            raise WireError(Reason.VERSION, problem)
+        need = integer(header, "need") if "need" in header else 0
+        known = self.producers.find(name)
+        before = known.epoch if known else -1
+        if epoch > max(before, self._clock + MAX_EPOCH_AHEAD):
+            problem = f"epoch {epoch} is more than a day ahead of the clock: {self._clock}"
+            raise WireError(Reason.EPOCH, problem)
+        producer = self.producers.greet(name, epoch)
+        self.producers.hear(producer, route, self._now)
+        need = min(need, self._settings.max_batch_bytes)
+        if need != producer.need:
+            self.producers.needs(producer, need)
+        if not producer.awaited:
+            self._answer([route], self._welcome(producer))
+        elif epoch == before:
+            # who asks again learns at least that the daemon is there
+            self._unacknowledged[name] = producer
+
+    def _check(self, producer: ProducerState, sequence: int, size: int) -> None:
+        """WireError if a batch that is not known yet cannot be accepted."""
+        expected, most = producer.received + 1, self._settings.max_batch_bytes
+        if sequence > expected:
+            problem = f"got batch {sequence}, expected batch {expected}"
+            raise WireError(Reason.GAP, problem)
+        if self._state == FULL:
+            problem = "the disk of the journal is full: wait for credit, then send the batch again"
+            raise WireError(Reason.FULL, problem)
+        if self._life not in ACCEPTING:
+            problem = f"the daemon accepts no more batches (state: {self._life})"
+            raise WireError(Reason.DRAINING, problem)
+        if size > most:
+            raise WireError(Reason.TOO_LARGE, f"a batch of {size} bytes exceeds {most} bytes")
+        if not self.producers.has_room(producer, size):
+            problem = "no credit: wait for it, then send the batch again"
+            raise WireError(Reason.CREDIT, problem)
+
+    def _check_repeated(self, producer: ProducerState, sequence: int, content: int) -> None:
+        """WireError if a batch that has been accepted before had another content."""
+        key = producer.name, producer.epoch, sequence
+        before = self._contents.get(key)
+        if before is None:
+            before = self._content_of(*key)
+        if before is not None and before != content:
+            problem = f"batch {sequence} was accepted with another content: use another number"
+            raise WireError(Reason.CONFLICT, problem)
+
+    def _remember(self, item: Accepted) -> None:
+        self._contents[item.producer.name, item.epoch, item.sequence] = item.content
+        if len(self._contents) > MAX_CONTENTS:
+            del self._contents[next(iter(self._contents))]
+
+    def _commit(self, item: Accepted) -> None:
+        producer = item.producer
+        if self.producers.commit(producer, item.epoch, item.mark):
+            self._answer(producer.routes, self._welcome(producer))
+        self._unacknowledged[producer.name] = producer
+
+    def _spoken(self, producer: ProducerState, route: bytes) -> None:
+        self.producers.hear(producer, route, self._now)
+        self._unacknowledged[producer.name] = producer
+
+    def _welcome(self, producer: ProducerState) -> Header:
+        mark = {"mark": producer.mark} if producer.mark else {}
+        return (
+            self._fields(producer)
+            | mark
+            | {
+                "type": "welcome",
+                "version": PROTOCOL,
+                "max_batch_bytes": self._settings.max_batch_bytes,
+                "durability": self._settings.durability,
+            }
+        )
+
+    def _fields(self, producer: ProducerState) -> Header:
+        return {
+            "state": self._state,
+            "producer": producer.name,
+            "epoch": producer.epoch,
+            "received": producer.received,
+            "durable": producer.durable,
+            "matched": producer.matched,
+            "credit": self.producers.credit(producer, self._now),
+        }
+
+    def _answer(self, routes: Iterable[bytes], answer: Header) -> None:
+        stamp = {
+            "v": PROTOCOL,
+            "stream": self._settings.stream,
+            "session": self._settings.session,
+        }
+        answer = stamp | answer
+        self._answers += [(route, answer) for route in routes]
+
+
+def _mark(header: Header) -> bytes:
+    mark = header.get("mark", b"")
+    if not isinstance(mark, bytes) or len(mark) > MAX_MARK_BYTES:
+        problem = f"field 'mark' must be at most {MAX_MARK_BYTES} bytes"
+        raise WireError(Reason.MALFORMED, problem)
+    return mark
+
+
+def _keys(header: Header) -> Header:
+    """The producer, epoch and sequence of a message, as far as they can be read."""
+    keys: Header = {}
+    with suppress(WireError):
+        keys["producer"] = text(header, "producer")
+        keys["epoch"] = integer(header, "epoch")
+        keys["seq"] = integer(header, "seq", 1)
+    return keys

@@ -1,0 +1,65 @@
+"""The life of the daemon: start, run, drain, end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
+# the disk of the journal is full: no batch is accepted until there is room
+FULL = "full"
+# a thread has failed: accepted batches that were not published are lost
+FAILED = "failed"
+# states in which batches are accepted, and the last states
+ACCEPTING, FINAL = (STARTING, RUNNING), (ENDED, FAILED)
+
+
+class Life:
+    """The state of the daemon; ``enter`` is called with each new one.
+
+    starting -> running <-> full; each of them -> draining -> ended; each but the last -> failed.
+    """
+
+    def __init__(self, enter: Callable[[str], None]) -> None:
+        self.state = STARTING
+        self._enter = enter
+        self._full = False
+
+    def ready(self) -> bool:
+        """The dictionary is loaded; whether the daemon runs from now on."""
+        if self.state != STARTING:
+            return False
+        self._go(FULL if self._full else RUNNING)
+        return True
+
+    def journal_full(self, full: bool) -> None:
+        """The journal has no room for more, or has room again; a drain goes on in either case."""
+        self._full = full
+        if full and self.state == RUNNING:
+            self._go(FULL)
+        elif not full and self.state == FULL:
+            self._go(RUNNING)
+
+    def drain(self) -> bool:
+        """Take nothing more; whether the drain begins with this."""
+        if self.state not in (STARTING, RUNNING, FULL):
+            return False
+        self._go(DRAINING)
+        return True
+
+    def drained(self) -> bool:
+        """Every accepted batch has been published; whether this is the end."""
+        if self.state != DRAINING:
+            return False
+        self._go(ENDED)
+        return True
+
+    def fail(self) -> bool:
+        """A part of the daemon has failed; whether the daemon had not ended before."""
+        if self.state in FINAL:
+            return False
+        self._go(FAILED)
+        return True
+
+    def _go(self, state: str) -> None:
+        self.state = state
+        self._enter(state)

@@ -1,0 +1,253 @@
+"""The producers: one effect for every batch, and credit that bounds the daemon's memory.
+
+A batch is keyed by (producer, epoch, sequence). Sequences start at 1 and have no gaps, so the
+highest sequence accepted in the highest epoch determines which batches were accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamer.protocol.header import Reason, WireError
+
+MAX_PRODUCERS = 100_000
+# a batch takes some kilobytes beside its bytes, and may have one byte
+MAX_QUEUED = 1 << 16
+# a producer counts as active this long after its last message
+ACTIVE_SECONDS = 5.0
+# connections that acknowledgements of one producer go to
+MAX_ROUTES = 4
+
+_LONG_AGO = float("-inf")
+
+
+class KnownProducer(NamedTuple):
+    """A producer as it was restored: ``received`` batches of ``epoch`` are durable.
+
+    mark: of its last durable batch, empty if it had none.
+    """
+
+    name: str
+    epoch: int
+    received: int
+    mark: bytes
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """One producer. received, durable, matched: batches of this epoch.
+
+    mark: of its last durable batch in any epoch. routes: the latest connections that spoke for it
+    in this epoch, the last one at the end. undurable: accepted batches, of any epoch, that are not
+    durable. lasting: a batch of it has been accepted, so that it is never forgotten.
+    """
+
+    name: str
+    epoch: int
+    received: int = 0
+    durable: int = 0
+    matched: int = 0
+    mark: bytes = b""
+    routes: list[bytes] = field(default_factory=list)
+    heard: float = _LONG_AGO
+    queued_bytes: int = 0
+    undurable: int = 0
+    lasting: bool = False
+    # its hello is answered once the batches of earlier epochs are durable
+    awaited: bool = False
+    # the last credit it was sent
+    told_credit: int = 0
+    # the size of a batch that waits for credit, 0: none, and since when there is room for it
+    need: int = 0
+    offered: float | None = None
+
+
+class Producers:
+    """All producers, and the bytes of theirs in the daemon.
+
+    limit: bytes that may be in the daemon. Credit is what a producer may have on its way beyond
+    its received batches: its share of the limit, less its bytes in the daemon. Credit of several
+    producers may add up to more than the limit; so a producer whose next batch is larger than its
+    credit says how much it needs, and the first of those that do has that much reserved.
+    """
+
+    def __init__(self, limit: int, max_batch: int, known: Iterable[KnownProducer] = ()) -> None:
+        self.queued_bytes = 0
+        self.queued_batches = 0
+        # whether there is credit at all
+        self.open = False
+        self.limit = limit
+        self.max_batch = max_batch
+        self._known = {
+            name: ProducerState(name, epoch, received, received, received, mark, lasting=True)
+            for name, epoch, received, mark in known
+        }
+        # those that share the limit
+        self._active: dict[str, ProducerState] = {}
+        # those whose credit is below the largest batch, however long they have been silent: a
+        # producer that waits for credit sends nothing
+        self._waiting: dict[str, ProducerState] = {}
+        # those with a need, in the order of asking
+        self._needy: dict[str, ProducerState] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        """Every known producer."""
+        return iter(self._known.values())
+
+    @property
+    def active(self) -> int:
+        """How many producers share the limit now."""
+        return len(self._active)
+
+    def find(self, name: str) -> ProducerState | None:
+        """The producer of this name, if it is known."""
+        return self._known.get(name)
+
+    # ---- epochs --------------------------------------------------------------------------------
+
+    def of_batch(self, name: str, epoch: int) -> ProducerState:
+        """The producer of a batch; WireError if it is not in that epoch."""
+        producer = self._known.get(name)
+        if producer is None or producer.epoch < epoch:
+            problem = f"epoch {epoch} of producer '{name}' has not begun: say hello in it"
+            raise WireError(Reason.EPOCH, problem)
+        _check_epoch(producer, epoch)
+        return producer
+
+    def greet(self, name: str, epoch: int) -> ProducerState:
+        """The producer of a hello, which may begin an epoch; WireError if a later one has begun."""
+        producer = self._known.get(name)
+        if producer is None:
+            self._make_room()
+            producer = self._known[name] = ProducerState(name, epoch)
+        elif epoch > producer.epoch:
+            producer.epoch = epoch
+            producer.received = producer.durable = producer.matched = 0
+            producer.routes.clear()
+            producer.awaited = producer.undurable > 0
+        _check_epoch(producer, epoch)
+        return producer
+
+    def hear(self, producer: ProducerState, route: bytes, now: float) -> None:
+        """A message of the producer, not refused, has come by this route."""
+        if producer.routes[-1:] != [route]:
+            others = [other for other in producer.routes if other != route]
+            producer.routes = [*others[1 - MAX_ROUTES :], route]
+        producer.heard = now
+        self._active[producer.name] = producer
+
+    def _make_room(self) -> None:
+        if len(self._known) < MAX_PRODUCERS:
+            return
+        kept = {name: producer for name, producer in self._known.items() if producer.lasting}
+        if len(kept) >= MAX_PRODUCERS:
+            problem = f"more than {MAX_PRODUCERS} producers: reuse a name in a new epoch"
+            raise WireError(Reason.PRODUCERS, problem)
+        self._known = kept
+        for some in (self._active, self._waiting, self._needy):
+            for name in some.keys() - kept.keys():
+                del some[name]
+
+    # ---- batches -------------------------------------------------------------------------------
+
+    def has_room(self, producer: ProducerState, size: int) -> bool:
+        """Whether a batch of ``size`` bytes need not wait until others are matched."""
+        fits = producer.queued_bytes + size <= self._share() and size <= self.free(producer)
+        return self.open and not producer.awaited and fits and self.queued_batches < MAX_QUEUED
+
+    def accept(self, producer: ProducerState, size: int) -> None:
+        """Count the next batch of a producer in."""
+        producer.received += 1
+        producer.undurable += 1
+        producer.lasting = True
+        producer.queued_bytes += size
+        self.queued_bytes += size
+        self.queued_batches += 1
+        self.needs(producer, 0)
+
+    def commit(self, producer: ProducerState, epoch: int, mark: bytes) -> bool:
+        """Count a batch as durable; whether a hello waits for that no longer."""
+        producer.undurable -= 1
+        producer.mark = mark
+        if producer.epoch == epoch:
+            producer.durable += 1
+        if producer.undurable or not producer.awaited:
+            return False
+        producer.awaited = False
+        return True
+
+    def finish(self, producer: ProducerState, epoch: int, size: int) -> None:
+        """Count a batch out: its results have been handed to the feed."""
+        producer.queued_bytes -= size
+        self.queued_bytes -= size
+        self.queued_batches -= 1
+        if producer.epoch == epoch:
+            producer.matched += 1
+
+    # ---- credit --------------------------------------------------------------------------------
+
+    def needs(self, producer: ProducerState, size: int) -> None:
+        """The producer's next batch has ``size`` bytes and waits for credit; 0: it does not."""
+        producer.need = size
+        producer.offered = None
+        if size:
+            self._needy[producer.name] = producer
+        else:
+            self._needy.pop(producer.name, None)
+
+    def credit(self, producer: ProducerState, now: float) -> int:
+        """Bytes that the producer may have on their way; remembered as sent."""
+        credit = producer.told_credit = self._credit(producer)
+        if producer.need and credit >= producer.need and producer.offered is None:
+            producer.offered = now
+        if credit < self.max_batch:
+            self._waiting[producer.name] = producer
+        else:
+            self._waiting.pop(producer.name, None)
+        return credit
+
+    def to_be_told(self) -> Iterator[ProducerState]:
+        """Producers that may be waiting for the credit that they now have."""
+        for producer in self._waiting.values():
+            credit = self._credit(producer)
+            enough = credit >= self.max_batch or producer.queued_bytes == 0
+            if producer.need:
+                enough = credit >= producer.need
+            if credit > producer.told_credit and enough:
+                yield producer
+
+    def forget_idle(self, now: float) -> None:
+        """Give the share of silent producers, and what is reserved for them, to the others."""
+        before = now - ACTIVE_SECONDS
+        for producer in [p for p in self._active.values() if p.heard < before]:
+            if not producer.queued_bytes:
+                del self._active[producer.name]
+        for producer in [*self._needy.values()]:
+            offered = producer.offered if producer.offered is not None else now
+            if min(producer.heard, offered) < before:
+                self.needs(producer, 0)
+
+    def _share(self) -> int:
+        return max(self.max_batch, self.limit // max(1, len(self._active)))
+
+    def free(self, producer: ProducerState) -> int:
+        """Bytes that are not in use, nor reserved for another one."""
+        first = next(iter(self._needy.values()), producer)
+        return self.limit - self.queued_bytes - (first.need if first is not producer else 0)
+
+    def _credit(self, producer: ProducerState) -> int:
+        if not self.open or producer.awaited or self.queued_batches >= MAX_QUEUED:
+            return 0
+        return max(0, min(self.free(producer), self._share() - producer.queued_bytes))
+
+
+def _check_epoch(producer: ProducerState, epoch: int) -> None:
+    if epoch < producer.epoch:
+        name, current = producer.name, producer.epoch
+        problem = f"epoch {epoch} of producer '{name}' has ended, it is in {current}"
+        raise WireError(Reason.STALE_EPOCH, problem)
