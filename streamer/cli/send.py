@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,14 +10,22 @@ from streamer.cli import daemon_options
 from streamer.cli.choices import READS, QuietOption, say
 from streamer.cli.daemon_options import ConfigOption
 
+if TYPE_CHECKING:
+    from streamer.cli.send_mark import SendMark
+
 
 def send(
     reads: Annotated[list[str], typer.Argument(metavar="READS", help=READS)],
     to: Annotated[str | None, typer.Option("--to", help="Ingest endpoint of the daemon.")] = None,
     config: ConfigOption = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of this producer in the results.")
+        str | None,
+        typer.Option("--name", help="Name of this producer in the results, and for --resume."),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Skip the records that are durable under this --name."),
+    ] = False,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Give up after this many seconds without progress.")
     ] = 300.0,
@@ -28,22 +36,53 @@ def send(
     """Send reads to a running daemon; ends once every batch is acknowledged.
 
     If it ends before, it says which reads are acknowledged, and the file and record to go on from.
+    With a --name the daemon keeps that place, too: after any end, also a kill, the same command
+    with --resume sends the records that are not durable yet. It reads the files again up to that
+    place, and skips as many records of standard input. One process may use a name at a time.
     """
     import time
 
     from streamer.cli.progress import progress
     from streamer.cli.send_files import Files, send_all
+    from streamer.cli.send_mark import SendMark
     from streamer.client.producer import Producer
+    from streamer.errors import UsageError
     from streamer.sequences.files import size_of_files
 
+    if resume and name is None:
+        problem = "--resume needs --name, that of the run to go on with"
+        raise UsageError(problem)
     endpoint = daemon_options.endpoint_of("ingest", to, config)
     answer_seconds = min(daemon_options.ANSWER_SECONDS, timeout)
     began = time.monotonic()
     with Producer(endpoint, name=name, answer_seconds=answer_seconds) as producer:
         producer.connect(timeout=timeout)
-        with progress("sending", size_of_files(reads), quiet=quiet) as show:
-            files = Files(reads, batch_bases=batch_bases, batch_reads=batch_reads, on_bytes=show)
-            send_all(producer, files, timeout)
+        start = None
+        if resume and producer.mark:
+            start = SendMark.unpack(producer.mark, reads, producer.name)
+        left = reads[start.file :] if start else reads
+        if resume and not quiet:
+            say(_begins(reads, start, producer.name))
+        with progress("sending", size_of_files(left), quiet=quiet) as show:
+            files = Files(
+                reads,
+                start=start,
+                batch_bases=batch_bases,
+                batch_reads=batch_reads,
+                on_bytes=show,
+            )
+            send_all(producer, files, timeout, marked=name is not None)
     if not quiet:
         seconds = time.monotonic() - began
         say(f"{files.reads:,} reads, {files.bases:,} bases acknowledged in {seconds:.1f} s")
+
+
+def _begins(paths: list[str], start: SendMark | None, name: str) -> str:
+    """Where a run with --resume begins, for people."""
+    from streamer.sequences.source import shown_name
+
+    if start is None:
+        return f"nothing is durable under the name {name}: begins with the first record"
+    which = f" (file {start.file + 1} of {len(paths)})" if len(paths) > 1 else ""
+    file = f"{shown_name(paths[start.file])}{which}"
+    return f"skips the {start.records:,} durable records of {file}, then goes on"

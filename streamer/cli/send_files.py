@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from streamer.cli.choices import say
+from streamer.cli.send_mark import SendMark
 from streamer.client.errors import (
     DaemonError,
     DaemonSilentError,
@@ -13,6 +15,7 @@ from streamer.client.errors import (
     RefusedError,
     StalledError,
 )
+from streamer.client.parts import Mark, part_of
 from streamer.client.producer import Producer
 from streamer.sequences.files import read_batches
 from streamer.sequences.prefetch import prefetched
@@ -21,22 +24,34 @@ from streamer.sequences.source import shown_name
 from trie.cpu.interrupts import interrupt_in
 
 
+class Piece(NamedTuple):
+    """Reads of file number ``file``, behind its first ``before`` records."""
+
+    reads: ReadBatch
+    file: int
+    before: int
+
+
 class Files:
     """The reads of several files, in order, and where each of them stands.
 
-    ``reads`` and ``bases`` count what has been read. ``on_bytes`` is as in ``read_batches``.
+    ``reads`` and ``bases`` count what has been read, without what is skipped. start: what to skip.
+    ``on_bytes`` is as in ``read_batches``.
     """
 
     def __init__(
         self,
         paths: Sequence[str],
         *,
+        start: SendMark | None = None,
         batch_bases: int,
         batch_reads: int,
         on_bytes: Callable[[int], None],
     ) -> None:
         self.reads = self.bases = 0
-        self._paths = paths
+        self.paths = paths
+        self._start = start
+        self._first = start.file if start else 0
         self._batch_bases = batch_bases
         self._batch_reads = batch_reads
         self._on_bytes = on_bytes
@@ -44,10 +59,15 @@ class Files:
         # the reads before each file that has been begun, at the end of all those of all files
         self._before: list[int] = []
 
-    def __iter__(self) -> Iterator[ReadBatch]:
-        """Batches of reads of one file each; DataError as in ``read_batches``."""
-        for path in self._paths:
-            self._before.append(self.reads)
+    def __iter__(self) -> Iterator[Piece]:
+        """Reads of one file each.
+
+        DataError as in ``read_batches``, and for a file of which less is there than is skipped.
+        """
+        for index, path in enumerate(self.paths[self._first :], self._first):
+            start = self._start if index == self._first else None
+            done = 0
+            self._before.append(self.reads - (start.records if start else 0))
             self._bytes_before = self._bytes
             for batch in read_batches(
                 [path],
@@ -55,9 +75,19 @@ class Files:
                 batch_reads=self._batch_reads,
                 on_bytes=self._count_bytes,
             ):
-                self.reads += len(batch)
-                self.bases += int(batch.bases.size)
-                yield batch
+                skipped = min(max(0, start.records - done), len(batch)) if start else 0
+                if start and skipped and done + skipped == start.records:
+                    start.check(path, start.records, batch.names[skipped - 1])
+                done += skipped
+                if skipped == len(batch):
+                    continue
+                rest = part_of(batch, skipped, len(batch)) if skipped else batch
+                self.reads += len(rest)
+                self.bases += rest.symbols
+                yield Piece(rest, index, done)
+                done += len(rest)
+            if start and done < start.records:
+                start.check(path, done, "")
         self._before.append(self.reads)
 
     def _count_bytes(self, read: int) -> None:
@@ -66,23 +96,26 @@ class Files:
 
     def behind(self, reads: int) -> str:
         """The file and the 1-based record that follow the first ``reads``, for people."""
-        before = self._before.copy() or [0]
+        skipped = self._start.records if self._start else 0
+        before = self._before.copy() or [-skipped]
         at = max(number for number, start in enumerate(before) if start <= reads)
-        if at == len(self._paths):
-            return "nothing is left to send"
-        which = f" (file {at + 1} of {len(self._paths)})" if len(self._paths) > 1 else ""
         record = reads - before[at] + 1
-        return f"go on from {shown_name(self._paths[at])}{which}, record {record}"
+        if (at := at + self._first) == len(self.paths):
+            return "nothing is left to send"
+        which = f" (file {at + 1} of {len(self.paths)})" if len(self.paths) > 1 else ""
+        return f"go on from {shown_name(self.paths[at])}{which}, record {record}"
 
 
-def send_all(producer: Producer, files: Files, timeout: float) -> None:
+def send_all(producer: Producer, files: Files, timeout: float, *, marked: bool) -> None:
     """Send all reads and wait for their acknowledgement; an error that ends it comes with a line.
 
-    timeout: seconds without any progress. The line, on standard error, says how far it came.
+    timeout: seconds without any progress. marked: batches carry marks for a run that goes on. The
+    line, on standard error, says how far it came.
     """
     try:
-        for batch in prefetched(files, idle=producer.heed):
-            producer.send(batch, timeout=timeout)
+        for piece in prefetched(files, idle=producer.heed):
+            mark = _marks(files.paths, piece) if marked else b""
+            producer.send(piece.reads, timeout=timeout, mark=mark)
         producer.flush(timeout=timeout)
     except BaseException as error:
         answered = False
@@ -92,6 +125,11 @@ def send_all(producer: Producer, files: Files, timeout: float) -> None:
             with suppress(OSError):
                 say(_how_far(producer, files, answered))
         raise
+
+
+def _marks(paths: Sequence[str], piece: Piece) -> Mark:
+    names, index, before = piece.reads.names, piece.file, piece.before
+    return lambda done: SendMark.at(paths, index, before + done, names[done - 1]).pack()
 
 
 def _await_answers(producer: Producer, error: BaseException, timeout: float) -> bool:
