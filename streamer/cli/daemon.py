@@ -10,7 +10,13 @@ from streamer.cli.choices import say_error
 from streamer.cli.daemon_options import ConfigOption, SettingsOption
 
 
-def run(config: ConfigOption = None, settings: SettingsOption = None) -> None:
+def run(
+    config: ConfigOption = None,
+    settings: SettingsOption = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Start without what is damaged in the journal.")
+    ] = False,
+) -> None:
     """Run the daemon until SIGINT or SIGTERM, which drain it; a second signal ends it at once."""
     from streamer.daemon import logs
     from streamer.errors import ReportedError, StreamerError
@@ -18,14 +24,14 @@ def run(config: ConfigOption = None, settings: SettingsOption = None) -> None:
     # the stream that errors go to may be stuck, too
     with logs.unfailing():
         try:
-            _serve(config, settings)
+            _serve(config, settings, accept_loss)
         except StreamerError as error:
             for line in error.lines():
                 say_error(line)
             raise ReportedError(error) from error
 
 
-def _serve(config: str | None, settings: list[str] | None) -> None:
+def _serve(config: str | None, settings: list[str] | None, accept_loss: bool) -> None:
     from streamer.daemon.config import load
 
     loaded = load(config, settings or ())
@@ -35,7 +41,7 @@ def _serve(config: str | None, settings: list[str] | None) -> None:
 
     for_people = logs.configure(loaded.log.level, loaded.log.format)
     try:
-        daemon.run(loaded)
+        daemon.run(loaded, accept_loss=accept_loss)
     except StreamerError as error:
         if for_people:
             raise

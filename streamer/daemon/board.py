@@ -6,12 +6,16 @@ import secrets
 import threading
 import time
 from collections import deque
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from streamer.daemon import logs
 from streamer.daemon.config import Config
 from streamer.daemon.core.life import STARTING
 from streamer.protocol.schema import TOPICS
+
+if TYPE_CHECKING:
+    from streamer.journal.store import Journal
 
 _RATE_SECONDS = 10.0
 _COUNTS = (
@@ -28,11 +32,15 @@ _COUNTS = (
 
 
 class Totals:
-    """Sums over all published batches, and their throughput."""
+    """Sums over all published batches, and their throughput.
 
-    def __init__(self) -> None:
+    counts: those before this start; throughput is of this one.
+    """
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._counts = dict.fromkeys(_COUNTS, 0) | dict(counts)
+        self._bases_before = self._counts["bases"]
         self._busy = 0.0
         self._last = 0.0
         self._recent: deque[tuple[float, int]] = deque()
@@ -55,7 +63,8 @@ class Totals:
         with self._lock:
             self._forget(now)
             recent = sum(bases for _, bases in self._recent)
-            rate = self._counts["bases"] / self._busy if self._busy > 0 else 0.0
+            bases = self._counts["bases"] - self._bases_before
+            rate = bases / self._busy if self._busy > 0 else 0.0
             return self._counts | {
                 "busy_seconds": round(self._busy, 3),
                 "bases_per_second": round(rate, 1),
@@ -79,17 +88,25 @@ def published(config: Config) -> list[str]:
 
 
 class Board:
-    """The state of the daemon; each attribute is written by one thread only."""
+    """The state of the daemon; each attribute is written by one thread only.
 
-    def __init__(self, config: Config) -> None:
+    stream, epoch: those of the journal, without one a new stream and 1. counts: the totals so far.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        journal: Journal | None = None,
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
         self.config = config
-        # of the records that this daemon publishes: without a journal they begin anew
-        self.stream = secrets.token_hex(8)
-        self.epoch = 1
+        self.stream = secrets.token_hex(8) if journal is None else journal.stream
+        self.epoch = 1 if journal is None else journal.epoch
+        self.journal = None if journal is None else journal.usage()
         self.state = STARTING
         # states that the feed has not announced yet
         self.announcements: deque[str] = deque([STARTING])
-        self.totals = Totals()
+        self.totals = Totals(counts or {})
         self.endpoints: dict[str, str] = {}
         self.targets = 0
         self.kmers = 0
@@ -136,6 +153,7 @@ class Board:
             "refused": self.refused,
             "log": {"dropped": logs.dropped()},
             "durability": self.config.journal.durability,
+            "journal": None if self.journal is None else self.journal._asdict(),
             "topics": sorted(TOPICS[name].wire for name in self.topics),
             "published": [TOPICS[name].wire for name in self.published],
             "totals": self.totals.fields(),

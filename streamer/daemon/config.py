@@ -26,6 +26,7 @@ from trie.codes import MAX_K
 from trie.strands import Strands
 
 MIB = 1 << 20
+GIB = 1 << 30
 
 # the key, what is wrong, and other keys involved
 Fault = tuple[str, str, *tuple[str, ...]]
@@ -36,6 +37,11 @@ class ConfigTable(BaseModel):
     """A table refuses unknown keys and values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _journal_directory() -> str:
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(state, "kmer-streamer", "journal")
 
 
 class DictionaryTable(ConfigTable):
@@ -85,9 +91,12 @@ class ControlTable(ConfigTable):
 
 
 class JournalTable(ConfigTable):
-    """What outlives the daemon."""
+    """What outlives the daemon; a limit of 0 keeps everything."""
 
-    durability: Literal["none"] = "none"
+    durability: Literal["none", "os", "fsync"] = "none"
+    directory: str = Field(default_factory=_journal_directory)
+    keep_bytes: int = Field(default=64 * GIB, ge=0, le=1 << 50)
+    keep_hours: float = Field(default=0, ge=0, le=1e6)
 
 
 class LogTable(ConfigTable):
@@ -98,7 +107,7 @@ class LogTable(ConfigTable):
 
 
 class Config(ConfigTable):
-    """All tables. ``sources`` of the dictionary are absolute paths once loaded from a file."""
+    """All tables; paths in them are absolute once loaded, relative ones from the file's folder."""
 
     dictionary: DictionaryTable = Field(default_factory=lambda: DictionaryTable())
     matching: MatchingTable = Field(default_factory=lambda: MatchingTable())
@@ -161,6 +170,10 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
         if check_files:
             faults.extend(_file_faults(dictionary.sources, absolute))
         checked["dictionary"] = dictionary.model_copy(update={"sources": absolute})
+    journal = checked.get("journal")
+    if isinstance(journal, JournalTable):
+        directory = os.path.abspath(folder / os.path.expanduser(journal.directory))
+        checked["journal"] = journal.model_copy(update={"directory": directory})
     faults.extend(_table_faults(checked))
     if malformed or faults:
         placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]

@@ -16,10 +16,12 @@ from streamer.daemon.config import Config
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Group
+from streamer.daemon.restore import Restored, dictionary_record, fingerprint
 from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.devices import choose_device, usable_cards
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import MakeTogether, Matcher, load_dictionary
+from streamer.journal.record import Record
+from streamer.matching.matcher import MakeTogether, Matcher, Start, load_dictionary
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import Make
 from streamer.sequences.read_batch import ReadBatch
@@ -36,6 +38,8 @@ log = structlog.get_logger("engine")
 class EngineWorker(Worker):
     """Loads the dictionary, then matches the batches in ``inbox`` and passes them to ``forward``.
 
+    restored: where it goes on. record: called with the record of a dictionary that is new.
+
     Waiting batches are matched and passed on as a group. Each group takes one of ``slots``, to be
     released once its results are out. ``make_batch`` and ``make_together`` are those of the
     matcher; they change if a GPU fails.
@@ -45,6 +49,9 @@ class EngineWorker(Worker):
         self,
         board: Board,
         notify: Callable[[], None],
+        restored: Restored,
+        *,
+        record: Callable[[Record], None],
         forward: Callable[[Group], None],
         wants_words: Callable[[], bool],
         warm_up: Callable[[Config, MatchSpec], None],
@@ -57,9 +64,10 @@ class EngineWorker(Worker):
         # (number of the first batch in work, since when), to report stalls
         self.working_on: tuple[int, float] | None = None
         self._board = board
-        # the first record is the dictionary
-        self._at = 1
-        self._heads = Heads()
+        self._restored = restored
+        self._at = restored.at
+        self._heads = Heads(restored.heads)
+        self._record = record
         self._forward = forward
         self._wants_words = wants_words
         self._warm_up = warm_up
@@ -73,7 +81,7 @@ class EngineWorker(Worker):
             loaded = load_dictionary(config.spec, on_notice=log.warning)
             spec = spec_on_device(config)
             self._warm_up(config, spec)
-            matcher = make_matcher(config, loaded, spec)
+            matcher = make_matcher(config, loaded, spec, self._start(loaded))
             dictionary, stored = matcher.dictionary, loaded if spec.near else None
         try:
             self._board.targets = len(dictionary.targets.names)
@@ -91,6 +99,22 @@ class EngineWorker(Worker):
                     self._match(matcher, dictionary, items, stored)
         finally:
             matcher.close()
+
+    def _start(self, loaded: Dictionary) -> Start:
+        """Where the matcher goes on; a dictionary that is new gets a record."""
+        start, before = self._restored.start, self._restored.fingerprint
+        # k-mers are copied into the matcher's structures
+        self._restored = Restored()
+        if fingerprint(loaded) == before:
+            return start
+        if before:
+            start = replace(start, version=start.version + 1)
+            log.warning(
+                "the dictionary's sources changed since the last start", version=start.version
+            )
+        self._at += 1
+        self._record(dictionary_record(self._at, start.version, loaded, time.time_ns()))
+        return start
 
     def _take_slot(self) -> bool:
         while not self.stopping.is_set():
@@ -149,7 +173,9 @@ def spec_on_device(config: Config) -> MatchSpec:
     return replace(spec, device=device, cards=tuple(cards))
 
 
-def make_matcher(config: Config, dictionary: Dictionary, spec: MatchSpec) -> Matcher:
+def make_matcher(
+    config: Config, dictionary: Dictionary, spec: MatchSpec, start: Start | None = None
+) -> Matcher:
     """The matcher of ``spec``; if a GPU fails, the CPU takes over where the device is ``auto``."""
     on_fallback = log.warning if config.matching.device == "auto" else None
-    return Matcher(dictionary, spec, on_fallback=on_fallback)
+    return Matcher(dictionary, spec, start=start, on_fallback=on_fallback)

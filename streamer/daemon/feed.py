@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 import zmq
@@ -38,7 +38,10 @@ def high_water(budget: int) -> int:
 
 
 class FeedWorker(SocketWorker):
-    """Publishes the groups of batches in ``inbox`` and passes each to ``done`` afterwards."""
+    """Publishes the groups of batches in ``inbox`` and passes each to ``done`` afterwards.
+
+    at, heads: as in ``FeedCore``.
+    """
 
     def __init__(
         self,
@@ -46,6 +49,9 @@ class FeedWorker(SocketWorker):
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
         done: Callable[[Sequence[Matched]], None],
+        *,
+        at: int = 0,
+        heads: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__("feed", board, context, notify)
         self.inbox: Mailbox[Group] = Mailbox()
@@ -55,6 +61,8 @@ class FeedWorker(SocketWorker):
             epoch=board.epoch,
             published=board.published,
             beat_seconds=board.config.feed.beat_seconds,
+            at=at,
+            heads=heads,
         )
 
     def wants(self, topic: str) -> bool:

@@ -22,15 +22,21 @@ from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
 from streamer.daemon.core.life import Life
+from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.door import aside
 from streamer.daemon.engine import EngineWorker
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.ingest import IngestWorker
+from streamer.daemon.journal import JournalWorker, open_journal
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.process import keep_freed_memory, raise_limit
+from streamer.daemon.restore import Restored, restore
 from streamer.daemon.warming import warm_up
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
+from streamer.journal.reader import JournalReader
+from streamer.journal.record import Record
+from streamer.journal.store import Journal
 from streamer.protocol.endpoints import socket_path
 
 _BIND_SECONDS = 10.0
@@ -50,20 +56,45 @@ log = structlog.get_logger("daemon")
 
 
 class Service:
-    """A daemon in this process: ``start``, then ``wait`` until it has drained or failed."""
+    """A daemon in this process: ``start``, then ``wait`` until it has drained or failed.
 
-    def __init__(self, config: Config) -> None:
-        self.board = Board(config)
+    accept_loss: start without what is damaged in the journal. StreamerError if the journal cannot
+    be gone on with.
+    """
+
+    def __init__(self, config: Config, *, accept_loss: bool = False) -> None:
+        self._journal = open_journal(config, accept_loss=accept_loss)
+        restored = _restored(self._journal)
+        self.board = Board(config, self._journal, restored.counts)
         self._life = Life(self.board.enter)
         self._changed: Mailbox[None] = Mailbox()
         self._drain_wanted = ""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(_IO_THREADS)
         notify = self._changed.wake
-        self._feed = FeedWorker(self.board, self._context, notify, self._finished)
+        self._feed = FeedWorker(
+            self.board,
+            self._context,
+            notify,
+            self._finished,
+            at=restored.at,
+            heads=restored.heads,
+        )
+        self._recorder: JournalWorker | None = None
+        if self._journal is not None:
+            self._recorder = JournalWorker(
+                self.board,
+                notify,
+                self._journal,
+                forward=self._feed.inbox.put,
+                committed=lambda done: self._ingest.durable([m.accepted for m in done]),
+                full=self._full,
+            )
         self._engine = EngineWorker(
             self.board,
             notify,
-            forward=self._feed.inbox.put,
+            restored,
+            record=self._record,
+            forward=(self._recorder or self._feed).inbox.put,
             wants_words=lambda: self._feed.wants("word"),
             warm_up=warm_up,
         )
@@ -73,10 +104,15 @@ class Service:
             notify,
             forward=self._engine.inbox.put,
             makers=lambda: (self._engine.make_batch, self._engine.make_together),
+            **self._known(restored),
         )
         self._control = ControlWorker(self.board, self._context, notify, self.drain)
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
         self._workers: list[Worker] = [*self._sockets, self._engine]
+        if self._recorder is not None:
+            self._workers.append(self._recorder)
+        # as the journal says, from its thread
+        self._disk_full = False
         self._connections: Connections | None = None
         self._stall_said = -1
 
@@ -100,6 +136,8 @@ class Service:
             self.board.endpoints[worker.name] = worker.endpoint
         self._guard(limit)
         log.info("listening", **self.board.endpoints)
+        if self._recorder is not None:
+            self._recorder.start()
         self._engine.start()
         return dict(self.board.endpoints)
 
@@ -134,7 +172,8 @@ class Service:
         except BaseException:
             # from here on nothing is accepted
             self._life.fail()
-            log.error("failed", batches_lost=self.board.queued_batches)
+            lost = "batches_lost" if self._journal is None else "batches_to_be_sent_again"
+            log.error("failed", **{lost: self.board.queued_batches})
             raise
         finally:
             self._stop()
@@ -155,6 +194,28 @@ class Service:
                     file.unlink()
         os._exit(code)
 
+    def _known(self, restored: Restored) -> dict[str, Any]:
+        """What ingest knows from the journal."""
+        if self._journal is None:
+            return {}
+        # a connection of its own: the journal's is in use by another thread
+        self._contents = JournalReader.open(self.board.config.journal.directory)
+        return {
+            "known": [KnownProducer(*received) for received in self._journal.producers()],
+            "number": restored.number,
+            "content_of": self._contents.content,
+        }
+
+    def _record(self, record: Record) -> None:
+        if self._journal is not None:
+            self._journal.append([record])
+
+    def _full(self, full: bool) -> None:
+        """The journal has no room, or has room again; called in its thread."""
+        self._disk_full = full
+        self._ingest.journal_full(full)
+        self._changed.wake()
+
     def _finished(self, published: Sequence[Matched]) -> None:
         self._engine.slots.release()
         self._ingest.published([matched.accepted for matched in published])
@@ -168,6 +229,7 @@ class Service:
         if self._engine.ready.is_set() and self._life.ready():
             self._ingest.inbox.wake()
             log.info("ready", **self.board.fields()["dictionary"])
+        self._life.journal_full(self._disk_full)
         if self._drain_wanted and self._life.drain():
             log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
             self._ingest.inbox.wake()
@@ -181,19 +243,30 @@ class Service:
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
         # the engine first, the feed last: it announces the end
-        last = [self._connections] if self._connections is not None else []
-        for worker in (self._engine, self._ingest, self._control, self._feed, *last):
+        order = (
+            self._engine,
+            self._recorder,
+            self._ingest,
+            self._control,
+            self._feed,
+            self._connections,
+        )
+        inboxes = [worker.inbox for worker in self._workers if hasattr(worker, "inbox")]
+        for worker in filter(None, order):
             worker.stop()
-            for inbox in (self._engine.inbox, self._ingest.inbox, self._feed.inbox):
+            for inbox in inboxes:
                 inbox.wake()
             if worker.ident is not None:
                 worker.join(max(_LEAST_SECONDS, deadline - time.monotonic()))
         if self.stuck:
             log.warning("threads did not end", threads=self.stuck)
         else:
-            for inbox in (self._engine.inbox, self._ingest.inbox, self._feed.inbox):
+            for inbox in inboxes:
                 inbox.close()
             self._changed.close()
+            if self._journal is not None:
+                self._contents.close()
+                self._journal.close()
         if any(worker.is_alive() for worker in self._sockets):
             return
         # in case libzmq does not return, which SocketWorker.bind should prevent
@@ -202,6 +275,16 @@ class Service:
         ending.join(_TERM_SECONDS)
         if ending.is_alive():
             log.warning("libzmq did not end", seconds=_TERM_SECONDS)
+
+
+def _restored(journal: Journal | None) -> Restored:
+    if journal is None:
+        return Restored()
+    try:
+        return restore(journal)
+    except BaseException:
+        journal.close()
+        raise
 
 
 def _as_streamer_error(worker: Worker, error: BaseException) -> StreamerError:
@@ -213,14 +296,20 @@ def _as_streamer_error(worker: Worker, error: BaseException) -> StreamerError:
 
 
 @logs.unfailing()
-def run(config: Config, *, ready: Callable[[dict[str, str]], None] | None = None) -> None:
+def run(
+    config: Config,
+    *,
+    accept_loss: bool = False,
+    ready: Callable[[dict[str, str]], None] | None = None,
+) -> None:
     """Run a daemon until SIGINT, SIGTERM or ``drain`` on its control socket has drained it.
 
     Call it in the main thread. A second signal ends the process at once. ``ready`` is called with
-    the endpoints as bound. Log lines that cannot be written are dropped. StreamerError if the
+    the endpoints as bound. accept_loss: start without what is damaged in the journal. Log lines
+    that cannot be written are dropped. StreamerError if the
     daemon cannot start or one of its threads fails.
     """
-    service = Service(config)
+    service = Service(config, accept_loss=accept_loss)
     signalled = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamer.journal.disk import Disk, storing, syncing
-from streamer.journal.errors import JournalDamage
+from streamer.journal.errors import JournalDamage, JournalFull
 from streamer.journal.record import Frame
 from streamer.journal.schema import RecordRow, unpack_lengths
 from streamer.journal.sizes import Sizes
@@ -129,11 +129,18 @@ class DataWriter:
             self._fd = None
 
     def _next_file(self, size: int) -> None:
-        """A new file, with its name on the disk."""
-        size = max(size, self._sizes.file_bytes)
+        """A new file, with its name on the disk; a smaller one where there is little room."""
+        least, size = size, max(size, self._sizes.file_bytes)
         path = data_file(self._directory, self.file + 1)
-        with storing(path):
-            fd = self._disk.create(path, size)
+        while True:
+            try:
+                with storing(path):
+                    fd = self._disk.create(path, size)
+                break
+            except JournalFull:
+                if size == least:
+                    raise
+                size = max(least, size // 2)
         if self._fd is not None:
             with suppress(OSError):  # what is set aside behind the end is of no more use
                 self._disk.truncate(self._fd, self.end)

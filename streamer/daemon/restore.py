@@ -1,0 +1,132 @@
+"""What a daemon goes on from: the journal's last snapshot, and the records after it.
+
+A snapshot is a record's worth of state: a map of counters, the k-mers that the stream brought, and
+those that a distance is measured to. It is made by reading the journal, as a restart does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.daemon.stored_batch import BATCH, StoredBatch
+from streamer.dictionary.targets import Dictionary
+from streamer.journal.record import Record
+from streamer.journal.store import Journal
+from streamer.matching.matcher import Start
+from streamer.matching.result import joined
+from streamer.matching.spec import MatchSpec
+from streamer.protocol.checksums import crc32c
+from streamer.protocol.header import raw
+
+DICTIONARY = "dictionary"
+
+_NO_CODES = np.zeros(0, np.uint64)
+
+
+@dataclass
+class Restored:
+    """The state after record ``at``.
+
+    fingerprint: of the dictionary that the sources gave, 0 before the first. heads: by topic, the
+    last record with a message on it. counts: the totals. grown, learned: parts of those of
+    ``Start``.
+    """
+
+    at: int = 0
+    number: int = 0
+    position: int = 0
+    version: int = 1
+    fingerprint: int = 0
+    heads: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    grown: list[NDArray[np.uint64]] = field(default_factory=list)
+    learned: list[NDArray[np.uint64]] = field(default_factory=list)
+
+    @property
+    def start(self) -> Start:
+        """Where the matcher goes on."""
+        grown, learned = joined(self.grown, _NO_CODES), joined(self.learned, _NO_CODES)
+        return Start(self.number, self.position, self.version, grown, learned)
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Take in the records that follow."""
+        for record in records:
+            self.at = record.at
+            if record.kind == BATCH:
+                self._add_batch(StoredBatch(record))
+            elif record.kind == DICTIONARY:
+                meta = msgpack.unpackb(record.meta)
+                self.version, self.fingerprint = meta["version"], meta["fingerprint"]
+
+    def _add_batch(self, batch: StoredBatch) -> None:
+        about = batch.about
+        self.number = about["batch"] + 1
+        self.position = about["base"] + about["bases"]
+        self.version = about["version"]
+        self.counts.update(batch.counts)
+        self.heads |= dict.fromkeys(batch.prev, batch.at)
+        # copies: the frames of a record are large
+        for codes, parts in ((batch.new_kmers, self.grown), (batch.learned, self.learned)):
+            if codes.size:
+                parts.append(codes.copy())
+
+
+_COUNTERS = ("number", "position", "version", "fingerprint", "heads", "counts")
+
+
+def restore(journal: Journal) -> Restored:
+    """The state after the journal's last record; JournalDamage for a record that cannot be read."""
+    restored = Restored()
+    snapshot = journal.snapshot()
+    if snapshot is not None:
+        meta = msgpack.unpackb(snapshot.meta)
+        grown, learned = (np.frombuffer(frame, np.uint64) for frame in snapshot.frames)
+        counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
+        restored = Restored(snapshot.at, **counters, grown=[grown], learned=[learned])
+    restored.add(journal.records(restored.at))
+    return restored
+
+
+def put_snapshot(journal: Journal) -> None:
+    """Store the state after the journal's last record, so that a restart reads no more than it."""
+    restored = restore(journal)
+    start = restored.start
+    meta = {name: getattr(restored, name) for name in _COUNTERS}
+    meta["counts"] = dict(restored.counts)
+    journal.put_snapshot(restored.at, msgpack.packb(meta), (raw(start.grown), raw(start.learned)))
+
+
+def identity(spec: MatchSpec) -> bytes:
+    """What the records of a journal mean: one of another identity cannot be gone on with."""
+    values = {
+        "k": spec.k,
+        "mode": spec.mode,
+        "strands": spec.strands,
+        "distance": spec.distance or 0,
+        "semantics": spec.semantics if spec.near else "exact",
+        "seed_bases": spec.seed_bases,
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items()).encode()
+
+
+def fingerprint(dictionary: Dictionary) -> int:
+    """A checksum of k-mers, their targets and names, which is never 0."""
+    names = "\0".join(dictionary.targets.names).encode()
+    return crc32c([raw(dictionary.codes), raw(dictionary.sets), names]) or 1
+
+
+def dictionary_record(at: int, version: int, dictionary: Dictionary, now: int) -> Record:
+    """The record of a dictionary that begins with ``version``."""
+    meta = {
+        "version": version,
+        "fingerprint": fingerprint(dictionary),
+        "kmers": int(dictionary.codes.size),
+    }
+    names = msgpack.packb(list(dictionary.targets.names))
+    return Record(at, DICTIONARY, msgpack.packb(meta), (names,), None, now)

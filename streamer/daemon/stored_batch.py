@@ -1,0 +1,112 @@
+"""A matched batch as a record of the journal, and back.
+
+A record's meta is a msgpack map; its frames are
+
+    names  offsets  bases  gaps  learned  columns of the first topic  of the next  ...
+
+names: a msgpack array. offsets: int64. bases, gaps: the reads as ``trie.packed_codes`` packs them.
+learned: uint64, ``BatchResult.learned``. The columns are those of the feed's messages, so that
+replaying a record says what was said. Event words are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.daemon.publish import Content, Publication
+from streamer.journal.record import Key, Record
+from streamer.protocol.batch_messages import decode_names
+from streamer.protocol.header import Buffer, Header, raw
+from streamer.sequences.read_batch import ReadBatch
+from trie.packed_codes import pack_codes, unpack_codes
+
+BATCH = "batch"
+
+LIVE_ONLY = frozenset({"word"})
+"""Topics about a batch that are not stored."""
+
+_FRAMES_OF_READS = 5
+
+
+def to_record(publication: Publication, now: int) -> Record:
+    """The record of a batch; ``now`` is in nanoseconds since 1970."""
+    matched = publication.matched
+    accepted, result = matched.accepted, matched.result
+    packed, gaps = pack_codes(result.batch.bases)
+    frames: list[Buffer] = [
+        accepted.names,
+        raw(result.batch.offsets),
+        packed.data,
+        raw(gaps),
+        raw(result.learned),
+    ]
+    topics = []
+    for topic, prev in publication.prev.items():
+        if topic in LIVE_ONLY:
+            topics.append([topic, prev, {}, []])
+            continue
+        fields, described, columns = publication.content(topic)
+        topics.append([topic, prev, fields, described])
+        frames += columns
+    meta = {"about": publication.about, "counts": publication.counts, "topics": topics}
+    key = Key(
+        accepted.producer.name, accepted.epoch, accepted.sequence, accepted.content, accepted.mark
+    )
+    return Record(matched.at, BATCH, msgpack.packb(meta), tuple(frames), key, now)
+
+
+class StoredBatch:
+    """A batch as a record has it."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._meta: Header = msgpack.unpackb(record.meta)
+        self.at = record.at
+        self.about: Header = self._meta["about"]
+        """The header fields that all messages about the batch share."""
+        self.counts: dict[str, int] = self._meta["counts"]
+        self.prev: dict[str, int] = {topic: prev for topic, prev, *_ in self._meta["topics"]}
+        """The topics that it has messages on; of each the last ``at`` before."""
+
+    @property
+    def names(self) -> bytes:
+        """The names of its reads, as a msgpack array."""
+        return bytes(self._record.frames[0])
+
+    @property
+    def reads(self) -> ReadBatch:
+        """Its reads."""
+        offsets = self._array(1, np.int64)
+        bases = unpack_codes(self._array(2, np.uint8), self._array(3, np.int64), int(offsets[-1]))
+        return ReadBatch(decode_names(self.names), offsets, bases)
+
+    @property
+    def learned(self) -> NDArray[np.uint64]:
+        """``BatchResult.learned``."""
+        return self._array(4, np.uint64)
+
+    @property
+    def new_kmers(self) -> NDArray[np.uint64]:
+        """The k-mers that it added to the dictionary."""
+        for topic, content in self.contents():
+            if topic == "delta":
+                return np.frombuffer(content.frames[0], np.uint64)
+        return np.zeros(0, np.uint64)
+
+    def contents(self) -> Iterator[tuple[str, Content]]:
+        """Its messages by topic, in order."""
+        first = _FRAMES_OF_READS
+        for topic, _, fields, described in self._meta["topics"]:
+            if topic in LIVE_ONLY:
+                continue
+            stop = first + len(described)
+            yield topic, Content(fields, described, self._record.frames[first:stop])
+            first = stop
+
+    def _array(self, frame: int, dtype: Any) -> NDArray[Any]:
+        return np.frombuffer(self._record.frames[frame], dtype)

@@ -1,0 +1,199 @@
+"""A daemon with a journal: what was acknowledged outlives it, and it goes on where it ended."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+from contextlib import closing, contextmanager
+
+import pytest
+
+from streamer.client import Control, NewKmers, Producer, ReadSummaries, Subscriber
+from streamer.journal.reader import JournalReader
+from tests.daemon_kit import (
+    DEADLINE,
+    GENOME,
+    Raw,
+    list_batch,
+    process,
+    random_dna,
+    reads_of,
+    settings,
+    wait_for_line,
+    write_fasta,
+)
+from tests.waiting import until
+
+pytestmark = pytest.mark.whole
+
+JOURNAL = ["--set", "journal.durability=fsync", "--set", "journal.directory=journal"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return settings(tmp_path, "k = 11")
+
+
+@contextmanager
+def daemon(path, *more):
+    """A daemon with a journal beside its configuration: (process, endpoints)."""
+    with process(["run", "--config", path, *JOURNAL, *more]) as child:
+        endpoints = json.loads(wait_for_line(child, '"listening"'))
+        wait_for_line(child, '"ready"')
+        yield child, endpoints
+
+
+def end(child, number=signal.SIGTERM):
+    child.send_signal(number)
+    status = child.wait(DEADLINE)
+    assert status == (0 if number == signal.SIGTERM else -number)
+
+
+def send(endpoints, reads, name="lab"):
+    with Producer(endpoints["ingest"], name=name) as producer:
+        producer.send(reads)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_restarted_daemon_goes_on(path, tmp_path, number):
+    reads = reads_of(GENOME, random.Random(1), 30)
+    with daemon(path) as (child, endpoints):
+        send(endpoints, reads)
+        with Control(endpoints["control"]) as control:
+            before = control.status()
+        end(child, number)
+    assert before["totals"]["new_kmers"] > 1000
+    with daemon(path) as (child, endpoints), Control(endpoints["control"]) as control:
+        after = control.status()
+        same = ("stream",)
+        assert [after[key] for key in same] == [before[key] for key in same]
+        assert after["epoch"] == before["epoch"] + 1
+        assert after["dictionary"]["kmers"] == before["dictionary"]["kmers"]
+        assert after["dictionary"]["version"] == before["dictionary"]["version"]
+        counts = ("batches", "reads", "bases", "matches", "mismatches", "new_kmers")
+        assert [after["totals"][c] for c in counts] == [before["totals"][c] for c in counts]
+        with Subscriber(endpoints["feed"], ["read", "delta"]) as feed:
+            assert feed.wait_for_daemon(DEADLINE)
+            send(endpoints, reads)
+            # the dictionary knows all of them
+            found = feed.receive(DEADLINE)
+            assert isinstance(found, ReadSummaries)
+            assert found.mismatches.sum() == 0
+            assert found.origin.batch == before["totals"]["batches"]
+            assert found.origin.base == before["totals"]["bases"]
+            end(child)
+            assert not [m for m in feed if isinstance(m, NewKmers)]
+
+
+def test_a_producer_goes_on_after_a_kill(path):
+    batches = [[[f"r{seq}", "ACGTTGCAAC" * seq]] for seq in range(1, 7)]
+    with daemon(path) as (child, endpoints), Raw(endpoints["ingest"]) as raw:
+        raw.open()
+        for seq in (1, 2, 3):
+            raw.send(*list_batch(seq, batches[seq - 1], mark=b"m%d" % seq))
+        raw.accepted(3, durable=3)
+        end(child, signal.SIGKILL)
+    with daemon(path) as (child, endpoints), Raw(endpoints["ingest"]) as raw:
+        raw.send({"v": 2, "type": "hello", "versions": [2], "producer": "raw", "epoch": 1})
+        welcome = raw.receive_type("welcome")
+        assert (welcome["received"], welcome["durable"], welcome["mark"]) == (3, 3, b"m3")
+        # again, the same: no second effect
+        raw.send(*list_batch(2, batches[1], mark=b"m2"))
+        # again, something else
+        raw.send(*list_batch(3, batches[4], mark=b"m3"))
+        assert raw.receive_type("refused")["reason"] == "conflict"
+        for seq in (4, 5, 6):
+            raw.send(*list_batch(seq, batches[seq - 1]))
+        raw.accepted(6, durable=6)
+        with Control(endpoints["control"]) as control:
+            assert control.status()["totals"]["batches"] == 6
+        end(child)
+
+
+def test_a_journal_of_another_dictionary_is_refused(path, tmp_path):
+    with daemon(path) as (child, _):
+        end(child)
+    with process(["run", "--config", path, *JOURNAL, "--set", "dictionary.k=13"]) as child:
+        line = wait_for_line(child, '"level": "error"')
+        assert "k=11" in line
+        assert "k=13" in line
+        assert child.wait(DEADLINE) == 1
+
+
+def test_a_second_daemon_on_the_journal_is_refused(path, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    second = settings(other, "k = 11")
+    with (
+        daemon(path) as (child, _),
+        process(["run", "--config", second, *JOURNAL[:-1], f"journal.directory={tmp_path}/journal"])
+        as late,
+    ):  # fmt: skip
+        line = wait_for_line(late, '"level": "error"')
+        assert str(tmp_path / "journal") in line
+        assert late.wait(DEADLINE) == 1
+        end(child)
+
+
+def test_other_sources_are_another_version(tmp_path):
+    source = write_fasta(tmp_path / "ref.fa", [("one", GENOME[:500])])
+    path = settings(tmp_path, f'k = 11\nsources = ["{source}"]')
+    with daemon(path) as (child, endpoints):
+        send(endpoints, [("r", GENOME[100:200])])
+        end(child)
+    write_fasta(source, [("one", GENOME[:500]), ("two", GENOME[500:900])])
+    with process(["run", "--config", path, *JOURNAL]) as child:
+        endpoints = json.loads(wait_for_line(child, '"listening"'))
+        assert "sources changed" in wait_for_line(child, "changed since the last start")
+        with Subscriber(endpoints["feed"], ["read"]) as feed:
+            assert feed.wait_for_daemon(DEADLINE)
+            send(endpoints, [("r", GENOME[100:200])])
+            message = feed.receive(DEADLINE)
+            assert (message.origin.batch, message.origin.version) == (1, 2)
+        end(child)
+    with closing(JournalReader.open(tmp_path / "journal")) as reader:
+        kinds = [record.kind for record in reader.records(0)]
+    assert kinds == ["dictionary", "batch", "dictionary", "batch"]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 24 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no permission to mount a file system")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_holds_producers_back_until_there_is_room(tmp_path, small_disk):
+    path = settings(tmp_path, "k = 11")
+    rng = random.Random(3)
+    hog = small_disk / "hog"
+    more = ["--set", f"journal.directory={small_disk}/journal"]
+    with (
+        daemon(path, *more) as (child, endpoints),
+        Control(endpoints["control"]) as control,
+        Raw(endpoints["ingest"]) as raw,
+    ):
+        raw.open()
+        free = shutil.disk_usage(small_disk).free
+        hog.write_bytes(bytes(free))
+        raw.send(*list_batch(1, [["r", random_dna(rng, 100_000)]]))
+        until(lambda: control.status()["state"] == "full", "the daemon says that the disk is full")
+        assert control.status()["totals"]["batches"] == 0
+        hog.unlink()
+        raw.accepted(1, durable=1)
+        until(lambda: control.status()["state"] == "running", "it goes on")
+        raw.send(*list_batch(2, [["r", "ACGT" * 9]]))
+        raw.accepted(2, durable=2)
+        end(child)
+    with closing(JournalReader.open(small_disk / "journal")) as reader:
+        assert [record.key.sequence for record in reader.records(0) if record.key] == [1, 2]
