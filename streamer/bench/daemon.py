@@ -14,6 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,40 +31,78 @@ GENOME = 1_000_000
 _TIMEOUT = 600.0
 
 
-def tables(device: str, k: int = 21, producers: int = 4, bases: int = 1 << 31) -> list[Sheet]:
+_THREADS = ("engine", "feed", "ingest", "journal")
+
+
+def tables(
+    device: str,
+    k: int = 21,
+    producers: int = 4,
+    bases: int = 1 << 31,
+    durabilities: Sequence[str] = ("none",),
+) -> list[Sheet]:
     """TCP and local sockets, batches of 1 and 4 MB, ``bases`` a measurement."""
-    return [Sheet("Daemon, socket to feed", daemon, device, k, producers, bases)]
+    rows = partial(
+        daemon,
+        device=device,
+        k=k,
+        producers=producers,
+        bases=bases,
+        durabilities=durabilities,
+    )
+    return [Sheet("Daemon, socket to feed", rows)]
 
 
 def daemon(
-    device: str, k: int, producers: int, bases: int,
-    batch_bytes: Sequence[int] = (1 << 20, 1 << 22), transports: Sequence[str] = ("tcp", "ipc"),
-) -> Iterator[Row]:  # fmt: skip
-    """A row for every transport and size of batch; about ``bases`` bases each.
+    *,
+    device: str = "auto",
+    k: int = 21,
+    producers: int = 4,
+    batch_bytes: Sequence[int] = (1 << 20, 1 << 22),
+    bases: int = 1 << 32,
+    topics: Sequence[str] = ("match", "mismatch", "read"),
+    transports: Sequence[str] = ("tcp", "ipc"),
+    durabilities: Sequence[str] = ("none",),
+) -> Iterator[Row]:
+    """A row for every transport, durability and size of batch; about ``bases`` bases each.
 
     Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases.
     """
-    for transport in transports:
-        with tempfile.TemporaryDirectory() as folder:
-            genome = random_codes(GENOME, 1)
-            with _serving(Path(folder), transport, device, k, genome) as (endpoints, busy):
-                for size in batch_bytes:
-                    count = max(1, bases // (producers * size))
-                    row = {"transport": transport, "producers": producers, "batch bytes": size}
-                    yield row | _measured(endpoints, busy, genome, producers, size, count)
+    genome = random_codes(GENOME, 1)
+    for transport, durability in product(transports, durabilities):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            _serving(Path(folder), transport, durability, device, k, genome) as (endpoints, busy),
+        ):
+            for size in batch_bytes:
+                count = max(1, bases // (producers * size))
+                row: Row = {"transport": transport, "durability": durability}
+                row |= {"producers": producers, "batch bytes": size}
+                yield row | _measured(endpoints, busy, genome, producers, size, count, topics)
 
 
 def _measured(
-    endpoints: dict[str, str], busy: Busy, genome: Codes, producers: int, size: int, count: int
+    endpoints: dict[str, str],
+    busy: Busy,
+    genome: Codes,
+    producers: int,
+    size: int,
+    count: int,
+    topics: Sequence[str],
 ) -> Row:
     context = multiprocessing.get_context("spawn")
     go = context.Barrier(producers + 2)
     said: Any = context.Queue()
     reads = producers * len(half_hit(genome, size, 0))  # of one batch each
-    jobs: list[tuple[Any, ...]] = [(_subscribe, endpoints["feed"], reads, reads * count)]
-    jobs += [(_produce, endpoints["ingest"], genome, size, count, n) for n in range(producers)]
-    children = [
-        context.Process(target=job, args=(*given, go, said), daemon=True) for job, *given in jobs
+    arguments = (endpoints["feed"], tuple(topics), reads, reads * count, go, said)
+    children = [context.Process(target=_subscribe, args=arguments, daemon=True)]
+    children += [
+        context.Process(
+            target=_produce,
+            args=(endpoints["ingest"], genome, size, count, n, go, said),
+            daemon=True,
+        )
+        for n in range(producers)
     ]
     try:
         for child in children:
@@ -90,14 +130,14 @@ def _measured(
 
 @contextmanager
 def _serving(
-    folder: Path, transport: str, device: str, k: int, genome: Codes
+    folder: Path, transport: str, durability: str, device: str, k: int, genome: Codes
 ) -> Iterator[tuple[dict[str, str], Busy]]:
     """A daemon in a process of its own: its endpoints, and how busy its threads have been."""
     letters = LETTERS[genome]
     (folder / "genome.fa").write_bytes(b">genome\n" + letters.tobytes() + b"\n")
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    child = context.Process(target=_serve, args=(folder, transport, device, k, there))
+    child = context.Process(target=_serve, args=(folder, transport, durability, device, k, there))
     child.start()
 
     def busy() -> dict[str, float]:
@@ -116,7 +156,7 @@ def _serving(
         child.kill()
 
 
-def _serve(folder: Path, transport: str, device: str, k: int, pipe: Any) -> None:
+def _serve(folder: Path, transport: str, durability: str, device: str, k: int, pipe: Any) -> None:
     from streamer.daemon.config import load
     from streamer.daemon.core.life import RUNNING
     from streamer.daemon.service import Service
@@ -128,6 +168,8 @@ def _serve(folder: Path, transport: str, device: str, k: int, pipe: Any) -> None
         f"matching.device='{device}'",
         f"ingest.memory_bytes={1 << 29}",
         f"feed.buffer_bytes={1 << 30}",
+        f"journal.durability='{durability}'",
+        f"journal.directory='{folder / 'journal'}'",
     ]
     for name in ("ingest", "feed", "control"):
         place = "tcp://127.0.0.1:*" if transport == "tcp" else f"ipc://{folder / name}"
@@ -143,9 +185,10 @@ def _serve(folder: Path, transport: str, device: str, k: int, pipe: Any) -> None
         clocks = {
             thread.name: time.pthread_getcpuclockid(thread.ident)
             for thread in threading.enumerate()
-            if thread.name in ("ingest", "engine", "feed") and thread.ident is not None
+            if thread.name in _THREADS and thread.ident is not None
         }
-        pipe.send({name: time.clock_gettime(clock) for name, clock in sorted(clocks.items())})
+        busy = {name: time.clock_gettime(clock) for name, clock in clocks.items()}
+        pipe.send({name: busy.get(name, 0.0) for name in _THREADS})
     service.drain("the measurement is over")
     ended.join(30.0)
 
@@ -166,8 +209,10 @@ def _produce(
         said.put(("producer", time.process_time() - before))
 
 
-def _subscribe(endpoint: str, before: int, reads: int, go: Any, said: Any) -> None:
-    with Subscriber(endpoint, ("match", "mismatch", "read")) as feed:
+def _subscribe(
+    endpoint: str, topics: Sequence[str], before: int, reads: int, go: Any, said: Any
+) -> None:
+    with Subscriber(endpoint, topics) as feed:
         feed.wait_for_daemon(_TIMEOUT)
         _listen(feed, before)
         go.wait(_TIMEOUT)

@@ -12,6 +12,7 @@ from streamer.matching.spec import Device
 
 ExactSection = StrEnum("ExactSection", "frozen grow snapshot memory figure39 files")
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
+Durability = StrEnum("Durability", "none os fsync")
 
 _section = typer.Option(help="Only this part; may be given again. Default: all.")
 
@@ -74,12 +75,22 @@ def daemon(
     k: Annotated[int, typer.Option("--kmer", "-k", min=1, max=31)] = 21,
     producers: Annotated[int, typer.Option(min=1, max=64, help="Processes that send.")] = 4,
     bases: Annotated[int, typer.Option(min=1_000_000, help="Bases a measurement.")] = 1 << 31,
+    durability: Annotated[
+        list[Durability] | None, typer.Option(help="Of the journal; may be given several times.")
+    ] = None,
 ) -> None:
     """The daemon from socket to feed, over loopback: TCP and local sockets, batches of 1 and 4 MB.
 
     Starts its own daemons, producers and subscriber; a running daemon is left alone.
     """
-    _run("daemon", device, k=k, producers=producers, bases=bases)
+    _run(
+        "daemon",
+        device,
+        k=k,
+        producers=producers,
+        bases=bases,
+        durabilities=tuple(durability or ("none",)),
+    )
 
 
 def commands(
