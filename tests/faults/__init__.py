@@ -1,0 +1,1 @@
+"""Faults on purpose: kills of the real daemon, and who remembers what it had promised."""

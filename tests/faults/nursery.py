@@ -1,0 +1,161 @@
+"""Daemons that start in a few milliseconds: forked from a process that has compiled everything.
+
+Run as a program: each line of standard input is a map with ``config`` (a path) and ``die`` (a point
+of ``POINTS`` and how often it is passed before, or null); the reply is the daemon's process number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[2]
+
+POINTS = ("write", "sync", "commit", "publish", "acknowledge")
+"""After the record's bytes are written, after they are synced, and so on."""
+
+
+class Nursery:
+    """The process that forks; daemons write their log to ``log``."""
+
+    def __init__(self, config: Path, log: Path) -> None:
+        self._log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.nursery", str(config), str(log)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+
+    def start(self, config: Path, die: tuple[str, int] | None = None) -> int:
+        """Start a daemon; its process number."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"config": str(config), "die": die}) + "\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    def wait(self, pid: int) -> int:
+        """The exit status of a daemon once it has ended, as ``Popen.returncode``."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"wait": pid}) + "\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def _main(config: str, log: str) -> None:
+    from streamer.daemon.config import load
+    from streamer.daemon.engine import spec_on_device
+    from streamer.daemon.warming import warm_up
+    from trie.cpu import threads
+
+    warm = load(config)
+    warm_up(warm, spec_on_device(warm))
+    # its threads do not exist in a fork
+    threads._pool.cache_clear()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "wait" in asked:
+            _, status = os.waitpid(asked["wait"], 0)
+            print(os.waitstatus_to_exitcode(status), flush=True)
+            continue
+        pid = os.fork()
+        if pid == 0:
+            _run(asked["config"], asked["die"], log)
+        print(pid, flush=True)
+
+
+def _run(config: str, die: tuple[str, int] | None, log: str) -> None:
+    from streamer.daemon.config import load
+    from streamer.daemon.logs import configure
+    from streamer.daemon.service import run
+
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    # a nursery that is killed takes its daemons along
+    _die_with_parent()
+    code = 1
+    try:
+        loaded = load(config)
+        configure(loaded.log.level, loaded.log.format)
+        if die is not None:
+            die_at(*die)
+        run(loaded)
+        code = 0
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(code)
+
+
+def _die_with_parent() -> None:
+    import ctypes
+
+    set_death_signal = 1
+    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
+def die_at(point: str, passes: int) -> None:
+    """Kill this process the next time but ``passes`` that it has passed a point."""
+    from streamer.daemon.feed import FeedWorker
+    from streamer.daemon.ingest import IngestWorker
+    from streamer.journal.disk import Disk
+    from streamer.journal.store import Journal
+
+    left = [passes]
+
+    def reached() -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    owner, name = {
+        "write": (Disk, "write"),
+        "sync": (Disk, "sync"),
+        "commit": (Journal, "append"),
+        "publish": (FeedWorker, "_publish"),
+        "acknowledge": (IngestWorker, "_send"),
+    }[point]
+    _after(owner, name, reached)
+
+
+def _after(owner: type, name: str, then: Callable[[], None]) -> None:
+    before = getattr(owner, name)
+
+    def wrapped(*given: Any, **named: Any) -> Any:
+        result = before(*given, **named)
+        then()
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
