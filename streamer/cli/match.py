@@ -8,6 +8,8 @@ import typer
 
 from streamer.cli.choices import (
     READS,
+    SENT_BASES,
+    SENT_READS,
     DeviceOption,
     FormatChoice,
     FormatOption,
@@ -22,8 +24,9 @@ from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Seman
 from trie.strands import Strands
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from streamer.matching.matcher import Matcher
     from streamer.sequences.read_batch import ReadBatch
 
 Report = Literal["windows", "intervals", "reads", "all", "best"]
@@ -75,6 +78,14 @@ def match(
             "for ltb forward."
         ),
     ] = None,
+    max_kmers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Stop adding k-mers once the dictionary holds this many, after the batch (as "
+            "send makes them) that reached it; 0: never.",
+        ),
+    ] = 0,
     distance: Annotated[
         int | None,
         typer.Option(
@@ -128,6 +139,7 @@ def match(
         sources=tuple(dictionary or ()),
         seed_bases=seed,
         mode=mode,
+        max_kmers=max_kmers,
         strands=strands,
         exact=not near,
         distance=(distance or 0) if near else None,
@@ -138,6 +150,9 @@ def match(
         device=device,
         streams=streams,
     )
+    if max_kmers and not spec.changes:
+        message = "--max-kmers needs a dictionary that grows: --mode grow or --seed"
+        raise UsageError(message)
     for fault in spec.faults():
         what = f"--semantics {spec.semantics}" if near else "exact matching"
         values = {name: getattr(spec, name) for name in spec.__slots__}
@@ -195,7 +210,7 @@ def _match_files(
     from streamer.matching.report_tables import ReportTables
     from streamer.matching.reports import REPORTS
     from streamer.output.rows import RowWriter
-    from streamer.sequences.files import BATCH_BASES, read_batches, size_of_files
+    from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, size_of_files
     from streamer.sequences.prefetch import prefetched
     from trie.cpu.compiling import compile_notice
 
@@ -210,17 +225,24 @@ def _match_files(
         matcher = Matcher(stored, spec, on_fallback=on_fallback)
         targets = (stored if spec.near else matcher.dictionary).targets
         tables = ReportTables(targets, spec.k)
-        grown = StoredKmers(spec.k, spec.seed_bases, needed=keeps and spec.changes)
+        grown = StoredKmers(spec.k, needed=keeps and spec.changes)
         with closing(matcher):
             with (
                 RowWriter(output, format_, report.columns) as writer,
                 progress("matching", size_of_files(reads), quiet=quiet) as show,
             ):
-                batch_bases = max(spec.chunk, BATCH_BASES)
-                batches = read_batches(reads, batch_bases=batch_bases, on_bytes=show)
+                bases, most = max(spec.chunk, BATCH_BASES), BATCH_READS
+                if spec.max_kmers:
+                    # growth ends with a batch: with the one that it ends with in a daemon
+                    bases, most = SENT_BASES, SENT_READS
+                batches = read_batches(reads, batch_bases=bases, batch_reads=most, on_bytes=show)
                 if spec.near:
                     batches = _seeds_together(batches, spec.seed_bases)
+                full = False
                 for batch in prefetched(batches):
+                    if matcher.limited and not full:
+                        full = True
+                        _say_limited(matcher, batch, notice)
                     result = matcher.match(batch, want_depths=report.depths, want_nodes=False)
                     grown.add(result)
                     for columns in report.rows(result, targets):
@@ -229,6 +251,16 @@ def _match_files(
             if save is not None:
                 tree = matcher.latest_snapshot().tree
                 save_dictionary(save, stored, grown.codes(), tree, spec.strands)
+
+
+def _say_limited(matcher: Matcher, batch: ReadBatch, notice: Callable[[str], None] | None) -> None:
+    """Say that the k-mers of this batch and of all behind it are not added."""
+    if notice is not None:
+        first = f" (read {batch.names[0]})" if len(batch) else ""
+        notice(
+            f"the dictionary holds {matcher.kmers:,} k-mers, --max-kmers is "
+            f"{matcher.spec.max_kmers:,}: none are added from here on{first}"
+        )
 
 
 def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBatch]:

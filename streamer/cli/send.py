@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamer.cli import daemon_options
-from streamer.cli.choices import READS, QuietOption, say
+from streamer.cli.choices import READS, SENT_BASES, SENT_READS, QuietOption, say
 from streamer.cli.daemon_options import ConfigOption
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ def send(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Give up after this many seconds without progress.")
     ] = 300.0,
-    batch_bases: Annotated[int, typer.Option(min=1, help="Bases in a batch.")] = 1_000_000,
-    batch_reads: Annotated[int, typer.Option(min=1, help="Reads in a batch, at most.")] = 4_000,
+    batch_bases: Annotated[int, typer.Option(min=1, help="Bases in a batch.")] = SENT_BASES,
+    batch_reads: Annotated[
+        int, typer.Option(min=1, help="Reads in a batch, at most.")
+    ] = SENT_READS,
     quiet: QuietOption = False,
 ) -> None:
     """Send reads to a running daemon; ends once every batch is acknowledged.

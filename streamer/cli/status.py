@@ -10,7 +10,7 @@ from streamer.cli.choices import say
 from streamer.cli.daemon_options import ConfigOption, ControlOption, endpoint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from streamer.client.subscriber import Subscriber
 
@@ -119,6 +119,7 @@ def _print_table(answer: dict[str, object]) -> None:
         "dictionary": f"{fields['dictionary.kmers']:,} k-mers, k={fields['dictionary.k']}, "
         f"{fields['dictionary.mode']}, {fields['dictionary.strands']}, "
         f"{fields['dictionary.targets']:,} targets, version {fields['dictionary.version']}",
+        "limit": _limit(fields),
         "reads": f"{totals['reads']:,}",
         "bases": f"{totals['bases']:,}",
         "windows": f"{totals['windows']:,}",
@@ -142,6 +143,16 @@ def _print_table(answer: dict[str, object]) -> None:
     for name, text in words.items():
         table.add_row(name, text)
     Console(highlight=False).print(table)
+
+
+def _limit(fields: Mapping[str, object]) -> str:
+    """The limit of a dictionary that grows, and what happens at it."""
+    most = fields.get("dictionary.limit", 0)
+    if not most:
+        return "none"
+    effect = {"freeze": "no more are added", "refuse": "batches are refused"}
+    reached = "reached" if fields["dictionary.limited"] else "then"
+    return f"{most:,} k-mers, {reached}: {effect[str(fields['dictionary.at_limit'])]}"
 
 
 def _share(part: object, whole: object) -> str:

@@ -110,6 +110,8 @@ class Board:
         self.endpoints: dict[str, str] = {}
         self.targets = 0
         self.kmers = 0
+        # whether the dictionary is at its limit
+        self.limited = False
         self.version = 0
         self.snapshot_version = 0
         self.queued_bytes = 0
@@ -126,6 +128,10 @@ class Board:
         self.state = state
         self.announcements.append(state)
 
+    def announce(self) -> None:
+        """Have the feed announce the state again, with what else has changed."""
+        self.announcements.append(self.state)
+
     def fields(self) -> dict[str, Any]:
         """The reply to ``status``."""
         spec = self.config.spec
@@ -141,6 +147,9 @@ class Board:
                 "strands": spec.strands,
                 "targets": self.targets,
                 "kmers": self.kmers,
+                "limit": spec.max_kmers if spec.changes else 0,
+                "at_limit": self.config.dictionary.at_limit,
+                "limited": self.limited,
                 "version": self.version,
                 "snapshot_version": self.snapshot_version,
             },

@@ -52,6 +52,8 @@ class DictionaryTable(ConfigTable):
     strands: Strands | None = None
     sources: list[str] = []
     seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
+    max_kmers: int = Field(default=20_000_000, ge=0, lt=1 << 62)
+    at_limit: Literal["freeze", "refuse"] = "freeze"
 
 
 class MatchingTable(ConfigTable):
@@ -188,6 +190,7 @@ def match_spec(dictionary: DictionaryTable, matching: MatchingTable) -> MatchSpe
         sources=tuple(dictionary.sources),
         seed_bases=dictionary.seed_bases,
         mode=dictionary.mode,
+        max_kmers=dictionary.max_kmers,
         strands=dictionary.strands,
         distance=matching.distance or None,
         semantics=matching.semantics,

@@ -71,6 +71,7 @@ class EngineWorker(Worker):
         self._forward = forward
         self._wants_words = wants_words
         self._warm_up = warm_up
+        self._limit_said = False
 
     def work(self) -> None:
         """Load, then match until told to stop."""
@@ -145,8 +146,20 @@ class EngineWorker(Worker):
     def _note(self, matcher: Matcher) -> None:
         self.make_batch, self.make_together = matcher.make_batch, matcher.make_together
         self._board.kmers = matcher.kmers
+        self._note_limit(matcher)
         self._board.version = matcher.version
         self._board.snapshot_version = matcher.snapshot_version
+
+    def _note_limit(self, matcher: Matcher) -> None:
+        self._board.limited = matcher.limited
+        if not matcher.limited or self._limit_said:
+            return
+        self._limit_said = True
+        freezes = self._board.config.dictionary.at_limit == "freeze"
+        effect = "no k-mers are added" if freezes else "no batches are accepted"
+        message = f"the dictionary is at its limit, dictionary.max_kmers: {effect}"
+        log.warning(message, kmers=matcher.kmers, max_kmers=matcher.spec.max_kmers)
+        self._notify()
 
 
 def together(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:

@@ -115,6 +115,7 @@ class Service:
         self._disk_full = False
         self._connections: Connections | None = None
         self._stall_said = -1
+        self._limit_announced = False
 
     def start(self) -> dict[str, str]:
         """Bind all sockets and begin to load the dictionary; returns the endpoints as bound.
@@ -233,6 +234,9 @@ class Service:
         if self._drain_wanted and self._life.drain():
             log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
             self._ingest.inbox.wake()
+        if self.board.limited and not self._limit_announced:
+            self._limit_announced = True
+            self.board.announce()
         busy = self._engine.working_on
         if busy is not None and busy[0] != self._stall_said:
             seconds = time.monotonic() - busy[1]

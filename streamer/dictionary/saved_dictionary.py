@@ -119,9 +119,8 @@ def save_dictionary(
 class StoredKmers:
     """The k-mers that a dictionary grows by, as they stand in the reads; none if not ``needed``."""
 
-    def __init__(self, k: int, seed_bases: int, *, needed: bool) -> None:
+    def __init__(self, k: int, *, needed: bool) -> None:
         self._k = k
-        self._seed_bases = seed_bases
         self._needed = needed
         self._parts: list[NDArray[np.uint64]] = []
 
@@ -130,7 +129,7 @@ class StoredKmers:
         if not self._needed:
             return
         batch = result.batch
-        seeds = min(max(self._seed_bases - result.base, 0), batch.symbols)
+        seeds = result.seed_bases
         if seeds:
             # both orientations of a seed count as stored if both occur
             offsets = np.minimum(batch.offsets, seeds)

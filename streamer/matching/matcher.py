@@ -357,6 +357,7 @@ class Matcher:
             new_kmers=joined([found.codes for found in grown], NO_CODES),
             new_starts=joined([found.starts for found in grown], NO_STARTS),
             seeded=sum(found.codes.size for found in grown if found.seeding),
+            seed_bases=max((int(part[-1, 1]) for seeding, part in spans if seeding), default=0),
             version_before=before,
             depths=Depths.of(task, matched),
             near=near,

@@ -69,7 +69,8 @@ class BatchResult:
     found: at each window start MATCH or MISMATCH, elsewhere 0; ``events`` has them as bytes.
     sets: uint32[symbols], the target set of each matching window; None if all have ``only_set``.
     new_kmers: uint64, k-mers added to the dictionary in stream order (canonical codes unless the
-    strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds.
+    strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds: the
+    windows within the first ``seed_bases`` symbols.
     version: of the dictionary after the batch, version_before: ahead of it. near: what lies within
     the distance, where one was asked for; learned: uint64, k-mers as stored that later ones are
     compared with.
@@ -87,6 +88,7 @@ class BatchResult:
     new_kmers: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
     new_starts: NDArray[np.int64] = field(default_factory=lambda: NO_STARTS)
     seeded: int = 0
+    seed_bases: int = 0
     depths: Depths | None = None
     near: ApproximateResult | None = None
     learned: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)

@@ -171,7 +171,7 @@ FEED = (
     ),
     Topic(
         "status",
-        "the state changes",
+        "the state changes, or the dictionary has reached its limit",
         fields=(_HEADS, Field("status", "as in the reply to `status`")),
         shown=_TOTALS_SHOWN,
     ),

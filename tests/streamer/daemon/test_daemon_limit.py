@@ -1,0 +1,141 @@
+"""A dictionary that has reached its limit: what the daemon does, and where it says so."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from structlog.testing import capture_logs
+
+from streamer.client import Control, NewKmers, Producer, ReadSummaries, Status, Subscriber
+from tests.daemon_kit import follow, random_dna, running, settings, write_fasta
+from tests.reference import exact as oracle
+from tests.waiting import DEADLINE
+
+pytestmark = pytest.mark.whole
+
+K = 9
+
+
+def batches_of(count, reads=20, length=40):
+    rng = random.Random(3)
+    return [
+        [(f"b{batch}r{i}", random_dna(rng, length, "ACGTACGTACGTN")) for i in range(reads)]
+        for batch in range(count)
+    ]
+
+
+def limited(message):
+    """Whether a message of the feed says that the limit is reached."""
+    return isinstance(message, Status) and message.status["dictionary"]["limited"]
+
+
+def test_freezes_and_says_so(tmp_path, streamer):
+    batches = batches_of(6)
+    full = [len(new) for new in oracle.match_limited(batches, K, 0, mode="grow")[1]]
+    limit = sum(full[:3]) - 5
+    rows, brought, known = oracle.match_limited(batches, K, limit, mode="grow")
+    assert [bool(new) for new in brought] == [True] * 3 + [False] * 3
+    path = settings(tmp_path, f"k = {K}\nmax_kmers = {limit}")
+    with (
+        running(path) as daemon,
+        capture_logs() as logged,
+        Subscriber(daemon.endpoints["feed"], ["delta", "read", "status"]) as feed,
+        Producer(daemon.endpoints["ingest"]) as producer,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        before = control.status()["dictionary"]
+        assert (before["limit"], before["at_limit"]) == (limit, "freeze")
+        assert before["limited"] is False
+        assert f"{limit:,} k-mers, then: no more are added" in streamer("status", "-c", path)[1]
+        assert not logged
+        for batch in batches:
+            producer.send(batch)
+        messages = follow(feed, len(batches))
+        after = control.status()["dictionary"]
+        assert after["limited"] is True
+        assert after["kmers"] == len(known)
+        assert f"{limit:,} k-mers, reached: no more are added" in streamer("status", "-c", path)[1]
+        while not any(limited(message) for message in messages):
+            messages.append(feed.receive(DEADLINE))
+        assert [message.state for message in messages if limited(message)] == ["running"]
+        reads = [message for message in messages if isinstance(message, ReadSummaries)]
+        assert sum(message.mismatches.sum() for message in reads) == sum(
+            row[2] == "mismatch" for row in rows
+        )
+        deltas = [message for message in messages if isinstance(message, NewKmers)]
+        assert [message.code.size for message in deltas] == [len(new) for new in brought if new]
+    (line,) = (line for line in logged if "limit" in line["event"])
+    assert line["log_level"] == "warning"
+    assert line["event"].endswith("no k-mers are added")
+    assert (line["kmers"], line["max_kmers"]) == (len(known), limit)
+
+
+def test_what_was_sent_equals_what_match_finds(tmp_path, streamer):
+    """The commands make the same batches of the same files, whatever the chunks."""
+    rng = random.Random(4)
+    reads = [(f"r{i}", random_dna(rng, 24)) for i in range(9000)]
+    files = [write_fasta(tmp_path / "a.fa", reads[:4500]), write_fasta(tmp_path / "b.fa", reads)]
+    limit = 60_000
+    path = settings(tmp_path, f"k = {K}\nmax_kmers = {limit}\nmode = 'grow'")
+    asked = ["match", *files, "--seed", "0", "-k", K, "--report", "reads", "--device", "cpu"]
+    with (
+        running(path, ["matching.chunk_bases=5000"]) as daemon,
+        Subscriber(daemon.endpoints["feed"], ["read"]) as feed,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        assert streamer("send", *files, "--to", daemon.endpoints["ingest"], "--quiet")[0] == 0
+        messages = follow(feed, 5)
+    sent = [
+        (name, int(m), int(n))
+        for message in messages
+        for name, m, n in zip(
+            message.origin.names, message.matches, message.mismatches, strict=True
+        )
+    ]
+    found = []
+    for options in (["--max-kmers", limit], ["--max-kmers", limit, "--chunk", 3000], []):
+        code, out, err = streamer(*asked, *options)
+        assert code == 0
+        assert ("--max-kmers is 60,000: none are added from here on" in err) == bool(options)
+        rows = [line.split("\t") for line in out.splitlines()[1:]]
+        found.append([(row[0], int(row[3]), int(row[4])) for row in rows])
+    assert found[0] == found[1] == sent
+    assert found[2] != sent
+
+
+def test_a_limit_is_for_a_dictionary_that_grows(tmp_path, streamer):
+    reads = write_fasta(tmp_path / "r.fa", [("r", "ACGTACGTACGT")])
+    code, _, err = streamer("match", reads, "-d", reads, "-k", K, "--max-kmers", 5)
+    assert code == 2
+    assert "--max-kmers needs a dictionary that grows" in err
+    code, _, _ = streamer("match", reads, "--seed", 0, "-k", K, "--max-kmers", -1)
+    assert code == 2
+
+
+def test_seeds_that_were_not_added_are_not_saved(tmp_path, streamer):
+    """Both strands: a saved file has the k-mers as they stood in the reads."""
+    rng = random.Random(5)
+    reads = [(f"r{i}", random_dna(rng, 24)) for i in range(9000)]
+    path, saved = write_fasta(tmp_path / "r.fa", reads), tmp_path / "saved"
+    batches = [reads[at : at + 4000] for at in (0, 4000, 8000)]
+    options = {"strands": "both", "seed": 10**6}
+    _, brought, known = oracle.match_limited(batches, K, 5000, **options)
+    assert len(brought[0]) == len(known)
+    asked = ["match", path, "--seed", 10**6, "-k", K, "--strands", "both", "--max-kmers", 5000]
+    asked += ["--mode", "frozen", "--report", "reads", "--device", "cpu", "--quiet"]
+    assert streamer(*asked, "--save", saved)[0] == 0
+    held = {kmer for _, text in batches[0] for _, kmer in oracle.windows_of(text, K)}
+    assert any(oracle.reverse_complement(kmer) in held for kmer in held)
+    code, out, _ = streamer(
+        "match", path, "-d", saved, "-k", K, "--strands", "both", "-D", 0, "--device", "cpu", "-q"
+    )
+    assert code == 0
+    rows = [line.split("\t") for line in out.splitlines()[1:]]
+    assert {row[5] for row in rows} == held
+    assert len(rows) == sum(
+        oracle.stored(kmer, "both") in known
+        for _, text in reads
+        for _, kmer in oracle.windows_of(text, K)
+    )
