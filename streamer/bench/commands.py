@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from streamer.bench.growing_daemon import growing
 from streamer.bench.inputs import Codes, random_codes
 from streamer.bench.suite import Row, Sheet
 from trie.codes import decode
@@ -29,6 +30,7 @@ def tables(
     """Dictionaries of ``kmers``, texts of ``bases``, genomes of ``strain`` bases; on the CPU."""
     return [
         Sheet("match, by dictionary", dictionaries, kmers),
+        Sheet("Daemons whose dictionary grows", growing, kmers),
         Sheet("Long texts", texts, bases),
         Sheet("lcs of two strains", strains, strain),
     ]

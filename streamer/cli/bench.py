@@ -95,7 +95,7 @@ def daemon(
 
 def commands(
     kmers: Annotated[
-        int, typer.Option(min=1_000, help="K-mers of the dictionaries of match.")
+        int, typer.Option(min=1_000, help="K-mers of the dictionaries of match and the daemon.")
     ] = 20_000_000,
     bases: Annotated[
         int, typer.Option(min=1_000, help="Bases of the text of asm, hamming and primer.")

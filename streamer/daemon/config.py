@@ -52,7 +52,7 @@ class DictionaryTable(ConfigTable):
     strands: Strands | None = None
     sources: list[str] = []
     seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
-    max_kmers: int = Field(default=20_000_000, ge=0, lt=1 << 62)
+    max_kmers: int = Field(default=16_000_000, ge=0, lt=1 << 62)
     at_limit: Literal["freeze", "refuse"] = "freeze"
 
 

@@ -1,0 +1,135 @@
+"""The memory of a daemon whose dictionary grows, by the k-mers that it has grown to."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from streamer.bench.inputs import READ, batch_of, cut, random_codes
+from streamer.bench.suite import Row
+from streamer.client import Control, Producer
+from streamer.client.errors import DaemonSilentError
+
+SHARES = (0.05, 0.2, 0.8, 1.0)
+# with a distance, and with both strands, it takes long
+NEAR_SHARES = SHARES[:2]
+_BATCH = 1_000_000
+_SECONDS = 600.0
+_LOOK_SECONDS, _LOOKS = 0.2, 10
+
+
+def growing(kmers: int) -> Iterator[Row]:
+    """Rows of daemons on the CPU with random reads, for parts of ``kmers`` new k-mers, about.
+
+    Memory is resident, that of the program included; bytes a k-mer are beyond it.
+    """
+    for k, strands, distance, semantics, shares in (
+        (21, "canonical", 0, "levenshtein", SHARES),
+        (31, "canonical", 0, "levenshtein", SHARES),
+        (21, "both", 0, "levenshtein", NEAR_SHARES),
+        (21, "both", 1, "levenshtein", NEAR_SHARES),
+        (21, "forward", 1, "ltb", NEAR_SHARES),
+    ):
+        settings = [f"dictionary.k={k}", f"dictionary.strands={strands}"]
+        settings += [f"matching.distance={distance}", f"matching.semantics={semantics}"]
+        searched = f"{semantics} {distance}" if distance else "none"
+        row: Row = {"k": k, "strands": strands, "distance": searched}
+        sizes = [int(share * kmers) for share in shares]
+        for found in _grown(k, settings, sizes):
+            yield row | found
+
+
+def _grown(k: int, settings: Sequence[str], sizes: Sequence[int]) -> Iterator[Row]:
+    """Rows of one daemon, for each size that its dictionary has reached, less a batch at most."""
+    read = max(READ, k)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _daemon(Path(folder), settings) as (endpoints, process),
+        Control(endpoints["control"]) as control,
+        Producer(endpoints["ingest"], answer_seconds=_SECONDS) as producer,
+    ):
+        least, _ = _memory(process.pid)
+        sent = 0
+        for size in sizes:
+            # nearly every window is new
+            batch = min(_BATCH, max(read, size // 2))
+            left = size - control.status()["dictionary"]["kmers"]
+            for _ in range(max(1, left // batch)):
+                sent += 1
+                reads = batch_of(random_codes(batch, sent), cut(batch, read))
+                producer.send(reads, timeout=_SECONDS)
+            producer.flush(timeout=_SECONDS, matched=True)
+            kmers = control.status()["dictionary"]["kmers"]
+            resident, peak = _settled(process.pid)
+            yield {
+                "k-mers": kmers,
+                "GB": resident,
+                "peak GB": peak,
+                "bytes a k-mer": 1e9 * (resident - least) / kmers,
+                "at the peak": 1e9 * (peak - least) / kmers,
+            }
+
+
+@contextmanager
+def _daemon(
+    folder: Path, settings: Sequence[str]
+) -> Iterator[tuple[dict[str, str], subprocess.Popen[bytes]]]:
+    """A daemon whose dictionary grows without a limit, once it is ready."""
+    endpoints = {name: f"ipc://{folder / name}" for name in ("ingest", "feed", "control")}
+    settings = [
+        "matching.device=cpu",
+        "dictionary.mode=grow",
+        "dictionary.max_kmers=0",
+        "log.level=error",
+        *(f"{name}.endpoint={place}" for name, place in endpoints.items()),
+        *settings,
+    ]
+    options = [word for setting in settings for word in ("--set", setting)]
+    process = subprocess.Popen([sys.executable, "-m", "streamer", "run", *options])
+    try:
+        deadline = time.monotonic() + _SECONDS
+        with Control(endpoints["control"]) as control:
+            while not _is_ready(control):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    message = "the daemon did not start"
+                    raise TimeoutError(message)
+                time.sleep(0.05)
+        yield endpoints, process
+        process.terminate()
+        process.wait(_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_ready(control: Control) -> bool:
+    try:
+        return bool(control.status()["state"] == "running")
+    except DaemonSilentError:
+        return False
+
+
+def _settled(process: int) -> tuple[float, float]:
+    """Memory once it does not change any more: the tree follows behind the results."""
+    before, same = _memory(process), 0
+    while same < _LOOKS:
+        time.sleep(_LOOK_SECONDS)
+        now = _memory(process)
+        same = same + 1 if now == before else 0
+        before = now
+    return before
+
+
+def _memory(process: int) -> tuple[float, float]:
+    """Resident memory of a process now and at most so far, in GB."""
+    text = Path(f"/proc/{process}/status").read_text()
+    now, peak = (re.search(rf"{name}:\s+(\d+) kB", text) for name in ("VmRSS", "VmHWM"))
+    assert now is not None
+    assert peak is not None
+    return int(now[1]) * 1024 / 1e9, int(peak[1]) * 1024 / 1e9
