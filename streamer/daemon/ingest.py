@@ -129,6 +129,10 @@ class IngestWorker(SocketWorker):
         """The journal has no room for more, or has room again."""
         self.inbox.put(partial(self._core.journal_full, full))
 
+    def at_limit(self) -> None:
+        """The dictionary has reached a limit at which batches are refused."""
+        self.inbox.put(self._core.at_limit)
+
     # ---- the thread ----------------------------------------------------------------------------
 
     def work(self) -> None:

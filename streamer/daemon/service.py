@@ -227,6 +227,9 @@ class Service:
                 raise _as_streamer_error(worker, worker.error)
 
     def _advance(self) -> None:
+        if self.board.limited and not self._limit_announced:
+            self._limit_announced = True
+            self._at_limit()
         if self._engine.ready.is_set() and self._life.ready():
             self._ingest.inbox.wake()
             log.info("ready", **self.board.fields()["dictionary"])
@@ -234,15 +237,19 @@ class Service:
         if self._drain_wanted and self._life.drain():
             log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
             self._ingest.inbox.wake()
-        if self.board.limited and not self._limit_announced:
-            self._limit_announced = True
-            self.board.announce()
         busy = self._engine.working_on
         if busy is not None and busy[0] != self._stall_said:
             seconds = time.monotonic() - busy[1]
             if seconds > _STALL_SECONDS:
                 self._stall_said = busy[0]
                 log.warning("slow batch", batch=busy[0], seconds=round(seconds, 1))
+
+    def _at_limit(self) -> None:
+        if self.board.config.dictionary.at_limit == "freeze":
+            self.board.announce()
+            return
+        self._life.at_limit()
+        self._ingest.at_limit()
 
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS

@@ -84,6 +84,7 @@ class IngestCore:
         self._contents: dict[tuple[str, int, int], int] = {}
         self._life = STARTING
         self._full = False
+        self._at_limit = False
         self._now = 0.0
         self._clock = 0
         self._told_state = STARTING
@@ -109,6 +110,11 @@ class IngestCore:
         """The journal has no room for more, or has room again."""
         self._full = full
         self.producers.open = self._state == RUNNING
+
+    def at_limit(self) -> None:
+        """The dictionary has reached a limit at which batches are refused, until the end."""
+        self._at_limit = True
+        self.producers.open = False
 
     def durable(self, items: Sequence[Accepted]) -> None:
         """Batches have been recorded, and with them all that were accepted before."""
@@ -224,7 +230,8 @@ class IngestCore:
 
     @property
     def _state(self) -> str:
-        return FULL if self._full and self._life == RUNNING else self._life
+        full = self._full or self._at_limit
+        return FULL if full and self._life == RUNNING else self._life
 
     def _hello(self, route: bytes, name: str, epoch: int, header: Header) -> None:
         versions = header.get("versions", [PROTOCOL])
@@ -256,6 +263,8 @@ class IngestCore:
             raise WireError(Reason.GAP, problem)
         if self._state == FULL:
             problem = "the disk of the journal is full: wait for credit, then send the batch again"
+            if self._at_limit:
+                problem = "the dictionary is full: restart the daemon with a larger max_kmers"
             raise WireError(Reason.FULL, problem)
         if self._life not in ACCEPTING:
             problem = f"the daemon accepts no more batches (state: {self._life})"

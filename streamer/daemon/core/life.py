@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 STARTING, RUNNING, DRAINING, ENDED = "starting", "running", "draining", "ended"
-# the disk of the journal is full: no batch is accepted until there is room
+# the disk of the journal is full: no batch is accepted until there is room; or the dictionary is at
+# a limit that refuses batches
 FULL = "full"
 # a thread has failed: accepted batches that were not published are lost
 FAILED = "failed"
@@ -23,12 +24,13 @@ class Life:
         self.state = STARTING
         self._enter = enter
         self._full = False
+        self._at_limit = False
 
     def ready(self) -> bool:
         """The dictionary is loaded; whether the daemon runs from now on."""
         if self.state != STARTING:
             return False
-        self._go(FULL if self._full else RUNNING)
+        self._go(FULL if self._full or self._at_limit else RUNNING)
         return True
 
     def journal_full(self, full: bool) -> None:
@@ -36,8 +38,14 @@ class Life:
         self._full = full
         if full and self.state == RUNNING:
             self._go(FULL)
-        elif not full and self.state == FULL:
+        elif not full and self.state == FULL and not self._at_limit:
             self._go(RUNNING)
+
+    def at_limit(self) -> None:
+        """The dictionary has reached a limit at which batches are refused, until the end."""
+        self._at_limit = True
+        if self.state == RUNNING:
+            self._go(FULL)
 
     def drain(self) -> bool:
         """Take nothing more; whether the drain begins with this."""

@@ -8,9 +8,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamer.client import Control, NewKmers, Producer, ReadSummaries, Status, Subscriber
-from tests.daemon_kit import follow, random_dna, running, settings, write_fasta
+from tests.daemon_kit import (
+    Raw,
+    follow,
+    list_batch,
+    random_dna,
+    running,
+    settings,
+    write_fasta,
+)
 from tests.reference import exact as oracle
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole
 
@@ -70,6 +78,52 @@ def test_freezes_and_says_so(tmp_path, streamer):
     assert line["log_level"] == "warning"
     assert line["event"].endswith("no k-mers are added")
     assert (line["kmers"], line["max_kmers"]) == (len(known), limit)
+
+
+def test_refuses_until_it_is_started_with_another_limit(tmp_path, streamer):
+    """What was accepted is matched without growth; the feed, the status and the log say why."""
+    batches = batches_of(3)
+    brought = oracle.match_limited(batches, K, 1, mode="grow")[1]
+    path = settings(tmp_path, f"k = {K}\nmax_kmers = 1\nat_limit = 'refuse'")
+    with (
+        running(path) as daemon,
+        capture_logs() as logged,
+        Subscriber(daemon.endpoints["feed"], ["delta", "read", "status"]) as feed,
+        Raw(daemon.endpoints["ingest"]) as raw,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        raw.open()
+        with daemon.engine_held():
+            for seq in (1, 2):
+                raw.send(*list_batch(seq, batches[seq - 1]))
+            raw.accepted(2)
+        messages = follow(feed, 2)
+        until(lambda: control.status()["state"] == "full", "the state full")
+        while (answer := raw.receive())["state"] != "full" or answer["matched"] < 2:
+            pass
+        assert answer["credit"] == 0
+        raw.send(*list_batch(3, batches[2]))
+        refused = raw.receive_type("refused")
+        assert (refused["reason"], refused["state"], refused["credit"]) == ("full", "full", 0)
+        assert "max_kmers" in refused["message"]
+        deltas = [message for message in messages if isinstance(message, NewKmers)]
+        assert [message.code.size for message in deltas] == [len(brought[0])]
+        while not any(limited(message) for message in messages):
+            messages.append(feed.receive(DEADLINE))
+        assert [message.state for message in messages if limited(message)] == ["full"]
+        table = streamer("status", "-c", path)[1]
+        assert "1 k-mers, reached: batches are refused" in table
+        assert control.status()["totals"]["batches"] == 2
+    (line,) = (line for line in logged if "limit" in line["event"])
+    assert line["event"].endswith("no batches are accepted")
+    with (
+        running(path, ["dictionary.max_kmers=0"]) as daemon,
+        Raw(daemon.endpoints["ingest"]) as raw,
+    ):
+        raw.open()
+        raw.send(*list_batch(1, batches[2]))
+        raw.accepted(1)
 
 
 def test_what_was_sent_equals_what_match_finds(tmp_path, streamer):

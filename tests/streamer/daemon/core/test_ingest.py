@@ -360,6 +360,22 @@ def test_a_full_disk_takes_credit_away_until_there_is_room():
     assert len(peer.accepted) == 2
 
 
+def test_a_full_dictionary_takes_no_batches_whatever_the_disk_has():
+    peer = Peer()
+    peer.hello()
+    peer.send(batch(1))
+    peer.answers()
+    peer.core.journal_full(True)
+    peer.core.at_limit()
+    peer.core.journal_full(False)
+    (answer,) = peer.answers()
+    assert (answer["type"], answer["state"], answer["credit"]) == ("ack", "full", 0)
+    answer = peer.send(batch(2))
+    assert (reason(answer), answer["received"]) == ("full", 1)
+    assert "max_kmers" in answer["message"]
+    assert len(peer.accepted) == 1
+
+
 def test_a_drain_ends_with_the_last_batch_and_everybody_is_told():
     peer = Peer()
     peer.hello()

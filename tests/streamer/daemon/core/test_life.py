@@ -30,6 +30,7 @@ EVENTS = {
     "ready": lambda life: life.ready(),
     "full": lambda life: life.journal_full(True),
     "room": lambda life: life.journal_full(False),
+    "limit": lambda life: life.at_limit(),
     "drain": lambda life: life.drain(),
     "drained": lambda life: life.drained(),
     "fail": lambda life: life.fail(),
@@ -51,7 +52,7 @@ def test_every_state_follows_one_it_may_follow(events):
     for before, state in zip(states, states[1:], strict=False):
         assert state in FOLLOWS[before]
     if states[-1] in FINAL:
-        assert after(*events, "ready", "full", "drain", "fail") == states[1:]
+        assert after(*events, "ready", "full", "limit", "drain", "fail") == states[1:]
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,8 @@ def test_every_state_follows_one_it_may_follow(events):
         (["drained", "ready", "drained", "ready"], [RUNNING]),
         (["full", "ready", "room", "full", "room"], [FULL, RUNNING, FULL, RUNNING]),
         (["full", "room", "ready"], [RUNNING]),
+        (["limit", "ready", "full", "room", "limit"], [FULL]),
+        (["ready", "full", "limit", "room", "drain", "drained"], [RUNNING, FULL, DRAINING, ENDED]),
         (["ready", "full", "drain", "room", "drained"], [RUNNING, FULL, DRAINING, ENDED]),
         (["drain", "ready", "full", "fail", "fail"], [DRAINING, FAILED]),
     ],
