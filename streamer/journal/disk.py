@@ -26,6 +26,13 @@ class Disk:
 
     vfs = ""
 
+    def make_directory(self, directory: Path) -> None:
+        """Make a private directory, and those above it, if there is none."""
+        missing = [path for path in directory.parents if not path.exists()]
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in missing:
+            self.sync_directory(path.parent)
+
     def create(self, path: Path, size: int) -> int:
         """A descriptor of a new private file with room for ``size`` bytes; no file if it fails."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -70,8 +77,11 @@ class Disk:
         os.fdatasync(fd)
 
     def sync_directory(self, directory: Path) -> None:
-        """Return once the names in a directory are on the disk."""
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        """Return once the names in a directory are on the disk; for one we may read."""
+        try:
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        except PermissionError:
+            return
         try:
             os.fsync(fd)
         finally:
@@ -120,7 +130,7 @@ def failed(path: Path, error: Exception) -> JournalFailed:
 
 def has_room(directory: Path) -> bool:
     """Whether a few pages more can be stored; tells a full disk from a broken one."""
-    path = directory / f"room-{os.getpid()}"
+    path = directory / "room"
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:

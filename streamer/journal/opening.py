@@ -38,12 +38,14 @@ class Lock:
             os.close(self._fd)
 
 
-def own(directory: Path) -> Lock:
+def own(disk: Disk, directory: Path) -> Lock:
     """Make the directory if there is none, and lock it. JournalError if it is for other things."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        names = {path.name for path in directory.iterdir()}
-        if names - {_LOCK} and NAME not in names and not _leftovers(directory):
+        disk.make_directory(directory)
+        names = [path.name for path in directory.iterdir()]
+        # a start that was cut short may have left files of the index but not the index
+        ours = [name for name in names if name == _LOCK or name.startswith(NAME)]
+        if len(ours) < len(names) and NAME not in names and not _leftovers(directory):
             message = f"{directory}: holds other files: use an empty directory"
             raise JournalError(message)
         if directory.stat().st_mode & 0o077:
@@ -77,9 +79,9 @@ def open_index(
             seal = os.urandom(16)
             state = State(1, os.urandom(8), seal, identity, 0, int(synced), 1, 0, 0, 0, 0, 0, 0)
             index.create(state)
-            if synced:
-                with syncing(directory):
-                    disk.sync_directory(directory)
+            with syncing(directory):
+                disk.sync_directory(directory)
+                disk.sync_directory(directory.parent)
         check_identity(directory, index.state().identity, identity)
     except BaseException:
         index.close()

@@ -43,7 +43,7 @@ class Journal:
         self._synced = synced
         self._failure: str | None = None
         self._one = threading.Lock()
-        self._lock = own(directory)
+        self._lock = own(disk, directory)
         self._index: Index | None = None
         self._data = DataWriter(disk, directory, sizes=sizes, synced=synced)
 

@@ -1,0 +1,163 @@
+"""Lives of a journal on a recorded disk, and what each had acknowledged at any moment.
+
+A life is a few starts, appends, snapshots, expiries, ends and kills, all on one power supply.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from streamer.journal.record import Key, Record, Snapshot
+from streamer.journal.sizes import Sizes
+from streamer.journal.store import Durability, Journal
+from tests.faults.recording import Log, RecordingDisk
+
+IDENTITY = b"k=31 mode=grow"
+
+SIZES = Sizes(file_bytes=1 << 14, page_bytes=512, checkpoint_pages=12)
+"""So small that a life meets the end of files and of SQLite's log."""
+
+KEEP_BYTES = 20_000
+
+
+class Known(NamedTuple):
+    """What a journal holds: ``records`` from ``oldest`` on. stream: "" before the first start."""
+
+    stream: str
+    epoch: int
+    oldest: int
+    records: tuple[Record, ...]
+    snapshot: Snapshot | None
+
+    def producers(self) -> set[tuple[str, int, int, bytes]]:
+        """What is known of each producer's name."""
+        keys = {record.key.producer: record.key for record in self.records if record.key}
+        return {(key.producer, key.epoch, key.sequence, key.mark) for key in keys.values()}
+
+
+NOTHING = Known("", 0, 1, (), None)
+
+
+class Event(NamedTuple):
+    """A call: begun and returned after so many operations of the disk; what is known then."""
+
+    begin: int
+    end: int
+    after: Known
+
+
+class Life:
+    """Runs a life; ``events`` in order, each acknowledged when it returned.
+
+    checked_from: the first operation at which a cut must lose nothing.
+    """
+
+    def __init__(self, log: Log, vfs: str, known: Known, chance: random.Random) -> None:
+        self.events = [Event(0, 0, known)]
+        self.checked_from = 0
+        self._log, self._vfs, self._chance = log, vfs, chance
+        self._durability: Durability = "fsync"
+        self._directory: Path = log.directory
+        self._known = known
+
+    def run(self) -> None:
+        """Live until the recording is long enough."""
+        if self._chance.random() < 0.15:
+            self._switch()
+        journal = self._open()
+        for _ in range(self._chance.randrange(4, 16)):
+            match self._chance.randrange(10):
+                case 0:
+                    self._snapshot(journal)
+                case 1:
+                    self._expire(journal)
+                case 2:
+                    journal.close() if self._chance.random() < 0.5 else kill(journal)
+                    journal = self._open()
+                case _:
+                    self._append(journal)
+        kill(journal)
+
+    @contextmanager
+    def _event(self) -> Iterator[None]:
+        begin = len(self._log.operations)
+        yield
+        self.events.append(Event(begin, len(self._log.operations), self._known))
+
+    def _switch(self) -> None:
+        """An owner without syncs is followed by one with them: from then on all is safe."""
+        self._durability = "os"
+        journal = self._open()
+        for _ in range(self._chance.randrange(1, 6)):
+            self._append(journal)
+        if self._chance.random() < 0.5:
+            self._snapshot(journal)
+        kill(journal)
+        self._durability = "fsync"
+        self._log.switching = True
+        kill(self._open())
+        self._log.switching = False
+        self.events = self.events[-1:]
+        self.checked_from = len(self._log.operations)
+
+    def _open(self) -> Journal:
+        disk = RecordingDisk(self._log, self._vfs)
+        with self._event():
+            journal = Journal.open(
+                self._directory,
+                IDENTITY,
+                self._durability,
+                keep_bytes=KEEP_BYTES,
+                sizes=SIZES,
+                disk=disk,
+            )
+            known = self._known
+            assert journal.head == len(known.records)
+            self._known = known._replace(stream=journal.stream, epoch=journal.epoch)
+        return journal
+
+    def _append(self, journal: Journal) -> None:
+        head = journal.head
+        group = [
+            new_record(at, self._chance)
+            for at in range(head + 1, head + 1 + self._chance.choice((1, 1, 2, 4)))
+        ]
+        with self._event():
+            journal.append(group)
+            self._known = self._known._replace(records=(*self._known.records, *group))
+
+    def _snapshot(self, journal: Journal) -> None:
+        last = self._known.snapshot
+        at = self._chance.randrange(last.at if last else 0, journal.head + 1)
+        frames = tuple(self._chance.randbytes(n) for n in (self._chance.randrange(3000), 0, 9))
+        snapshot = Snapshot(at, self._chance.randbytes(20), frames)
+        with self._event():
+            journal.put_snapshot(*snapshot)
+            self._known = self._known._replace(snapshot=snapshot)
+
+    def _expire(self, journal: Journal) -> None:
+        with self._event():
+            journal.expire(0)
+            self._known = self._known._replace(oldest=journal.oldest)
+
+
+def kill(journal: Journal) -> None:
+    """End as a killed process does: nothing more is written."""
+    journal._failure = "killed"
+    journal.close()
+
+
+def new_record(at: int, chance: random.Random) -> Record:
+    """A record with a number as its sequence; some larger than a data file."""
+    size = chance.choice((0, 10, 300, 1500, 1500, 4000))
+    if chance.random() < 0.02:
+        size = SIZES.file_bytes + 100
+    key = None
+    if chance.random() < 0.9:
+        key = Key(chance.choice("abc"), 1, at, chance.randrange(1 << 32), b"%d" % at)
+    frames = (chance.randbytes(size // 2), b"", chance.randbytes(size - size // 2))
+    return Record(at, "batch", chance.randbytes(chance.choice((0, 30, 600))), frames, key, at)

@@ -1,0 +1,187 @@
+"""A disk and SQLite files that write down what is done to them, in order.
+
+Each operation is a tuple: ``("make",)`` the directory, ``("create", name, file)``,
+``("delete", name)``, ``("write", file, offset, data)``, ``("size", file, bytes)``,
+``("sync", file)``, ``("sync names",)``, ``("sync parent",)``. A file has a number of its own: a
+name can be given again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from streamer.journal.disk import Disk
+from streamer.journal.index import NAME
+
+SYNCS = {
+    "data": "of a data file before the commit",
+    "order": "of a data file before the commit, but after it",
+    "snapshot": "of a snapshot's file before the commit",
+    "index": "of SQLite's log at a commit",
+    "checkpoint": "of SQLite's main file before its log begins again",
+    "name of data": "of the directory after making a data file",
+    "name of snapshot": "of the directory after making a snapshot's file",
+    "name of index": "of the directory after making the index",
+    "name of directory": "of the directory's own name after making it",
+    "switch": "of what an owner without syncs has left",
+}
+"""Every sync of the journal. One that is left out must lose something."""
+
+
+class Log:
+    """Operations in order, and which files there are now. ``left_out``: a sync of ``SYNCS``."""
+
+    def __init__(self, directory: Path, left_out: str | None = None) -> None:
+        self.directory = directory
+        self.operations: list[tuple[Any, ...]] = []
+        self.files: dict[str, int] = {}
+        self.switching = False
+        self._left_out = left_out
+        self._late: list[tuple[Any, ...]] = []
+        self._number = 0
+
+    def add(self, *operation: Any) -> None:
+        """Write down an operation."""
+        self.operations.append(operation)
+
+    def create(self, name: str) -> int:
+        """Write down a new file; its number."""
+        self._number += 1
+        self.files[name] = self._number
+        self.add("create", name, self._number)
+        return self._number
+
+    def delete(self, name: str) -> None:
+        """Write down that a name has gone."""
+        if self.files.pop(name, None) is not None:
+            self.add("delete", name)
+
+    def sync(self, what: str, *operation: Any) -> None:
+        """Write down a sync, unless it is the one that is left out."""
+        if self.switching and what not in ("index", "checkpoint", "rollback journal"):
+            what = "switch"
+        if what == "data" and self._left_out == "order":
+            self._late.append(operation)
+        elif what != self._left_out:
+            self.add(*operation)
+        if what == "index":  # the commit is there: now comes what is late
+            for late in self._late:
+                self.add(*late)
+            self._late.clear()
+
+
+class RecordingDisk(Disk):
+    """A disk whose operations are written down."""
+
+    def __init__(self, log: Log, vfs: str) -> None:
+        self.vfs = vfs
+        self._log = log
+        self._open: dict[int, str] = {}
+        self._last = ""
+
+    def make_directory(self, directory: Path) -> None:
+        if not directory.exists():
+            self._log.add("make")
+        super().make_directory(directory)
+
+    def create(self, path: Path, size: int) -> int:
+        fd = super().create(path, size)
+        self._open[fd] = path.name
+        self._last = "index" if path.name == NAME else _kind(path.name)
+        file = self._log.create(path.name)
+        if size:
+            self._log.add("size", file, size)
+        return fd
+
+    def open(self, path: Path) -> int:
+        fd = super().open(path)
+        self._open[fd] = path.name
+        return fd
+
+    def write(self, fd: int, offset: int, frames: Any) -> None:
+        super().write(fd, offset, frames)
+        data = b"".join(frames)
+        if data:
+            self._log.add("write", self._log.files[self._open[fd]], offset, data)
+
+    def sync(self, fd: int) -> None:
+        name = self._open[fd]
+        self._log.sync(_kind(name), "sync", self._log.files[name])
+
+    def sync_directory(self, directory: Path) -> None:
+        if directory == self._log.directory:
+            self._log.sync(f"name of {self._last}", "sync names")
+        else:
+            self._log.sync("name of directory", "sync parent")
+
+    def truncate(self, fd: int, size: int) -> None:
+        super().truncate(fd, size)
+        self._log.add("size", self._log.files[self._open[fd]], size)
+
+    def delete(self, path: Path) -> None:
+        super().delete(path)
+        self._log.delete(path.name)
+
+
+class RecordingFiles(apsw.VFS):
+    """SQLite's files, written down but for the shared memory.
+
+    SQLite syncs the directory itself where it makes or deletes a rollback journal. What it does for
+    its log is left out: the journal must not depend on it.
+    """
+
+    def __init__(self, log: Log, name: str) -> None:
+        super().__init__(name, "")
+        self.log = log
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
+        path = str(getattr(name, "filename", lambda: name)())
+        created = not os.path.exists(path)
+        file = _RecordingFile(self.log, name, flags)
+        if created:
+            self.log.create(file.name)
+        return file
+
+    def xDelete(self, path: str, sync: bool) -> None:
+        super().xDelete(path, sync)
+        self.log.delete(os.path.basename(path))
+        if sync:
+            self.log.add("sync names")
+
+
+class _RecordingFile(apsw.VFSFile):
+    def __init__(self, log: Log, name: Any, flags: list[int]) -> None:
+        super().__init__("", name, flags)
+        path = str(getattr(name, "filename", lambda: name)())
+        self.name = os.path.basename(path)
+        self._log = log
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        super().xWrite(data, offset)
+        self._log.add("write", self._log.files[self.name], offset, bytes(data))
+
+    def xTruncate(self, size: int) -> None:
+        super().xTruncate(size)
+        self._log.add("size", self._log.files[self.name], size)
+
+    def xSync(self, flags: int) -> None:
+        self._log.sync(_kind(self.name), "sync", self._log.files[self.name])
+        if self.name.endswith("-journal"):
+            self._log.add("sync names")
+
+
+def _kind(name: str) -> str:
+    """Which sync of ``SYNCS`` a file's is."""
+    if name.startswith("records-"):
+        return "data"
+    if name.startswith("snapshot-"):
+        return "snapshot"
+    if name.endswith("-wal"):
+        return "index"
+    if name.endswith("-journal"):
+        return "rollback journal"
+    return "checkpoint"
