@@ -15,7 +15,7 @@ from streamer.journal.schema import ProducerRow, RecordRow, State, pack_lengths,
 from streamer.journal.sizes import Sizes
 from streamer.journal.snapshots import read_snapshot
 
-_ALWAYS_CHECKED = 128 << 20
+_ALWAYS_CHECKED = 32 << 20
 """An index up to this size is checked by SQLite at each start; a larger one only by ``verify``."""
 
 

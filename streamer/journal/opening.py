@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from streamer.journal.data_files import data_file, data_file_numbers
@@ -34,8 +33,9 @@ class Lock:
 
     def close(self) -> None:
         """Let another one in."""
-        with suppress(OSError):
+        if self._fd >= 0:
             os.close(self._fd)
+            self._fd = -1
 
 
 def own(disk: Disk, directory: Path) -> Lock:

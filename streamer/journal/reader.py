@@ -87,5 +87,4 @@ class JournalReader:
 
     def close(self) -> None:
         """Close all files."""
-        self._reader.close()
         self._index.close()

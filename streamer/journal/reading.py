@@ -17,7 +17,6 @@ class RecordReader:
 
     def __init__(self, index: Index, directory: Path) -> None:
         self._index = index
-        self._files = DataReader(directory)
         self._directory = directory
 
     def records(self, after: int, until: int, oldest: Callable[[], int]) -> Iterator[Record]:
@@ -35,31 +34,31 @@ class RecordReader:
 
     def checked(self, after: int, until: int) -> Iterator[Record | JournalDamage]:
         """For each number in (after, until] the record, or what is wrong with it."""
-        for row in self._index.records(after, until):
-            if isinstance(row, JournalDamage):
-                yield row
-                continue
-            try:
-                yield self._record(row)
-            except JournalDamage as damage:
-                yield damage
-
-    def close(self) -> None:
-        """Close the files."""
-        self._files.close()
-
-    def _record(self, row: RecordRow) -> Record:
-        key = None
-        if row.producer is not None:
-            assert row.epoch is not None
-            assert row.sequence is not None
-            assert row.content is not None
-            assert row.mark is not None
-            key = Key(row.producer.decode(), row.epoch, row.sequence, row.content, row.mark)
-        frames = self._files.frames(row)
-        return Record(row.at, row.kind.decode(), row.meta, frames, key, row.time)
+        files = DataReader(self._directory)  # its own: threads may read at once
+        try:
+            for row in self._index.records(after, until):
+                if isinstance(row, JournalDamage):
+                    yield row
+                    continue
+                try:
+                    yield _record(row, files)
+                except JournalDamage as damage:
+                    yield damage
+        finally:
+            files.close()
 
     def _kept(self, at: int, oldest: Callable[[], int]) -> None:
         if at < (first := oldest()):
             message = f"{self._directory}: record {at} is no longer kept: begin with {first}"
             raise JournalExpired(message, first)
+
+
+def _record(row: RecordRow, files: DataReader) -> Record:
+    key = None
+    if row.producer is not None:
+        assert row.epoch is not None
+        assert row.sequence is not None
+        assert row.content is not None
+        assert row.mark is not None
+        key = Key(row.producer.decode(), row.epoch, row.sequence, row.content, row.mark)
+    return Record(row.at, row.kind.decode(), row.meta, files.frames(row), key, row.time)

@@ -247,7 +247,6 @@ class Journal:
         finally:
             if self._index is not None:
                 self._index.close()
-                self._reader.close()
             self._data.close()
             self._lock.close()
 
