@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import apsw
 import numpy as np
@@ -144,6 +145,34 @@ def test_journal_snapshots(tmp_path):
     assert len(list(tmp_path.glob("snapshot-*"))) == 1
     journal.put_snapshot(9, b"", ())
     assert len(list(tmp_path.glob("snapshot-*"))) == 1
+    journal.close()
+
+
+def test_journal_snapshots_while_appending(tmp_path):
+    """Another thread may store a snapshot: both go on, and each reads what is stored."""
+    journal = open_small(tmp_path, keep_bytes=30_000)
+    journal.append([keyed(1, b"x")])
+    numbers = []
+
+    def snapshots():
+        while journal.head < 300:
+            at = journal.head
+            journal.put_snapshot(at, b"%d" % at, (b"s" * at,))
+            snapshot = journal.snapshot()
+            assert snapshot is not None
+            assert snapshot.frames == (b"s" * at,)
+            numbers.append(at)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(snapshots)
+        for at in range(2, 301):
+            journal.append([keyed(at, b"x" * 1000)])
+            journal.expire(0)
+            assert [one.at for one in journal.records(at - 1)] == [at]
+        other.result()
+    assert len(numbers) > 5
+    assert journal.oldest > 1
+    assert journal.verify() == []
     journal.close()
 
 
