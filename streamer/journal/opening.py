@@ -94,8 +94,8 @@ def check_identity(directory: Path, stored: bytes, asked: bytes) -> None:
     if stored == asked:
         return
     there, here = _words(stored), _words(asked)
-    was = " ".join(word for word in there if word not in here)
-    now = " ".join(word for word in here if word not in there)
+    was = " ".join(word for word in there if word not in here) or " ".join(there)
+    now = " ".join(word for word in here if word not in there) or " ".join(here)
     message = (
         f"{directory}: its records are of `{was}`, this is `{now}`: "
         "use another directory, or the configuration of these records"

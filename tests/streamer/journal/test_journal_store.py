@@ -16,6 +16,7 @@ from streamer.journal.record import Key, Record
 from streamer.journal.store import Journal
 from tests.streamer.journal.kit import (
     AWKWARD,
+    IDENTITY,
     assert_holds,
     groups,
     keyed,
@@ -212,8 +213,12 @@ def test_journal_of_another_meaning(tmp_path):
         with pytest.raises(JournalError) as error:
             Journal.open(tmp_path, b"k=21 mode=grow strands=both", accept_loss=accept)
         assert str(error.value).startswith(f"{tmp_path}: its records are of `k=31`, this is `k=21`")
-    with pytest.raises(JournalError, match="this is `ff`"):
-        Journal.open(tmp_path, b"\xff")
+    for other, what in [
+        (b"\xff", "this is `ff`"),
+        (b"k=31 mode=grow", "of `strands=both`, this is `k=31 mode"),
+    ]:
+        with pytest.raises(JournalError, match=what):
+            Journal.open(tmp_path, other)
     open_small(tmp_path).close()
 
 
