@@ -31,17 +31,11 @@ METHODS = ("bit-parallel", *cell_rows.METHODS)
 BLOCK_SIZES = {"bit-parallel": 1 << 28, **dict.fromkeys(cell_rows.METHODS, 1 << 24)}
 """Symbols of a block at most."""
 
-LEAST_BLOCK = 1 << 16
-"""Symbols of the smallest block that is tried where memory is short."""
-
-BATCH_BYTES = 4 << 30
-"""Device memory at most for the hits of the searches that run side by side."""
-
+LEAST_BLOCK = 1 << 16  # symbols of the smallest block that is tried where memory is short
+BATCH_BYTES = 4 << 30  # device memory at most for the hits of the searches that run side by side
 HIT_BYTES = 6
 
-TEXT_BYTES = 24
-"""Of 32 symbols of a text: packed, and as planes."""
-
+TEXT_BYTES = 24  # of 32 symbols of a text: packed, and as planes
 GRID_Y = 65_535
 
 

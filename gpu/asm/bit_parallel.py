@@ -21,8 +21,7 @@ from gpu.card.workspace import Workspace
 MULTIPROCESSORS = 132
 """Of a large GPU: texts are cut so that all of its threads have an equal share."""
 
-LONGEST_SPAN = 2048
-"""Columns of a segment at most (more where patterns are long)."""
+LONGEST_SPAN = 2048  # columns of a segment at most (more where patterns are long)
 
 FIRST_ROOM = (1 << 16, 1 << 27)
 """Room for hits before their number is known: a sixteenth of the ends, within these bounds."""

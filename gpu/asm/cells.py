@@ -8,8 +8,7 @@ import numpy as np
 
 from gpu.card.assembly import instruction
 
-COLUMNS = 4
-"""Columns that go through the rows together."""
+COLUMNS = 4  # columns that go through the rows together
 
 
 def _strip_text(rows: int, apart: int) -> str:

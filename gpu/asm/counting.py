@@ -20,8 +20,7 @@ from gpu.card.bits import REGISTERS, transposed, transposing
 from gpu.card.four_words import load_four, store_four
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function, sum_to_lane
 
-THREADS = 1024
-"""Threads a block; a power of two from 32 to 1,024."""
+THREADS = 1024  # threads a block; a power of two from 32 to 1,024
 
 
 def _full_adder(total: str, one: str, other: str, carry: str) -> str:

@@ -28,11 +28,8 @@ from gpu.card.bits import REGISTERS, bit_count, lowest_bit, transposed, transpos
 from gpu.card.four_words import bytes_of, load_four, stage_four
 from gpu.card.intrinsics import ALL_LANES, SIMULATED, cuda, device_function, load_word, sum_to_lane
 
-LISTED = 40
-"""Hits of a tile that a thread has at once; a multiple of DIGITS."""
-
-DIGITS = 8
-"""Hits that a thread looks up at once."""
+LISTED = 40  # hits of a tile that a thread has at once; a multiple of DIGITS
+DIGITS = 8  # hits that a thread looks up at once
 
 PITCH = 33
 """Words between rows of 32 in shared memory: rows and columns are read without bank conflicts."""

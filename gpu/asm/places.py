@@ -11,8 +11,7 @@ from gpu.card.intrinsics import cuda
 from gpu.card.launch import made
 from gpu.card.workspace import Workspace
 
-THREADS = 256
-"""Threads of the block; any number."""
+THREADS = 256  # threads of the block; any number
 
 
 def sums_before(threads: int) -> Callable[..., None]:

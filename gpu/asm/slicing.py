@@ -28,11 +28,8 @@ from gpu.card.four_words import bytes_of
 from gpu.card.intrinsics import cuda
 from gpu.card.packing import SPARE_WORDS, packed_sizes
 
-UNIT = 16
-"""Symbols of a packed word: the columns of a thread."""
-
-PACKED = 1 << 21
-"""Symbols of a piece of packed text; a power of two, at least 32."""
+UNIT = 16  # symbols of a packed word: the columns of a thread
+PACKED = 1 << 21  # symbols of a piece of packed text; a power of two, at least 32
 
 
 def packed_places(symbols: int) -> tuple[slice, slice]:

@@ -33,14 +33,9 @@ from gpu.asm.cells import COLUMNS, base_words, entered, score_of, strip_of
 from gpu.card.four_words import load_four, store_four
 from gpu.card.intrinsics import cuda
 
-THREADS = 128
-"""Threads a block, whole groups of 32."""
-
-ROWS = 32
-"""Rows of a strip at most: 64 registers of state."""
-
-TILE = 128
-"""Columns that are counted and listed together; a multiple of 32 and a power of two."""
+THREADS = 128  # threads a block, whole groups of 32
+ROWS = 32  # rows of a strip at most: 64 registers of state
+TILE = 128  # columns that are counted and listed together; a multiple of 32 and a power of two
 
 
 class Strip(NamedTuple):

@@ -23,15 +23,9 @@ from gpu.card.packing import pack_chunk
 from trie.codes import InvalidBaseError
 from trie.cpu.threads import run_all, split_range, usable_cores
 
-PIECES = 16
-"""Pieces of packed text sent at once."""
-
-HITS = 1 << 21
-"""Hits fetched at once: about as many bytes."""
-
-FEW_HITS = 1 << 16
-"""Hits that one core widens sooner than several."""
-
+PIECES = 16  # pieces of packed text sent at once
+HITS = 1 << 21  # hits fetched at once: about as many bytes
+FEW_HITS = 1 << 16  # hits that one core widens sooner than several
 _BUFFERS = 2
 
 

@@ -15,11 +15,8 @@ from numpy.typing import NDArray
 
 from gpu.card.assembly import instruction
 
-SELECT = "0xE4"
-"""Truth table of a three-input operation: a where c, else b."""
-
-REGISTERS = ".reg .u32 x, y;"
-"""What ``transposing`` needs."""
+SELECT = "0xE4"  # truth table of a three-input operation: a where c, else b
+REGISTERS = ".reg .u32 x, y;"  # what ``transposing`` needs
 
 bit_count = instruction(
     "popc.b32 $0, $1;", ("u32",), ("u32",), lambda word: np.uint32(int(word).bit_count())

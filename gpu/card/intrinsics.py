@@ -15,8 +15,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import config, types
 
-cuda: Any = numba.cuda
-"""numba's CUDA module, which ships no usable types."""
+cuda: Any = numba.cuda  # numba's CUDA module, which ships no usable types
 
 # a short chunk leaves most of a GPU idle: no reason to warn
 _settings: Any
@@ -25,8 +24,7 @@ for _settings in (config, getattr(getattr(numba.cuda, "core", None), "config", N
         _settings.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", 0))
-ALL_LANES = 0xFFFFFFFF
-"""The lanes of a warp that take part in a vote or a shuffle."""
+ALL_LANES = 0xFFFFFFFF  # the lanes of a warp that take part in a vote or a shuffle
 
 
 def context_looked_up_once(function: Callable[..., Any]) -> Any:

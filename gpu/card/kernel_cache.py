@@ -37,8 +37,7 @@ from trie.cpu.jit import private_folder, warn_unstored
 _log = logging.getLogger(__name__)
 
 _ROOT = Path(__file__).parents[2]
-PACKAGES = ("gpu", "trie")
-"""The packages that kernels and the functions they call come from."""
+PACKAGES = ("gpu", "trie")  # the packages that kernels and the functions they call come from
 
 
 def jit(function: Callable[..., None], **options: Any) -> Any:

@@ -29,9 +29,7 @@ from trie.windows import check_batch, read_at
 MAX_SYMBOLS = 2**31 - 64
 """Event words (thesis Fig. 11) have 31 bits for the index in the chunk."""
 
-SPARE_WORDS = 4
-"""Words after the packed bases that a kernel may read: a window reads three words."""
-
+SPARE_WORDS = 4  # words after the packed bases that a kernel may read: a window reads three words
 _PARALLEL_FROM = 1 << 18
 BLOCK = 4096
 _GAPS = np.uint64(0x0404040404040404)

@@ -40,12 +40,8 @@ from gpu.exact.window_bits import bit_of, window_reader, write_votes
 BUCKETS_FROM = 13
 """The k from which ``buckets`` is the default: below, a walk too makes no more than one look-up."""
 
-THREADS = 256
-"""Threads a block; any multiple of 32."""
-
-OVERFLOWING = 0.02
-"""The share of buckets that may hold more k-mers than they have fields."""
-
+THREADS = 256  # threads a block; any multiple of 32
+OVERFLOWING = 0.02  # the share of buckets that may hold more k-mers than they have fields
 _FLAG = np.uint64(1 << 63)
 
 

@@ -16,24 +16,19 @@ from gpu.exact import naive, orient, shuffle, walk
 from gpu.exact.device_tree import WORD_NODES, DeviceTree, clear
 from trie.strands import Strands
 
-KERNELS = ("buckets", "walk", "shuffle", "naive")
-"""Names of the methods."""
+KERNELS = ("buckets", "walk", "shuffle", "naive")  # names of the methods
 
 NAIVE_ACTIVE_BYTES = 1 << 30
 """Memory for the active inmaps of the naive kernel, which limits its blocks."""
 
 NAIVE_BLOCKS = 528
-SHUFFLE_PIECES = (64, 1024)
-"""The shortest and the longest piece of a sub-warp, in symbols."""
+SHUFFLE_PIECES = (64, 1024)  # the shortest and the longest piece of a sub-warp, in symbols
 
 SHUFFLE_SUB_WARPS = 1 << 14
 """Sub-warps that fill a large GPU; shorter chunks are cut into shorter pieces for them."""
 
-CACHED_LENGTHS = 64
-"""Lengths of chunks whose views of the buffers are cached."""
-
-Arrays = tuple[Any, Any, Any]
-"""bases, starts and matches of a chunk on the GPU."""
+CACHED_LENGTHS = 64  # lengths of chunks whose views of the buffers are cached
+Arrays = tuple[Any, Any, Any]  # bases, starts and matches of a chunk on the GPU
 
 
 class TooManyWordNodesError(ValueError):

@@ -15,8 +15,7 @@ import numpy as np
 from gpu.card.intrinsics import cuda, load_pair
 from gpu.exact.window_bits import children_before, has_bit
 
-THREADS = 256
-"""Threads a block; any multiple of 32."""
+THREADS = 256  # threads a block; any multiple of 32
 
 
 def interleave(inmaps, exmaps, prefix_sums, nodes):

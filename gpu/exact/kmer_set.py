@@ -13,12 +13,8 @@ from gpu.card.launch import made, plain, with_threads
 from gpu.exact import kmer_set_kernels as kernels
 
 SLOT_BYTES = 16
-LOAD = 0.6
-"""The share of its slots above which the table grows."""
-
-MODEST = 16
-"""A table that takes less than 1 / MODEST of the memory grows in large steps."""
-
+LOAD = 0.6  # the share of its slots above which the table grows
+MODEST = 16  # a table that takes less than 1 / MODEST of the memory grows in large steps
 FIRST_BITS = 12
 _PIECE = 1 << 22
 

@@ -38,13 +38,9 @@ from gpu.card.intrinsics import ALL_LANES, bit_mask_below, cuda, device_function
 from gpu.exact.window_bits import bit_of, window_reader, write_votes
 from trie.windows import NO_SET
 
-THREADS = 256
-"""Threads a block; any multiple of 32."""
-
+THREADS = 256  # threads a block; any multiple of 32
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
-STREAM = np.uint64(1 << 32)
-"""The value of a k-mer whose first window begins the stream."""
-
+STREAM = np.uint64(1 << 32)  # the value of a k-mer whose first window begins the stream
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _OTHER = np.uint64(0xD6E8FEB86659FD93)
 

@@ -22,8 +22,7 @@ import numpy as np
 from gpu.card.intrinsics import cuda, device_function
 from gpu.exact.window_bits import bit_of, children_before, event_word, symbol_of
 
-THREADS = 256
-"""Threads a block; any multiple of 32."""
+THREADS = 256  # threads a block; any multiple of 32
 
 
 @device_function

@@ -23,8 +23,7 @@ from gpu.exact.window_bits import (
     window_at,
 )
 
-THREADS = 256
-"""Threads a block; any multiple of 32."""
+THREADS = 256  # threads a block; any multiple of 32
 
 
 def split(bases, starts, symbols, k, forward, mirrored_bases, mirrored):

@@ -35,11 +35,8 @@ __all__ = ["MAX_CHUNK", "ChunkFound", "ChunkPiece", "Pipeline"]
 MAX_CHUNK = 1 << 25
 """Symbols of the largest chunk. It bounds a stream's buffers: 17 MB, growing 0.6 GB."""
 
-MOST_AHEAD = 8
-"""Threads that pack ahead at most."""
-
-TOGETHER = 1 << 24
-"""Symbols that a thread packs ahead in one task ..."""
+MOST_AHEAD = 8  # threads that pack ahead at most
+TOGETHER = 1 << 24  # symbols that a thread packs ahead in one task
 
 MOST_TOGETHER = 16
 """... in at most this many chunks: pinning a small buffer takes as long as pinning a large one."""

@@ -39,8 +39,7 @@ from gpu.card.intrinsics import (
 )
 from gpu.exact.window_bits import children_before, event_word, has_bit
 
-THREADS = 128
-"""Threads a block; any multiple of 32."""
+THREADS = 128  # threads a block; any multiple of 32
 
 
 def sub_warp(k: int) -> int:

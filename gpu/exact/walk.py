@@ -47,11 +47,8 @@ from gpu.exact.window_bits import (
     write_votes,
 )
 
-THREADS = 256
-"""Threads a block; any multiple of 32."""
-
-JUMP_LEVEL = 3
-"""The deepest level that ``jump`` may stand for: 64**3 records are 4 MB."""
+THREADS = 256  # threads a block; any multiple of 32
+JUMP_LEVEL = 3  # the deepest level that ``jump`` may stand for: 64**3 records are 4 MB
 
 
 def last_step_level(k: int) -> int:

@@ -45,11 +45,8 @@ from gpu.hamming.packed_hits import ID, START
 from gpu.hamming.shape import BASES, SPAN, STEP, TILE, WORDS, SlicedShape, place
 from gpu.hamming.warp_list import LISTED, list_hits, pattern_of, window_of
 
-BATCH = 4
-"""Patterns between two looks at the hits; BATCH words a thread, at most 32 together."""
-
-MOST_SHARED = BATCH << 17
-"""Patterns a block, at most: a listed hit has 17 bits for their batch."""
+BATCH = 4  # patterns between two looks at the hits; BATCH words a thread, at most 32 together
+MOST_SHARED = BATCH << 17  # patterns a block, at most: a listed hit has 17 bits for their batch
 
 
 def bit_sliced(shape: SlicedShape) -> Callable[..., None]:

@@ -21,8 +21,7 @@ from gpu.hamming.shape import STEP, WORDS, SlicedShape, place
 _SOME, _STEPS, _STEP, _QUADS, _BEGIN, _OWN, _MINE = "$0", "$3", "$4", "$5", "$6", "$7", "$8"
 _KEPT = 9
 
-OVER = "over"
-"""Whether more symbols differ than a counter can hold."""
+OVER = "over"  # whether more symbols differ than a counter can hold
 
 
 def _counter(shape: SlicedShape) -> list[str]:

@@ -25,15 +25,13 @@ from __future__ import annotations
 
 # truth tables of three inputs, a 0xF0, b 0xCC, c 0xAA
 SUM, CARRY, ANY = 0x96, 0xE8, 0xFE
-BOTH, EITHER, ONE = 0xC0, 0xFC, 0x3C
-"""Of the first two: and, or, exclusive or."""
+BOTH, EITHER, ONE = 0xC0, 0xFC, 0x3C  # of the first two: and, or, exclusive or
 CARRY_OF_SUM = 0x74
 """b ? not c : a, the carry of a and two bits, if b is a ^ the first and c is b ^ the second."""
 NOT = 0x0F
 
 CODES = range(4)
-LOW, HIGH = "low", "high"
-"""The planes' words in the operations behind a branch."""
+LOW, HIGH = "low", "high"  # the planes' words in the operations behind a branch
 
 DIFFERS = tuple((0xCC ^ 0xFF * (c & 1)) | (0xAA ^ 0xFF * (c >> 1)) for c in CODES)
 """Whether b and c, the low and the high bit of a code, are not those of each code."""

@@ -6,7 +6,5 @@
 
 from __future__ import annotations
 
-START, ID = 36, 8
-"""The bits where start and id begin."""
-
+START, ID = 36, 8  # the bits where start and id begin
 ID_MASK = ((1 << START - ID) - 1) << ID

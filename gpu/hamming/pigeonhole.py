@@ -27,8 +27,7 @@ from gpu.card.intrinsics import cuda, device_function, load_pair, load_word, pop
 from gpu.hamming import bit_planes
 from gpu.hamming.packed_hits import ID, START
 
-THREADS = 128
-"""Threads a block; any number."""
+THREADS = 128  # threads a block; any number
 
 
 @device_function

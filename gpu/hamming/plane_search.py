@@ -16,14 +16,12 @@ from gpu.hamming.sorting import HitSorter
 from gpu.hamming.text_upload import Planes
 from trie.codes import GAP
 
-CHUNKS = (1 << 10, 1 << 26)
-"""The least and the most windows of a chunk."""
+CHUNKS = (1 << 10, 1 << 26)  # the least and the most windows of a chunk
 
 MOST_HITS = 1 << 28
 """Hit words of a chunk at most (2 GiB), where it has more than the least windows."""
 
-FIRST_CAPACITY = 1 << 22
-"""Hit words that the first buffer has room for, at most."""
+FIRST_CAPACITY = 1 << 22  # hit words that the first buffer has room for, at most
 
 WINDOW_SHARE, HIT_SHARE = 16, 64
 """Bytes of free memory for each window of a chunk, and for each hit word of the first room."""
@@ -33,8 +31,7 @@ COUNTERS = 256
 windows.
 """
 
-BLOCKS = 2112
-"""Blocks that fill a large GPU several times over."""
+BLOCKS = 2112  # blocks that fill a large GPU several times over
 
 
 class PlaneKernel(Protocol):

@@ -11,20 +11,11 @@ from trie.codes import GAP
 
 BASES = 4
 
-WHOLE = 32
-"""Symbols of a pattern that are added in one network."""
-
-STEP = 16
-"""Symbols that are added at once where there are more."""
-
-WORDS = 8
-"""Words a lane."""
-
-SPAN = 32 * WORDS
-"""Words of a tile, S: a segment's windows."""
-
-TILE = 32 * SPAN
-"""Windows of a tile."""
+WHOLE = 32  # symbols of a pattern that are added in one network
+STEP = 16  # symbols that are added at once where there are more
+WORDS = 8  # words a lane
+SPAN = 32 * WORDS  # words of a tile, S: a segment's windows
+TILE = 32 * SPAN  # windows of a tile
 
 BRANCHED, MOST_BRANCHED = 0.42, 5
 """Of a pattern's symbols, those whose words are not loaded but made from planes in registers; their

@@ -23,17 +23,10 @@ import numpy as np
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function
 from gpu.hamming.packed_hits import ID, ID_MASK, START
 
-THREADS = 256
-"""Threads a block; a multiple of 32, at most 1024."""
-
-EACH = 4
-"""Counts a thread of ``begins`` takes at once."""
-
-GROUP = 13
-"""A group is 2^GROUP windows."""
-
-FEW = 3
-"""``sort`` for few hits has bins of 2^FEW windows or more."""
+THREADS = 256  # threads a block; a multiple of 32, at most 1024
+EACH = 4  # counts a thread of ``begins`` takes at once
+GROUP = 13  # a group is 2^GROUP windows
+FEW = 3  # ``sort`` for few hits has bins of 2^FEW windows or more
 
 FEW_THREADS, MANY_THREADS = THREADS // 2, 4 * THREADS
 """Threads of a block of ``sort``, and of ``begins``; for many hits few blocks a processor, so that

@@ -21,14 +21,9 @@ from gpu.hamming.packed_hits import ID, ID_MASK, START
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range, usable_cores
 
-LEAST_PART = 1 << 14
-"""Hit words for which a thread is worth while."""
-
-LEAST_ON_GPU = 1 << 17
-"""Hit words for which the kernels are worth compiling."""
-
-CROWDED = 256
-"""Hits a window above which the GPU would compare each with too many others."""
+LEAST_PART = 1 << 14  # hit words for which a thread is worth while
+LEAST_ON_GPU = 1 << 17  # hit words for which the kernels are worth compiling
+CROWDED = 256  # hits a window above which the GPU would compare each with too many others
 
 
 def bin_width(hits: int, windows: int) -> int:

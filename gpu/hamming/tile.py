@@ -21,11 +21,8 @@ from gpu.card.bits import REGISTERS, transposing
 from gpu.card.intrinsics import ALL_LANES, as_signed, cuda, device_function
 from gpu.hamming.shape import WORDS, place
 
-HALF = 16
-"""Segments of which a lane has a word."""
-
-APART = 2 * WORDS
-"""Words between two of a lane's."""
+HALF = 16  # segments of which a lane has a word
+APART = 2 * WORDS  # words between two of a lane's
 
 GIVEN, EVEN, ODD = (0x7632, 0x5410), (0x5410, 0x3254), (0x7610, 0x3276)
 """Bytes of two words, by number: what a lane of the lower half, and of the upper, gives to the

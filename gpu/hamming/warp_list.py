@@ -11,8 +11,7 @@ from gpu.card.assembly import instruction
 from gpu.card.intrinsics import ALL_LANES, cuda, device_function
 from gpu.hamming.shape import SPAN, WORDS
 
-LISTED = 256
-"""Hits that a warp lists before it writes them: a multiple of 32, above 32."""
+LISTED = 256  # hits that a warp lists before it writes them: a multiple of 32, above 32
 
 
 def _list_hits(masks, lists, mask, here, lower, last, some, hits, code, to):

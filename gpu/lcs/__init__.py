@@ -27,8 +27,7 @@ PACE = {4: (2_200, 2_700), 10: (3_600, 6_300)}
 """Cycles of a warp for 32 columns, by its words a lane: alone on its scheduler, and with another.
 They only decide on a height."""
 
-SCHEDULERS = 4
-"""Warp schedulers of a multiprocessor."""
+SCHEDULERS = 4  # warp schedulers of a multiprocessor
 
 WARPS_PER_MULTIPROCESSOR = 2 * SCHEDULERS
 """Warps that run at a time; the others' strips come later. More would mostly wait for each other:

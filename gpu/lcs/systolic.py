@@ -47,20 +47,17 @@ from gpu.lcs.word_operations import (
     write_cell,
 )
 
-PAIRS = 4
-"""Pairs of steps for the columns of a cell."""
+PAIRS = 4  # pairs of steps for the columns of a cell
 
 EMPTY_CELLS = 5
 """Cells without symbols after the columns of a stretch: lane 31 is four behind lane 0, and columns
 are fetched one ahead."""
 
-STRETCHES = 4
-"""The most stretches of columns in a pass."""
+STRETCHES = 4  # the most stretches of columns in a pass
 
 # fields of a pass
 ROW, ROWS, CELL, AT, STRIDE, BACKWARD = range(6)
-STRETCH = 6
-"""Field of the first stretch's cells (of 32 columns); 0 after the last."""
+STRETCH = 6  # field of the first stretch's cells (of 32 columns); 0 after the last
 FIELDS = STRETCH + STRETCHES
 
 

@@ -34,8 +34,7 @@ from gpu.card.assembly import instruction
 from gpu.card.bits import funnel, reverse_word
 from gpu.card.intrinsics import SIMULATED, device_function
 
-COLUMNS = 4
-"""Columns of one step: their symbols are the bytes of a word, the first lowest."""
+COLUMNS = 4  # columns of one step: their symbols are the bytes of a word, the first lowest
 
 
 def group_words(words: int) -> int:

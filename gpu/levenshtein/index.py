@@ -20,11 +20,8 @@ from gpu.card.bits import reverse_long, reverse_word
 from gpu.card.intrinsics import cuda, device_function
 from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT
 
-THREADS = 128
-"""Threads a block; any multiple of 32."""
-
-BUCKETS = 8
-"""Consecutive buckets of a thread: a sector of their counts."""
+THREADS = 128  # threads a block; any multiple of 32
+BUCKETS = 8  # consecutive buckets of a thread: a sector of their counts
 
 
 @device_function

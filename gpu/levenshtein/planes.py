@@ -25,12 +25,8 @@ from trie.cpu.vectors import marked
 from trie.windows import check_batch
 
 PLANES = 4
-SPARE_WORDS = 4
-"""Words after the last symbol's in every plane, which windows read."""
-
-PART = 1 << 22
-"""Symbols that a thread packs at a time, at most a millisecond's work; 64 | PART."""
-
+SPARE_WORDS = 4  # words after the last symbol's in every plane, which windows read
+PART = 1 << 22  # symbols that a thread packs at a time, at most a millisecond's work; 64 | PART
 _MARGIN_WORDS = MARGIN // 32
 
 

@@ -42,11 +42,8 @@ from trie.levenshtein import DISTANCE_SHIFT, NOTHING, PATTERN_SHIFT
 from trie.levenshtein.piece_index import HIGH_SHIFT, PIECE_SHIFT, PLANE_MASK
 from trie.levenshtein.reach import CENTRE, DIAGONALS, UNREACHED, reach, sides
 
-THREADS = 128
-"""Threads a block; any multiple of 32."""
-
-MARGIN = 64
-"""Bits before the first symbol of a plane."""
+THREADS = 128  # threads a block; any multiple of 32
+MARGIN = 64  # bits before the first symbol of a plane
 
 MOST_GROUPS = 28
 """Groups of 32 places a warp may have: their text and what surrounds it is a word a lane."""

@@ -44,12 +44,8 @@ from trie.windows import check_batch
 MAX_CHUNK = 1 << 26
 """Symbols of the largest chunk: it bounds a stream's buffers, 0.3 GB on the GPU, 0.3 pinned."""
 
-FIRST_HITS = 1 << 14
-"""Hits that are downloaded with their number, before it is known."""
-
-MOST_AHEAD = 16
-"""Threads that pack at most: they read as fast as memory allows."""
-
+FIRST_HITS = 1 << 14  # hits that are downloaded with their number, before it is known
+MOST_AHEAD = 16  # threads that pack at most: they read as fast as memory allows
 Planes = NDArray[np.uint32]
 SetHits = tuple[int, NDArray[np.int64], NDArray[np.uint32]]
 

@@ -30,11 +30,8 @@ from trie.windows import check_batch
 ACTIVE_BYTES = 4 << 30
 """Memory for the active bitmaps, which limits the blocks of the thesis's kernels."""
 
-PART = 1 << 22
-"""Symbols that a thread packs at a time."""
-
-SHORTEST_PIECE = 64
-"""Symbols of a block's piece at least, for it begins up to 34 symbols early."""
+PART = 1 << 22  # symbols that a thread packs at a time
+SHORTEST_PIECE = 64  # symbols of a block's piece at least, for it begins up to 34 symbols early
 
 SLICED_WARPS = 4 * 528
 """Warps of ``ltb-sliced`` for which the trie is split: a few for each scheduler of a GPU."""

@@ -15,8 +15,7 @@ from gpu.card.intrinsics import device_function, load_word
 from gpu.ltb.shared import missed_bits, move, wake
 from gpu.ltb.sweeping import by_threads, sweeping
 
-THREADS = 256
-"""Threads a block; any multiple of 32."""
+THREADS = 256  # threads a block; any multiple of 32
 
 
 @device_function

@@ -13,8 +13,7 @@ from gpu.ltb.sweeping import ARGUMENTS
 KERNELS = ("ltb-sliced", "ltb-naive", "ltb-efficient", "ltb-queue")
 """Names of the methods: the default, then those of the thesis."""
 
-BLOCKS = 4
-"""Blocks at most in numba's simulator."""
+BLOCKS = 4  # blocks at most in numba's simulator
 
 
 def kernel(method: str) -> tuple[Any, int]:

@@ -34,14 +34,9 @@ from gpu.ltb.efficient import sweeps
 from gpu.ltb.shared import missed_bits, move
 from gpu.ltb.sweeping import sweeping
 
-THREADS = 256
-"""Threads a block; any multiple of 32."""
-
-QUEUE = 128
-"""Entries of a warp's queue, as in the thesis; at least 32."""
-
-NODES = 2**31
-"""Trie-nodes that an entry can name."""
+THREADS = 256  # threads a block; any multiple of 32
+QUEUE = 128  # entries of a warp's queue, as in the thesis; at least 32
+NODES = 2**31  # Trie-nodes that an entry can name
 
 
 def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:

@@ -28,12 +28,8 @@ from gpu.card.intrinsics import ALL_LANES, cuda, device_function, load_pair, loa
 from gpu.exact.window_bits import children_before
 from gpu.ltb.sweeping import FIRST_OF_READ
 
-THREADS = 128
-"""Threads a block; any multiple of 32."""
-
-SYMBOLS = 64
-"""Symbols of a segment."""
-
+THREADS = 128  # threads a block; any multiple of 32
+SYMBOLS = 64  # symbols of a segment
 DEPTHS = 32
 ALL_SYMBOLS = 0xFFFFFFFFFFFFFFFF
 

@@ -38,12 +38,8 @@ from trie.windows import check_batch
 MAX_CHUNK = 1 << 25
 """Symbols of the largest chunk: it bounds a stream's buffers, 0.4 GB on the GPU, 0.3 pinned."""
 
-MOST_AHEAD = 4
-"""Threads that pack at most: that is little work."""
-
-_SYMBOL_BYTES = 11
-"""Of a chunk on the GPU: a symbol, two bitmaps, and the planes of ``ltb-sliced``."""
-
+MOST_AHEAD = 4  # threads that pack at most: that is little work
+_SYMBOL_BYTES = 11  # of a chunk on the GPU: a symbol, two bitmaps, and the planes of ``ltb-sliced``
 Bitmaps = NDArray[np.uint32]
 Symbols = NDArray[np.uint8]
 

@@ -28,46 +28,27 @@ TILE = packed_text.TILE
 
 LEAST_WORDS = 2
 
-MOST_WORDS = 32
-"""The most rows of 32 that a thread of ``extend`` follows."""
+MOST_WORDS = 32  # the most rows of 32 that a thread of ``extend`` follows
 
 MOST_WINDOWS = 1 << 17
 """Windows of a launch; the second dimension of a grid has up to 65,535 blocks."""
 
-ROOM = 1 << 20
-"""Room for the hits of a launch at first; more take another launch."""
-
-MOST_HITS = 1 << 24
-"""The most hits of a launch that are stored."""
-
-HIT_BYTES = 68
-"""Memory of a hit: its key, and its places in the lists of starts to follow."""
-
-LEAST_HITS = MOST_WINDOWS
-"""Room for hits however short memory is: those of a tile."""
-
-MOST_COLUMNS = 1 << 28
-"""Columns of a text that keys of ``seeds`` can name."""
-
-SLOTS = 132 * 32
-"""Warps of a scan that run at a time, about."""
-
-MOST_WAVES = 8
-"""The most warps, in multiples of SLOTS, where a window has more than one."""
-
-LAUNCHES = 5
-"""Of ``extend``: in all but the last a thread follows one start ..."""
+ROOM = 1 << 20  # room for the hits of a launch at first; more take another launch
+MOST_HITS = 1 << 24  # the most hits of a launch that are stored
+HIT_BYTES = 68  # memory of a hit: its key, and its places in the lists of starts to follow
+LEAST_HITS = MOST_WINDOWS  # room for hits however short memory is: those of a tile
+MOST_COLUMNS = 1 << 28  # columns of a text that keys of ``seeds`` can name
+SLOTS = 132 * 32  # warps of a scan that run at a time, about
+MOST_WAVES = 8  # the most warps, in multiples of SLOTS, where a window has more than one
+LAUNCHES = 5  # of ``extend``: in all but the last a thread follows one start
 
 FEW = 1 << 14
 """... unless there are no more places than these."""
 
-SPARE_WORDS = 4
-"""Words after the end of a plane that kernels may read."""
-
+SPARE_WORDS = 4  # words after the end of a plane that kernels may read
 COPIED_AT_ONCE = 1 << 22
 
-BEFORE = 64
-"""Columns, whole words, no shorter than a window of 32 symbols with its differences."""
+BEFORE = 64  # columns, whole words, no shorter than a window of 32 symbols with its differences
 
 
 def planes_of(codes: Codes) -> NDArray[np.uint32]:

@@ -39,8 +39,7 @@ THREADS = 64
 EVERYWHERE, ANCHORS, STARTS = 0, 1, 2
 """What is known of a place: nothing, its key, or key and start."""
 
-MOST_STEPS = 1 << 30
-"""Starts of a thread in the last launch: all that are left of its block."""
+MOST_STEPS = 1 << 30  # starts of a thread in the last launch: all that are left of its block
 
 
 @device_function

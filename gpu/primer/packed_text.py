@@ -17,8 +17,7 @@ import numpy as np
 from gpu.card.intrinsics import cuda
 
 THREADS = 256
-TILE = 64
-"""A strand of the text is a multiple of this many columns."""
+TILE = 64  # a strand of the text is a multiple of this many columns
 
 
 def pack(codes, strand, words, low, high):

@@ -28,13 +28,9 @@ from gpu.card.intrinsics import cuda, load_word
 from gpu.primer.keys import key_of
 from gpu.primer.myers import horizontal, vertical
 
-WARPS = 4
-"""Warps, and so windows, a block."""
-
+WARPS = 4  # warps, and so windows, a block
 THREADS = 32 * WARPS
-TILE_WORDS = 8
-"""Words of text a tile: 64 columns."""
-
+TILE_WORDS = 8  # words of text a tile: 64 columns
 FAR = 1 << 20
 
 

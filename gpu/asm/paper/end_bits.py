@@ -18,11 +18,8 @@ from gpu.card.intrinsics import (
     sum_to_lane,
 )
 
-THREADS = 256
-"""Threads a block; a power of two, at least 32."""
-
-STEPS = 8
-"""Words a thread of ``count`` and ``emit`` takes, THREADS apart."""
+THREADS = 256  # threads a block; a power of two, at least 32
+STEPS = 8  # words a thread of ``count`` and ``emit`` takes, THREADS apart
 
 
 @device_function

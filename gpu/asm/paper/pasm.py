@@ -18,11 +18,8 @@ import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, cuda
 
-THREADS = 256
-"""Threads a block; a multiple of 32."""
-
-PIECE = 64
-"""Symbols a thread of the kernels that make X."""
+THREADS = 256  # threads a block; a multiple of 32
+PIECE = 64  # symbols a thread of the kernels that make X
 
 
 def last_in_piece(codes, letters, carry):

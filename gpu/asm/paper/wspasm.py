@@ -25,11 +25,8 @@ import numpy as np
 
 from gpu.card.intrinsics import ALL_LANES, cuda
 
-THREADS = 1024
-"""Threads a block, the columns of one group; a multiple of 32."""
-
-LONGEST = 1024
-"""Letters of a pattern that the shared form has room for."""
+THREADS = 1024  # threads a block, the columns of one group; a multiple of 32
+LONGEST = 1024  # letters of a pattern that the shared form has room for
 
 
 def wspasm(threads: int, groups: int, shared: bool) -> Callable[..., None]:

@@ -9,8 +9,7 @@ import numpy as np
 
 from gpu.card.intrinsics import cuda
 
-THREADS = 256
-"""Threads a block; any number."""
+THREADS = 256  # threads a block; any number
 
 
 def naive(codes, windows, patterns, k, results):

@@ -17,9 +17,7 @@ import numpy as np
 
 from gpu.card.intrinsics import cuda, device_function
 
-THREADS = 256
-"""Threads a block of ``thread`` and ``shared``, the paper's q; any number."""
-
+THREADS = 256  # threads a block of ``thread`` and ``shared``, the paper's q; any number
 MAX_LENGTH = 256
 _CHUNK = 1024 + MAX_LENGTH
 

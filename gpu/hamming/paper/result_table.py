@@ -18,17 +18,10 @@ from trie.codes import GAP
 from trie.cpu.jit import njit
 from trie.packed_counters import look_up_memory, shift_add_words
 
-WINDOWS = (1 << 10, 1 << 26)
-"""The least and the most windows of a chunk."""
-
-TABLE_ENTRIES = 1 << 27
-"""Entries of a result table at most: 512 MiB."""
-
-TABLE_SHARE = 8
-"""Bytes of free memory for each of its entries, of 4 bytes."""
-
-NO_SYMBOL = GAP + 1
-"""Stands for a gap code in a pattern: it equals nothing in a text."""
+WINDOWS = (1 << 10, 1 << 26)  # the least and the most windows of a chunk
+TABLE_ENTRIES = 1 << 27  # entries of a result table at most: 512 MiB
+TABLE_SHARE = 8  # bytes of free memory for each of its entries, of 4 bytes
+NO_SYMBOL = GAP + 1  # stands for a gap code in a pattern: it equals nothing in a text
 
 
 class TableSearcher:

@@ -16,11 +16,8 @@ import numpy as np
 
 from gpu.card.intrinsics import cuda
 
-THREADS = 128
-"""Threads a block; any number."""
-
-PIECE = 64
-"""Windows a thread."""
+THREADS = 128  # threads a block; any number
+PIECE = 64  # windows a thread
 
 
 def shift_add(words: int) -> Callable[..., None]:

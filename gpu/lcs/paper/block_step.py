@@ -28,12 +28,8 @@ from gpu.card.intrinsics import ALL_LANES, cuda
 from gpu.card.launch import plain, with_threads
 
 THREADS = 32
-STEP = 1024
-"""Columns of a step, at most 1024."""
-
-ROWS = 32 * THREADS
-"""Rows of a block."""
-
+STEP = 1024  # columns of a step, at most 1024
+ROWS = 32 * THREADS  # rows of a block
 FILL_THREADS = 128
 
 

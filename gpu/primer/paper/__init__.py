@@ -18,11 +18,8 @@ from gpu.primer.paper import alternative, conventional
 BLOCK_THREADS = 256
 """Threads a block: the paper's best (Fig. 9)."""
 
-PREFETCH_FACTOR = 3
-"""The constant c of section 4.2 that missed nothing (Table 4)."""
-
-ROW_BYTES = 4 << 30
-"""The most memory for the rows of D between tiles."""
+PREFETCH_FACTOR = 3  # the constant c of section 4.2 that missed nothing (Table 4)
+ROW_BYTES = 4 << 30  # the most memory for the rows of D between tiles
 
 
 def longest_prefixes(
