@@ -11,8 +11,7 @@ from streamer.errors import StreamerError
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-OnFallback = Callable[[str], None]
-"""Called with one line when a GPU is given up for the CPU."""
+OnFallback = Callable[[str], None]  # called with one line when a GPU is given up for the CPU
 
 
 def cuda_problem() -> str | None:

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, run_ranges, split_range
 
-_GRAIN = 1 << 15
-"""Fewer codes are not worth a thread."""
-
+_GRAIN = 1 << 15  # fewer codes are not worth a thread
 _TOGETHER = 64
 
 

@@ -17,8 +17,7 @@ _NAME_BYTES = 128  # of the file's own name in the name of the temporary file, o
 
 _MOST_LINKS = 40  # that a path may lead through, as in the kernel
 
-_unfinished: set[str] = set()
-"""Temporary files of this process."""
+_unfinished: set[str] = set()  # temporary files of this process
 
 
 class NewFile:

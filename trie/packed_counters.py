@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from trie.codes import GAP
 
-PMASM_BITS = 32
-"""Bits of a bit_vector of PMASM."""
+PMASM_BITS = 32  # bits of a bit_vector of PMASM
 
 
 def mismatches(patterns: NDArray[np.uint8], code: int) -> NDArray[np.bool_]:

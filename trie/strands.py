@@ -10,12 +10,9 @@ Strands = Literal["forward", "canonical", "both"]
 PatternStrands = Literal["forward", "reverse", "both"]
 """Of the patterns that a text is searched for."""
 
-PrimerStrands = Literal["forward", "both"]
-"""Of the texts that a primer must differ from."""
-
+PrimerStrands = Literal["forward", "both"]  # of the texts that a primer must differ from
 STRANDS: tuple[Strands, ...] = get_args(Strands)
 PATTERN_STRANDS: tuple[PatternStrands, ...] = get_args(PatternStrands)
 PRIMER_STRANDS: tuple[PrimerStrands, ...] = get_args(PrimerStrands)
 
-SIGNS = ("+", "-")
-"""A strand in a row, by its number."""
+SIGNS = ("+", "-")  # a strand in a row, by its number

@@ -20,8 +20,7 @@ from trie.codes import check_k
 from trie.cpu.jit import njit
 
 MATCH: Final = np.uint8(1)
-MISMATCH: Final = np.uint8(2)
-"""Events at the first symbol of a window; 0 where none begins."""
+MISMATCH: Final = np.uint8(2)  # events at the first symbol of a window; 0 where none begins
 
 NO_SET: Final = np.uint32(0xFFFFFFFF)
 """Instead of the number of a set of targets: a k-mer that belongs to none."""
@@ -29,8 +28,7 @@ NO_SET: Final = np.uint32(0xFFFFFFFF)
 BLOCK: Final = 128
 """Most windows of a block: 2 KB of codes and positions, and 128 cache lines prefetched together."""
 
-GRAIN: Final = 1 << 14
-"""Symbols that are worth a thread."""
+GRAIN: Final = 1 << 14  # symbols that are worth a thread
 
 # The state of a roll between blocks: next symbol, its read, windows' run, both codes.
 _SYMBOL, _READ, _RUN, _FORWARD, _REVERSE = range(5)

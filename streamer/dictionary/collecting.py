@@ -27,8 +27,7 @@ from trie.windows import window_codes
 _DIGIT: Final = 8
 """Bits a pass of the sort: the 256 places that it writes to stay in the first-level cache."""
 
-_FEW: Final = 32
-"""Insertion sort takes up to this number of codes."""
+_FEW: Final = 32  # insertion sort takes up to this number of codes
 
 _SEVERAL: Final = np.uint32(0xFFFFFFFE)
 """The set of a k-mer of several records until these sets have numbers."""

@@ -62,8 +62,7 @@ class MatchEngine(Protocol):
 
     device: Literal["cpu", "cuda"] = "cpu"
 
-    walks: bool = False
-    """Whether events come from the snapshot."""
+    walks: bool = False  # whether events come from the snapshot
 
     packed: PackedMatching | None = None
     """A shorter way for batches that need matches alone, if there is one."""

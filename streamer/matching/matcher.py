@@ -51,8 +51,7 @@ MakeTogether = Callable[[Sequence[Columns], NDArray[np.uint32]], Sequence[ReadBa
 
 _T = TypeVar("_T")
 
-MOST_HALVINGS = 7
-"""Of the longest spans, on a GPU with little memory: to 65,536 symbols."""
+MOST_HALVINGS = 7  # of the longest spans, on a GPU with little memory: to 65,536 symbols
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,17 +18,11 @@ from trie.cpu.jit import njit
 
 Format = Literal["tsv", "jsonl"]
 
-NULL = np.iinfo(np.int64).min
-"""A number that is null."""
-
-_ROWS_AT_ONCE = 1 << 15
-"""So that the numbers of a block stay in the cache."""
-
+NULL = np.iinfo(np.int64).min  # a number that is null
+_ROWS_AT_ONCE = 1 << 15  # so that the numbers of a block stay in the cache
 _DIGITS = 20  # of an int64, with its sign
 
-_SLACK = np.zeros(8, dtype=np.uint8)
-"""Texts are copied eight bytes at a time, up to seven too many."""
-
+_SLACK = np.zeros(8, dtype=np.uint8)  # texts are copied eight bytes at a time, up to seven too many
 _PAIRS = np.frombuffer("".join(f"{i:02d}" for i in range(100)).encode(), dtype=np.uint8)
 
 
@@ -64,8 +58,7 @@ class Lookup(NamedTuple):
     at: NDArray[Any]
 
 
-Column = NDArray[Any] | Lookup
-"""Integers of any width below 2^63 (NULL is null), or texts."""
+Column = NDArray[Any] | Lookup  # integers of any width below 2^63 (NULL is null), or texts
 
 
 @dataclass(frozen=True, slots=True)

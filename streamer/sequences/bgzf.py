@@ -10,8 +10,7 @@ from streamer.sequences.fasta import Readable
 END_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 
 _GZIP_WITH_EXTRA = END_BLOCK[:4]
-_EXTRA = slice(12, 16)
-"""The name and the size of BGZF's field, the first of gzip's extra fields."""
+_EXTRA = slice(12, 16)  # the name and the size of BGZF's field, the first of gzip's extra fields
 _TO_ZEROS = END_BLOCK.rstrip(b"\0")
 _ZEROS = len(END_BLOCK) - len(_TO_ZEROS)
 

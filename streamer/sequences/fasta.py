@@ -13,11 +13,8 @@ Part = tuple[bytes | None, bytes]
 """The header of a record that begins, without ``>``, or None where one goes on; and letters."""
 
 BLOCK_BYTES = 1 << 17
-LONGEST_HEADER = 1 << 24
-"""Bytes of a header, at most: nothing else must fit into memory as a whole."""
-
-_CUT_WITHIN = 64
-"""A long line of letters has two letters side by side this near the end of a block."""
+LONGEST_HEADER = 1 << 24  # bytes of a header, at most: nothing else must fit into memory as a whole
+_CUT_WITHIN = 64  # a long line of letters has two letters side by side this near the end of a block
 
 
 class FormatError(ValueError):

@@ -15,13 +15,9 @@ import numpy as np
 from streamer.sequences.fasta import FormatError, Readable
 from streamer.sequences.read_batch import name_of
 
-Record = tuple[str, bytes]
-"""Name (``streamer.sequences.read_batch.name_of``) and letters."""
-
+Record = tuple[str, bytes]  # name (``streamer.sequences.read_batch.name_of``) and letters
 BLOCK_BYTES = 1 << 17
-LINES = 4
-"""Of a record."""
-
+LINES = 4  # of a record
 _SHOWN = 20
 _NEWLINE = ord("\n")
 

@@ -19,8 +19,7 @@ from streamer.sequences.source import STDIN, SequenceSource
 
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
-PIECE_BASES = 1 << 24
-"""New symbols of a piece, about: several pieces are in memory at once."""
+PIECE_BASES = 1 << 24  # new symbols of a piece, about: several pieces are in memory at once
 
 
 def read_batches(

@@ -18,12 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-POOL_BYTES = 1 << 27
-"""Bytes of all blocks in the pool, in use or free."""
-
-LEAST = 1 << 16
-"""Smaller arrays come from the allocator: a result of few rows must not occupy more."""
-
+POOL_BYTES = 1 << 27  # bytes of all blocks in the pool, in use or free
+LEAST = 1 << 16  # smaller arrays come from the allocator: a result of few rows must not occupy more
 _LINE = 64
 
 
@@ -51,8 +47,7 @@ class _Block(NamedTuple):
     owner: weakref.ref[_Owner]
 
 
-_blocks: list[_Block] = []
-"""Least recently allocated first."""
+_blocks: list[_Block] = []  # least recently allocated first
 
 _lock = threading.Lock()
 """Never waited for: a finalizer or a signal handler may run while its own thread has it."""

@@ -35,14 +35,12 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_AGAIN_SECONDS = 0.01
-"""How soon an interrupt that got lost is raised again."""
+_AGAIN_SECONDS = 0.01  # how soon an interrupt that got lost is raised again
 
 _SAME_SECONDS = 0.5
 """Signals within this time are one interrupt: ``timeout`` and terminals may send two."""
 
-_BRIEF_CELLS = 3e7
-"""Cells that take about a tenth of a second."""
+_BRIEF_CELLS = 3e7  # cells that take about a tenth of a second
 
 
 def leave(number: int, frame: FrameType | None) -> None:

@@ -85,8 +85,7 @@ def warn_unstored(folder: str, error: OSError) -> None:
 class _Cache(FunctionCache):  # type: ignore[misc]
     """numba's cache of one kernel, which is compiled if it cannot be loaded or stored."""
 
-    _warning = ""
-    """Logged once the kernel is stored."""
+    _warning = ""  # logged once the kernel is stored
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled kernel for these argument types; None if none can be read."""

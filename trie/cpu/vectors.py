@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from trie.cpu import llvm
 from trie.cpu.llvm import BYTES, I8, I64, INDEX, WORDS8, instruction
 
-WORDS = 8
-"""uint64 in a vector."""
+WORDS = 8  # uint64 in a vector
 
 
 class _VectorType(types.Type):  # type: ignore[misc, unused-ignore]

@@ -39,11 +39,8 @@ PIECE_SHIFT = 60
 HIGH_SHIFT = 30
 PLANE_MASK = (1 << 30) - 1
 
-LONGEST_KEY = 12
-"""Symbols of a key: 16 M buckets."""
-
-_AHEAD = 64
-"""Entries whose places are prefetched together."""
+LONGEST_KEY = 12  # symbols of a key: 16 M buckets
+_AHEAD = 64  # entries whose places are prefetched together
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,10 @@ from trie.cpu.jit import njit
 from trie.cpu.vectors import WORDS as W
 from trie.cpu.vectors import common, difference, either, load, occupied, shifted_up, store
 
-SYMBOLS: Final = 64 * W
-"""Symbols a block."""
-
+SYMBOLS: Final = 64 * W  # symbols a block
 _PLANES: Final = 6
 
-_EXACT: Final = 2
-"""Bit 1 of what ``_step`` returns; bit 0: some state of the child is active."""
+_EXACT: Final = 2  # bit 1 of what ``_step`` returns; bit 0: some state of the child is active
 
 
 @njit(cache=True, nogil=True)

@@ -30,8 +30,7 @@ GRANDCHILDREN = 0x1FFFE0
 class Transitions(NamedTuple):
     """The functions, compiled for one target; states and results as the module draws them."""
 
-    k_step: Any
-    """uint32: the mask of 4 bits of K-transitions on a symbol (0..3; 4: a gap code)."""
+    k_step: Any  # uint32: the mask of 4 bits of K-transitions on a symbol (0..3; 4: a gap code)
     transition_inmap: Any
     """(states uint32, step uint32) -> uint32: the inmap bits reached, existing or not."""
     exmap_transitions: Any

@@ -17,8 +17,7 @@ from streamer.sequences.read_batch import ReadBatch
 
 _T = TypeVar("_T")
 
-LEAST_CHUNK = 1 << 16
-"""Symbols of the shortest chunk that is tried if the GPU's memory is short."""
+LEAST_CHUNK = 1 << 16  # symbols of the shortest chunk that is tried if the GPU's memory is short
 
 
 class Solver:
@@ -28,8 +27,7 @@ class Solver:
     runs on the CPU whatever the device. chunk: symbols of a chunk, fewer once memory is short.
     """
 
-    walks = False
-    """Whether steps must come with a Tree Bitmap."""
+    walks = False  # whether steps must come with a Tree Bitmap
 
     def __init__(
         self, spec: MatchSpec, gpu: GpuOrCpu, threads: int, *, cpu_kernel: str, chunk: int
