@@ -92,9 +92,10 @@ def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
     if any(part.cigar is not None for part in parts):
         whole = concatenate(parts)
         rows = np.empty(len(whole), dtype=[*FIELDS, ("cigar", object)])
-        for name in (*COLUMNS, "cigar"):
+        for name in ("text", "start", "end", "distance", "pattern"):
             rows[name] = getattr(whole, name)
         rows["strand"] = np.array(SIGNS, dtype="U1")[whole.strand]
+        rows["cigar"][:] = whole.cigar
         return rows
     # not np.empty, which clears arrays with a field of letters
     rows = array_pool.empty(sum(map(len, parts)), FIELDS)
