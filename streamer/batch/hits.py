@@ -95,7 +95,7 @@ def structured(parts: Sequence[Hits], threads: int = 1) -> NDArray[np.void]:
         for name in ("text", "start", "end", "distance", "pattern"):
             rows[name] = getattr(whole, name)
         rows["strand"] = np.array(SIGNS, dtype="U1")[whole.strand]
-        rows["cigar"][:] = whole.cigar
+        rows["cigar"] = whole.cigar
         return rows
     # not np.empty, which clears arrays with a field of letters
     rows = array_pool.empty(sum(map(len, parts)), FIELDS)
