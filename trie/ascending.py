@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, run_ranges, split_range
+from trie.cpu.threads import run_each, run_ranges, split_range
 
 _GRAIN = 1 << 15  # fewer codes are not worth a thread
 _TOGETHER = 64
@@ -45,11 +43,9 @@ def merged(
     parts = split_range(0, longer.size, min(threads, 1 + longer.size // _GRAIN))
     cuts = [start for start, _ in parts] + [longer.size]
     others = [0, *np.searchsorted(shorter, longer[cuts[1:-1]]).tolist(), shorter.size]
-    run_all(
-        [
-            partial(merge_into, longer[a:b], shorter[c:d], out[a + c : b + d])
-            for a, b, c, d in zip(cuts, cuts[1:], others, others[1:], strict=False)
-        ],
+    run_each(
+        lambda a, b, c, d: merge_into(longer[a:b], shorter[c:d], out[a + c : b + d]),
+        zip(cuts, cuts[1:], others, others[1:], strict=False),
         threads,
     )
     return out

@@ -20,7 +20,7 @@ from streamer.dictionary.target_sets import TargetSets, bounds_of, gathered, int
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import check_k
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all
+from trie.cpu.threads import run_each
 from trie.trees.shards import drop_repeats, group
 from trie.windows import window_codes
 
@@ -92,13 +92,9 @@ class KmerCollector:
         one = len(self._names) == 1
         codes = np.empty(bounds[-1], dtype=np.uint64)
         sets = np.empty(0 if one else codes.size, dtype=np.uint32)
+        shards = [(n, int(a), int(b)) for n, (a, b) in enumerate(pairwise(bounds)) if b > a]
         sort = partial(self._sort_shard, pieces, codes, sets)
-        tasks = [
-            partial(sort, shard, int(a), int(b))
-            for shard, (a, b) in enumerate(pairwise(bounds))
-            if b > a
-        ]
-        found = run_all(tasks, self._threads)
+        found = run_each(sort, shards, self._threads)
         pieces.clear()
         size = 0
         for kept, start, _, _ in found:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching import event_runs
 from streamer.matching.result import BatchResult
-from trie.cpu.threads import run_all, usable_cores
+from trie.cpu.threads import run_each, usable_cores
 from trie.windows import MATCH, NO_SET
 
 Columns = dict[str, NDArray]  # type: ignore[type-arg]
@@ -112,7 +112,7 @@ def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Co
         counts = [sums[4:] for sums in _summarized(result, -1)[1]]
     else:
         nothing = tuple(np.zeros(0, t) for t in types.values())
-        counts = run_all([partial(write, *part, 0, 0, nothing) for part in parts], threads)
+        counts = run_each(write, [(*part, 0, 0, nothing) for part in parts], threads)
     hits = list(accumulate((hit for hit, _ in counts), initial=0))
     misses = list(accumulate((miss for _, miss in counts), initial=0))
     if apart:
@@ -121,10 +121,8 @@ def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Co
         rows = [(hit + miss, -1) for hit, miss in zip(hits, misses, strict=True)]
     columns = tuple(np.empty(hits[-1] + misses[-1], t) for t in types.values())
     if columns[0].size:
-        tasks = [
-            partial(write, *part, *row, columns) for part, row in zip(parts, rows, strict=False)
-        ]
-        run_all(tasks, threads)
+        places = zip(parts, rows, strict=False)
+        run_each(write, [(*part, *row, columns) for part, row in places], threads)
     return dict(zip(types, columns, strict=True)), hits[-1]
 
 
@@ -171,7 +169,7 @@ def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[i
     columns[READ_COLUMNS[-1]] = np.empty(len(result.batch), np.int32)
     arrays = tuple(columns.values())
     count = partial(event_runs.summarize, *result.found.bytes_of_bits, offsets, result.k, target)
-    return columns, run_all([partial(count, *part, arrays) for part in parts], threads)
+    return columns, run_each(count, [(*part, arrays) for part in parts], threads)
 
 
 def _split(offsets: NDArray[np.int64]) -> tuple[list[tuple[int, int]], int]:

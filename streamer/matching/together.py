@@ -19,7 +19,7 @@ from streamer.sequences.read_batch import Columns
 from trie.codes import LETTER_TO_CODE, check_k
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_each, split_range
 from trie.windows import ascending
 
 # letters that are worth a thread: waking one takes as long as half a million of them
@@ -49,7 +49,7 @@ def pack_together(
     threads = min(threads, 1 + sum(size for size, _ in sizes) // _PER_THREAD)
     there = np.uint64(crc32c_address()), places, np.array(sizes, dtype=np.int64)
     pack = partial(_pack, *there, LETTER_TO_CODE, k, bases, starts, ends, good, sums)
-    run_all([partial(pack, *part) for part in split_range(0, len(batches), threads)], threads)
+    run_each(pack, split_range(0, len(batches), threads), threads)
     return [
         PackedChunk(k, size, bases[a:b], starts[c:d]) if fine else None
         for (size, _), (a, c), (b, d), fine in zip(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import InvalidBaseError, encode, shown_byte
 from trie.cpu import array_pool
-from trie.cpu.threads import run_all
+from trie.cpu.threads import run_each
 
 Letters = bytes | memoryview | NDArray[np.uint8]
 
@@ -85,8 +83,8 @@ def joined_batches(batches: Sequence[ReadBatch], threads: int = 1) -> ReadBatch:
     starts = np.cumsum([0, *(batch.bases.size for batch in batches)]).tolist()
     total = starts[-1]
     bases = array_pool.empty(total, np.uint8)
-    parts = [bases[a:b] for a, b in pairwise(starts)]
-    run_all([partial(np.copyto, p, b.bases) for p, b in zip(parts, batches, strict=True)], threads)
+    spans = zip(starts, starts[1:], batches, strict=False)
+    run_each(np.copyto, [(bases[a:b], batch.bases) for a, b, batch in spans], threads)
     offsets = [b.offsets[:-1] + start for b, start in zip(batches, starts, strict=False)]
     names = [""] * sum(len(batch) for batch in batches)
     return ReadBatch(names, np.append(np.concatenate(offsets), total), bases)

@@ -6,10 +6,10 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trie.cpu.interrupts import interrupt_in
 
@@ -134,6 +134,11 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     return [results[index] for index in range(len(tasks))]
 
 
+def run_each(work: Callable[..., T], arguments: Iterable[Iterable[Any]], threads: int) -> list[T]:
+    """The results of ``work`` with each of these arguments, in order, as ``run_all`` runs tasks."""
+    return run_all([partial(work, *one) for one in arguments], threads)
+
+
 def run_ranges(
     work: Callable[[int, int], T],
     start: int,
@@ -150,7 +155,7 @@ def run_ranges(
     """
     parts = min(threads, 1 + (stop - start) // grain)
     ranges = split_range(start, stop, parts, align=align)
-    return run_all([partial(work, a, b) for a, b in ranges], threads)
+    return run_each(work, ranges, threads)
 
 
 def split_range(start: int, stop: int, parts: int, *, align: int = 1) -> list[tuple[int, int]]:

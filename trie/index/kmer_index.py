@@ -8,14 +8,13 @@ at once, so that the first window ever of a k-mer is its only mismatch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import check_k
-from trie.cpu.threads import run_all, run_ranges
+from trie.cpu.threads import run_each, run_ranges
 from trie.index.bitset import MAX_BITSET_K, KmerBitset, bitset_bytes
 from trie.index.buckets import REGION_BITS
 from trie.index.merge import merge_parts
@@ -183,7 +182,7 @@ class KmerIndex:
     ) -> None:
         """Call ``work(part)`` until all have reached ``stop``; a full table is enlarged."""
         while (unfinished := np.flatnonzero(reached < stop)).size:
-            run_all([partial(work, int(part)) for part in unfinished], threads)
+            run_each(work, [[int(part)] for part in unfinished], threads)
             if (reached < stop).any():
                 self._store.enlarge(threads)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_ranges
 from trie.cpu.vectors import aligned_words
 from trie.index import table_kernels as kernels
 from trie.index.buckets import MIN_BUCKET_BITS, REGION_BITS, REGIONS, SLOTS
@@ -64,14 +63,11 @@ class KmerTable:
         """Double the table: one forward pass over the old and the new array."""
         old_keys, old_stored = self._keys, self._stored
         self._allocate(self._bucket_bits + 1)
-        tasks = [
-            partial(
-                kernels.double_regions,
-                old_keys, old_stored, self._keys, self._shift, self._stored, first, last,
-            )
-            for first, last in split_range(0, REGIONS, threads)
-        ]  # fmt: skip
-        run_all(tasks, threads)
+        new = self._keys, self._shift, self._stored
+        run_ranges(
+            lambda a, b: kernels.double_regions(old_keys, old_stored, *new, a, b),
+            0, REGIONS, threads,
+        )  # fmt: skip
 
     def match(self, *windows: Any) -> None:
         """Write the events, and values, of the windows that begin in [start, stop).

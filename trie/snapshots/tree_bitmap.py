@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from trie.codes import check_k
 from trie.cpu.intrinsics import leading_zeros, popcount, trailing_zeros
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range, usable_cores
+from trie.cpu.threads import run_each, split_range, usable_cores
 from trie.trees.shards import (
     SMALL,
     as_codes,
@@ -76,20 +75,13 @@ class TreeBitmap:
         prefixes = np.zeros(1, dtype=np.uint64)
         for level in range(self.k // 3):
             # one element a node, parallel to the level's part of the arrays
-            children = np.empty(offsets[level + 2] - offsets[level + 1], dtype=np.uint64)
+            first, below, stop = offsets[level : level + 3]
+            exmaps, sums = self.exmaps[first:below], self.prefix_sums[first:below]
+            children = np.empty(stop - below, dtype=np.uint64)
             parts = split_range(0, prefixes.size, 1 if prefixes.size < 4096 else threads)
-            run_all(
-                [
-                    partial(
-                        _append_symbols,
-                        prefixes[start:stop],
-                        self.exmaps[offsets[level] + start : offsets[level] + stop],
-                        children[
-                            int(self.prefix_sums[offsets[level] + start]) - offsets[level + 1] :
-                        ],
-                    )
-                    for start, stop in parts
-                ],
+            run_each(
+                _append_symbols,
+                [(prefixes[a:b], exmaps[a:b], children[int(sums[a]) - below :]) for a, b in parts],
                 threads,
             )
             prefixes = children
@@ -283,22 +275,19 @@ def from_sorted(codes: NDArray[np.uint64], k: int, threads: int | None = None) -
     parts = 1 if codes.size < SMALL else 4 * threads
     ranges = list(pairwise(cut_between_shards(bounds, parts)))
     counts = np.zeros((len(ranges), k // 3 + 1), dtype=np.int64)
-    ascending = run_all(
-        [
-            partial(_count_nodes, codes, a, b, k, row)
-            for (a, b), row in zip(ranges, counts, strict=True)
-        ],
+    ascending = run_each(
+        lambda part, row: _count_nodes(codes, *part, k, row),
+        zip(ranges, counts, strict=True),
         threads,
     )
     if not all(ascending):
         raise ValueError(NOT_ASCENDING)
     present = np.flatnonzero(np.diff(bounds)).astype(np.uint64)
     tree, starts = allocate(k, counts, present)
-    run_all(
-        [
-            partial(_emit, codes, a, b, k, row, tree.inmaps, tree.exmaps, tree.prefix_sums)
-            for (a, b), row in zip(ranges, starts, strict=True)
-        ],
+    arrays = tree.inmaps, tree.exmaps, tree.prefix_sums
+    run_each(
+        lambda part, row: _emit(codes, *part, k, row, *arrays),
+        zip(ranges, starts, strict=True),
         threads,
     )
     return tree

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import NoReturn
 
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trie.codes import check_k
 from trie.cpu.intrinsics import array_address
-from trie.cpu.threads import run_all, split_range, usable_cores
+from trie.cpu.threads import run_each, split_range, usable_cores
 from trie.snapshots.tree_bitmap import TreeBitmap, allocate
 from trie.trees import hybrid_merge, hybrid_nodes
 from trie.trees.hybrid_nodes import FREED, KMERS, MARGIN, STARTED, STATE, USED
@@ -87,7 +86,7 @@ class HybridTreeBitmap:
                 self._insert(grouped[start:stop], 1)
 
         filled = [(n, a, b) for n, (a, b) in enumerate(pairwise(bounds)) if b > a]
-        run_all([partial(add, *shard) for shard in filled], threads)
+        run_each(add, filled, threads)
 
     def merge(self, runs: Sequence[ArrayLike], threads: int | None = None) -> None:
         """Add ascending runs of k-mers (uint64[n] each; repeats allowed, also between runs).
@@ -122,7 +121,7 @@ class HybridTreeBitmap:
             parts = [run[b[shard] : b[shard + 1]] for run, b in zip(codes, cut, strict=True)]
             self._merge_into_shard(shard, joiner.joined(parts))
 
-        run_all([partial(merge_shard, int(shard)) for shard in work if sizes[shard]], threads)
+        run_each(merge_shard, [[int(shard)] for shard in work if sizes[shard]], threads)
 
     def _insert_tiny(self, codes: NDArray[np.uint64]) -> None:
         check_range(codes, self.k)
@@ -192,11 +191,9 @@ class HybridTreeBitmap:
         pools = (self._addresses, self._sizes)
         arrays = (tree.inmaps, tree.exmaps, tree.prefix_sums)
         parts = split_range(0, SHARDS, 1 if tree.node_count < SMALL else 8 * threads)
-        run_all(
-            [
-                partial(hybrid_nodes.emit, a, b, self.k, *pools, counts, starts, *arrays)
-                for a, b in parts
-            ],
+        run_each(
+            lambda a, b: hybrid_nodes.emit(a, b, self.k, *pools, counts, starts, *arrays),
+            parts,
             threads,
         )
         return tree

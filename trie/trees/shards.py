@@ -6,7 +6,6 @@ trie-node but the root, so threads build, grow and write them without locks.
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, split_range
+from trie.cpu.threads import run_each, split_range
 
 SHARDS = 64
 SMALL = 1 << 14  # below this, threads cost more than they give
@@ -120,11 +119,9 @@ def group(codes: NDArray[np.uint64], k: int, threads: int, *, noting_order: bool
     shift = 2 * (k - 3)
     parts = split_range(0, codes.size, threads if codes.size >= SMALL else 1)
     counts = np.zeros((len(parts), SHARDS), dtype=np.int64)
-    surveys = run_all(
-        [
-            partial(_survey, codes, a, b, shift, row)
-            for (a, b), row in zip(parts, counts, strict=True)
-        ],
+    surveys = run_each(
+        lambda part, row: _survey(codes, *part, shift, row),
+        zip(parts, counts, strict=True),
         threads,
     )
     if any(int(seen) >> (2 * k) for _, seen in surveys):
@@ -136,11 +133,9 @@ def group(codes: NDArray[np.uint64], k: int, threads: int, *, noting_order: bool
     following = bounds[:-1] + np.cumsum(counts, axis=0) - counts
     grouped = np.empty_like(codes)
     order = np.empty(codes.size if noting_order else 0, dtype=np.int64)
-    run_all(
-        [
-            partial(_scatter, codes, a, b, shift, row, grouped, order)
-            for (a, b), row in zip(parts, following, strict=True)
-        ],
+    run_each(
+        lambda part, row: _scatter(codes, *part, shift, row, grouped, order),
+        zip(parts, following, strict=True),
         threads,
     )
     return Grouped(grouped, bounds, order)
@@ -169,7 +164,7 @@ def sort_unique(codes: NDArray[np.uint64], k: int, threads: int) -> NDArray[np.u
 
     filled = [(int(a), int(b)) for a, b in pairwise(bounds) if b > a]
     size = 0
-    kept = run_all([partial(sort_shard, a, b) for a, b in filled], threads)
+    kept = run_each(sort_shard, filled, threads)
     for (start, _), length in zip(filled, kept, strict=True):
         if start != size:
             grouped[size : size + length] = grouped[start : start + length]
