@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamer.matching.matcher import Matcher
     from streamer.sequences.read_batch import ReadBatch
 
-Report = Literal["windows", "intervals", "reads", "all", "best"]
+ReportName = Literal["windows", "intervals", "reads", "all", "best"]
 
 NEAR_REPORTS = ("all", "best")
 
@@ -62,7 +62,7 @@ def match(
         ),
     ] = None,
     report: Annotated[
-        Report | None,
+        ReportName | None,
         typer.Option(
             help="One row for each of these; with a distance all ends or the best of each cluster. "
             "Default: intervals, with a distance all."
@@ -174,7 +174,7 @@ def match(
     _match_files(reads, spec, name, format_, output, save, quiet)
 
 
-def _within(report: Report | None, distance: int | None, semantics: Semantics | None) -> bool:
+def _within(report: ReportName | None, distance: int | None, semantics: Semantics | None) -> bool:
     """Whether k-mers within a distance are asked for; UsageError for what does not go together."""
     if report is not None and report not in NEAR_REPORTS:
         if distance or semantics == "ltb":

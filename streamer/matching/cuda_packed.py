@@ -23,7 +23,7 @@ from gpu.exact.expand import copy_range
 from streamer.matching.events import Events
 from streamer.matching.together import pack_together
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.sequences.read_batch import BadReadError, Columns, Letters, ReadBatch
+from streamer.sequences.read_batch import BadReadError, Letters, RawReads, ReadBatch
 from trie.codes import InvalidBaseError, encode
 
 # lengths of chunks are multiples of it
@@ -95,7 +95,7 @@ class PackedMatching:
         return PackedReads(names, offsets, letters, packed)
 
     def pack_together(
-        self, batches: Sequence[Columns], sums: NDArray[np.uint32]
+        self, batches: Sequence[RawReads], sums: NDArray[np.uint32]
     ) -> list[PackedReads | None]:
         """As ``pack`` of each, in one step; None in place of errors.
 

@@ -34,11 +34,11 @@ from streamer.matching.match_engine import (
 from streamer.matching.near import new_solver
 from streamer.matching.near.solver import Solver
 from streamer.matching.near.steps import NearSteps
-from streamer.matching.result import BatchResult, Depths, joined
+from streamer.matching.result import BatchResult, Depths, concatenated
 from streamer.matching.snapshots import Snapshots
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
-from streamer.sequences.read_batch import Columns, Letters, ReadBatch, joined_batches
+from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches
 from trie.codes import with_reverse_complements
 from trie.cpu.threads import usable_cores
 from trie.prefixes import PrefixDepths
@@ -46,7 +46,7 @@ from trie.trees.shards import sort_unique
 from trie.windows import MATCH, NO_SET
 
 MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
-MakeTogether = Callable[[Sequence[Columns], NDArray[np.uint32]], Sequence[ReadBatch | None]]
+MakeTogether = Callable[[Sequence[RawReads], NDArray[np.uint32]], Sequence[ReadBatch | None]]
 """The second: a CRC-32 for each batch, continued over its letters, which are read once."""
 
 _T = TypeVar("_T")
@@ -347,14 +347,14 @@ class Matcher:
         if self._solver is not None:
             taken = steps.finished()
             near = self._solver.match_steps(batch, taken, self.stored)
-            learned = joined([step.learned for step in taken if step.learned.size], NO_CODES)
+            learned = concatenated([step.learned for step in taken if step.learned.size], NO_CODES)
         grown = [found for found in matched if found.codes.size]
         return self._result(
             batch,
             Events(total, codes=task.events),
             sets=task.sets,
-            new_kmers=joined([found.codes for found in grown], NO_CODES),
-            new_starts=joined([found.starts for found in grown], NO_STARTS),
+            new_kmers=concatenated([found.codes for found in grown], NO_CODES),
+            new_starts=concatenated([found.starts for found in grown], NO_STARTS),
             seeded=sum(found.codes.size for found in grown if found.seeding),
             seed_bases=max((int(part[-1, 1]) for seeding, part in spans if seeding), default=0),
             version_before=before,

@@ -39,8 +39,8 @@ class Depths:
         if task.depths is None or task.nodes is None:
             return None
         versions = [np.full(len(span.chunks), span.version, dtype=np.int64) for span in spans]
-        chunks = joined([span.chunks for span in spans], _NO_CHUNKS)
-        return cls(task.depths, task.nodes, chunks, joined(versions, NO_STARTS))
+        chunks = concatenated([span.chunks for span in spans], _NO_CHUNKS)
+        return cls(task.depths, task.nodes, chunks, concatenated(versions, NO_STARTS))
 
     @classmethod
     def alone(cls, depths: NDArray[np.uint8]) -> Depths:
@@ -144,7 +144,7 @@ class BatchResult:
         ]
 
 
-def joined(parts: Sequence[NDArray], empty: NDArray) -> NDArray:  # type: ignore[type-arg]
+def concatenated(parts: Sequence[NDArray], empty: NDArray) -> NDArray:  # type: ignore[type-arg]
     """One array of all parts, or ``empty`` if there are none."""
     if len(parts) == 1:
         return parts[0]

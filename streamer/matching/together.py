@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gpu.card.letters import pack_letters_into
 from gpu.card.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
 from streamer.protocol.checksums import continue_crc32c, crc32c_address
-from streamer.sequences.read_batch import Columns
+from streamer.sequences.read_batch import RawReads
 from trie.codes import LETTER_TO_CODE, check_k
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
@@ -27,7 +27,7 @@ _PER_THREAD = 1 << 22
 
 
 def pack_together(
-    batches: Sequence[Columns], sums: NDArray[np.uint32], k: int, threads: int = 1
+    batches: Sequence[RawReads], sums: NDArray[np.uint32], k: int, threads: int = 1
 ) -> list[PackedChunk | None]:
     """The letters of every batch as ``gpu.card.letters.pack_letters`` packs them, None for errors.
 

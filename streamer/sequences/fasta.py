@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-Part = tuple[bytes | None, bytes]
+FastaPart = tuple[bytes | None, bytes]
 """The header of a record that begins, without ``>``, or None where one goes on; and letters."""
 
 BLOCK_BYTES = 1 << 17
@@ -32,7 +32,7 @@ class Readable(Protocol):
         """At most ``size`` bytes, none at the end."""
 
 
-def fasta_parts(file: Readable) -> Iterator[Part]:
+def fasta_parts(file: Readable) -> Iterator[FastaPart]:
     """The records in order, each as one part or several; only a first part may lack letters.
 
     Letters are not checked: anything but line ends and headers is passed on unchanged.
@@ -101,7 +101,7 @@ def _header_in(stretch: bytes, before: int) -> bool:
     return False
 
 
-def _line_by_line(header: bytes | None, stretch: bytes) -> Iterator[Part]:
+def _line_by_line(header: bytes | None, stretch: bytes) -> Iterator[FastaPart]:
     """The parts of lines of which some hold more than letters."""
     letters: list[bytes] = []
     for line in map(bytes.strip, stretch.split(b"\n")):

@@ -14,7 +14,7 @@ from trie.cpu.threads import run_each
 
 Letters = bytes | memoryview | NDArray[np.uint8]
 
-Columns = tuple[Sequence[str], NDArray[np.int64], memoryview]
+RawReads = tuple[Sequence[str], NDArray[np.int64], memoryview]
 """Names, offsets and joined letters of a batch."""
 
 
