@@ -90,8 +90,8 @@ def start_state(offsets, start):
 def roll_block(bases, offsets, k, canonical, stop, state, codes, positions):
     """Roll over the next BLOCK symbols, none at or behind ``stop``; the number of windows they end.
 
-    ``codes`` and ``positions`` (uint64[BLOCK]) receive the (canonical) code and the first symbol of
-    each window, in stream order.
+    ``codes`` and ``positions`` (uint64[BLOCK], or of another length, which is then that of the
+    block) receive the (canonical) code and the first symbol of each window, in stream order.
     """
     one = np.uint64(1)
     two = np.uint64(2)
@@ -140,25 +140,15 @@ def window_codes(
     bases, offsets = check_batch(bases, offsets)
     codes = np.empty(bases.size, dtype=np.uint64)
     positions = np.empty(bases.size, dtype=np.int64)
-    count = _all_windows(bases, offsets, k, canonical, codes, positions)
+    count = _all_windows(bases, offsets, k, canonical, codes, positions.view(np.uint64))
     return codes[:count], positions[:count]
 
 
 @njit(cache=True, nogil=True)
 def _all_windows(bases, offsets, k, canonical, codes, positions):
+    """One block, as long as the batch."""
     state = start_state(offsets, np.uint64(0))
-    block_codes = np.empty(BLOCK, dtype=np.uint64)
-    block_positions = np.empty(BLOCK, dtype=np.uint64)
-    done = 0
-    while state[0] < np.uint64(bases.size):
-        n = roll_block(
-            bases, offsets, k, canonical, bases.size, state, block_codes, block_positions
-        )
-        for j in range(n):
-            codes[done + j] = block_codes[j]
-            positions[done + j] = np.int64(block_positions[j])
-        done += np.int64(n)
-    return done
+    return roll_block(bases, offsets, k, canonical, bases.size, state, codes, positions)
 
 
 @njit(cache=True, nogil=True)
