@@ -21,9 +21,13 @@ class Control(Connection):
         super().__init__(endpoint, answer_seconds, context, zmq.DEALER, {})
         self._requests = 0
 
-    def status(self) -> dict[str, Any]:
-        """The daemon's status (docs/protocol.md, section Control)."""
-        return dict(self.request("status")["status"])
+    def status(self, *, subscriptions: bool = False) -> dict[str, Any]:
+        """The daemon's status (docs/protocol.md, section Control).
+
+        subscriptions: with ``prefixes``, what the feed's connections subscribe to.
+        """
+        asked = {"subscriptions": True} if subscriptions else {}
+        return dict(self.request("status", **asked)["status"])
 
     def drain(self) -> None:
         """Order the daemon to finish what it has accepted and to end."""

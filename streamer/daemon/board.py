@@ -117,9 +117,14 @@ class Board:
         self.queued_bytes = 0
         self.queued_batches = 0
         self.refused = 0
+        # requests on control that got no reply
+        self.unanswered = 0
         self.producers = 0
         self.active_producers = 0
+        # of the feed: topics with a subscription, prefixes with how many connections have each
         self.topics: frozenset[str] = frozenset()
+        self.subscriptions: dict[str, int] = {}
+        self.ignored_subscriptions = 0
         self.published = published(config)
         self._started = time.monotonic()
 
@@ -132,8 +137,8 @@ class Board:
         """Have the feed announce the state again, with what else has changed."""
         self.announcements.append(self.state)
 
-    def fields(self) -> dict[str, Any]:
-        """The reply to ``status``."""
+    def fields(self, *, subscriptions: bool = False) -> dict[str, Any]:
+        """The reply to ``status``; ``subscriptions``: with each of them."""
         spec = self.config.spec
         return {
             "state": self.state,
@@ -160,10 +165,15 @@ class Board:
             },
             "producers": {"known": self.producers, "active": self.active_producers},
             "refused": self.refused,
+            "unanswered": self.unanswered,
             "log": {"dropped": logs.dropped()},
             "durability": self.config.journal.durability,
             "journal": None if self.journal is None else self.journal._asdict(),
+            "subscriptions": {
+                "kept": sum(self.subscriptions.values()),
+                "ignored": self.ignored_subscriptions,
+            },
             "topics": sorted(TOPICS[name].wire for name in self.topics),
             "published": [TOPICS[name].wire for name in self.published],
             "totals": self.totals.fields(),
-        }
+        } | ({"prefixes": self.subscriptions} if subscriptions else {})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
-import structlog
 import zmq
 
 from streamer.daemon.board import Board
@@ -22,12 +23,31 @@ from streamer.protocol.header import (
 )
 
 COMMANDS = ("status", "drain")
+MAX_PENDING = 1 << 16
+MAX_PENDING_BYTES = 1 << 24
+"""Of all requests whose replies wait for room."""
 
-log = structlog.get_logger("control")
+_AT_ONCE = 100
+# room for a client's replies shows only when one is sent
+_RETRY_MILLISECONDS = 5
+
+
+class _Request(NamedTuple):
+    """A request: where its reply goes, the reply but for the status, its size."""
+
+    envelope: list[bytes]
+    reply: Header
+    status: bool
+    subscriptions: bool
+    size: int
 
 
 class ControlWorker(SocketWorker):
-    """Replies to ``status`` and ``drain``; a REQ socket's empty first frame is returned."""
+    """Replies to ``status`` and ``drain``; a REQ socket's empty first frame is returned.
+
+    A client may send many requests before it reads replies. What libzmq has no room for waits as
+    requests, which are small; a status is made when its reply is sent.
+    """
 
     def __init__(
         self,
@@ -38,26 +58,87 @@ class ControlWorker(SocketWorker):
     ) -> None:
         super().__init__("control", board, context, notify)
         self._drain = drain
+        # by route, in the order of their requests
+        self._pending: dict[bytes, deque[_Request]] = {}
+        self._count = self._bytes = 0
+        # made once a turn, by whether it has the subscriptions
+        self._status: dict[bool, Header] = {}
 
     def work(self) -> None:
         """Reply until asked to stop."""
         socket = self.bind(
             zmq.ROUTER,
-            {zmq.MAXMSGSIZE: MAX_HEADER_BYTES, zmq.SNDHWM: 1000, zmq.RCVHWM: 1000},
+            {
+                zmq.MAXMSGSIZE: MAX_HEADER_BYTES,
+                zmq.SNDHWM: 1000,
+                zmq.RCVHWM: 1000,
+                zmq.ROUTER_MANDATORY: 1,
+                # whoever comes again with its routing id takes over from the connection before
+                zmq.ROUTER_HANDOVER: 1,
+            },
         )
         try:
             while not self.stopping.is_set():
-                if socket.poll(POLL_MILLISECONDS):
-                    self._answer(socket)
+                wait = _RETRY_MILLISECONDS if self._pending else POLL_MILLISECONDS
+                if socket.poll(wait):
+                    self._receive(socket)
+                self._status.clear()
+                for route in list(self._pending):
+                    self._reply(socket, route)
         finally:
             self.release(socket)
 
-    def _answer(self, socket: zmq.Socket[bytes]) -> None:
-        route, *frames = socket.recv_multipart()
-        envelope = [route]
+    def _receive(self, socket: zmq.Socket[bytes]) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            request = self._obey(frames)
+            waiting = self._pending.setdefault(frames[0], deque())
+            full = self._count >= MAX_PENDING or self._bytes + request.size > MAX_PENDING_BYTES
+            # a client that reads its replies is not held up by those that do not
+            if waiting and full:
+                self._board.unanswered += 1
+                continue
+            waiting.append(request)
+            self._count += 1
+            self._bytes += request.size
+
+    def _reply(self, socket: zmq.Socket[bytes], route: bytes) -> None:
+        """Reply to a client's requests as long as there is room."""
+        waiting = self._pending[route]
+        while waiting:
+            request = waiting[0]
+            reply = request.reply
+            if request.status:
+                reply = reply | {"status": self._fields(request.subscriptions)}
+            try:
+                socket.send_multipart([*request.envelope, *answer(reply)], zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+                # it has gone, and with it whoever waits
+            waiting.popleft()
+            self._count -= 1
+            self._bytes -= request.size
+        del self._pending[route]
+
+    def _fields(self, subscriptions: bool) -> Header:
+        if subscriptions not in self._status:
+            self._status[subscriptions] = self._board.fields(subscriptions=subscriptions)
+        return self._status[subscriptions]
+
+    def _obey(self, frames: list[bytes]) -> _Request:
+        """Do what a message asks for; a WireError becomes its reply."""
+        size = sum(map(len, frames))
+        envelope, frames = frames[:1], frames[1:]
         if frames and not frames[0]:
             envelope.append(frames.pop(0))
         reply: Header = {"v": PROTOCOL}
+        command, subscriptions = None, False
         try:
             request = unpack(unseal(frames)[0])
             if len(frames) != 2:
@@ -65,17 +146,16 @@ class ControlWorker(SocketWorker):
                 raise WireError(Reason.MALFORMED, problem)
             if "id" in request:
                 reply["id"] = request["id"]
-            reply |= {"type": "reply", "ok": True} | self._obey(request.get("command"))
-        except WireError as error:
-            reply |= {"type": "reply", "ok": False} | error.fields()
-        socket.send_multipart([*envelope, *answer(reply)], zmq.NOBLOCK)
-
-    def _obey(self, command: object) -> Header:
-        match command:
-            case "status":
-                return {"status": self._board.fields()}
-            case "drain":
+            command = request.get("command")
+            subscriptions = request.get("subscriptions") is True
+            if command == "drain":
                 self._drain("command on the control socket")
-                return {}
-        problem = f"unknown command {shown(command)} (known: {', '.join(COMMANDS)})"
-        raise WireError(Reason.MALFORMED, problem)
+            elif command != "status":
+                known = ", ".join(COMMANDS)
+                problem = f"unknown command {shown(command)} (known: {known})"
+                raise WireError(Reason.MALFORMED, problem)
+            reply |= {"type": "reply", "ok": True}
+        except WireError as error:
+            command = None
+            reply |= {"type": "reply", "ok": False} | error.fields()
+        return _Request(envelope, reply, command == "status", subscriptions, size)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from socket import SHUT_RDWR
+from socket import socket as stream_socket
 
 import structlog
 import zmq
 
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import Board
-from streamer.daemon.core.feed import FeedCore
+from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Group
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.transport.sending import send_all
 
-# subscribers send only names of topics
-_MAX_SUBSCRIPTION = 1024
+# subscribers send only names of topics, behind the name of a command; libzmq keeps every
+# subscription, whatever it is, in a tree that takes 50 bytes for each of its bytes
+_MAX_SUBSCRIPTION = 64
+_SUBSCRIPTIONS_AT_ONCE = 1000
+# between two lines of the log
+_REPORT_SECONDS = 10.0
 # assumed size of a message for the high-water mark: that of a batch of a megabyte
 _MESSAGE_BYTES = 128 * 1024
 _LEAST_MESSAGES = 16
@@ -64,6 +72,7 @@ class FeedWorker(SocketWorker):
             at=at,
             heads=heads,
         )
+        self._reported = -_REPORT_SECONDS
 
     def wants(self, topic: str) -> bool:
         """Whether somebody subscribes to the topic (a subscription is a prefix)."""
@@ -127,15 +136,44 @@ class FeedWorker(SocketWorker):
     def _subscriptions(self, socket: zmq.Socket[bytes]) -> None:
         held = self._core.subscriptions
         before = held.topics
-        while True:
+        for _ in range(_SUBSCRIPTIONS_AT_ONCE):
             try:
-                message = socket.recv(zmq.NOBLOCK)
+                frame = socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
+            message = frame.bytes
             if message[:1] == b"\x01":
-                held.add(message[1:], 0)
+                descriptor = _descriptor(frame)
+                # a descriptor may belong to another connection soon, an inode does not
+                if not held.add(message[1:], _inode(descriptor)):
+                    self._cut(descriptor)
             elif message[:1] == b"\x00":
                 held.remove(message[1:])
         if held.topics != before:
             log.debug("subscriptions", topics=sorted(held.topics))
-        self._board.topics = held.topics
+        self._board.topics, self._board.subscriptions = held.topics, held.prefixes.copy()
+        self._board.ignored_subscriptions = held.ignored
+
+    def _cut(self, descriptor: int) -> None:
+        """End a connection that subscribes to too much that is no topic: libzmq then frees it."""
+        with contextlib.suppress(OSError), stream_socket(fileno=os.dup(descriptor)) as connection:
+            connection.shutdown(SHUT_RDWR)
+        now = time.monotonic()
+        if now - self._reported > _REPORT_SECONDS:
+            self._reported = now
+            log.warning("connection ended: it subscribes to what is no topic", limit=MAX_IGNORED)
+
+
+def _descriptor(frame: zmq.Frame) -> int:
+    """The connection that a message came from, -1 if it has ended."""
+    try:
+        return int(frame.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return -1
+
+
+def _inode(descriptor: int) -> int:
+    try:
+        return os.fstat(descriptor).st_ino
+    except OSError:
+        return -1

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_IGNORED = 64
 """Subscriptions of one connection that match no topic, in its whole life."""
 
+_OFFENDERS = 4096
+
 
 class Record(Protocol):
     """A record of the stream that is to be published."""
@@ -41,24 +43,28 @@ class Record(Protocol):
 class Subscriptions:
     """What all connections subscribe to. A subscription is a prefix of topics.
 
-    One that is a prefix of no topic is counted in ``ignored``, not kept.
+    prefixes: how many connections have each, for at most some hundred, since one that is a prefix
+    of no topic is not kept, but counted in ``ignored``. topics: those with a subscription.
     """
 
     def __init__(self) -> None:
         self.prefixes: dict[str, int] = {}
         self.ignored = 0
-        # of the topics, those with a subscription
         self.topics: frozenset[str] = frozenset()
+        # by connection, the last ones
         self._ignored_of: dict[int, int] = {}
 
     def add(self, prefix: bytes, connection: int) -> bool:
-        """Add one; whether that connection may stay. Connections are any numbers."""
+        """Add one; whether that connection may stay. connection: any number."""
         text = _known(prefix)
         if text is not None:
             self._count(text, 1)
             return True
         self.ignored += 1
-        count = self._ignored_of[connection] = self._ignored_of.get(connection, 0) + 1
+        count = self._ignored_of.pop(connection, 0) + 1
+        self._ignored_of[connection] = count
+        if len(self._ignored_of) > _OFFENDERS:
+            del self._ignored_of[next(iter(self._ignored_of))]
         return count <= MAX_IGNORED
 
     def remove(self, prefix: bytes) -> None:
@@ -66,20 +72,6 @@ class Subscriptions:
         text = _known(prefix)
         if text is not None and text in self.prefixes:
             self._count(text, -1)
-
-    def forget(self, connections: Iterable[int]) -> None:
-        """These connections have ended."""
-        for connection in connections:
-            self._ignored_of.pop(connection, None)
-
-    @property
-    def offenders(self) -> list[int]:
-        """Connections with subscriptions that match no topic."""
-        return list(self._ignored_of)
-
-    def fields(self) -> Header:
-        """For the reply to ``status``."""
-        return {"prefixes": dict(sorted(self.prefixes.items())), "ignored": self.ignored}
 
     def _count(self, prefix: str, change: int) -> None:
         count = self.prefixes.pop(prefix, 0) + change

@@ -1,0 +1,149 @@
+"""Memory that clients could fill: subscriptions, and replies that nobody reads."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+
+import msgpack
+import pytest
+import zmq
+
+from streamer.client import Control, Producer, Subscriber
+from streamer.daemon import control as control_room
+from streamer.daemon.core.feed import MAX_IGNORED
+from tests.daemon_kit import GENOME, Raw, process, sealed, wait_for_line
+from tests.waiting import DEADLINE, until
+
+pytestmark = pytest.mark.whole
+
+
+def resident(child):
+    """The megabytes of a process."""
+    with open(f"/proc/{child.pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+
+@contextmanager
+def subscribing(endpoint, topics):
+    """A socket with these subscriptions, which libzmq sends again after every reconnection."""
+    context = zmq.Context()
+    socket = context.socket(zmq.SUB)
+    socket.sndhwm = 0
+    socket.connect(endpoint)
+    for topic in topics:
+        socket.subscribe(topic)
+    try:
+        yield socket
+    finally:
+        context.destroy(linger=0)
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+@pytest.mark.parametrize("size", [50, 1000])
+def test_subscriptions_to_what_is_no_topic_take_no_memory(path, tmp_path, transport, size):
+    rng = random.Random(size)
+    asked = ["run", "--config", path, "--set", "feed.beat_seconds=0.05"]
+    if transport == "tcp":
+        asked += ["--set", "feed.endpoint=tcp://127.0.0.1:*"]
+    with process(asked) as child:
+        wait_for_line(child, '"ready"')
+        with Control(f"ipc://{tmp_path}/control") as control:
+            endpoint = control.status()["endpoints"]["feed"]
+            with Subscriber(endpoint, ["read"]) as feed:
+                assert feed.wait_for_daemon(DEADLINE)
+                before = resident(child)
+                topics = [rng.randbytes(size) for _ in range(10_000)]
+                with subscribing(endpoint, topics):
+                    if size < 64:
+                        enough = 5 * MAX_IGNORED
+                        until(
+                            lambda: control.status()["subscriptions"]["ignored"] > enough,
+                            "ignored subscriptions",
+                        )
+                    with Producer(f"ipc://{tmp_path}/ingest") as producer:
+                        for number in range(20):
+                            producer.send([(f"r{number}", GENOME[:50])])
+                        producer.flush(matched=True)
+                    names = [
+                        name for _ in range(20) for name in feed.receive(DEADLINE).origin.names
+                    ]
+                    assert names == [f"r{number}" for number in range(20)]
+                    status = control.status(subscriptions=True)
+                    assert resident(child) < before + 40
+                assert (feed.gaps, feed.damaged) == (0, 0)
+        # those of the subscriber, and nothing of the others
+        assert status["prefixes"] == {"read.": 1, "status.": 1, "beat.": 1}
+        assert status["subscriptions"]["kept"] == 3
+        assert len(msgpack.packb(status)) < 3_000
+
+
+def test_a_few_subscriptions_to_what_is_no_topic_do_no_harm(small):
+    """As those of a client for a later version."""
+    endpoint = small.endpoints["feed"]
+    later = [b"novel%d." % number for number in range(MAX_IGNORED)]
+    with (
+        subscribing(endpoint, [*later, b"beat."]) as socket,
+        Control(small.endpoints["control"]) as control,
+    ):
+        for _ in range(2):
+            assert socket.poll(DEADLINE * 1000)
+            assert socket.recv_multipart()[0] == b"beat."
+        status = control.status(subscriptions=True)
+        assert status["prefixes"] == {"beat.": 1}
+        assert "prefixes" not in control.status()
+        assert status["subscriptions"] == {"kept": 1, "ignored": MAX_IGNORED}
+
+
+def requests(count):
+    for number in range(count):
+        yield sealed(msgpack.packb({"v": 2, "id": number, "command": "status"}))
+
+
+def test_every_request_has_a_reply_however_many_are_sent_at_once(small):
+    with Raw(small.endpoints["control"]) as raw:
+        raw.socket.sndhwm = raw.socket.rcvhwm = 1000
+        raw.socket.disconnect(small.endpoints["control"])
+        raw.socket.sndhwm = 0
+        raw.socket.connect(small.endpoints["control"])
+        count = 20_000
+        for request in requests(count):
+            raw.socket.send_multipart(request)
+        assert [raw.receive()["id"] for _ in range(count)] == [*range(count)]
+    assert small.service.board.unanswered == 0
+
+
+def test_whoever_does_not_read_replies_holds_up_nobody(small, monkeypatch):
+    monkeypatch.setattr(control_room, "MAX_PENDING", 2_000)
+    with Raw(small.endpoints["control"]) as raw, Control(small.endpoints["control"]) as other:
+        raw.socket.disconnect(small.endpoints["control"])
+        raw.socket.sndhwm = 0
+        raw.socket.connect(small.endpoints["control"])
+        for request in requests(20_000):
+            raw.socket.send_multipart(request)
+        until(lambda: other.status()["unanswered"], "replies without room")
+        for _ in range(100):
+            assert other.status()["state"] == "running"
+        assert small.service._control._count <= 2_001
+        # what it gets is in order
+        first = [raw.receive()["id"] for _ in range(1_000)]
+        assert first == [*range(1_000)]
+    until(lambda: not small.service._control._pending, "the replies of a client that has gone")
+
+
+def test_a_routing_id_can_be_used_again(small):
+    """By a client that comes again before its first connection is known to have ended."""
+    sockets = []
+    context = zmq.Context()
+    try:
+        for number in range(3):
+            socket = context.socket(zmq.DEALER)
+            socket.routing_id = b"same"
+            socket.connect(small.endpoints["control"])
+            sockets.append(socket)
+            (request,) = requests(1)
+            socket.send_multipart(request)
+            assert socket.poll(DEADLINE * 1000), f"no reply to connection {number}"
+            assert msgpack.unpackb(socket.recv_multipart()[0])["ok"]
+    finally:
+        context.destroy(linger=0)
