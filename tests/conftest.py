@@ -27,7 +27,9 @@ with suppress(ImportError):  # without it the tests that need it tell
 
 # other tests, and the parts of those in tests/gpu/conftest.py, are for other processes
 collect_ignore = (
-    ["golden", "streamer", "trie"] if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" else []
+    ["faults", "golden", "streamer", "trie"]
+    if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+    else []
 )
 
 

@@ -24,7 +24,7 @@ from streamer.journal.store import Journal
 _TOGETHER = 32 << 20
 # between two tries to write to a full disk, and two looks for what may go
 _RETRY_SECONDS = 0.5
-_EXPIRE_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
 # records and new k-mers after which a snapshot bounds what a restart has to read
 _SNAPSHOT_BYTES, _SNAPSHOT_KMERS = 1 << 30, 1 << 26
 
@@ -75,7 +75,7 @@ class JournalWorker(Worker):
         self._full = full
         self._waiting: list[Group] = []
         self._since_snapshot = [0, 0]
-        self._expired = 0.0
+        self._looked = 0.0
 
     def work(self) -> None:
         """Commit until asked to stop."""
@@ -133,7 +133,7 @@ class JournalWorker(Worker):
                 put_snapshot(self._journal)
                 self._since_snapshot = [0, 0]
             now = time.monotonic()
-            if now - self._expired > _EXPIRE_SECONDS:
-                self._expired = now
+            if now - self._looked > _LOOK_SECONDS:
+                self._looked = now
                 self._journal.expire(time.time_ns())
-            self._board.journal = self._journal.usage()
+                self._board.journal = self._journal.usage()

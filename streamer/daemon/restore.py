@@ -19,7 +19,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import Record
 from streamer.journal.store import Journal
 from streamer.matching.matcher import Start
-from streamer.matching.result import joined
+from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import raw
@@ -51,7 +51,7 @@ class Restored:
     @property
     def start(self) -> Start:
         """Where the matcher goes on."""
-        grown, learned = joined(self.grown, _NO_CODES), joined(self.learned, _NO_CODES)
+        grown, learned = concatenated(self.grown, _NO_CODES), concatenated(self.learned, _NO_CODES)
         return Start(self.number, self.position, self.version, grown, learned)
 
     def add(self, records: Iterable[Record]) -> None:

@@ -71,7 +71,12 @@ class Round:
     """The lives of a daemon on one journal."""
 
     def __init__(
-        self, nursery: Nursery, folder: Path, rng: random.Random, durability: str = "fsync"
+        self,
+        nursery: Nursery,
+        folder: Path,
+        rng: random.Random,
+        durability: str = "fsync",
+        mistake: str | None = None,
     ) -> None:
         self.config = folder / "streamer.toml"
         text = CONFIG.format(k=K, folder=folder, durability=durability)
@@ -80,6 +85,7 @@ class Round:
         self._folder = folder
         self._rng = rng
         self._synced = durability == "fsync"
+        self._mistake = mistake
         self._context = zmq.Context()
         endpoint = f"ipc://{folder}/ingest"
         self.producers = [
@@ -102,7 +108,7 @@ class Round:
         point = rng.choice(points) if rng.random() < 0.5 else None
         die = None if point is None else (point, rng.randrange(12))
         self.died[point or "at random"] += 1
-        pid = self._nursery.start(self.config, die)
+        pid = self._nursery.start(self.config, die, self._mistake)
         life = rng.random() * _LONGEST_LIFE
         spoken: float | None = None
         deadline = time.monotonic() + _WAIT_SECONDS
@@ -123,7 +129,7 @@ class Round:
 
     def live_to_the_end(self) -> None:
         """The last life: everything becomes durable, then the daemon drains."""
-        pid = self._nursery.start(self.config)
+        pid = self._nursery.start(self.config, mistake=self._mistake)
         for producer in self.producers:
             producer.connect()
         deadline = time.monotonic() + _WAIT_SECONDS
@@ -230,8 +236,13 @@ def nursery(durability: str = "fsync") -> Iterator[tuple[Nursery, Path]]:
         yield stack.enter_context(Nursery(config, folder / "log")), folder
 
 
-def run(kills: int, seed: int, durability: str = "fsync") -> tuple[int, int, Counter[str]]:
-    """Kill the daemon so often: batches and feed messages checked, and kills by point."""
+def run(
+    kills: int, seed: int, durability: str = "fsync", mistake: str | None = None
+) -> tuple[int, int, Counter[str]]:
+    """Kill the daemon so often: batches and feed messages checked, and kills by point.
+
+    mistake: one that the daemon makes. AssertionError says what did not hold.
+    """
     rng = random.Random(seed)
     batches = messages = done = 0
     died = Counter[str]()
@@ -239,7 +250,7 @@ def run(kills: int, seed: int, durability: str = "fsync") -> tuple[int, int, Cou
         while done < kills:
             own = folder / f"round{done}"
             own.mkdir(mode=0o700)
-            one = Round(daemons, own, rng, durability)
+            one = Round(daemons, own, rng, durability, mistake)
             try:
                 for _ in range(min(LIVES, kills - done)):
                     one.live_and_die()

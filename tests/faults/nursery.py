@@ -1,7 +1,8 @@
 """Daemons that start in a few milliseconds: forked from a process that has compiled everything.
 
-Run as a program: each line of standard input is a map with ``config`` (a path) and ``die`` (a point
-of ``POINTS`` and how often it is passed before, or null); the reply is the daemon's process number.
+Run as a program: each line of standard input is a map with ``config`` (a path), ``die`` (a point of
+``POINTS`` and how often it is passed before, or null) and ``mistake`` (one of ``MISTAKES`` that the
+daemon then makes, or null); the reply is the daemon's process number.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ ROOT = Path(__file__).parents[2]
 POINTS = ("write", "sync", "commit", "publish", "acknowledge")
 """After the record's bytes are written, after they are synced, and so on."""
 
+MISTAKES = ("acknowledge early", "publish early", "forget producers", "reuse an epoch")
+"""What a daemon must not do: kills have to find each of them."""
+
 
 class Nursery:
     """The process that forks; daemons write their log to ``log``."""
@@ -35,12 +39,16 @@ class Nursery:
             cwd=ROOT,
         )
 
-    def start(self, config: Path, die: tuple[str, int] | None = None) -> int:
+    def start(
+        self, config: Path, die: tuple[str, int] | None = None, mistake: str | None = None
+    ) -> int:
         """Start a daemon; its process number."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps({"config": str(config), "die": die}) + "\n")
+        process.stdin.write(
+            json.dumps({"config": str(config), "die": die, "mistake": mistake}) + "\n"
+        )
         process.stdin.flush()
         return int(process.stdout.readline())
 
@@ -87,11 +95,11 @@ def _main(config: str, log: str) -> None:
             continue
         pid = os.fork()
         if pid == 0:
-            _run(asked["config"], asked["die"], log)
+            _run(asked["config"], asked["die"], asked["mistake"], log)
         print(pid, flush=True)
 
 
-def _run(config: str, die: tuple[str, int] | None, log: str) -> None:
+def _run(config: str, die: tuple[str, int] | None, mistake: str | None, log: str) -> None:
     from streamer.daemon.config import load
     from streamer.daemon.logs import configure
     from streamer.daemon.service import run
@@ -105,6 +113,8 @@ def _run(config: str, die: tuple[str, int] | None, log: str) -> None:
     try:
         loaded = load(config)
         configure(loaded.log.level, loaded.log.format)
+        if mistake is not None:
+            make(mistake)
         if die is not None:
             die_at(*die)
         run(loaded)
@@ -144,6 +154,40 @@ def die_at(point: str, passes: int) -> None:
         "acknowledge": (IngestWorker, "_send"),
     }[point]
     _after(owner, name, reached)
+
+
+def make(mistake: str) -> None:
+    """Change the daemon's code, so that it makes a mistake."""
+    from streamer.daemon.core.ingest import IngestCore
+    from streamer.daemon.journal import JournalWorker
+    from streamer.daemon.service import Service
+    from streamer.journal.store import Journal
+
+    accept, append = IngestCore.accept, JournalWorker._append
+
+    def accept_at_once(self: Any, *given: Any) -> Any:
+        item = accept(self, *given)
+        self.durable([item])
+        return item
+
+    def publish_first(self: Any, records: Any) -> None:
+        forward = self.__dict__.setdefault("_really_forward", self._forward)
+        for group in self._waiting:
+            forward(group)
+        self._forward = lambda group: None
+        append(self, records)
+
+    match mistake:
+        case "acknowledge early":
+            IngestCore.accept = accept_at_once  # type: ignore[method-assign]
+        case "publish early":
+            JournalWorker._append = publish_first  # type: ignore[method-assign]
+        case "forget producers":
+            Service._known = lambda *_: {}  # type: ignore[method-assign,assign,misc]
+        case "reuse an epoch":
+            Journal.epoch = property(lambda _: 1)  # type: ignore[method-assign,assign]
+        case _:
+            raise ValueError(mistake)
 
 
 def _after(owner: type, name: str, then: Callable[[], None]) -> None:

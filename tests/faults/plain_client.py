@@ -42,6 +42,7 @@ class PlainProducer:
         self.mark: bytes | None = None
         self.spoken = False
         """Whether the daemon has answered on this connection."""
+        self._session = 0
         self._sent = 0
         self._credit = 0
         self._socket: zmq.Socket[bytes] | None = None
@@ -97,10 +98,14 @@ class PlainProducer:
         self._socket.send_multipart(seal([msgpack.packb(header), *frames]))
 
     def _hear(self, header: Header) -> None:
-        assert header["type"] in ("welcome", "ack"), header
+        assert header["type"] in ("welcome", "ack"), f"refused: {header}"
         if header["epoch"] != self.epoch:
             return
+        if not self.spoken:
+            assert header["session"] > self._session, "an epoch was used twice"
+            self._session = header["session"]
         self.spoken = True
+        assert header["session"] == self._session
         received, durable = header["received"], header["durable"]
         assert durable >= self.acked, f"lost: {durable} after {self.acked} were durable"
         assert received <= len(self.batches)

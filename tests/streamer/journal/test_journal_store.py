@@ -16,7 +16,6 @@ from streamer.journal.record import Key, Record
 from streamer.journal.store import Journal
 from tests.streamer.journal.kit import (
     AWKWARD,
-    IDENTITY,
     assert_holds,
     groups,
     keyed,
