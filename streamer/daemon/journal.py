@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+import numpy as np
 import structlog
 
 from streamer.daemon.batch_record import Matched
@@ -25,8 +26,8 @@ _TOGETHER = 32 << 20
 # between two tries to write to a full disk, and two looks for what may go
 _RETRY_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
-# records and new k-mers after which a snapshot bounds what a restart has to read
-_SNAPSHOT_BYTES, _SNAPSHOT_KMERS = 1 << 30, 1 << 26
+# bytes, new k-mers and records after which a snapshot bounds what a restart has to read
+_SNAPSHOT_AFTER = np.array([1 << 30, 1 << 26, 20_000])
 
 log = structlog.get_logger("journal")
 
@@ -52,8 +53,8 @@ def open_journal(config: Config, *, accept_loss: bool) -> Journal | None:
 class JournalWorker(Worker):
     """Commits the groups in ``inbox``, then passes them to ``forward``.
 
-    committed: called with batches that are durable. full: called when the disk has become full, and
-    when there is room again.
+    replayed: records after the last snapshot. committed: called with batches that are durable.
+    full: called when the disk has become full, and when there is room again.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class JournalWorker(Worker):
         notify: Callable[[], None],
         journal: Journal,
         *,
+        replayed: int,
         forward: Callable[[Group], None],
         committed: Callable[[Sequence[Matched]], None],
         full: Callable[[bool], None],
@@ -74,7 +76,7 @@ class JournalWorker(Worker):
         self._committed = committed
         self._full = full
         self._waiting: list[Group] = []
-        self._since_snapshot = [0, 0]
+        self._since_snapshot = np.array([0, 0, replayed])
         self._looked = 0.0
 
     def work(self) -> None:
@@ -100,8 +102,8 @@ class JournalWorker(Worker):
             size += sum(sum(map(len, record.frames)) for record in made)
         self._append(records)
         del self._waiting[: len(groups)]
-        self._since_snapshot[0] += size
-        self._since_snapshot[1] += sum(m.result.new_kmers.size for g in groups for m in g.matched)
+        kmers = sum(m.result.new_kmers.size for group in groups for m in group.matched)
+        self._since_snapshot += (size, kmers, len(records))
         for group in groups:
             self._committed(group.matched)
             self._forward(group)
@@ -126,12 +128,11 @@ class JournalWorker(Worker):
 
     def _housekeeping(self) -> None:
         """Bound what a restart reads, and drop what is too old or too much."""
-        size, kmers = self._since_snapshot
         # a full disk is reported by the next batch
         with suppress(JournalFull):
-            if size > _SNAPSHOT_BYTES or kmers > _SNAPSHOT_KMERS:
+            if (self._since_snapshot > _SNAPSHOT_AFTER).any():
                 put_snapshot(self._journal)
-                self._since_snapshot = [0, 0]
+                self._since_snapshot[:] = 0
             now = time.monotonic()
             if now - self._looked > _LOOK_SECONDS:
                 self._looked = now

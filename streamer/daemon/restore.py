@@ -35,7 +35,7 @@ class Restored:
 
     fingerprint: of the dictionary that the sources gave, 0 before the first. heads: by topic, the
     last record with a message on it. counts: the totals. grown, learned: parts of those of
-    ``Start``.
+    ``Start``. replayed: records read after the snapshot.
     """
 
     at: int = 0
@@ -47,6 +47,7 @@ class Restored:
     counts: Counter[str] = field(default_factory=Counter)
     grown: list[NDArray[np.uint64]] = field(default_factory=list)
     learned: list[NDArray[np.uint64]] = field(default_factory=list)
+    replayed: int = 0
 
     @property
     def start(self) -> Start:
@@ -58,6 +59,7 @@ class Restored:
         """Take in the records that follow."""
         for record in records:
             self.at = record.at
+            self.replayed += 1
             if record.kind == BATCH:
                 self._add_batch(StoredBatch(record))
             elif record.kind == DICTIONARY:
@@ -90,6 +92,8 @@ def restore(journal: Journal) -> Restored:
         counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
         restored = Restored(snapshot.at, **counters, grown=[grown], learned=[learned])
     restored.add(journal.records(restored.at))
+    # damaged records that were given up keep their numbers
+    restored.at = journal.head
     return restored
 
 

@@ -85,6 +85,7 @@ class Service:
                 self.board,
                 notify,
                 self._journal,
+                replayed=restored.replayed,
                 forward=self._feed.inbox.put,
                 committed=lambda done: self._ingest.durable([m.accepted for m in done]),
                 full=self._full,

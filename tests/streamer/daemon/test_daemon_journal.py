@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 import signal
@@ -12,11 +14,14 @@ from contextlib import closing, contextmanager
 import pytest
 
 from streamer.client import Control, NewKmers, Producer, ReadSummaries, Subscriber
+from streamer.journal.disk import Disk
+from streamer.journal.errors import JournalFailed
 from streamer.journal.reader import JournalReader
 from tests.daemon_kit import (
     DEADLINE,
     GENOME,
     Raw,
+    Running,
     list_batch,
     process,
     random_dna,
@@ -157,6 +162,50 @@ def test_other_sources_are_another_version(tmp_path):
     with closing(JournalReader.open(tmp_path / "journal")) as reader:
         kinds = [record.kind for record in reader.records(0)]
     assert kinds == ["dictionary", "batch", "dictionary", "batch"]
+
+
+def test_a_failed_sync_ends_the_daemon(path, monkeypatch):
+    """What the kernel may have dropped is not said, and not tried again."""
+    made = Running(path, ["journal.durability=fsync", "journal.directory=journal"])
+    with Raw(made.endpoints["ingest"]) as raw:
+        raw.open()
+        tries = []
+
+        def failing(self, fd):
+            tries.append(fd)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(Disk, "sync", failing)
+        raw.send(*list_batch(1, [["r", "ACGT" * 9]]))
+        while (answer := raw.receive())["state"] != "failed":
+            assert answer["durable"] == 0
+        assert answer["durable"] == 0
+    made.join()
+    assert isinstance(made.error, JournalFailed)
+    assert len(tries) == 1
+
+
+def damage(journal):
+    """Flip a bit of the first record's bytes."""
+    (file,) = journal.glob("records-*")
+    stored = bytearray(file.read_bytes())
+    stored[5000] ^= 4
+    file.write_bytes(stored)
+
+
+def test_a_damaged_journal_is_started_only_on_demand(path, tmp_path):
+    with daemon(path) as (child, endpoints):
+        send(endpoints, reads_of(GENOME, random.Random(1), 300))
+        end(child, signal.SIGKILL)
+    damage(tmp_path / "journal")
+    with process(["run", "--config", path, *JOURNAL]) as child:
+        line = wait_for_line(child, '"level": "error"')
+        assert "records-00000001" in line
+        assert "--accept-loss" in line
+        assert child.wait(DEADLINE) == 1
+    with daemon(path, "--accept-loss") as (child, endpoints):
+        send(endpoints, [("r", "ACGT" * 9)])
+        end(child)
 
 
 @pytest.fixture

@@ -1,0 +1,24 @@
+"""Kills of the daemon: nothing is lost, and what would lose something is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.kills import run
+from tests.faults.nursery import MISTAKES
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_kills_lose_nothing(durability):
+    batches, messages, died = run(30, seed=7, durability=durability)
+    assert died.total() == 30
+    assert batches > 30
+    assert messages > 30
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_kills_find_a_mistake(mistake):
+    with pytest.raises(AssertionError, match=r"lost|not stored|refused|twice|divergent"):
+        run(60, seed=3, durability="os", mistake=mistake)
