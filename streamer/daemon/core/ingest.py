@@ -28,7 +28,7 @@ from streamer.sequences.read_batch import ReadBatch
 MAX_MARK_BYTES = 256
 # an epoch may be this far ahead of the clock, in milliseconds
 MAX_EPOCH_AHEAD = 24 * 3600 * 1000
-# of so many batches the checksums are in memory
+# of so many batches the checksums are in memory: all that a journal may not have yet, MAX_QUEUED
 MAX_CONTENTS = 1 << 16
 
 Contents = Callable[[str, int, int], int | None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -237,6 +238,40 @@ def test_restarted_daemon_gets_what_it_did_not_have(path):
         with pytest.raises(LostBatchesError, match="1 accepted batches were not matched"):
             producer.flush(timeout=DEADLINE, matched=True)
         producer.close()
+
+
+def test_a_producer_that_waits_for_credit_notices_a_restart(path):
+    """The new daemon knows its connection from what it says only, so it must say something."""
+    endpoint = f"ipc://{os.path.dirname(path)}/ingest"
+    context = zmq.Context()
+    killed = context.socket(zmq.ROUTER)
+    killed.bind(endpoint)
+    greeted = threading.Event()
+
+    def answer():
+        route, hello, _ = killed.recv_multipart()
+        fields = {"v": 2, "type": "welcome", "stream": "0" * 16, "session": 1, "state": "running"}
+        fields |= {key: msgpack.unpackb(hello)[key] for key in ("producer", "epoch")}
+        fields |= dict.fromkeys(("received", "durable", "matched", "credit"), 0)
+        welcome = msgpack.packb(fields | {"max_batch_bytes": 1000})
+        killed.send_multipart([route, *sealed(welcome)])
+        # it has no credit, asks for it, and then the daemon is gone
+        killed.recv_multipart()
+        killed.close(linger=0)
+        greeted.set()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with Producer(endpoint, answer_seconds=DEADLINE) as producer:
+        sending = threading.Thread(target=producer.send, args=([("a", "ACGT")],))
+        sending.start()
+        assert greeted.wait(DEADLINE)
+        with running(path) as daemon:
+            sending.join(DEADLINE)
+            producer.flush(timeout=DEADLINE, matched=True)
+            assert daemon.service.board.totals.fields()["reads"] == 1
+    thread.join(DEADLINE)
+    context.term()
 
 
 # ---- Subscriber ----------------------------------------------------------------------------

@@ -156,6 +156,35 @@ def restarted(accepted, recorded, published, **welcome):
     return talk
 
 
+def test_refusals_from_a_new_start_ask_once():
+    talk = Talk()
+    talk.hear("welcome")
+    talk.add(1, 1)
+    talk.sent()
+    for number in (1, 2):
+        talk.hear("refused", seq=number, reason="epoch", session=2)
+        assert talk.core.must_ask(talk.now) == (number == 1)
+        if number == 1:
+            talk.send(talk.core.hello())
+
+
+def test_what_is_of_another_epoch_says_nothing():
+    talk = Talk()
+    talk.hear("welcome")
+    talk.add(1)
+    talk.sent()
+    talk.hear("ack", epoch=0, received=1, durable=1)
+    talk.core.hear(talk.answer | {"type": "refused", "epoch": 0, "seq": 1, "reason": "base"}, 0)
+    assert (talk.core.account.durable, talk.core.epoch) == (0, 1)
+
+
+def test_a_daemon_that_takes_no_more_is_not_asked_for_credit():
+    talk = Talk(credit=0, state="draining")
+    talk.hear("welcome")
+    talk.add(1)
+    assert not talk.core.must_ask(talk.now)
+
+
 def test_a_restart_with_the_journal_loses_nothing_and_begins_no_epoch():
     talk = restarted(5, 2, 1, received=3, durable=3, matched=3)
     assert talk.core.epoch == 1
@@ -256,6 +285,9 @@ def test_damaged_messages_are_sent_again_but_not_for_ever():
         talk.hear("welcome")
     with pytest.raises(RefusedError):
         talk.hear("refused", reason="checksum")
+    # those before some progress do not count
+    talk.hear("ack", received=1, durable=1)
+    talk.hear("refused", reason="checksum")
 
 
 def test_another_producer_of_the_name_in_the_epoch_is_noticed():

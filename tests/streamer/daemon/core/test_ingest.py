@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.daemon.core import ingest as module
+from streamer.daemon.core import producers
 from streamer.daemon.core.ingest import MAX_EPOCH_AHEAD, MAX_MARK_BYTES, IngestCore, Settings
 from streamer.daemon.core.life import DRAINING, ENDED, RUNNING, STARTING
 from streamer.daemon.core.producers import KnownProducer, ProducerState
@@ -76,6 +77,10 @@ def test_a_batch_sent_again_has_one_effect_and_with_another_content_is_a_conflic
     assert reason(answer) == "conflict"
     assert (answer["seq"], answer["received"]) == (1, 1)
     assert [item.content for item in peer.accepted] == [5]
+
+
+def test_what_no_journal_has_yet_is_in_memory():
+    assert module.MAX_CONTENTS >= producers.MAX_QUEUED
 
 
 def test_a_conflict_with_what_only_the_journal_remembers(monkeypatch):
@@ -150,13 +155,13 @@ _SAID = {"told_credit", "offered"}
 
 def effects(core: IngestCore) -> Any:
     """All that messages can change, but for what has been said and the count of refusals."""
-    producers = core.producers
+    known = core.producers
     states = {
         p.name: {f.name: copy.copy(getattr(p, f.name)) for f in fields(p) if f.name not in _SAID}
-        for p in producers
+        for p in known
     }
-    queued = producers.queued_bytes, producers.queued_batches
-    order = [*producers._active], [*producers._needy]
+    queued = known.queued_bytes, known.queued_batches
+    order = [*known._active], [*known._needy]
     held = [item.number for item in core._undurable], dict(core._contents), core._number
     return states, queued, order, held, [*core._unacknowledged], core._life, core._full
 
@@ -271,7 +276,10 @@ def test_durable_advances_when_the_journal_says_so_and_credit_when_results_are_o
     assert (answer["durable"], answer["matched"], answer["credit"]) == (2, 1, 800)
     # what is published has been recorded, whichever is heard first
     peer.core.published(peer.accepted[1:])
+    *_, answer = peer.answers()
+    assert (answer["durable"], answer["matched"]) == (3, 3)
     peer.core.durable(peer.accepted[2:])
+    peer.hello()
     *_, answer = peer.answers()
     assert (answer["durable"], answer["matched"], answer["credit"]) == (3, 3, 1000)
 
@@ -428,6 +436,19 @@ def test_a_batch_larger_than_the_credit_waits_without_a_refusal():
     assert peer.producer().received == 1
     peer.answers()
     assert reason(peer.send(batch(5, name="r"), size=100, route=b"r")) == "credit"
+
+
+def test_who_asks_again_keeps_its_place():
+    peer = Peer()
+    peer.hello(name="full", route=b"full")
+    for number in (1, 2):
+        peer.send(batch(number, name="full"), size=400, route=b"full")
+    for name in ("first", "second", "first"):
+        peer.hello(name=name, route=name.encode(), need=350)
+    peer.answers(b"first")
+    peer.core.published(peer.accepted[:1])
+    told = {answer["producer"]: answer["credit"] for _, answer in peer.core.answers()}
+    assert (told["first"], told.get("second", 0) < 350) == (400, True)
 
 
 def test_a_need_beyond_every_batch_is_that_of_the_largest():
