@@ -451,6 +451,16 @@ def test_who_asks_again_keeps_its_place():
     assert (told["first"], told.get("second", 0) < 350) == (400, True)
 
 
+def test_asking_again_and_again_reserves_nothing_for_ever():
+    peer = Peer()
+    for now in range(int(producers.ACTIVE_SECONDS) + 1):
+        peer.core.tick(now, NOW)
+        peer.hello(need=400)
+        assert peer.producer().need == 400
+    peer.core.tick(producers.ACTIVE_SECONDS + 0.1, NOW)
+    assert peer.producer().need == 0
+
+
 def test_a_need_beyond_every_batch_is_that_of_the_largest():
     peer = Peer()
     peer.hello(need=10**9)
