@@ -17,9 +17,9 @@ import msgpack
 import zmq
 from crc32c import crc32c
 
-from streamer import daemon
 from streamer.client import Control, ReadSummaries
 from streamer.daemon import config, logs
+from streamer.daemon.service import Service
 from tests.data_files import ROOT
 from tests.waiting import DEADLINE, until
 
@@ -74,7 +74,7 @@ class Running:
 
     def __init__(self, path: str, overrides: Sequence[str] = ()) -> None:
         logs.configure("warning", "json")
-        self.service = daemon.Service(config.load(path, overrides))
+        self.service = Service(config.load(path, overrides))
         self.endpoints = self.service.start()
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._wait, name="service", daemon=True)

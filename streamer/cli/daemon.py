@@ -35,13 +35,13 @@ def _serve(config: str | None, settings: list[str] | None, accept_loss: bool) ->
     from streamer.daemon.config import load
 
     loaded = load(config, settings or ())
-    from streamer import daemon
     from streamer.daemon import logs
+    from streamer.daemon.service import run
     from streamer.errors import ReportedError, StreamerError
 
     for_people = logs.configure(loaded.log.level, loaded.log.format)
     try:
-        daemon.run(loaded, accept_loss=accept_loss)
+        run(loaded, accept_loss=accept_loss)
     except StreamerError as error:
         if for_people:
             raise

@@ -14,7 +14,8 @@ from streamer.client.core.producer import Outgoing, ProducerCore
 from streamer.client.errors import DaemonError, StalledError
 from streamer.client.parts import Mark, Reads, parts
 from streamer.errors import UsageError
-from streamer.protocol.checksums import combine, crc32c
+from streamer.protocol.checksum_kernels import combine
+from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import Buffer, WireError, pack, seal, unpack, unseal
 from streamer.protocol.transport.copying import Copier
 from streamer.sequences.read_batch import ReadBatch

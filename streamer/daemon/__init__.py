@@ -3,8 +3,6 @@
 Four threads, each with its own sockets: ingest accepts batches, the engine matches them, the feed
 publishes the results, control answers requests. A batch flows through them in this order, and its
 credit returns to its producer when its results are out.
+
+This module imports nothing: a process that needs one of the rooms starts quickly.
 """
-
-from streamer.daemon.service import Service, run
-
-__all__ = ["Service", "run"]

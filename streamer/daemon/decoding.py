@@ -17,7 +17,8 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from streamer.matching.matcher import MakeTogether
-from streamer.protocol.checksums import continue_crc32c, crc32c_address
+from streamer.protocol.checksum_kernels import continue_crc32c
+from streamer.protocol.checksums import crc32c_address
 from streamer.protocol.header import SEAL_BYTES, Header
 from streamer.sequences.packed_names import PackedNames, count_names
 from streamer.sequences.read_batch import ReadBatch

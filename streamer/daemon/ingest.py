@@ -18,7 +18,8 @@ from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.matching.matcher import MakeTogether
 from streamer.protocol.batch_messages import Make, decode_batch
-from streamer.protocol.checksums import combine, crc32c
+from streamer.protocol.checksum_kernels import combine
+from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,
     Buffer,

@@ -23,7 +23,7 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from streamer.matching.event_runs import bits_from, put_summary, summarize
-from streamer.protocol.checksums import continue_crc32c
+from streamer.protocol.checksum_kernels import continue_crc32c
 from streamer.protocol.schema import TOPICS
 from trie.cpu.intrinsics import pointer, popcount, trailing_zeros, word_at
 from trie.cpu.jit import njit

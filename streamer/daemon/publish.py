@@ -14,7 +14,8 @@ from streamer.daemon.layout import Laid, distinct, lay_out
 from streamer.daemon.layout_kernels import LAID_OUT
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.errors import StreamerError
-from streamer.protocol.checksums import combine, crc32c
+from streamer.protocol.checksum_kernels import combine
+from streamer.protocol.checksums import crc32c
 from streamer.protocol.feed_messages import Columns, describe, encode_feed, encode_head
 from streamer.protocol.header import SEAL_BYTES, Buffer, Header, raw
 from streamer.protocol.schema import TOPICS

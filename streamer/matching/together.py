@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from gpu.card.letters import pack_letters_into
 from gpu.card.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
-from streamer.protocol.checksums import continue_crc32c, crc32c_address
+from streamer.protocol.checksum_kernels import continue_crc32c
+from streamer.protocol.checksums import crc32c_address
 from streamer.sequences.read_batch import RawReads
 from trie.codes import LETTER_TO_CODE, check_k
 from trie.cpu.intrinsics import array_address, pointer

@@ -1,35 +1,29 @@
-"""CRC-32C, the one of iSCSI and ext4: of frames, and for kernels that call ISA-L (isal's wheel).
+"""CRC-32C, the one of iSCSI and ext4, of frames.
 
-Sums are as usual: inverted before and after, 0 for nothing, 0xE3069283 for ``123456789``. The sum
-of two parts one after the other follows from the sums of both, so what a kernel has summed need not
-be read again because of a frame in front of it.
+Sums are as usual: inverted before and after, 0 for nothing, 0xE3069283 for ``123456789``. Kernels
+find theirs in ``checksum_kernels``; this module imports no numba.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import accumulate, repeat
-from typing import Any
+import ctypes
+from collections.abc import Callable, Iterable
+from functools import cache
 
 import numpy as np
 from crc32c import crc32c as _plain
 
-from trie.cpu.foreign import Borrowed, foreign
-from trie.cpu.intrinsics import array_address
-from trie.cpu.jit import njit
+from trie.cpu.borrowed import Borrowed
 
 # up to this, releasing the GIL and waiting for it again takes longer than the sum
 _AT_ONCE = 1 << 17
-# the length of a call is an int of C
-_CALL_BYTES = 1 << 30
-_ALL = np.uint32(0xFFFFFFFF)
-# reflected: the highest bit is the coefficient of 1, the lowest that of x^31
-_POLYNOMIAL, _HIGHEST, _MASK = 0x82F63B78, 1 << 31, (1 << 32) - 1
+_ALL = 0xFFFFFFFF
+
+CALL_BYTES = 1 << 30
+"""ISA-L is called with up to this: the length is an int of C."""
 
 ISA_L = Borrowed("ISA-L", "isal.isal_zlib", ("crc32_iscsi",))
 """Without it ``crc32c`` computes all sums."""
-
-_crc32_iscsi = foreign("unsigned", "pointer", "int", "unsigned")
 
 
 def crc32c_address() -> int:
@@ -37,54 +31,11 @@ def crc32c_address() -> int:
     return 0 if ISA_L.missing else int(ISA_L.addresses[0])
 
 
-@njit(cache=True, nogil=True)
-def continue_crc32c(function: Any, value: Any, address: Any, size: Any) -> Any:
-    """For kernels: a sum continued over ``size`` bytes at an address.
-
-    function: ``crc32c_address`` (uint64). value: uint32, as is the result. address: uint64.
-    """
-    state = np.uint32(value) ^ _ALL
-    at = np.int64(0)
-    while at < size:
-        part = min(size - at, _CALL_BYTES)
-        state = _crc32_iscsi(function, np.uint64(address) + np.uint64(at), np.int32(part), state)
-        at += part
-    return state ^ _ALL
-
-
-def _product(a: int, b: int) -> int:
-    """The product of two polynomials modulo that of the checksum."""
-    product = 0
-    while a:
-        if a & _HIGHEST:
-            product ^= b
-        a = (a << 1) & _MASK
-        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
-    return product
-
-
-_times = njit(_product, cache=True, nogil=True)
-
-# x^(2^n) for every n
-_POWERS = np.array([*accumulate(repeat(1 << 30, 63), lambda power, _: _product(power, power))])
-
-
-@njit(cache=True, nogil=True)
-def combine(crc_a: Any, crc_b: Any, length_b: Any) -> Any:
-    """The sum of two parts one after the other, from the sum of each and the bytes of the second.
-
-    ``combine(crc_a, crc_ab, length_b)`` is the sum of the second part. Also for kernels.
-    """
-    # behind the first part come 8 * length_b bits of value 0, then the second is added
-    value = np.int64(crc_a)
-    left = np.int64(length_b)
-    power = 3
-    while left:
-        if left & 1:
-            value = _times(_POWERS[power], value)
-        left >>= 1
-        power += 1
-    return value ^ np.int64(crc_b)
+@cache
+def _function(address: int) -> Callable[[int, int, int], int]:
+    # ctypes releases the GIL during a call
+    kind = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32)
+    return kind(address)
 
 
 def crc32c(frames: Iterable[bytes | memoryview], value: int = 0) -> int:
@@ -95,9 +46,16 @@ def crc32c(frames: Iterable[bytes | memoryview], value: int = 0) -> int:
     for frame in frames:
         if len(frame) <= _AT_ONCE:
             value = _plain(frame, value, 0)
-        elif function := crc32c_address():
-            there = array_address(np.frombuffer(frame, np.uint8))
-            value = continue_crc32c(np.uint64(function), value, np.uint64(there), len(frame))
+        elif address := crc32c_address():
+            value = _large(_function(address), frame, value)
         else:
             value = _plain(frame, value, 1)
     return value
+
+
+def _large(function: Callable[[int, int, int], int], frame: bytes | memoryview, value: int) -> int:
+    array = np.frombuffer(frame, np.uint8)
+    state = value ^ _ALL
+    for at in range(0, array.size, CALL_BYTES):
+        state = function(array.ctypes.data + at, min(array.size - at, CALL_BYTES), state)
+    return state ^ _ALL

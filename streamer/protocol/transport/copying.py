@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 import zmq
 
-from streamer.protocol.checksums import continue_crc32c, crc32c_address
+from streamer.protocol.checksum_kernels import continue_crc32c
+from streamer.protocol.checksums import crc32c_address
 from streamer.protocol.transport.libzmq import (
     CLOSE,
     COPY,

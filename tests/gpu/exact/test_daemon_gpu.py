@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from streamer import daemon
 from streamer.client import Intervals, Producer, ReadSummaries, Subscriber
 from streamer.daemon import config
+from streamer.daemon.service import Service
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import reports
 from streamer.matching.matcher import Matcher
@@ -69,7 +69,7 @@ def test_the_feed_says_what_the_cpu_finds(strands, tmp_path):
         "feed.beat_seconds=0.1",
         *(f"{name}.endpoint='ipc://{tmp_path / name}'" for name in ("ingest", "feed", "control")),
     ]
-    service = daemon.Service(config.load(None, settings))
+    service = Service(config.load(None, settings))
     endpoints = service.start()
     ended = threading.Thread(target=service.wait, daemon=True)
     ended.start()
