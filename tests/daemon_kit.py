@@ -53,7 +53,8 @@ def write_fasta(path: Path, reads: Sequence[tuple[str, str]]) -> Path:
 def settings(folder: Path, dictionary: str = "") -> str:
     """A configuration file in ``folder``, with sockets there and this ``[dictionary]``."""
     text = f"[dictionary]\n{dictionary}\n" + "".join(
-        f'[{name}]\nendpoint = "ipc://{folder}/{name}"\n' for name in ("ingest", "feed", "control")
+        f'[{name}]\nendpoint = "ipc://{folder}/{name}"\n'
+        for name in ("ingest", "feed", "control", "sync")
     )
     path = folder / "streamer.toml"
     path.write_text(text)

@@ -92,6 +92,16 @@ class ControlTable(ConfigTable):
     endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("control"))
 
 
+class SyncTable(ConfigTable):
+    """Where what was said before is asked for; served only with a journal."""
+
+    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("sync"))
+    connections: int = Field(default=64, ge=1, le=1 << 16)
+    pulls: int = Field(default=16, ge=1, le=1 << 16)
+    pull_bytes: int = Field(default=16 * MIB, ge=1 << 16, le=1 << 30)
+    memory_bytes: int = Field(default=256 * MIB, ge=1 << 16, le=1 << 50)
+
+
 class JournalTable(ConfigTable):
     """What outlives the daemon; a limit of 0 keeps everything."""
 
@@ -116,6 +126,7 @@ class Config(ConfigTable):
     ingest: IngestTable = Field(default_factory=lambda: IngestTable())
     feed: FeedTable = Field(default_factory=lambda: FeedTable())
     control: ControlTable = Field(default_factory=lambda: ControlTable())
+    sync: SyncTable = Field(default_factory=lambda: SyncTable())
     journal: JournalTable = Field(default_factory=lambda: JournalTable())
     log: LogTable = Field(default_factory=lambda: LogTable())
 
@@ -347,8 +358,12 @@ def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     if isinstance(ingest, IngestTable) and ingest.max_batch_bytes > ingest.memory_bytes:
         what = f"is {ingest.max_batch_bytes}, more than ingest.memory_bytes = {ingest.memory_bytes}"
         yield "ingest.max_batch_bytes", what, "ingest.memory_bytes"
+    sync = tables.get("sync")
+    if isinstance(sync, SyncTable) and sync.pull_bytes > sync.memory_bytes:
+        what = f"is {sync.pull_bytes}, more than sync.memory_bytes = {sync.memory_bytes}"
+        yield "sync.pull_bytes", what, "sync.memory_bytes"
     seen: dict[str, str] = {}
-    for name in ("ingest", "feed", "control"):
+    for name in ("ingest", "feed", "control", "sync"):
         endpoint = getattr(tables.get(name), "endpoint", None)
         if endpoint is None or endpoint.endswith((":*", ":0")):
             continue

@@ -31,10 +31,11 @@ _DROP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0), 8)
 class Door:
     """A listening socket, whose descriptor is lent to libzmq; OSError if it cannot be bound.
 
-    endpoint: ``ipc`` or ``tcp``, with its real port.
+    endpoint: ``ipc`` or ``tcp``, with its real port. listening: the socket of a door in another
+    process, which removes it.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, listening: socket.socket | None = None) -> None:
         self.endpoint = endpoint
         self.shut = False
         self._path = socket_path(endpoint)
@@ -42,6 +43,9 @@ class Door:
         self._removed = False
         # in the place of a shut Unix-domain socket: new connections wait
         self._closed: socket.socket | None = None
+        if listening is not None:
+            self._socket = listening
+            return
         self._socket = _bound(endpoint, self._path)
         if self._path is not None:
             # left by a killed daemon
@@ -92,6 +96,17 @@ class Door:
             if self._closed is not None:
                 self._closed.close()
                 self._closed = None
+
+    def reopen(self) -> None:
+        """Accept connections again after another process that had the door ended."""
+        with self._lock:
+            if self._removed:
+                return
+            with contextlib.suppress(OSError):
+                if self._path is None:
+                    self._socket.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+                elif aside(self._path).exists():
+                    os.rename(aside(self._path), self._path)
 
     def remove(self) -> None:
         """Close the socket and remove its file."""

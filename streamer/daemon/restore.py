@@ -14,7 +14,8 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.daemon.stored_batch import BATCH, StoredBatch
+from streamer.daemon.stored_batch import StoredBatch
+from streamer.daemon.stored_messages import BATCH
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import Record
 from streamer.journal.store import Journal

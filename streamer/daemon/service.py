@@ -31,6 +31,7 @@ from streamer.daemon.journal import JournalWorker, open_journal
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.process import keep_freed_memory, raise_limit
 from streamer.daemon.restore import Restored, restore
+from streamer.daemon.sync import SyncWorker
 from streamer.daemon.warming import warm_up
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
@@ -87,7 +88,7 @@ class Service:
                 self._journal,
                 replayed=restored.replayed,
                 forward=self._feed.inbox.put,
-                committed=lambda done: self._ingest.durable([m.accepted for m in done]),
+                committed=self._committed,
                 full=self._full,
             )
         self._engine = EngineWorker(
@@ -109,6 +110,10 @@ class Service:
         )
         self._control = ControlWorker(self.board, self._context, notify, self.drain)
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
+        self._sync: SyncWorker | None = None
+        if self._journal is not None:
+            self._sync = SyncWorker(self.board, self._context, notify)
+            self._sockets.append(self._sync)
         self._workers: list[Worker] = [*self._sockets, self._engine]
         if self._recorder is not None:
             self._workers.append(self._recorder)
@@ -218,6 +223,12 @@ class Service:
         self._ingest.journal_full(full)
         self._changed.wake()
 
+    def _committed(self, durable: Sequence[Matched]) -> None:
+        """These batches are in the journal; called in its thread."""
+        self._ingest.durable([matched.accepted for matched in durable])
+        if self._sync is not None:
+            self._sync.committed()
+
     def _finished(self, published: Sequence[Matched]) -> None:
         self._engine.slots.release()
         self._ingest.published([matched.accepted for matched in published])
@@ -254,13 +265,14 @@ class Service:
 
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
-        # the engine first, the feed last: it announces the end
+        # the engine first, the feed late: it announces the end, which sync brings to all
         order = (
             self._engine,
             self._recorder,
             self._ingest,
             self._control,
             self._feed,
+            self._sync,
             self._connections,
         )
         inboxes = [worker.inbox for worker in self._workers if hasattr(worker, "inbox")]

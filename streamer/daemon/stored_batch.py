@@ -19,18 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.daemon.publish import Content, Publication
+from streamer.daemon.stored_messages import BATCH, FRAMES_OF_READS
 from streamer.journal.record import Key, Record
 from streamer.protocol.batch_messages import decode_names
 from streamer.protocol.header import Buffer, Header, raw
+from streamer.protocol.schema import LIVE_ONLY
 from streamer.sequences.read_batch import ReadBatch
 from trie.packed_codes import pack_codes, unpack_codes
-
-BATCH = "batch"
-
-LIVE_ONLY = frozenset({"word"})
-"""Topics about a batch that are not stored."""
-
-_FRAMES_OF_READS = 5
 
 
 def to_record(publication: Publication, now: int) -> Record:
@@ -100,7 +95,7 @@ class StoredBatch:
 
     def contents(self) -> Iterator[tuple[str, Content]]:
         """Its messages by topic, in order."""
-        first = _FRAMES_OF_READS
+        first = FRAMES_OF_READS
         for topic, _, fields, described in self._meta["topics"]:
             if topic in LIVE_ONLY:
                 continue

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from streamer.daemon.board import Board
 from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
 from streamer.protocol.endpoints import EndpointError, claim, socket_path
+
+if TYPE_CHECKING:
+    from streamer.daemon.board import Board
 
 # the longest that a thread waits before it checks whether to stop
 POLL_SECONDS = 0.2
@@ -69,13 +71,7 @@ class SocketWorker(Worker):
 
     def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
         """The socket, with its options, bound; ``endpoint`` then holds the real address."""
-        claim(self.key, self.endpoint)
-        path = socket_path(self.endpoint)
-        if path is not None and aside(path).exists() and not aside(path).is_socket():
-            problem = "a file that is not a socket is in the way"
-            raise EndpointError(self.key, f"ipc://{aside(path)}", problem)
-        self.door = self._open_door()
-        self.endpoint = self.door.endpoint
+        door = self.listen()
         socket = self._context.socket(kind)
         # set now, not at close: a connection whose peer left earlier lingers as set then, by
         # default as long as a message waits for it, and the context would never terminate
@@ -85,10 +81,10 @@ class SocketWorker(Worker):
                 socket.setsockopt(option, value)
             if self.endpoint.startswith("tcp://["):
                 socket.setsockopt(zmq.IPV6, 1)
-            socket.setsockopt(zmq.USE_FD, self.door.lend())
+            socket.setsockopt(zmq.USE_FD, door.lend())
             socket.bind(self.endpoint)
         except BaseException:
-            self.door.remove()
+            door.remove()
             socket.close(linger=0)
             raise
         self.ready.set()
@@ -107,10 +103,18 @@ class SocketWorker(Worker):
             self.door.remove()
         socket.close()
 
-    def _open_door(self) -> Door:
+    def listen(self) -> Door:
+        """Claim the endpoint and listen there; ``door`` and ``endpoint`` are then known."""
+        claim(self.key, self.endpoint)
+        path = socket_path(self.endpoint)
+        if path is not None and aside(path).exists() and not aside(path).is_socket():
+            problem = "a file that is not a socket is in the way"
+            raise EndpointError(self.key, f"ipc://{aside(path)}", problem)
         try:
-            return Door(self.endpoint)
+            self.door = door = Door(self.endpoint)
         except OSError as error:
             in_use = error.errno == errno.EADDRINUSE
-            problem = "endpoint in use (is another daemon running?)" if in_use else error.strerror
-            raise EndpointError(self.key, self.endpoint, str(problem).lower()) from None
+            why = "endpoint in use (is another daemon running?)" if in_use else error.strerror
+            raise EndpointError(self.key, self.endpoint, str(why).lower()) from None
+        self.endpoint = door.endpoint
+        return door

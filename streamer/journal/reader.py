@@ -8,7 +8,8 @@ from pathlib import Path
 from streamer.journal.errors import JournalError
 from streamer.journal.index import NAME, Index
 from streamer.journal.reading import RecordReader
-from streamer.journal.record import Record, Snapshot
+from streamer.journal.record import LOST, Outline, Record, Snapshot
+from streamer.journal.schema import RecordRow
 from streamer.journal.snapshots import read_snapshot
 
 
@@ -84,6 +85,16 @@ class JournalReader:
         """
         until = self.head if until is None else min(until, self.head)
         return self._reader.records(after, until, lambda: self._index.state().oldest)
+
+    def outlines(self, after: int, until: int | None = None) -> Iterator[Outline]:
+        """What ``records`` returns but for the frames, which are not read.
+
+        Records that are damaged, were given up or are no longer kept are left out.
+        """
+        until = self.head if until is None else min(until, self.head)
+        for row in self._index.records(after, until):
+            if isinstance(row, RecordRow) and row.kind.decode() != LOST:
+                yield Outline(row.at, row.kind.decode(), row.meta)
 
     def close(self) -> None:
         """Close all files."""

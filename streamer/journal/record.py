@@ -41,6 +41,14 @@ class Record:
     time: int
 
 
+class Outline(NamedTuple):
+    """A record without its frames."""
+
+    at: int
+    kind: str
+    meta: bytes
+
+
 class Snapshot(NamedTuple):
     """The state after record ``at``: recovery starts from it."""
 

@@ -180,6 +180,8 @@ FEED = (
 
 TOPICS = {topic.name: topic for topic in FEED}
 BATCH_TOPICS = {name: topic for name, topic in TOPICS.items() if topic.columns}
+LIVE_ONLY = frozenset({"word"})
+"""Of those about a batch, the ones that are not stored."""
 NAMES = {topic.wire: topic.name for topic in FEED}
 """Of the topics on the wire."""
 

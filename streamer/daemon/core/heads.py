@@ -19,3 +19,7 @@ class Heads:
         before = {topic: self._heads.get(topic, 0) for topic in topics}
         self._heads |= dict.fromkeys(before, at)
         return before
+
+    def all(self) -> dict[str, int]:
+        """Of each topic that had a message."""
+        return dict(self._heads)

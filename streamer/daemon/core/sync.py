@@ -1,0 +1,331 @@
+"""Replay: who pulls what from where, whose turn it is, and what each is told.
+
+Requests go in, and what is in the journal; messages come out (``out``). ``turn`` names the flow
+that may go on; its caller reads records and gives them. A flow sends only what it has credit for,
+so one that is not read costs its credit and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from streamer.daemon.core.flows import Fetch, Flow, Limits, Pull, Replayed, Route, State, Stored
+from streamer.protocol.header import (
+    PROTOCOL,
+    Buffer,
+    Header,
+    Reason,
+    WireError,
+    integer,
+    pack,
+    seal,
+    shown,
+    size_of,
+    unpack,
+    unseal,
+)
+from streamer.protocol.schema import BATCH_TOPICS, LIVE_ONLY
+
+BURST_BYTES = 1 << 18
+"""After about this much it is another flow's turn."""
+
+_BEAT_SECONDS = 1.0
+# between two messages that say that a pull has caught up again
+_REACHED_SECONDS = 0.05
+_STREAM_DIGITS = 16
+_GIVEN_UP = "damaged, and given up when the daemon was started"
+_MOST_TOPICS = 64
+_BEGINNING = State(
+    0, {"version": 1, "batch": 0, "base": 0, "heads": {}, "totals": {}, "kmers": 0}, [b""]
+)
+
+
+class Sync:
+    """The state of all pulls.
+
+    out: messages to send, each with the route of its connection. They are to be sent in order; for
+    a connection without room ``hold`` stops its flows until ``release``.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.out: list[tuple[Route, Sequence[Buffer]]] = []
+        self._limits = limits
+        self._stored = Stored("", 0, 1, 0, {})
+        self._flows: dict[tuple[Route, int], Flow] = {}
+        self._turns: deque[Flow] = deque()
+        self._held: set[Route] = set()
+        self._reserved = 0
+        # when something was last sent to a connection
+        self._spoken: dict[Route, float] = {}
+
+    # ---- what happens -----------------------------------------------------------------------
+
+    def see(self, stored: Stored) -> None:
+        """Records were committed, or the oldest ones are no longer kept."""
+        self._stored = stored
+
+    def hear(self, route: Route, frames: Sequence[Buffer], now: float) -> None:
+        """A message has come from a connection; ``now`` in seconds of any clock."""
+        number: int | None = None
+        try:
+            header = unpack(unseal(frames)[0])
+            number = integer(header, "id")
+            self._request(route, number, header, now)
+        except WireError as error:
+            fields = {} if number is None else {"id": number}
+            # this socket has no other version to answer in
+            fields |= error.fields() | {"v": PROTOCOL}
+            self._say(route, "refused", fields)
+
+    def gone(self, route: Route) -> None:
+        """A connection has ended."""
+        for flow in [flow for flow in self._turns if flow.route == route]:
+            self._end(flow)
+        self._held.discard(route)
+
+    def hold(self, route: Route) -> None:
+        """A connection has no room: its flows wait."""
+        self._held.add(route)
+
+    def release(self, route: Route) -> None:
+        """There is room again."""
+        self._held.discard(route)
+
+    def tick(self, now: float) -> None:
+        """Some time has passed: say what is due, so that no connection falls silent."""
+        for flow in [*self._turns]:
+            if isinstance(flow, Pull):
+                self._catch_up(flow, now)
+        for route, spoken in self._spoken.items():
+            if now - spoken >= _BEAT_SECONDS and route not in self._held:
+                self._spoken[route] = now
+                self._say(route, "beat", self._heads())
+
+    # ---- whose turn it is -------------------------------------------------------------------
+
+    def turn(self, now: float) -> Flow | None:
+        """The flow that may go on, each in its turn: a Pull with records to come, or a Fetch."""
+        for _ in range(len(self._turns)):
+            flow = self._turns[0]
+            self._turns.rotate(-1)
+            if isinstance(flow, Pull) and flow.at + 1 < self._stored.oldest:
+                self._reset(flow, "too-old")
+            elif flow.credit > 0 and flow.route not in self._held:
+                if isinstance(flow, Fetch):
+                    return flow
+                if isinstance(flow, Pull):
+                    if flow.at < self._last(flow):
+                        return flow
+                    self._catch_up(flow, now)
+        return None
+
+    def open(self, pull: Pull) -> bool:
+        """Whether a pull takes another record now."""
+        there = self._flows.get((pull.route, pull.number)) is pull
+        return there and pull.credit > 0 and pull.at < self._last(pull)
+
+    def give(self, pull: Pull, record: Replayed, now: float) -> int:
+        """Send what a record says, the first one after ``pull.at``; returns the bytes of that.
+
+        A record that the journal has left out was given up: that is said.
+        """
+        if record.at > pull.at + 1:
+            self.lose(pull, record.at - 1, _GIVEN_UP, now)
+        sent = 0
+        for topic in record.prev:
+            if topic in pull.topics and topic not in LIVE_ONLY:
+                fields = {"id": pull.number, "topic": f"{topic}."}
+                frames = record.message(topic)
+                self._say(pull.route, "message", fields, frames, now)
+                sent += size_of(frames)
+        pull.credit -= sent
+        pull.at = record.at
+        self._catch_up(pull, now)
+        return sent
+
+    def lose(self, pull: Pull, until: int, problem: str, now: float) -> None:
+        """The records up to ``until`` cannot be read."""
+        fields = {"id": pull.number, "after": pull.at, "until": until, "message": problem}
+        self._say(pull.route, "lost", fields, now=now)
+        pull.at = until
+        self._catch_up(pull, now)
+
+    def give_up(self, pull: Pull, now: float) -> None:
+        """There is no record after ``pull.at``, although one was committed."""
+        self.lose(pull, self._last(pull), _GIVEN_UP, now)
+
+    def expire(self, pull: Pull) -> None:
+        """The records after ``pull.at`` are no longer kept."""
+        self._reset(pull, "too-old")
+
+    def give_state(self, fetch: Fetch, state: State | None) -> None:
+        """The last stored state; None: that before the first record."""
+        fetch.parts = self._parts(fetch, state or _BEGINNING)
+
+    def go_on(self, fetch: Fetch, now: float) -> None:
+        """Send the next parts of a state."""
+        assert fetch.parts is not None
+        sent = 0
+        while sent < BURST_BYTES and fetch.credit > 0:
+            part = next(fetch.parts, None)
+            if part is None:
+                self._end(fetch)
+                return
+            fields, frame = part
+            self._say(fetch.route, "snapshot", fields, [frame], now)
+            sent += len(frame)
+            fetch.credit -= max(1, len(frame))
+
+    # ---- requests ---------------------------------------------------------------------------
+
+    def _request(self, route: Route, number: int, header: Header, now: float) -> None:
+        match header.get("type"):
+            case "pull":
+                self._pull(route, number, header, now)
+            case "snapshot":
+                window = integer(header, "credit", 1)
+                self._begin(Fetch(route, number, window, window), now)
+            case "credit":
+                more = integer(header, "bytes")
+                if flow := self._flows.get((route, number)):
+                    flow.credit = min(flow.credit + more, flow.window)
+            case "heads":
+                self._say(route, "heads", {"id": number} | self._heads(), now=now)
+            case "stop":
+                if flow := self._flows.get((route, number)):
+                    self._end(flow)
+                self._say(route, "stopped", {"id": number}, now=now)
+            case other:
+                raise WireError(Reason.MALFORMED, f"unknown type {shown(other)}")
+
+    def _pull(self, route: Route, number: int, header: Header, now: float) -> None:
+        window, after = integer(header, "credit", 1), integer(header, "after")
+        until = None if header.get("until") is None else integer(header, "until", after)
+        stream = header.get("stream", "")
+        if not isinstance(stream, str) or (len(stream) != _STREAM_DIGITS and (after or stream)):
+            problem = f"field 'stream' must have {_STREAM_DIGITS} characters"
+            raise WireError(Reason.MALFORMED, problem)
+        asked = _topics(header)
+        topics = frozenset(asked & BATCH_TOPICS.keys() - LIVE_ONLY)
+        pull = Pull(route, number, window, window, topics, after, until)
+        # even where there is no room
+        if reason := self._unservable(stream, after):
+            self._say_reset(pull, reason)
+            return
+        self._begin(pull, now)
+        named = {"live_only": sorted(asked & LIVE_ONLY), "unknown": sorted(asked - {*BATCH_TOPICS})}
+        known = {key: [f"{topic}." for topic in topics] for key, topics in named.items() if topics}
+        self._say(route, "pulling", {"id": number, "credit": pull.window} | known, now=now)
+        self._catch_up(pull, now)
+
+    def _unservable(self, stream: str, after: int) -> str:
+        """Why a cursor cannot be served, if it cannot."""
+        stored = self._stored
+        if stream and stream != stored.stream:
+            return "stream"
+        if after > stored.head:
+            return "future"
+        return "too-old" if after + 1 < stored.oldest else ""
+
+    def _begin(self, flow: Flow, now: float) -> None:
+        """Take on a flow; WireError if there is no room for it."""
+        limits, route = self._limits, flow.route
+        flow.window = flow.credit = min(flow.window, limits.pull_bytes)
+        if (route, flow.number) in self._flows:
+            raise WireError(Reason.MALFORMED, f"id {flow.number} is in use on this connection")
+        of_route = sum(other.route == route for other in self._turns)
+        if of_route >= limits.pulls:
+            problem = f"a connection may pull {limits.pulls} times at once (sync.pulls)"
+            raise WireError(Reason.CREDIT, problem)
+        if route not in self._spoken and len(self._spoken) >= limits.connections:
+            problem = f"{limits.connections} connections pull already (sync.connections)"
+            raise WireError(Reason.CREDIT, problem)
+        if self._reserved + flow.window > limits.memory_bytes:
+            free = limits.memory_bytes - self._reserved
+            problem = f"credit {flow.window}, {free} bytes are left (sync.memory_bytes)"
+            raise WireError(Reason.CREDIT, problem)
+        self._reserved += flow.window
+        self._flows[route, flow.number] = flow
+        self._turns.append(flow)
+        self._spoken[route] = now
+
+    def _end(self, flow: Flow) -> None:
+        del self._flows[flow.route, flow.number]
+        self._reserved -= flow.window
+        if flow in self._turns:
+            self._turns.remove(flow)
+        if not any(other.route == flow.route for other in self._turns):
+            self._spoken.pop(flow.route, None)
+
+    # ---- what is said -----------------------------------------------------------------------
+
+    def _last(self, pull: Pull) -> int:
+        """The last record that a pull can have now."""
+        head = self._stored.head
+        return head if pull.until is None else min(head, pull.until)
+
+    def _catch_up(self, pull: Pull, now: float) -> None:
+        """Say that a pull has everything so far: at first at once, later from time to time."""
+        if self._flows.get((pull.route, pull.number)) is not pull or pull.at < self._last(pull):
+            return
+        finished = pull.at == pull.until
+        at, told = pull.reached
+        if pull.route in self._held or (at == pull.at and not finished):
+            return
+        if finished or at < 0 or now - told >= _REACHED_SECONDS:
+            pull.reached = pull.at, now
+            fields = {"id": pull.number, "at": pull.at} | self._heads()
+            self._say(pull.route, "reached", fields, now=now)
+            if finished:
+                self._end(pull)
+
+    def _reset(self, pull: Pull, reason: str) -> None:
+        self._end(pull)
+        self._say_reset(pull, reason)
+
+    def _say_reset(self, pull: Pull, reason: str) -> None:
+        fields = {"id": pull.number, "reason": reason, "after": pull.at} | self._heads()
+        self._say(pull.route, "reset", fields)
+
+    def _heads(self) -> Header:
+        stored = self._stored
+        heads = {f"{topic}.": at for topic, at in stored.heads.items()}
+        return {
+            "stream": stored.stream,
+            "epoch": stored.epoch,
+            "oldest": stored.oldest,
+            "head": stored.head,
+            "heads": heads,
+        }
+
+    def _parts(self, fetch: Fetch, state: State) -> Iterator[tuple[Header, Buffer]]:
+        fields = {"id": fetch.number, "stream": self._stored.stream, "at": state.at}
+        fields |= {"parts": len(state.frames)} | state.fields
+        for part, frame in enumerate(state.frames, 1):
+            yield fields | {"part": part}, frame
+
+    def _say(
+        self,
+        route: Route,
+        kind: str,
+        fields: Header,
+        frames: Sequence[Buffer] = (),
+        now: float | None = None,
+    ) -> None:
+        if now is not None and route in self._spoken:
+            self._spoken[route] = now
+        head = pack({"v": PROTOCOL, "type": kind} | fields)
+        self.out.append((route, seal([head, *frames])))
+
+
+def _topics(header: Header) -> frozenset[str]:
+    """The topics of a pull, each named with or without its dot."""
+    topics = header.get("topics")
+    if not isinstance(topics, list) or not 0 < len(topics) <= _MOST_TOPICS:
+        raise WireError(
+            Reason.MALFORMED, f"field 'topics' must be an array of 1 to {_MOST_TOPICS} topics"
+        )
+    if not all(isinstance(topic, str) for topic in topics):
+        raise WireError(Reason.MALFORMED, "field 'topics' must be an array of strings")
+    return frozenset(topic[:40].removesuffix(".") for topic in topics)

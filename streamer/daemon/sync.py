@@ -1,0 +1,188 @@
+"""The sync thread: listens, and starts the process that serves once somebody connects.
+
+Nobody who does not use sync pays for the process. If it dies, connections wait in the listening
+socket, and the next one starts another process: clients repeat their pulls by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+import zmq
+
+from streamer.daemon.board import Board
+from streamer.daemon.door import Door
+from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.sync_process import ENDING, Task
+from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
+from streamer.protocol.endpoints import EndpointError
+
+# for the process of a daemon that was killed to notice that
+_CLAIM_SECONDS, _RETRY_SECONDS = 5.0, 0.02
+# between two starts
+_PAUSE_SECONDS = 1.0
+# for messages on their way
+_END_SECONDS = 3.0
+
+log = structlog.get_logger("sync")
+
+
+class SyncWorker(SocketWorker):
+    """Starts, watches and ends the process that replays the journal.
+
+    ``committed`` is to be called after every commit.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        context: zmq.Context[zmq.Socket[bytes]],
+        notify: Callable[[], None],
+    ) -> None:
+        super().__init__("sync", board, context, notify)
+        self._wake: Mailbox[None] = Mailbox()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        # the end of the pipe that tells the process of commits
+        self._pipe: int | None = None
+        self._begun = -_PAUSE_SECONDS
+
+    @property
+    def process(self) -> int | None:
+        """Number of the process, None while there is none."""
+        child = self._child
+        return None if child is None else child.pid
+
+    def committed(self) -> None:
+        """There are new records. From any thread; never waits."""
+        with self._lock, contextlib.suppress(BlockingIOError, BrokenPipeError):
+            if self._pipe is not None:
+                os.write(self._pipe, b"\0")
+
+    def stop(self) -> None:
+        """Ask the thread to end, now."""
+        super().stop()
+        self._wake.wake()
+
+    def work(self) -> None:
+        """Listen and serve until asked to stop."""
+        door = self._listen_patiently()
+        self.ready.set()
+        try:
+            while not self.stopping.is_set():
+                if self._child is None:
+                    self._wait_for_somebody(door)
+                elif self._wait_for_its_end():
+                    self._reap(door)
+        finally:
+            self._end_child()
+            door.remove()
+            self._wake.close()
+
+    def _listen_patiently(self) -> Door:
+        """Listen once the process of a daemon that was killed has let go of the endpoint."""
+        deadline = time.monotonic() + _CLAIM_SECONDS
+        while True:
+            try:
+                return self.listen()
+            except EndpointError:
+                if time.monotonic() > deadline or self.stopping.wait(_RETRY_SECONDS):
+                    raise
+
+    def _wait_for_somebody(self, door: Door) -> None:
+        waiting = select.poll()
+        waiting.register(self._wake.fileno(), select.POLLIN)
+        # a process that ends at once is not started again at once
+        if time.monotonic() - self._begun >= _PAUSE_SECONDS:
+            waiting.register(door.fileno(), select.POLLIN)
+        found = dict(waiting.poll(POLL_MILLISECONDS))
+        self._wake.take()
+        if door.fileno() in found and not self.stopping.is_set():
+            self._start(door)
+
+    def _start(self, door: Door) -> None:
+        config = self._board.config
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        task = Task(
+            endpoint=self.endpoint,
+            listener=door.fileno(),
+            wake=reader,
+            directory=config.journal.directory,
+            level=config.log.level,
+            format="json" if config.log.format == "json" or not sys.stderr.isatty() else "console",
+            connections=config.sync.connections,
+            pulls=config.sync.pulls,
+            pull_bytes=config.sync.pull_bytes,
+            memory_bytes=config.sync.memory_bytes,
+        )
+        self._begun = time.monotonic()
+        try:
+            # -P: nothing of the working directory is imported
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "streamer.daemon.sync_process", task.to_json()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(task.listener, task.wake),
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(writer)
+            log.error("process cannot be started", problem=str(error))
+            return
+        finally:
+            os.close(reader)
+        with self._lock:
+            self._pipe = writer
+        log.debug("process started", process=self._child.pid)
+
+    def _wait_for_its_end(self) -> bool:
+        """Whether the process has ended meanwhile."""
+        assert self._child is not None
+        waiting = select.poll()
+        waiting.register(self._wake.fileno(), select.POLLIN)
+        try:
+            descriptor = os.pidfd_open(self._child.pid)
+        except OSError:
+            waiting.poll(POLL_MILLISECONDS)
+        else:
+            waiting.register(descriptor, select.POLLIN)
+            waiting.poll(POLL_MILLISECONDS)
+            os.close(descriptor)
+        self._wake.take()
+        return self._child.poll() is not None
+
+    def _reap(self, door: Door) -> None:
+        assert self._child is not None
+        self._close_pipe()
+        log.warning("process ended: the next client starts another", exit=self._child.returncode)
+        self._child = None
+        door.reopen()
+
+    def _close_pipe(self) -> None:
+        with self._lock:
+            if self._pipe is not None:
+                os.close(self._pipe)
+                self._pipe = None
+
+    def _end_child(self) -> None:
+        if self._child is None:
+            return
+        with self._lock, contextlib.suppress(OSError):
+            if self._pipe is not None:
+                os.write(self._pipe, ENDING)
+        self._close_pipe()
+        try:
+            self._child.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.warning("process did not end", process=self._child.pid)
+            self._child.kill()
+            self._child.wait()

@@ -1,0 +1,344 @@
+"""The process of sync: reads what is committed in the journal, and sends it to who pulls.
+
+The daemon starts it (``streamer.daemon.sync``) and holds one end of a pipe: a byte says that
+records were committed, its end that the daemon has ended, and then this process ends, too. It never
+writes to the journal, and it yields the CPU to the daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import socket
+import sys
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import msgpack
+import structlog
+import zmq
+
+from streamer.daemon import logs
+from streamer.daemon.connections import Connections
+from streamer.daemon.core.flows import Fetch, Limits, Pull, Route, State, Stored
+from streamer.daemon.core.heads import Heads
+from streamer.daemon.core.sync import BURST_BYTES, Sync
+from streamer.daemon.door import Door
+from streamer.daemon.process import raise_limit
+from streamer.daemon.stored_messages import StoredMessages, stored_topics
+from streamer.errors import StreamerError
+from streamer.journal.errors import JournalDamage, JournalExpired
+from streamer.journal.reader import JournalReader
+from streamer.journal.record import Record
+from streamer.protocol.header import MAX_HEADER_BYTES, Buffer
+
+NICE = 10
+
+ENDING = b"e"
+"""The daemon is about to end: what is committed is still sent."""
+
+# then it ends when it has had nothing to do for a while, or at last
+_QUIET_SECONDS, _ENDING_SECONDS = 0.3, 2.0
+
+# messages that may wait for one connection, from the credit of a pull: clients that give credit for
+# what they have not read get no further than this
+_LEAST_MESSAGES, _MESSAGE_BYTES = 64, 128 * 1024
+# answers that may wait behind them before the connection is given up
+_MOST_HELD = 1000
+# requests between two bursts of replay
+_REQUESTS = 256
+_IDLE_MILLISECONDS = 100
+# a connection without room tells nobody when there is some
+_RETRY_MILLISECONDS = 5
+_LINGER_MILLISECONDS = 1000
+# of the k-mers in a state
+_PART_BYTES = 1 << 20
+# of records that several pulls may want, and places where pulls go on reading
+_CACHE_BYTES, _PLACES = 32 << 20, 64
+
+log = structlog.get_logger("sync")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the process is to do. listener, wake: descriptors that it inherits."""
+
+    endpoint: str
+    listener: int
+    wake: int
+    directory: str
+    level: logs.Level
+    format: Literal["console", "json"]
+    connections: int
+    pulls: int
+    pull_bytes: int
+    memory_bytes: int
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        """The task that ``to_json`` wrote."""
+        return cls(**json.loads(text))
+
+    def to_json(self) -> str:
+        """As one argument of a command line."""
+        return json.dumps(asdict(self))
+
+
+class ReplayedJournal:
+    """The journal, as pulls read it: each at its own place, often the same records."""
+
+    def __init__(self, directory: str) -> None:
+        self._reader = JournalReader.open(directory)
+        snapshot = self._reader.snapshot()
+        self._at = 0 if snapshot is None else snapshot.at
+        self._heads = Heads({} if snapshot is None else msgpack.unpackb(snapshot.meta)["heads"])
+        self._cache: OrderedDict[int, StoredMessages] = OrderedDict()
+        self._cached = 0
+        # by the record before the next one
+        self._places: OrderedDict[int, Iterator[Record]] = OrderedDict()
+
+    def look(self) -> Stored:
+        """What is committed now."""
+        reader = self._reader
+        if reader.refresh() > self._at:
+            for at, kind, meta in reader.outlines(self._at):
+                self._heads.take(at, stored_topics(kind, meta))
+            self._at = reader.head
+        heads = self._heads.all()
+        return Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads)
+
+    def after(self, at: int) -> StoredMessages | None:
+        """The next record after ``at``; None if there is none that was not given up.
+
+        JournalDamage: it cannot be read. JournalExpired: it is no longer kept.
+        """
+        found = self._cache.get(at)
+        if found is None:
+            found = self._read(at)
+            if found is None:
+                return None
+            self._cache[at] = found
+            self._cached += found.size
+            while self._cached > _CACHE_BYTES and len(self._cache) > 1:
+                self._cached -= self._cache.popitem(last=False)[1].size
+        return found
+
+    def _read(self, at: int) -> StoredMessages | None:
+        place = self._places.pop(at, None)
+        record = None if place is None else next(place, None)
+        if record is None:
+            # also where a place has come to what was the head when it was made
+            place = self._reader.records(at)
+            record = next(place, None)
+        if place is None or record is None:
+            return None
+        self._places[record.at] = place
+        if len(self._places) > _PLACES:
+            self._places.popitem(last=False)
+        return StoredMessages(record, self._reader.stream, self._reader.epoch)
+
+    def state(self) -> State | None:
+        """The last stored state, if there is one."""
+        snapshot = self._reader.snapshot()
+        if snapshot is None:
+            return None
+        meta = msgpack.unpackb(snapshot.meta)
+        kmers = memoryview(snapshot.frames[0])
+        frames = [kmers[i : i + _PART_BYTES] for i in range(0, len(kmers), _PART_BYTES)]
+        fields = {
+            "version": meta["version"],
+            "batch": meta["number"],
+            "base": meta["position"],
+            "heads": {f"{topic}.": at for topic, at in meta["heads"].items()},
+            "totals": meta["counts"],
+            "kmers": len(kmers) // 8,
+        }
+        return State(snapshot.at, fields, frames or [b""])
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._reader.close()
+
+
+class Server:
+    """Serves pulls on a ROUTER socket until the pipe ``wake`` ends."""
+
+    def __init__(
+        self, sock: zmq.Socket[bytes], wake: int, journal: ReplayedJournal, limits: Limits
+    ):
+        self._socket = sock
+        self._wake = wake
+        self._journal = journal
+        self._core = Sync(limits)
+        # messages for connections without room
+        self._held: dict[Route, deque[Sequence[Buffer]]] = {}
+
+    def serve(self) -> None:
+        """Serve; returns once the daemon has ended."""
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._wake, zmq.POLLIN)
+        os.set_blocking(self._wake, False)
+        core, wait = self._core, 0
+        last, quiet = math.inf, 0.0
+        while True:
+            events = dict(poller.poll(wait))
+            if self._wake in events:
+                said = os.read(self._wake, 1 << 16)
+                if not said:
+                    return
+                if ENDING in said:
+                    poller.unregister(self._wake)
+                    quiet = time.monotonic()
+                    last = quiet + _ENDING_SECONDS
+            if events:
+                core.see(self._journal.look())
+            if self._socket in events:
+                self._hear()
+            busy = self._replay()
+            core.tick(time.monotonic())
+            self._send()
+            now = time.monotonic()
+            if busy or self._socket in events:
+                quiet = now
+            if now > last or (last < math.inf and now - quiet > _QUIET_SECONDS):
+                return
+            wait = 0 if busy else _RETRY_MILLISECONDS if self._held else _IDLE_MILLISECONDS
+
+    def _hear(self) -> None:
+        for _ in range(_REQUESTS):
+            try:
+                route, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._core.hear(route, frames, time.monotonic())
+
+    def _replay(self) -> bool:
+        """A burst of one flow; whether there was one to go on."""
+        core = self._core
+        flow = core.turn(time.monotonic())
+        if isinstance(flow, Fetch):
+            if flow.parts is None:
+                core.give_state(flow, self._journal.state())
+            core.go_on(flow, time.monotonic())
+        elif isinstance(flow, Pull):
+            self._burst(flow)
+        return flow is not None
+
+    def _burst(self, pull: Pull) -> None:
+        core, sent = self._core, 0
+        while sent < BURST_BYTES and core.open(pull):
+            now = time.monotonic()
+            try:
+                record = self._journal.after(pull.at)
+            except JournalExpired:
+                core.see(self._journal.look())
+                core.expire(pull)
+                return
+            except JournalDamage as damage:
+                if damage.record is None:
+                    raise
+                log.error("damaged record", problem=str(damage))
+                core.lose(pull, damage.record, str(damage), now)
+                continue
+            if record is None:
+                core.give_up(pull, now)
+            else:
+                # a record without messages costs reading
+                sent += core.give(pull, record, now) + (record.size >> 4)
+
+    def _send(self) -> None:
+        core = self._core
+        for route in [*self._held]:
+            self._flush(route)
+        out, core.out = core.out, []
+        for route, frames in out:
+            waiting = self._held.get(route)
+            if waiting is not None:
+                waiting.append(frames)
+                if len(waiting) > _MOST_HELD:
+                    self._give_up(route)
+            else:
+                self._try(route, frames)
+
+    def _try(self, route: Route, frames: Sequence[Buffer]) -> bool:
+        """Send a message, or keep it until there is room; whether there was."""
+        try:
+            self._socket.send_multipart([route, *frames], zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self._held.setdefault(route, deque()).appendleft(frames)
+            self._core.hold(route)
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self._give_up(route)
+            return False
+        return True
+
+    def _flush(self, route: Route) -> None:
+        waiting = self._held[route]
+        while waiting:
+            if not self._try(route, waiting.popleft()):
+                return
+        del self._held[route]
+        self._core.release(route)
+
+    def _give_up(self, route: Route) -> None:
+        """A connection has ended, or reads nothing."""
+        self._held.pop(route, None)
+        self._core.gone(route)
+
+
+def main() -> None:
+    """The body of the process; its one argument is a Task."""
+    # the daemon says when to end, at its own end
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICE)
+    task = Task.from_json(sys.argv[1])
+    logs.configure(task.level, task.format)
+    try:
+        run(task)
+    except StreamerError as error:
+        log.error(str(error))
+        sys.exit(1)
+
+
+def run(task: Task) -> None:
+    """Serve until the daemon ends; StreamerError if the journal cannot be read."""
+    limits = Limits(task.connections, task.pulls, task.pull_bytes, task.memory_bytes)
+    journal = ReplayedJournal(task.directory)
+    door = Door(task.endpoint, socket.socket(fileno=task.listener))
+    connections = Connections(lambda: None, [door], raise_limit())
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    sock = context.socket(zmq.ROUTER)
+    try:
+        options = {
+            zmq.LINGER: _LINGER_MILLISECONDS,
+            zmq.ROUTER_MANDATORY: 1,
+            zmq.SNDHWM: max(_LEAST_MESSAGES, task.pull_bytes // _MESSAGE_BYTES),
+            zmq.MAXMSGSIZE: 2 * MAX_HEADER_BYTES,
+        }
+        for option, value in options.items():
+            sock.setsockopt(option, value)
+        if task.endpoint.startswith("tcp://["):
+            sock.setsockopt(zmq.IPV6, 1)
+        sock.setsockopt(zmq.USE_FD, door.lend())
+        sock.bind(task.endpoint)
+        connections.start()
+        Server(sock, task.wake, journal, limits).serve()
+    finally:
+        connections.stop()
+        sock.close()
+        context.term()
+        journal.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""The process of sync over a journal that another process writes: plain clients get all of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import zmq
+
+from streamer.daemon import config, logs
+from streamer.daemon.sync import SyncWorker
+from streamer.journal.sizes import Sizes
+from streamer.journal.store import Journal
+from tests.faults.plain_sync import PlainPuller
+from tests.stored_batches import STORED, Batches, said
+from tests.waiting import DEADLINE, until
+
+pytestmark = pytest.mark.whole
+
+SMALL = Sizes(file_bytes=1 << 16, page_bytes=512, checkpoint_pages=20)
+
+
+class Served:
+    """A journal, and the thread and process that serve it."""
+
+    def __init__(self, folder: Path, endpoint: str, overrides: list[str], keep_bytes: int) -> None:
+        self.folder = folder
+        self.journal = Journal.open(
+            folder / "journal", b"k=11", "os", keep_bytes=keep_bytes, sizes=SMALL
+        )
+        self.batches = Batches()
+        self.records = []
+        loaded = config.load(
+            None,
+            [f"journal.directory={folder}/journal", f"sync.endpoint={endpoint}", *overrides],
+            check_files=False,
+        )
+        self.worker = SyncWorker(SimpleNamespace(config=loaded), None, lambda: None)
+        self.context = zmq.Context()
+        self.pullers: list[PlainPuller] = []
+
+    def commit(self, count: int, rows: int = 20, at_once: int = 5) -> None:
+        while count:
+            made = self.batches.records(min(count, at_once), rows)
+            self.journal.append(made)
+            self.records += made
+            self.worker.committed()
+            count -= len(made)
+
+    def puller(self, topics=STORED, **options) -> PlainPuller:
+        puller = PlainPuller(self.context, self.worker.endpoint, topics, **options)
+        self.pullers.append(puller)
+        return puller
+
+    def reach(self, puller: PlainPuller, at: int | None = None) -> None:
+        """Read until everything is there."""
+        at = len(self.records) if at is None else at
+        until(lambda: not puller.step(10) and puller.at >= at, f"record {at}")
+
+    def expect(self, puller: PlainPuller, after: int = 0, topics=STORED) -> None:
+        want = said(self.records[after:], topics)
+        assert {key: frames for key, (_, frames) in puller.messages.items()} == want
+        assert puller.order == list(want)
+
+
+@contextmanager
+def serving(
+    folder: Path, *overrides: str, endpoint: str = "", keep_bytes: int = 0
+) -> Iterator[Served]:
+    logs.configure("warning", "json")
+    served = Served(folder, endpoint or f"ipc://{folder}/sync", list(overrides), keep_bytes)
+    served.worker.start()
+    assert served.worker.ready.wait(DEADLINE)
+    assert served.worker.error is None
+    try:
+        yield served
+    finally:
+        for puller in served.pullers:
+            puller.close()
+        served.context.term()
+        served.worker.stop()
+        served.worker.join(DEADLINE)
+        served.journal.close()
+    assert served.worker.error is None
+    assert served.worker.process is None or served.worker._child.poll() is not None
+
+
+@pytest.fixture
+def served(tmp_path):
+    with serving(tmp_path) as made:
+        yield made
+
+
+def test_a_plain_client_pulls_everything(served):
+    served.commit(200)
+    puller = served.puller()
+    served.reach(puller)
+    served.expect(puller)
+    assert puller.heads == {f"{topic}.": at for topic, at in served.batches.heads.all().items()}
+    assert puller.stream == served.journal.stream
+    # an open pull goes on by itself
+    served.commit(50)
+    served.reach(puller)
+    served.expect(puller)
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:*", ""])
+def test_endpoints(tmp_path, endpoint):
+    with serving(tmp_path, endpoint=endpoint) as served:
+        served.commit(3)
+        puller = served.puller(until=2)
+        served.reach(puller, 2)
+        assert {at for _, at in puller.order} == {1, 2}
+
+
+def test_nobody_who_does_not_pull_has_a_process(served):
+    served.commit(3)
+    time.sleep(0.05)
+    assert served.worker.process is None
+
+
+def test_any_cursor_and_topics(served):
+    served.commit(120)
+    rng = random.Random(3)
+    for _ in range(8):
+        topics = rng.sample(STORED, rng.randint(1, len(STORED)))
+        after = rng.randrange(120)
+        puller = served.puller(topics, stream=served.journal.stream, after=after, window=3000)
+        served.reach(puller)
+        served.expect(puller, after, topics)
+
+
+def test_a_stuck_puller_costs_its_credit_only(served):
+    served.commit(300, rows=200)
+    stuck = served.puller(window=100_000)
+    healthy = served.puller(window=100_000)
+    served.reach(healthy)
+    served.expect(healthy)
+    assert not stuck.messages
+    served.reach(stuck)
+    served.expect(stuck)
+
+
+def test_a_client_that_lies_about_credit_ends_up_with_its_connection(served):
+    """It gives credit and reads nothing: what waits for it is bounded, and others are served."""
+    served.commit(600, rows=5000, at_once=20)
+    liar = served.puller(["read"], window=1 << 30)
+    for _ in range(400):
+        liar.ask(type="credit", bytes=1 << 30)
+    healthy = served.puller(["delta"])
+    served.reach(healthy)
+    served.expect(healthy, topics=["delta"])
+    pages = int(Path(f"/proc/{served.worker.process}/statm").read_text().split()[1])
+    # of 170 MB that it may have
+    assert pages * os.sysconf("SC_PAGE_SIZE") < 150e6
+
+
+def test_the_process_dies_and_is_started_again(served):
+    served.commit(100)
+    puller = served.puller()
+    served.reach(puller)
+    first = served.worker.process
+    os.kill(first, signal.SIGKILL)
+    served.commit(50)
+    until(lambda: served.worker.process not in (None, first), "another process")
+    puller.pull()
+    served.reach(puller)
+    served.expect(puller)
+
+
+def test_the_process_ends_with_a_daemon_that_is_killed(tmp_path):
+    """And the next daemon gets the endpoint."""
+    code = f"""
+import sys, time, zmq
+from pathlib import Path
+from tests.streamer.daemon.test_sync import serving
+with serving(Path({str(tmp_path)!r})) as served:
+    served.commit(3)
+    served.reach(served.puller())
+    print(served.worker.process, flush=True)
+    time.sleep(600)
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=os.getcwd()
+    )
+    try:
+        process = int(child.stdout.readline())
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    with serving(tmp_path) as served:
+        assert served.journal.head == 3
+        until(lambda: not Path(f"/proc/{process}").exists(), "the end of the process")
+        puller = served.puller()
+        served.reach(puller, 3)
+        assert len({at for _, at in puller.order}) == 3
+
+
+def test_retention_resets_a_cursor_that_is_too_old(tmp_path):
+    with serving(tmp_path, keep_bytes=200_000) as served:
+        served.commit(150, rows=50)
+        served.journal.put_snapshot(140, snapshot_meta(140), (b"", b""))
+        until(lambda: not served.journal.expire(1 << 62), "the oldest records to go")
+        assert 1 < served.journal.oldest <= 141
+        puller = served.puller(stream=served.journal.stream, after=1)
+        until(lambda: puller.step(10) and puller.answers, "an answer")
+        (reset,) = puller.answers
+        assert (reset["type"], reset["reason"]) == ("reset", "too-old")
+        assert reset["oldest"] == served.journal.oldest
+        puller.at = reset["oldest"] - 1
+        puller.pull()
+        served.reach(puller)
+        served.expect(puller, reset["oldest"] - 1)
+        assert puller.heads["read."] == 150
+
+
+def snapshot_meta(at: int) -> bytes:
+    import msgpack
+
+    heads = {"read": at}
+    meta = {"number": at, "position": 5, "version": 9, "fingerprint": 1, "heads": heads}
+    return msgpack.packb(meta | {"counts": {"reads": 77}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"), [({"after": 7}, "future"), ({"stream": "0" * 16}, "stream")]
+)
+def test_cursors_that_cannot_be(served, fields, reason):
+    served.commit(6)
+    puller = served.puller(**({"stream": served.journal.stream} | fields))
+    until(lambda: puller.step(10) and puller.answers, "an answer")
+    assert (puller.answers[0]["type"], puller.answers[0]["reason"]) == ("reset", reason)
+    assert puller.answers[0]["stream"] == served.journal.stream
+
+
+def test_a_snapshot_and_its_tail(served):
+    served.commit(60)
+    kmers = random.Random(4).randbytes(8 * 400_000)
+    served.journal.put_snapshot(40, snapshot_meta(40), (kmers, b""))
+    puller = served.puller(stream=served.journal.stream, after=60)
+    puller._number = 9
+    puller.ask(type="snapshot", credit=1 << 20)
+    got = []
+    while not got or len(got) < got[-1][0]["parts"]:
+        assert puller._socket.poll(DEADLINE * 1000)
+        head, *frames, _ = puller._socket.recv_multipart()
+        import msgpack
+
+        header = msgpack.unpackb(head)
+        if header["type"] == "snapshot":
+            got.append((header, frames))
+            puller.ask(type="credit", bytes=len(frames[0]))
+    assert b"".join(frames[0] for _, frames in got) == kmers
+    assert max(len(frames[0]) for _, frames in got) <= 1 << 20
+    header = got[0][0]
+    assert (header["at"], header["version"], header["kmers"]) == (40, 9, 400_000)
+    assert header["heads"] == {"read.": 40}
+    assert header["totals"] == {"reads": 77}
+
+
+def test_damaged_records_are_named_and_passed_over(tmp_path):
+    with serving(tmp_path) as served:
+        served.commit(30)
+        place = served.journal._opened.records(11, 12)
+        row = next(iter(place))
+        file = tmp_path / "journal" / f"records-{row.file:08d}"
+        with file.open("r+b") as data:
+            data.seek(row.offset + 3)
+            byte = data.read(1)
+            data.seek(row.offset + 3)
+            data.write(bytes([byte[0] ^ 4]))
+        puller = served.puller(window=1 << 24)
+        puller._last = dict.fromkeys(STORED, 1 << 60)
+        puller._take = lambda answer, frames: puller.order.append(answer)
+        served.reach(puller)
+        (lost,) = [answer for answer in puller.answers if answer["type"] == "lost"]
+        assert (lost["after"], lost["until"]) == (11, 12)
+        assert str(file) in lost["message"]
+        want = said(served.records, STORED)
+        assert len(puller.order) == len([1 for _, at in want if at != 12])
+
+
+def test_what_the_process_imports():
+    code = (
+        "import sys, streamer.daemon.sync_process\n"
+        "print(*{name.split('.')[0] for name in sys.modules})\n"
+        "print(*[name for name in sys.modules if name.startswith('streamer.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    top, own = (set(line.split()) for line in done.stdout.splitlines())
+    assert not top & {"numba", "llvmlite", "pydantic", "typer", "gpu"}
+    assert not {name for name in own if name.startswith(("streamer.matching", "streamer.cli"))}
