@@ -102,7 +102,7 @@ def _follow(
     """
     import time
 
-    from streamer.client.messages import Gap, NewEpoch, NewStream
+    from streamer.client.messages import Gap, NewEpoch, NewStream, Reset
     from streamer.client.tables import table
 
     end = None if seconds is None else time.monotonic() + seconds
@@ -126,6 +126,9 @@ def _follow(
             continue
         if isinstance(message, NewEpoch):
             say(f"the daemon was restarted (epoch {message.epoch}); records go on")
+            continue
+        if isinstance(message, Reset):
+            say(f"the cursor cannot be gone on from ({message.reason}): after {message.at}")
             continue
         if isinstance(message, NewStream):
             say(f"another daemon answers now (stream {message.stream}); records begin anew")

@@ -3,7 +3,10 @@
 """
 
 from streamer.client.control import Control
+from streamer.client.core.fetch import StoredState
+from streamer.client.core.positions import Cursor
 from streamer.client.errors import (
+    CursorError,
     DaemonError,
     DaemonFailedError,
     DaemonLostError,
@@ -23,16 +26,20 @@ from streamer.client.messages import (
     NewKmers,
     NewStream,
     ReadSummaries,
+    Reset,
     Status,
     Words,
 )
 from streamer.client.producer import Producer
 from streamer.client.subscriber import Subscriber
+from streamer.client.sync import Sync
 
 __all__ = [
     "Automaton",
     "Beat",
     "Control",
+    "Cursor",
+    "CursorError",
     "DaemonError",
     "DaemonFailedError",
     "DaemonLostError",
@@ -48,8 +55,11 @@ __all__ = [
     "Producer",
     "ReadSummaries",
     "RefusedError",
+    "Reset",
     "StalledError",
     "Status",
+    "StoredState",
     "Subscriber",
+    "Sync",
     "Words",
 ]

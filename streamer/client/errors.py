@@ -61,6 +61,22 @@ class RefusedError(DaemonError):
         super().__init__(endpoint, f"{which} ({self.reason}): {header.get('message')}")
 
 
+class CursorError(DaemonError):
+    """A place in a stream that the daemon cannot go on from.
+
+    reason: ``too-old``, ``stream`` or ``future``. oldest, head: the records that it can serve.
+    """
+
+    def __init__(self, endpoint: str, reason: str, oldest: int, head: int) -> None:
+        self.reason, self.oldest, self.head = reason, oldest, head
+        problem = {
+            "too-old": f"records before {oldest} are no longer kept",
+            "stream": "the cursor is of another stream: the daemon has another journal now",
+            "future": f"the stream ends at record {head}, before the cursor",
+        }.get(reason, reason)
+        super().__init__(endpoint, problem)
+
+
 class LostBatchesError(DaemonError):
     """The daemon was restarted and has lost batches that it had accepted.
 

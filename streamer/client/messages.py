@@ -222,7 +222,28 @@ class NewStream:
     stream: str
 
 
-Message = BatchMessage | Beat | Status | Gap | NewEpoch | NewStream
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A cursor cannot be gone on from; what follows it is what comes after record ``at``.
+
+    reason: ``too-old`` (records in between are no longer kept), ``stream`` (it is of another
+    stream) or ``future`` (the stream ends before it). stream: the one that messages are of now.
+    """
+
+    reason: str
+    stream: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing up to record ``at`` is missing behind the messages queued before."""
+
+    stream: str
+    at: int
+
+
+Message = BatchMessage | Beat | Status | Gap | NewEpoch | NewStream | Reset
 Known = BatchMessage | Beat | Status
 
 

@@ -9,9 +9,12 @@ from math import ceil
 import zmq
 
 from streamer.client.connection import Connection, Context
+from streamer.client.core.healing import HealingCore
+from streamer.client.core.positions import Cursor
 from streamer.client.core.subscriber import SubscriberCore
-from streamer.client.errors import DaemonLostError
+from streamer.client.errors import DaemonError, DaemonLostError, DaemonSilentError, RefusedError
 from streamer.client.messages import Message
+from streamer.client.sync_socket import SyncSocket
 from streamer.errors import UsageError
 from streamer.protocol.header import WireError
 from streamer.protocol.schema import TOPICS
@@ -41,7 +44,11 @@ class Subscriber(Connection):
 
     Messages that are damaged, or not as docs/protocol.md says, are dropped and counted in
     ``damaged``; ``damage`` is the last such error. They show as a Gap like any other lost message.
-    ``gaps`` counts the gaps. Topics, columns and fields of a later daemon are ignored.
+    ``gaps`` counts the gaps. With the endpoint of ``sync`` they are pulled from there: each message
+    comes once, by topic in order, and a Gap is left only where the journal is damaged (and of
+    ``word``, which it does not have). ``cursor``: where to begin, else with what is said next; one
+    that cannot be gone on from gives a Reset. Topics, columns and fields of a later daemon are
+    ignored.
 
     ``state`` is that of the daemon, as last heard. ``ended``: it has announced its end; ``failed``:
     it has not published all that it accepted. Without a beat for ``answer_seconds`` it is ``lost``;
@@ -54,10 +61,18 @@ class Subscriber(Connection):
         endpoint: str,
         topics: Sequence[str] = ("match", "mismatch", "delta", "read", "status"),
         *,
+        sync: str | None = None,
+        cursor: Cursor | None = None,
         answer_seconds: float = 5.0,
         context: Context | None = None,
     ) -> None:
-        self._core = SubscriberCore(topic_names(topics), answer_seconds)
+        if cursor is not None and sync is None:
+            problem = "a cursor needs the endpoint of sync"
+            raise UsageError(problem)
+        names = topic_names(topics)
+        self._healing = None if sync is None else HealingCore(names, answer_seconds, cursor)
+        self._core = self._healing or SubscriberCore(names, answer_seconds)
+        self._sync: SyncSocket | None = None
         super().__init__(
             endpoint, answer_seconds, context, zmq.SUB, {zmq.RCVHWM: _RECEIVE_MESSAGES}
         )
@@ -67,6 +82,23 @@ class Subscriber(Connection):
         self._copier = Copier(self._socket, frames=_MOST_FRAMES)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
+        if sync is not None:
+            self._sync = SyncSocket(sync, answer_seconds, self._context)
+            self._poller.register(self._sync.socket, zmq.POLLIN)
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The place behind the messages received; None before the daemon is heard, or without sync.
+
+        Whoever stores it together with the effects of the messages so far, and begins from it, has
+        each effect once.
+        """
+        return None if self._healing is None else self._healing.cursor
+
+    @property
+    def healing(self) -> bool:
+        """Whether messages are missing that are asked for."""
+        return self._healing is not None and self._healing.healing
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -123,9 +155,8 @@ class Subscriber(Connection):
 
         Without a timeout: DaemonLostError once the daemon is ``lost``.
         """
-        ready = self._core.ready
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not ready:
+        while (message := self._core.next()) is None:
             if self._take_one():
                 continue
             left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
@@ -134,7 +165,7 @@ class Subscriber(Connection):
             self._wait(left)
             if deadline is None and self.lost:
                 raise DaemonLostError(self.endpoint, self._answer_seconds)
-        return ready.popleft()
+        return message
 
     def wait_for_daemon(self, timeout: float) -> bool:
         """Whether a message of the daemon, a beat at the latest, came in ``timeout`` seconds."""
@@ -161,9 +192,34 @@ class Subscriber(Connection):
             self._core.wait(min(wait, time.monotonic() - before))
 
     def _take_one(self) -> bool:
-        """Process one message that has come; whether there was one."""
+        """Process a message of each socket; whether there was one."""
         received = self._copier.take()
-        if received is None:
-            return False
-        self._core.take(*received)
-        return True
+        if received is not None:
+            self._core.take(*received)
+        answered = self._sync is not None and self._ask()
+        return received is not None or answered
+
+    def _ask(self) -> bool:
+        """Exchange messages with sync; whether one came."""
+        assert self._sync is not None
+        assert self._healing is not None
+        healing, now = self._healing, time.monotonic()
+        received = self._sync.take()
+        if received is not None:
+            frames, crc = received
+            healing.answer(frames, now, crc)
+        healing.tick(now)
+        self._sync.send(healing.pull.requests)
+        if healing.refusal is not None:
+            raise RefusedError(self._sync.endpoint, healing.refusal)
+        if healing.pull.hopeless:
+            raise DaemonError(self._sync.endpoint, f"invalid message: {healing.pull.damage}")
+        if healing.unserved and not healing.lost:
+            raise DaemonSilentError(self._sync.endpoint, self._answer_seconds)
+        return received is not None
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._sync is not None:
+            self._sync.close()
+        super().close()

@@ -96,7 +96,11 @@ def decode_feed(
     The columns are views of the frames. crc: the checksum of all frames but the last, if known.
     previous: the names in the message before, which are reused if they are the same.
     """
-    frames = unseal(frames, header=1, crc=crc)
+    return decode_body(unseal(frames, header=1, crc=crc), previous)
+
+
+def decode_body(frames: Sequence[Buffer], previous: Sequence[str] = ()) -> FeedMessage:
+    """As ``decode_feed``, from frames without the checksum, which has been verified."""
     wire = bytes(frames[0])
     topic = _NAMES.get(wire, "")
     shown = topic or wire.decode("ascii", "replace")

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from streamer.client.messages import Beat, Gap, Known, Message, NewEpoch, NewStream, Status, typed
+from streamer.client.messages import (
+    Beat,
+    Done,
+    Gap,
+    Known,
+    Message,
+    NewEpoch,
+    NewStream,
+    Status,
+    typed,
+)
 from streamer.protocol.feed_messages import decode_feed
 from streamer.protocol.header import Buffer, WireError
 from streamer.protocol.schema import BATCH_TOPICS
@@ -31,7 +41,7 @@ class SubscriberCore:
     def __init__(self, topics: Sequence[str], answer_seconds: float) -> None:
         self.topics = tuple(topics)
         self.answer_seconds = answer_seconds
-        self.ready: deque[Message] = deque()
+        self.ready: deque[Message | Done] = deque()
         self.damaged = 0
         self.damage: WireError | None = None
         self.gaps = 0
@@ -47,6 +57,18 @@ class SubscriberCore:
         self._silence = 0.0
         # of the message before: all messages of a batch have the same
         self._names: Sequence[str] = ()
+
+    def next(self) -> Message | None:
+        """What comes next, if there is something."""
+        while self.ready:
+            message = self.ready.popleft()
+            self._leave(message)
+            if not isinstance(message, Done):
+                return message
+        return None
+
+    def _leave(self, message: Message | Done) -> None:
+        """A message leaves the queue."""
 
     @property
     def ended(self) -> bool:
@@ -125,13 +147,16 @@ class SubscriberCore:
         self.state = message.state
         if isinstance(message, Beat):
             self.published = message.published
-        for topic in self.topics:
-            if topic in BATCH_TOPICS:
-                head = message.heads.get(topic, 0)
-                last = self.last.setdefault(topic, head)
-                if last < head:
-                    self._miss(topic, last, head)
-                    self.last[topic] = head
+        for topic in self._compared():
+            head = message.heads.get(topic, 0)
+            last = self.last.setdefault(topic, head)
+            if last < head:
+                self._miss(topic, last, head)
+                self.last[topic] = head
+
+    def _compared(self) -> list[str]:
+        """The topics whose last record is compared with what the daemon says."""
+        return [topic for topic in self.topics if topic in BATCH_TOPICS]
 
     def _miss(self, topic: str, after: int, until: int) -> None:
         """Say that the messages of records after ``after`` up to ``until`` did not come.

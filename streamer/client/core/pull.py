@@ -1,0 +1,183 @@
+"""One pull over sync: what to ask for, and what the answers say. Without I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from streamer.client.messages import BatchMessage, typed
+from streamer.protocol.feed_messages import decode_body
+from streamer.protocol.header import (
+    PROTOCOL,
+    Buffer,
+    Header,
+    Reason,
+    WireError,
+    integer,
+    pack,
+    seal,
+    size_of,
+    text,
+    unpack,
+    unseal,
+)
+from streamer.protocol.schema import NAMES, TOPICS
+
+WINDOW = 8 << 20
+"""Bytes that may be on their way."""
+
+# without a word from the other side
+_PATIENCE = 3.0
+_TRIES = 3
+
+
+class Extent(NamedTuple):
+    """What can be pulled; heads: by topic, the last record up to ``head`` with a message on it."""
+
+    stream: str
+    epoch: int
+    oldest: int
+    head: int
+    heads: Mapping[str, int]
+
+
+class Reached(NamedTuple):
+    """Everything up to record ``at`` has come."""
+
+    at: int
+    extent: Extent
+
+
+class CursorRefused(NamedTuple):
+    """A place that cannot be gone on from: ``too-old``, ``stream`` or ``future``."""
+
+    reason: str
+    extent: Extent
+
+
+class Refused(NamedTuple):
+    """A pull that is refused; ``header``: with its reason."""
+
+    header: Header
+
+
+Event = BatchMessage | Reached | CursorRefused | Refused
+
+
+class PullCore:
+    """Pulls one after the other, each with one of ``numbers``; ``requests`` are to be sent.
+
+    What comes of an earlier one is passed over. damaged, damage: as those of ``Subscriber``.
+    """
+
+    def __init__(self, topics: Sequence[str], numbers: Iterator[int], window: int = WINDOW) -> None:
+        self.requests: deque[list[Buffer]] = deque()
+        self.damaged = 0
+        self.damage: WireError | None = None
+        # without a good message in between
+        self.damaged_again = 0
+        self.active = False
+        self._topics = [TOPICS[topic].wire for topic in topics]
+        self._window = window
+        self._numbers = numbers
+        self._number = 0
+        self._read = 0
+        # for this pull, and for all
+        self._heard = self._answered = 0.0
+        # of the message before: all messages of a batch have the same
+        self._names: Sequence[str] = ()
+
+    def begin(self, stream: str, after: int, now: float, until: int | None = None) -> None:
+        """Ask for what follows record ``after``."""
+        self.end()
+        if not self._number:
+            self._answered = now
+        self._number = next(self._numbers)
+        self._read, self._heard, self.active = 0, now, True
+        fields: Header = {"stream": stream, "after": after, "topics": self._topics}
+        if until is not None:
+            fields["until"] = until
+        self._ask("pull", fields | {"credit": self._window})
+
+    def end(self) -> None:
+        """Ask for no more."""
+        if self.active:
+            self.active = False
+            self._ask("stop", {})
+
+    def silence(self, now: float) -> float:
+        """Seconds since the first pull, or since the last answer."""
+        return now - self._answered if self._number else 0.0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether asking again brings the same damage: it is not the way that damages messages."""
+        return self.damaged_again > _TRIES
+
+    def overdue(self, now: float) -> bool:
+        """Whether the other side has fallen silent: then it is to be asked again."""
+        return self.active and now - self._heard > _PATIENCE
+
+    def take(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> Event | None:
+        """Process an answer; crc: of all frames but the last, if known.
+
+        A damaged one is noted, and what is missing has to be asked for again.
+        """
+        try:
+            head, *body = unseal(frames, crc=crc)
+            header = unpack(head)
+            self._heard = self._answered = now
+            # beats are about the connection
+            if not self.active or header.get("id") != self._number:
+                return None
+            return self._event(header, body)
+        except WireError as error:
+            self.damaged += 1
+            self.damage = error
+            self.damaged_again += 1
+            # as if it had been silent for long
+            self._heard = now - 2 * _PATIENCE
+            return None
+
+    def _event(self, header: Header, body: Sequence[Buffer]) -> Event | None:
+        match header.get("type"):
+            case "message":
+                self._credit(size_of(body))
+                decoded = decode_body(body, self._names)
+                self._names = decoded.names
+                message = typed(decoded)
+                self.damaged_again = 0
+                if not isinstance(message, BatchMessage):
+                    raise WireError(Reason.MALFORMED, "a message that is about no batch")
+                return message
+            case "reached":
+                return Reached(integer(header, "at"), extent_of(header))
+            case "reset":
+                self.active = False
+                return CursorRefused(text(header, "reason"), extent_of(header))
+            case "refused":
+                self.active = False
+                return Refused(header)
+        # also what a later version may say
+        return None
+
+    def _credit(self, size: int) -> None:
+        self._read += size
+        if self._read >= self._window // 4:
+            self._ask("credit", {"bytes": self._read})
+            self._read = 0
+
+    def _ask(self, kind: str, fields: Header) -> None:
+        header = {"v": PROTOCOL, "type": kind, "id": self._number} | fields
+        self.requests.append(seal([pack(header)]))
+
+
+def extent_of(header: Header) -> Extent:
+    """What an answer says about the journal; WireError if it is not as docs/protocol.md says."""
+    heads = header.get("heads")
+    if not isinstance(heads, dict):
+        raise WireError(Reason.MALFORMED, "field 'heads' must be a map")
+    numbers = {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
+    epoch, oldest, head = (integer(header, key) for key in ("epoch", "oldest", "head"))
+    return Extent(text(header, "stream"), epoch, oldest, head, numbers)

@@ -1,0 +1,146 @@
+"""``Sync``: what the daemon has said, from any place, and the state at a record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+
+from streamer.client.connection import Context
+from streamer.client.core.fetch import FetchCore, StoredState
+from streamer.client.core.positions import Cursor, Positions
+from streamer.client.core.pull import (
+    CursorRefused,
+    Extent,
+    PullCore,
+    Reached,
+    Refused,
+    extent_of,
+)
+from streamer.client.errors import CursorError, DaemonError, DaemonSilentError, RefusedError
+from streamer.client.messages import BatchMessage
+from streamer.client.subscriber import topic_names
+from streamer.client.sync_socket import SyncSocket
+from streamer.protocol.header import PROTOCOL, WireError, pack, seal, unpack, unseal
+
+_POLL_SECONDS = 0.2
+
+
+class Sync(SyncSocket):
+    """Asks a daemon with a journal at its endpoint of sync, one thing after the other.
+
+    Where an answer is due and none comes for ``answer_seconds``: DaemonSilentError. RefusedError if
+    a request is refused.
+    """
+
+    def __init__(
+        self, endpoint: str, *, answer_seconds: float = 5.0, context: Context | None = None
+    ) -> None:
+        super().__init__(endpoint, answer_seconds, context)
+        # what comes late is told apart
+        self._numbers = count(1)
+        self._positions: Positions | None = None
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The place behind the last message that ``pull`` returned."""
+        return None if self._positions is None else self._positions.cursor
+
+    def heads(self) -> Extent:
+        """What can be pulled now."""
+        number = next(self._numbers)
+        request = {"v": PROTOCOL, "type": "heads", "id": number}
+        self._socket.send_multipart(seal([pack(request)]))
+        with self._checking():
+            while True:
+                frames, crc = self._answer()
+                header = unpack(unseal(frames, crc=crc)[0])
+                if header.get("id") == number:
+                    return extent_of(header)
+
+    def snapshot(self) -> StoredState:
+        """The last stored state; ``pull`` from its cursor brings what follows."""
+        core = FetchCore(next(self._numbers))
+        with self._checking():
+            while True:
+                self.send(core.requests)
+                frames, crc = self._answer()
+                found = core.take(frames, crc)
+                if isinstance(found, Refused):
+                    raise RefusedError(self.endpoint, found.header)
+                if found is not None:
+                    return found
+
+    def _answer(self) -> tuple[list[memoryview], int | None]:
+        """The next message."""
+        deadline = time.monotonic() + self._answer_seconds
+        while (received := self.take()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise DaemonSilentError(self.endpoint, self._answer_seconds)
+            self._socket.poll(int(left * 1000) + 1)
+        return received
+
+    @contextmanager
+    def _checking(self) -> Iterator[None]:
+        try:
+            yield
+        except WireError as error:
+            raise DaemonError(self.endpoint, f"invalid reply: {error}") from None
+
+    def pull(
+        self,
+        topics: Sequence[str],
+        cursor: Cursor | None = None,
+        *,
+        until: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[BatchMessage]:
+        """The messages behind a cursor (None: from the first record), in order, each once.
+
+        They end with record ``until``, or with the last one there is; with ``follow`` they go on as
+        records are committed. CursorError if the cursor cannot be gone on from. The arrays of a
+        message are parts of one block of memory.
+        """
+        names = topic_names(topics)
+        core = PullCore(names, self._numbers)
+        start = cursor or Cursor("", 0)
+        at = self._positions = Positions(names, start)
+        core.begin(start.stream, at.at, time.monotonic(), until)
+        try:
+            while True:
+                self.send(core.requests)
+                now = time.monotonic()
+                if core.silence(now) > self._answer_seconds:
+                    raise DaemonSilentError(self.endpoint, self._answer_seconds)
+                if core.hopeless:
+                    raise DaemonError(self.endpoint, f"invalid message: {core.damage}")
+                if core.overdue(now):
+                    core.begin(at.stream, at.at, now, until)
+                received = self.take()
+                if received is None:
+                    self._socket.poll(int(_POLL_SECONDS * 1000))
+                    continue
+                frames, crc = received
+                match core.take(frames, now, crc):
+                    case Reached(reached, extent):
+                        at.complete(reached)
+                        at.stream = extent.stream
+                        if until is not None or not follow:
+                            return
+                    case CursorRefused(reason, extent):
+                        raise CursorError(self.endpoint, reason, extent.oldest, extent.head)
+                    case Refused(header):
+                        raise RefusedError(self.endpoint, header)
+                    case BatchMessage() as message:
+                        stamp = message.stamp
+                        if stamp.at > at.last[stamp.topic]:
+                            at.stream = stamp.stream
+                            at.message(stamp.topic, stamp.at)
+                            # of earlier records there is nothing to come
+                            at.complete(stamp.at - 1)
+                            yield message
+        finally:
+            core.end()
+            self.send(core.requests)

@@ -1,0 +1,280 @@
+"""Subscribers that heal themselves, beside real daemons that are stopped, killed and restarted."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import threading
+from contextlib import closing, contextmanager
+
+import pytest
+
+from streamer.client import (
+    Beat,
+    Cursor,
+    Gap,
+    NewEpoch,
+    Producer,
+    ReadSummaries,
+    Reset,
+    Status,
+    Subscriber,
+    Sync,
+)
+from streamer.client.messages import BatchMessage
+from streamer.journal.reader import JournalReader
+from tests.daemon_kit import GENOME, process, reads_of, settings, wait_for_line, write_fasta
+from tests.stored_batches import said
+from tests.waiting import DEADLINE, until
+
+pytestmark = pytest.mark.whole
+
+TOPICS = ("match", "mismatch", "delta", "read")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return settings(tmp_path, "k = 11")
+
+
+@contextmanager
+def daemon(path, *more):
+    """A daemon with a journal beside its configuration: (process, endpoints)."""
+    overrides = [
+        "journal.durability=os",
+        "journal.directory=journal",
+        "feed.beat_seconds=0.1",
+        *more,
+    ]
+    options = [word for override in overrides for word in ("--set", override)]
+    with process(["run", "--config", path, *options]) as child:
+        endpoints = json.loads(wait_for_line(child, '"listening"'))
+        wait_for_line(child, '"ready"')
+        yield child, endpoints
+
+
+def send(endpoints, seed, batches=5, count=20):
+    with Producer(endpoints["ingest"], name=f"lab{seed}") as producer:
+        for i in range(batches):
+            producer.send(reads_of(GENOME, random.Random(seed * 1000 + i), count))
+
+
+def subscriber(endpoints, topics=TOPICS, **options):
+    options |= {"answer_seconds": DEADLINE}
+    return Subscriber(endpoints["feed"], topics, sync=endpoints["sync"], **options)
+
+
+class Fold:
+    """What the messages say, each once: the frames of columns by (topic, at)."""
+
+    def __init__(self):
+        self.seen = {}
+        self.others = []
+
+    def take(self, message):
+        if not isinstance(message, BatchMessage):
+            self.others.append(message)
+            return
+        key = (message.stamp.topic, message.stamp.at)
+        assert key not in self.seen, f"{key} twice"
+        names = [column for column, *_ in message.stamp.head["columns"]]
+        self.seen[key] = [getattr(message, name).tobytes() for name in names]
+
+    def read(self, feed, at):
+        """Until everything up to a record is there."""
+        while feed.cursor is None or feed.cursor.at < at:
+            message = feed.receive(0.1)
+            if message is not None:
+                self.take(message)
+
+    def expect(self, folder, topics=TOPICS, after=0):
+        with closing(JournalReader.open(folder / "journal")) as reader:
+            records = [r for r in reader.records(0) if r.at > after]
+        want = {key: frames[1:] for key, frames in said(records, topics).items()}
+        assert self.seen == want
+        for topic in topics:
+            order = [at for name, at in self.seen if name == topic]
+            assert order == sorted(order)
+
+    def nothing_else(self):
+        assert not [o for o in self.others if not isinstance(o, NewEpoch | Status | Beat)]
+
+
+def head(endpoints):
+    with Sync(endpoints["sync"], answer_seconds=DEADLINE) as sync:
+        return sync.heads().head
+
+
+def test_a_late_subscriber_begins_with_the_first_record(path, tmp_path):
+    with daemon(path) as (_, endpoints):
+        send(endpoints, 1)
+        fold = Fold()
+        with subscriber(endpoints, cursor=Cursor("", 0)) as feed:
+            send(endpoints, 2)
+            fold.read(feed, head(endpoints))
+        fold.expect(tmp_path)
+        fold.nothing_else()
+
+
+def test_a_stopped_subscriber_gets_what_the_feed_dropped(path, tmp_path):
+    """It does not read while more goes out than waits for it anywhere."""
+    with daemon(path, "feed.buffer_bytes=1048576") as (_, endpoints):
+        fold = Fold()
+        with subscriber(endpoints) as feed:
+            assert feed.wait_for_daemon(DEADLINE)
+            start = feed.cursor.at
+            for seed in range(3):
+                send(endpoints, seed, batches=40, count=400)
+            fold.read(feed, head(endpoints))
+            assert feed._healing.pull._number > 0, "nothing was dropped"
+        fold.expect(tmp_path, after=start)
+        fold.nothing_else()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_subscriber_outlives_the_daemon(path, tmp_path, number):
+    fold = Fold()
+    with daemon(path) as (child, endpoints):
+        feed = subscriber(endpoints, cursor=Cursor("", 0))
+        send(endpoints, 1)
+        fold.read(feed, 2)
+        child.send_signal(number)
+        assert child.wait(DEADLINE) in (0, -9)
+    with daemon(path) as (_, endpoints), feed:
+        send(endpoints, 2)
+        fold.read(feed, head(endpoints))
+    fold.expect(tmp_path)
+    fold.nothing_else()
+
+
+def test_one_in_a_hundred_messages_is_dropped(path, tmp_path):
+    """And the rest comes in another order now and then."""
+    rng = random.Random(11)
+    with daemon(path) as (_, endpoints), subscriber(endpoints) as feed:
+        fold = Fold()
+        take, kept = feed._core.take, []
+        dropped = [0]
+
+        def lossy(frames, crc=None):
+            chance = rng.random()
+            if chance < 0.05:
+                dropped[0] += 1
+            elif chance < 0.08:
+                kept.append((frames, crc))
+            else:
+                take(frames, crc)
+                while kept:
+                    take(*kept.pop())
+
+        assert feed.wait_for_daemon(DEADLINE)
+        start = feed.cursor.at
+        feed._core.take = lossy
+        sending = threading.Thread(target=lambda: [send(endpoints, s, 50) for s in range(3)])
+        sending.start()
+        while sending.is_alive():
+            message = feed.receive(0.05)
+            if message is not None:
+                fold.take(message)
+        fold.read(feed, head(endpoints))
+        assert dropped[0] > 0
+    fold.expect(tmp_path, after=start)
+    fold.nothing_else()
+
+
+def test_the_effects_and_the_cursor_are_stored_together(path, tmp_path):
+    """A consumer that begins anew again and again has each message once."""
+    fold, cursor = Fold(), Cursor("", 0)
+    rng = random.Random(4)
+    with daemon(path) as (_, endpoints):
+        for seed in range(3):
+            send(endpoints, seed, batches=20)
+            until_at = head(endpoints)
+            while cursor.at < until_at:
+                with subscriber(endpoints, cursor=cursor) as feed:
+                    for _ in range(rng.randint(1, 30)):
+                        message = feed.receive(0.05)
+                        if message is not None:
+                            fold.take(message)
+                        cursor = Cursor.from_json(feed.cursor.to_json())
+    fold.expect(tmp_path)
+    fold.nothing_else()
+
+
+def test_the_end_is_known_with_everything_before_it(path, tmp_path):
+    with daemon(path) as (child, endpoints), subscriber(endpoints, cursor=Cursor("", 0)) as feed:
+        send(endpoints, 1)
+        child.send_signal(signal.SIGTERM)
+        fold = Fold()
+        for message in feed:
+            fold.take(message)
+        assert feed.ended
+        assert not feed.failed
+        assert child.wait(DEADLINE) == 0
+    fold.expect(tmp_path)
+
+
+def test_a_snapshot_and_its_tail_are_everything(path, tmp_path):
+    """What they say of dictionary and totals is what the daemon itself says."""
+    from streamer.client import Control
+
+    with daemon(path) as (_, endpoints):
+        for seed in range(3):
+            send(endpoints, seed)
+        with Sync(endpoints["sync"], answer_seconds=DEADLINE) as sync:
+            state = sync.snapshot()
+            kmers, reads = state.kmers.size, state.totals.get("reads", 0)
+            for message in sync.pull(["delta", "read"], state.cursor):
+                if isinstance(message, ReadSummaries):
+                    reads += message.read.size
+                else:
+                    kmers += message.code.size
+        with Control(endpoints["control"]) as control:
+
+            def counted():
+                totals = control.status()["totals"]
+                return (totals["new_kmers"], totals["reads"]) == (kmers, reads)
+
+            until(counted, f"{kmers} k-mers of {reads} reads")
+
+
+def test_a_daemon_without_a_journal_has_no_sync(path):
+    with process(["run", "--config", path]) as child:
+        endpoints = json.loads(wait_for_line(child, '"listening"'))
+        assert "sync" not in endpoints
+
+
+def test_a_process_that_dies_is_started_again(path, tmp_path):
+    import os
+    from pathlib import Path
+
+    with daemon(path) as (child, endpoints), subscriber(endpoints, cursor=Cursor("", 0)) as feed:
+        fold = Fold()
+        send(endpoints, 1)
+        fold.read(feed, 2)
+        children = Path(f"/proc/{child.pid}/task")
+        (sync,) = {
+            int(number)
+            for task in children.iterdir()
+            for number in (task / "children").read_text().split()
+        }
+        os.kill(sync, signal.SIGKILL)
+        send(endpoints, 2)
+        # a cursor is asked for again whatever was heard of it
+        feed._core._heal(0)
+        fold.read(feed, head(endpoints))
+    fold.expect(tmp_path)
+
+
+def test_a_genome_as_the_dictionary(tmp_path):
+    """Frozen: no deltas."""
+    write_fasta(tmp_path / "genome.fa", [("g", GENOME)])
+    path = settings(tmp_path, 'sources = ["genome.fa"]\nk = 11')
+    with daemon(path) as (_, endpoints):
+        send(endpoints, 1)
+        fold = Fold()
+        with subscriber(endpoints, cursor=Cursor("", 0)) as feed:
+            fold.read(feed, head(endpoints))
+        fold.expect(tmp_path)
+        assert {topic for topic, _ in fold.seen} == {"match", "mismatch", "read"}
+    assert not [o for o in fold.others if isinstance(o, Gap | Reset)]
