@@ -72,8 +72,8 @@ _RUN = (
 _TARGET = Column("target", "uint32", "number", "key of `sets`; 0xFFFFFFFF: no target")
 _SNAPSHOT = Column("snapshot", "int64", "version", "of the dictionary that was searched")
 
-_TARGETS = Field("targets", "array of [number, name]: the targets that this message refers to")
-_SETS = Field("sets", "array of [number, array of targets]: the sets of targets that it refers to")
+_TARGETS = Field("targets", "all targets that the message refers to, an array of [number, name]")
+_SETS = Field("sets", "all sets of targets that it refers to, an array of [number, targets]")
 _DISTANCE = Field("distance", "the limit, in edits")
 
 _HEADS = Field("heads", "map of topic to the last `at` on it, 0: none")

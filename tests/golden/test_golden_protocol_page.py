@@ -87,7 +87,7 @@ def test_answers_of_ingest_have_the_fields_of_the_page():
         {key for line in table.splitlines() for key in re.findall(r"`(\w+)`", line.split(" | ")[0])}
         for table in (both, refusals)
     )
-    welcome = {"max_batch_bytes", "durability"}
+    welcome = {"max_batch_bytes", "durability", "version", "mark"}
     for header in recorded("ingest "):
         if header["type"] == "ack":
             assert header.keys() == state - welcome - VARYING

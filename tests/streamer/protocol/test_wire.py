@@ -37,16 +37,37 @@ def vectors():
         "matches": np.array([2, 0], np.int64),
         "best_target": np.array([0, -1], np.int32),
     }
-    header = {"v": 2, "topic": "read.", "stream": STREAM, "epoch": 9}
-    header |= {"at": 3, "prev": 1, "time": 5}
+    runs = {
+        "read": np.array([0], np.uint32),
+        "start": np.array([0], np.int64),
+        "end": np.array([4], np.int64),
+        "windows": np.array([2], np.int64),
+        "target": np.array([5], np.uint32),
+    }
+    stamp = {"v": 2, "topic": "read.", "stream": STREAM, "epoch": 9, "at": 3}
+    header = stamp | {"prev": 1, "time": 5}
+    named = {"sets": [[5, [0, 2]]], "targets": [[0, "left"], [2, "right"]]}
+    match = encode_feed("match", header | {"topic": "match."} | named, columns[0], runs)
+    hello = {"v": 2, "type": "hello", "producer": "p", "epoch": 7, "versions": [2]}
+    welcome = {"type": "welcome", "version": 2, "max_batch_bytes": 1024, "durability": "fsync"}
+    beat = stamp | {"topic": "beat.", "time": 5, "heads": {"read.": 3}, "state": "running"}
+    request = {"v": 2, "id": 1, "command": "drain"}
+    reply = {"v": 2, "id": 1, "type": "reply", "ok": True}
     return {
-        "A hello": seal([pack({"v": 2, "type": "hello", "producer": "p", "epoch": 7})]),
-        "A batch, form columns": seal([pack(KEYS | {"form": "columns"}), *columns]),
+        "A hello": seal([pack(hello)]),
+        "Its welcome": seal([pack({"v": 2} | state | counts | welcome | {"mark": b"\x01\x02"})]),
+        "A batch, form columns, with a mark": seal(
+            [pack(KEYS | {"form": "columns", "mark": b"\x01\x02"}), *columns]
+        ),
         "A batch, form list": seal([pack(KEYS | {"form": "list"}), listed]),
         "Its acknowledgement": seal([pack({"v": 2} | state | counts | {"type": "ack"})]),
-        "A message of the feed (some keys and columns left out)": [
+        "A message on read. (some keys and columns left out)": [
             bytes(frame) for frame in encode_feed("read", header, columns[0], reads)
         ],
+        "A message on match. (some keys left out)": [bytes(frame) for frame in match],
+        "A beat (some keys left out)": encode_notice("beat", beat),
+        "A request on control": seal([pack(request)]),
+        "Its reply": seal([pack(reply)]),
     }
 
 
@@ -64,7 +85,7 @@ def test_vectors_of_the_page(update_golden):
     assert {name: text.split() for _, name, text, _ in found} == want
 
 
-@pytest.mark.parametrize("name", ["A batch, form columns", "A batch, form list"])
+@pytest.mark.parametrize("name", ["A batch, form columns, with a mark", "A batch, form list"])
 def test_vectors_decode(name):
     header, *frames = unseal(vectors()[name])
     batch, names = decode_batch(unpack(header), frames)
@@ -175,7 +196,7 @@ def test_every_flipped_bit_is_noticed():
 
 def test_truncated_and_random_messages_raise_nothing_else():
     rng = random.Random(11)
-    header, *data = unseal(vectors()["A batch, form columns"])
+    header, *data = unseal(vectors()["A batch, form columns, with a mark"])
     for cut in range(len(header)):
         with pytest.raises(WireError):
             unpack(header[:cut])
