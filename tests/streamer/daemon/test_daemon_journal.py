@@ -60,6 +60,7 @@ def end(child, number=signal.SIGTERM):
 def send(endpoints, reads, name="lab"):
     with Producer(endpoints["ingest"], name=name) as producer:
         producer.send(reads)
+        producer.flush(matched=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
