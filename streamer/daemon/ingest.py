@@ -234,13 +234,14 @@ class IngestWorker(SocketWorker):
                     about = {key: header[key] for key in _LOGGED if key in header}
                     log.debug("refused", **about, why=header["message"])
             messages.append([route, *frames])
-        # a ROUTER drops answers to a peer that is gone or does not read; the next one replaces them
-        send_all(socket, messages)
+        # first the status: who has an answer finds its message counted there
         board, core = self._board, self._core
         producers = core.producers
         board.refused = core.refused
         board.queued_bytes, board.queued_batches = producers.queued_bytes, producers.queued_batches
         board.producers, board.active_producers = len(producers), producers.active
+        # a ROUTER drops answers to a peer that is gone or does not read; the next one replaces them
+        send_all(socket, messages)
         if core.drained and not self.drained:
             self.drained = True
             self._notify()
