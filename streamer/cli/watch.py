@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,10 +10,14 @@ import typer
 
 from streamer.cli import daemon_options
 from streamer.cli.choices import FormatChoice, say
+from streamer.cli.cursor_file import CursorFile
 from streamer.cli.file_checks import check_files
 from streamer.cli.streams import signals_noted
+from streamer.errors import StreamerError, UsageError
 
 if TYPE_CHECKING:
+    from streamer.client.core.positions import Cursor
+    from streamer.client.messages import BatchMessage, Beat, Status
     from streamer.client.subscriber import Subscriber
     from streamer.output.rows import RowWriter
 
@@ -46,22 +51,40 @@ def watch(
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="The daemon's configuration (TOML).")
     ] = None,
+    cursor: Annotated[
+        str | None,
+        typer.Option(
+            "--from-cursor",
+            metavar="FILE",
+            help="Begin behind what was printed when FILE was written, without FILE with the "
+            "oldest record; pull what the feed drops; keep the place in FILE.",
+        ),
+    ] = None,
+    sync: Annotated[
+        str | None,
+        typer.Option("--sync", help="Sync endpoint of the daemon, for --from-cursor."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors and gaps.")] = False,
 ) -> None:
     """Print the results of a running daemon as they come, until it ends.
 
-    Exit code 1 if it falls silent without announcing its end.
+    Exit code 1 if it falls silent without announcing its end, and for a cursor that cannot be gone
+    on from.
     """
     from streamer.client.errors import DaemonFailedError, DaemonLostError, DaemonSilentError
-    from streamer.client.subscriber import Subscriber
     from streamer.client.tables import columns_of
     from streamer.output.rows import RowWriter
 
-    check_files([], output)
-    chosen = topics or list(_DEFAULT_TOPICS)
+    check_files([], output, {"--from-cursor": cursor})
+    place = None if cursor is None else CursorFile(cursor, live=output in (None, "-"))
     answer_seconds = daemon_options.ANSWER_SECONDS
     endpoint = daemon_options.endpoint_of("feed", from_, config)
-    with Subscriber(endpoint, chosen, answer_seconds=answer_seconds) as feed:
+    if place is not None:
+        sync = daemon_options.endpoint_of("sync", sync, config)
+    elif sync is not None:
+        problem = "--sync is for --from-cursor"
+        raise UsageError(problem)
+    with _subscriber(endpoint, sync, topics or _DEFAULT_TOPICS, place) as feed:
         if not feed.wait_for_daemon(answer_seconds):
             raise DaemonSilentError(endpoint, answer_seconds)
         columns = columns_of(feed.topics)
@@ -71,10 +94,14 @@ def watch(
             noting = signals_noted()
         with (
             noting as signals,
-            RowWriter(output, format_, columns, keep=True) as rows,
+            _Rows(
+                RowWriter(output, format_, columns, keep=True),
+                columns if format_ == "tsv" else None,
+                count,
+                place,
+            ) as rows,
         ):
-            padded = format_ == "tsv"
-            enough = _follow(feed, rows, columns, count, seconds, padded, quiet, signals)
+            enough = _follow(feed, rows, seconds, quiet, signals)
         # the rows are written and their file is closed
         if enough:
             return
@@ -86,15 +113,89 @@ def watch(
             say("the daemon has ended")
 
 
+def _subscriber(
+    endpoint: str, sync: str | None, topics: Sequence[str], place: CursorFile | None
+) -> Subscriber:
+    """A subscriber from the place on, if there is one."""
+    from streamer.client.subscriber import Subscriber
+    from streamer.protocol.schema import BATCH_TOPICS, LIVE_ONLY
+
+    answer_seconds = daemon_options.ANSWER_SECONDS
+    if place is None or sync is None:
+        return Subscriber(endpoint, topics, answer_seconds=answer_seconds)
+    start = place.read() or _oldest(sync)
+    feed = Subscriber(endpoint, topics, sync=sync, cursor=start, answer_seconds=answer_seconds)
+    live = [topic for topic in feed.topics if topic in LIVE_ONLY or topic not in BATCH_TOPICS]
+    if live:
+        say(f"{', '.join(live)}: not kept by the daemon, so only what comes from now on")
+    return feed
+
+
+def _oldest(sync: str) -> Cursor:
+    """Before the oldest record that a daemon has."""
+    from streamer.client.core.positions import Cursor
+    from streamer.client.errors import DaemonError, DaemonSilentError
+    from streamer.client.sync import Sync
+
+    seconds = daemon_options.ANSWER_SECONDS
+    with Sync(sync, answer_seconds=seconds) as asked:
+        try:
+            extent = asked.heads()
+        except DaemonSilentError:
+            problem = f"no answer within {seconds:g} s: is a daemon with a journal running?"
+            raise DaemonError(sync, problem) from None
+    return Cursor(extent.stream, extent.oldest - 1)
+
+
+class _Rows:
+    """Rows of messages, up to ``count``; the place behind them is kept.
+
+    padded: the columns that every row has, None for only its own.
+    """
+
+    def __init__(
+        self,
+        writer: RowWriter,
+        padded: list[str] | None,
+        count: int | None,
+        place: CursorFile | None,
+    ) -> None:
+        self._writer = writer
+        self._padded = padded
+        self._left = count
+        self._broken = False
+        self.place = place
+
+    def write(self, message: BatchMessage | Beat | Status, cursor: Cursor | None) -> bool:
+        """Write the rows of a message; whether there are enough. cursor: behind the message."""
+        from streamer.client.tables import table
+
+        found = table(message)
+        rows = found.rows
+        if self._left is not None:
+            found = found.head(self._left)
+            self._left -= found.rows
+        if found.rows:
+            self._broken = True
+            self._writer.write(found.padded(self._padded) if self._padded else found)
+            self._broken = False
+        if self.place is not None and found.rows == rows:
+            self.place.reach(cursor)
+        return self._left == 0
+
+    def __enter__(self) -> _Rows:
+        self._writer.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._writer.__exit__(kind, *rest)
+        # of a file that could not be written nothing is left
+        if self.place is not None and (self.place.live or not self._broken):
+            self.place.store()
+
+
 def _follow(
-    feed: Subscriber,
-    rows: RowWriter,
-    columns: list[str],
-    count: int | None,
-    seconds: float | None,
-    padded: bool,
-    quiet: bool,
-    signals: list[int],
+    feed: Subscriber, rows: _Rows, seconds: float | None, quiet: bool, signals: list[int]
 ) -> bool:
     """Write rows; whether there are enough or the time is over, or else the daemon is gone.
 
@@ -103,7 +204,6 @@ def _follow(
     import time
 
     from streamer.client.messages import Gap, NewEpoch, NewStream, Reset
-    from streamer.client.tables import table
 
     end = None if seconds is None else time.monotonic() + seconds
     damage = published = None
@@ -117,6 +217,8 @@ def _follow(
             if not quiet:
                 _say_what_never_comes(feed)
         if message is None:
+            if rows.place is not None:
+                rows.place.reach(feed.cursor)
             if feed.ended or feed.lost:
                 return False
             continue
@@ -127,21 +229,24 @@ def _follow(
         if isinstance(message, NewEpoch):
             say(f"the daemon was restarted (epoch {message.epoch}); records go on")
             continue
-        if isinstance(message, Reset):
-            say(f"the cursor cannot be gone on from ({message.reason}): after {message.at}")
-            continue
         if isinstance(message, NewStream):
             say(f"another daemon answers now (stream {message.stream}); records begin anew")
             continue
-        found = table(message)
-        if count is not None:
-            found = found.head(count)
-            count -= found.rows
-        if found.rows:
-            rows.write(found.padded(columns) if padded else found)
-        if count == 0:
+        if isinstance(message, Reset):
+            assert rows.place is not None
+            problem = f"{rows.place.path}: {_RESETS.get(message.reason, message.reason)}"
+            raise StreamerError(problem)
+        if rows.write(message, feed.cursor):
             return True
     return True
+
+
+_DELETE = "delete it to begin with the oldest record that is kept"
+_RESETS = {
+    "too-old": f"records behind this cursor are no longer kept: {_DELETE}",
+    "stream": f"the cursor is of another stream, as the daemon has another journal now: {_DELETE}",
+    "future": f"the cursor is behind the end of the stream, which has lost records: {_DELETE}",
+}
 
 
 def _say_what_never_comes(feed: Subscriber) -> None:

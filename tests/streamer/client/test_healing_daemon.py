@@ -9,6 +9,7 @@ import threading
 from contextlib import closing, contextmanager
 
 import pytest
+import zmq
 
 from streamer.client import (
     Beat,
@@ -25,6 +26,7 @@ from streamer.client import (
 from streamer.client.messages import BatchMessage
 from streamer.journal.reader import JournalReader
 from tests.daemon_kit import GENOME, process, reads_of, settings, wait_for_line, write_fasta
+from tests.faults.plain_sync import PlainPuller
 from tests.stored_batches import said
 from tests.waiting import DEADLINE, until
 
@@ -236,6 +238,21 @@ def test_a_snapshot_and_its_tail_are_everything(path, tmp_path):
                 return (totals["new_kmers"], totals["reads"]) == (kmers, reads)
 
             until(counted, f"{kmers} k-mers of {reads} reads")
+
+
+def test_a_plain_client_pulls_what_the_journal_has(path, tmp_path):
+    """It imports nothing of this project."""
+    with daemon(path) as (_, endpoints), zmq.Context() as context:
+        send(endpoints, 1)
+        puller = PlainPuller(context, endpoints["sync"], TOPICS, window=20_000)
+        send(endpoints, 2)
+        last = head(endpoints)
+        until(lambda: not puller.step(10) and puller.at >= last, f"record {last}")
+        with closing(JournalReader.open(tmp_path / "journal")) as reader:
+            want = said(list(reader.records(0)), TOPICS)
+        assert {key: frames for key, (_, frames) in puller.messages.items()} == want
+        assert puller.order == list(want)
+        puller.close()
 
 
 def test_a_daemon_without_a_journal_has_no_sync(path):

@@ -1,0 +1,177 @@
+"""``streamer watch --from-cursor``: every row, over restarts of the daemon and of watch."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+
+from streamer.cli import daemon_options
+from streamer.client import Cursor
+from tests.daemon_kit import settings
+from tests.data_files import ROOT
+from tests.streamer.client.test_healing_daemon import daemon, head, send
+from tests.waiting import DEADLINE, until
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture
+def path(tmp_path):
+    return settings(tmp_path, "k = 11")
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "place.json"
+
+
+@pytest.fixture
+def watch(path, place, streamer):
+    """Rows (without a header), and what is said, of a watch for so many seconds; exit code 0."""
+
+    def run(*options, seconds=3, code=0):
+        asked = ("--topic", "read", "--from-cursor", place, "--for", seconds, *options)
+        found, out, err = streamer("watch", "--config", path, *map(str, asked))
+        assert found == code, err
+        return out.splitlines()[1:], err
+
+    return run
+
+
+def batches(rows):
+    return [int(row.split("\t")[-1]) for row in rows]
+
+
+def everything(seeds, count=20):
+    return [b for b in range(5 * len(seeds)) for _ in range(count)]
+
+
+def at(place):
+    return Cursor.from_json(place.read_text()).at
+
+
+def watched(endpoints, place, watch):
+    """Rows up to the head of now."""
+    rows, last = [], head(endpoints)
+    while not place.exists() or at(place) < last:
+        rows += watch(seconds=1)[0]
+    return rows
+
+
+def test_rows_come_once_over_restarts_of_both(path, place, watch):
+    rows = []
+    for life in range(3):
+        with daemon(path) as (child, endpoints):
+            send(endpoints, life)
+            rows += watched(endpoints, place, watch)
+            if life < 2:
+                send(endpoints, life + 10)
+            child.send_signal(signal.SIGKILL)
+            child.wait(DEADLINE)
+    assert batches(rows) == everything(range(5))
+
+
+def test_a_watch_that_is_killed_loses_nothing(path, place, watch):
+    """What it printed after it last stored its place comes again."""
+    command = [sys.executable, "-m", "streamer", "watch", "--config", path, "--topic", "read"]
+    runs = []
+    with daemon(path) as (_, endpoints):
+        for seed in range(3):
+            send(endpoints, seed)
+            with subprocess.Popen(
+                [*command, "--from-cursor", place], stdout=subprocess.PIPE, text=True, cwd=ROOT
+            ) as child:
+                # the pipe has room for all rows
+                wanted = 1 + 3 * (seed + 1)
+                until(lambda n=wanted: place.exists() and at(place) >= n, "the place")
+                child.kill()
+                runs.append(child.stdout.readlines())
+        runs.append(["#", *watched(endpoints, place, watch)])
+    found = [batches(row for row in rows[1:] if row.endswith("\n")) for rows in runs[:-1]]
+    found.append(batches(runs[-1][1:]))
+    assert all(one == sorted(one) for one in found)
+    assert {b for one in found for b in one} == set(range(15))
+    for one, following in pairwise(one for one in found if one):
+        # the place is behind a whole batch
+        assert following[0] <= one[-1] + 1
+        assert following.count(following[0]) == 20
+
+
+def test_a_file_of_rows_and_its_cursor_agree(path, place, watch, tmp_path):
+    found = tmp_path / "rows.tsv"
+    with daemon(path) as (_, endpoints):
+        send(endpoints, 1)
+        rows = []
+        while len(rows) < 100:
+            watch("-o", found, seconds=1)
+            rows += found.read_text().splitlines()[1:]
+        assert batches(rows) == everything([1])
+
+
+def test_count_ends_within_a_batch_and_repeats_it(path, place, watch):
+    with daemon(path) as (_, endpoints):
+        send(endpoints, 1)
+        rows, _ = watch("--count", 50, seconds=DEADLINE)
+        assert batches(rows) == everything([1])[:50]
+        # the third batch was not finished
+        rows, _ = watch("--count", 60, seconds=DEADLINE)
+        assert batches(rows) == everything([1])[40:]
+
+
+def test_a_cursor_of_another_stream(path, place, watch):
+    place.write_text(Cursor("f" * 16, 3).to_json())
+    with daemon(path):
+        rows, err = watch(code=1, seconds=DEADLINE)
+        assert rows == []
+        assert err == (
+            f"streamer: error: {place}: the cursor is of another stream, as the daemon has another "
+            "journal now: delete it to begin with the oldest record that is kept\n"
+        )
+    assert Cursor.from_json(place.read_text()) == Cursor("f" * 16, 3)
+
+
+def test_a_cursor_of_the_future(path, place, watch):
+    with daemon(path) as (_, endpoints):
+        send(endpoints, 1)
+        watched(endpoints, place, watch)
+        place.write_text(json.dumps(json.loads(place.read_text()) | {"at": 10_000}))
+        _, err = watch(code=1, seconds=DEADLINE)
+        assert "behind the end of the stream" in err
+
+
+@pytest.mark.parametrize("text", ["", "{", "cursor", '{"stream": 5}'])
+def test_what_is_no_cursor(path, place, watch, text):
+    place.write_text(text)
+    with daemon(path):
+        _, err = watch(code=1)
+        assert err == (
+            f"streamer: error: {place}: not a cursor: delete it to begin with the oldest record\n"
+        )
+
+
+def test_a_daemon_without_a_journal(path, place, watch, monkeypatch):
+    monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", 0.5)
+    with daemon(path, "journal.durability=none"):
+        _, err = watch(code=1)
+        assert "is a daemon with a journal running?" in err
+
+
+def test_event_words_come_live_only(path, place, watch):
+    with daemon(path):
+        _, err = watch("--topic", "word")
+        assert "word: not kept by the daemon, so only what comes from now on" in err
+
+
+def test_the_rows_cannot_go_to_the_cursor(path, place, watch):
+    _, err = watch("-o", place, code=2)
+    assert "is named for two outputs" in err
+
+
+def test_a_sync_endpoint_is_for_a_cursor(path, streamer):
+    code, _, err = streamer("watch", "--config", path, "--sync", "ipc:///tmp/x")
+    assert (code, "--sync is for --from-cursor" in err) == (2, True)
