@@ -23,9 +23,10 @@ from streamer.journal.store import Journal
 
 # bytes of a commit: what waits is committed together
 _TOGETHER = 32 << 20
-# between two tries to write to a full disk, and two looks for what may go
+# between two tries to write to a full disk, two looks for what may go, and two tries of a snapshot
 _RETRY_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
+_SNAPSHOT_SECONDS = 10.0
 # bytes, new k-mers and records after which a snapshot bounds what a restart has to read
 _SNAPSHOT_AFTER = np.array([1 << 30, 1 << 26, 20_000])
 
@@ -53,8 +54,8 @@ def open_journal(config: Config, *, accept_loss: bool) -> Journal | None:
 class JournalWorker(Worker):
     """Commits the groups in ``inbox``, then passes them to ``forward``.
 
-    replayed: records after the last snapshot. committed: called with batches that are durable.
-    full: called when the disk has become full, and when there is room again.
+    replayed: bytes, new k-mers and records after the last snapshot. committed: called with batches
+    that are durable. full: called when the disk has become full, and when there is room again.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class JournalWorker(Worker):
         notify: Callable[[], None],
         journal: Journal,
         *,
-        replayed: int,
+        replayed: Sequence[int],
         forward: Callable[[Group], None],
         committed: Callable[[Sequence[Matched]], None],
         full: Callable[[bool], None],
@@ -76,8 +77,8 @@ class JournalWorker(Worker):
         self._committed = committed
         self._full = full
         self._waiting: list[Group] = []
-        self._since_snapshot = np.array([0, 0, replayed])
-        self._looked = 0.0
+        self._since_snapshot = np.array(replayed)
+        self._looked = self._tried = 0.0
 
     def work(self) -> None:
         """Commit until asked to stop."""
@@ -120,6 +121,9 @@ class JournalWorker(Worker):
                     told = True
                     self._full(True)
                     log.error("no batch is accepted until there is room", why=str(error))
+                # the oldest records may make room
+                with suppress(JournalFull):
+                    self._expire()
                 if self.stopping.wait(_RETRY_SECONDS):
                     raise
         if told:
@@ -128,13 +132,22 @@ class JournalWorker(Worker):
 
     def _housekeeping(self) -> None:
         """Bound what a restart reads, and drop what is too old or too much."""
+        now = time.monotonic()
         # a full disk is reported by the next batch
         with suppress(JournalFull):
-            if (self._since_snapshot > _SNAPSHOT_AFTER).any():
+            if now - self._tried > _SNAPSHOT_SECONDS and (
+                (self._since_snapshot > _SNAPSHOT_AFTER).any()
+            ):
+                self._tried = now
                 put_snapshot(self._journal)
                 self._since_snapshot[:] = 0
-            now = time.monotonic()
             if now - self._looked > _LOOK_SECONDS:
                 self._looked = now
-                self._journal.expire(time.time_ns())
-                self._board.journal = self._journal.usage()
+                if self._expire():
+                    # some at a call: there may be more
+                    self._looked = 0.0
+
+    def _expire(self) -> int:
+        expired = self._journal.expire(time.time_ns())
+        self._board.journal = self._journal.usage()
+        return expired

@@ -36,7 +36,7 @@ class Restored:
 
     fingerprint: of the dictionary that the sources gave, 0 before the first. heads: by topic, the
     last record with a message on it. counts: the totals. grown, learned: parts of those of
-    ``Start``. replayed: records read after the snapshot.
+    ``Start``. replayed: bytes, new k-mers and records read after the snapshot.
     """
 
     at: int = 0
@@ -48,7 +48,7 @@ class Restored:
     counts: Counter[str] = field(default_factory=Counter)
     grown: list[NDArray[np.uint64]] = field(default_factory=list)
     learned: list[NDArray[np.uint64]] = field(default_factory=list)
-    replayed: int = 0
+    replayed: list[int] = field(default_factory=lambda: [0, 0, 0])
 
     @property
     def start(self) -> Start:
@@ -60,7 +60,8 @@ class Restored:
         """Take in the records that follow."""
         for record in records:
             self.at = record.at
-            self.replayed += 1
+            self.replayed[0] += sum(map(len, record.frames))
+            self.replayed[2] += 1
             if record.kind == BATCH:
                 self._add_batch(StoredBatch(record))
             elif record.kind == DICTIONARY:
@@ -73,6 +74,7 @@ class Restored:
         self.position = about["base"] + about["bases"]
         self.version = about["version"]
         self.counts.update(batch.counts)
+        self.replayed[1] += batch.counts["new_kmers"]
         self.heads |= dict.fromkeys(batch.prev, batch.at)
         # copies: the frames of a record are large
         for codes, parts in ((batch.new_kmers, self.grown), (batch.learned, self.learned)):
@@ -92,9 +94,11 @@ def restore(journal: Journal) -> Restored:
         grown, learned = (np.frombuffer(frame, np.uint64) for frame in snapshot.frames)
         counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
         restored = Restored(snapshot.at, **counters, grown=[grown], learned=[learned])
-    restored.add(journal.records(restored.at))
+    until = journal.head
+    # without a snapshot that was given up, as much as is kept
+    restored.add(journal.records(max(restored.at, journal.oldest - 1), until))
     # damaged records that were given up keep their numbers
-    restored.at = journal.head
+    restored.at = until
     return restored
 
 

@@ -67,7 +67,7 @@ class Checked:
         for damage in self._reader.checked(state.oldest - 1, state.head):
             if isinstance(damage, JournalDamage) and damage.record is not None:
                 index.put(_given_up(damage.record))
-        producers = [row for row in index.producers() if isinstance(row, ProducerRow)]
+        producers = self._known_producers(state)
         index.clear("producers")
         index.put(*producers)
         try:
@@ -80,6 +80,20 @@ class Checked:
             state = state._replace(stream=os.urandom(8), seal=os.urandom(16))
         index.put(state)
         index.rebuild_keys()
+
+    def _known_producers(self, state: State) -> list[ProducerRow]:
+        """The rows that are good, and of the others what the records kept say."""
+        known = {r.name: r for r in self._index.producers() if isinstance(r, ProducerRow)}
+        for row in self._index.records(state.oldest - 1, state.head):
+            if not isinstance(row, RecordRow) or row.producer is None:
+                continue
+            assert row.epoch is not None
+            assert row.sequence is not None
+            place = row.epoch, row.sequence
+            before = known.get(row.producer)
+            if before is None or place > before[1:3]:
+                known[row.producer] = ProducerRow(row.producer, *place, row.mark or b"")
+        return list(known.values())
 
     def _producers(self, state: State) -> Iterator[JournalDamage]:
         rows = self._index.producers()

@@ -31,7 +31,7 @@ _PREFIX = "records-"
 _HEADER = struct.Struct("<8s16sQIQ")
 _SUM = struct.Struct("<I")
 _MAGIC = b"kmer-log"
-_OPEN_FILES = 8
+_OPEN_FILES = 1
 
 
 class Group(NamedTuple):

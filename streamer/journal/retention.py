@@ -44,7 +44,8 @@ def delete_data_files(disk: Disk, directory: Path, index: Index, state: State, l
     first = state.file
     for row in index.records(state.oldest - 1, state.head):
         if isinstance(row, JournalDamage):
-            return  # it may name any
+            first = 0  # it may name any
+            break
         if row.file:
             first = row.file
             break

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from streamer.journal.record import Frame, Record
+from streamer.journal.record import LOST, Frame, Record
 from streamer.protocol.checksums import crc32c
 
 FORMAT = 1
@@ -115,10 +115,14 @@ def row_checksum(kind: type[Row], values: Sequence[Any]) -> int:
 
 
 def put(row: Row) -> tuple[str, tuple[Any, ...]]:
-    """The statement that stores a row in the place of one with the same number, and its values."""
+    """The statement that stores a row, and its values.
+
+    It takes the place of one with the same number, but a record only if it is given up.
+    """
+    verb = "REPLACE" if not isinstance(row, RecordRow) or row.kind == LOST.encode() else "INSERT"
     table = _NAMES[type(row)].decode()
     marks = ", ".join("?" * (len(row) + 1))
-    return f"REPLACE INTO {table} VALUES ({marks})", (*row, row_checksum(type(row), row))
+    return f"{verb} INTO {table} VALUES ({marks})", (*row, row_checksum(type(row), row))
 
 
 def pack_lengths(frames: Sequence[Frame]) -> bytes:
