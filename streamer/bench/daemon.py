@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -35,35 +34,17 @@ _THREADS = ("engine", "feed", "ingest", "journal")
 
 
 def tables(
-    device: str,
-    k: int = 21,
-    producers: int = 4,
-    bases: int = 1 << 31,
+    device: str, k: int = 21, producers: int = 4, bases: int = 1 << 31,
     durabilities: Sequence[str] = ("none",),
-) -> list[Sheet]:
+) -> list[Sheet]:  # fmt: skip
     """TCP and local sockets, batches of 1 and 4 MB, ``bases`` a measurement."""
-    rows = partial(
-        daemon,
-        device=device,
-        k=k,
-        producers=producers,
-        bases=bases,
-        durabilities=durabilities,
-    )
-    return [Sheet("Daemon, socket to feed", rows)]
+    return [Sheet("Daemon, socket to feed", daemon, device, k, producers, bases, durabilities)]
 
 
 def daemon(
-    *,
-    device: str = "auto",
-    k: int = 21,
-    producers: int = 4,
-    batch_bytes: Sequence[int] = (1 << 20, 1 << 22),
-    bases: int = 1 << 32,
-    topics: Sequence[str] = ("match", "mismatch", "read"),
-    transports: Sequence[str] = ("tcp", "ipc"),
-    durabilities: Sequence[str] = ("none",),
-) -> Iterator[Row]:
+    device: str, k: int, producers: int, bases: int, durabilities: Sequence[str] = ("none",),
+    batch_bytes: Sequence[int] = (1 << 20, 1 << 22), transports: Sequence[str] = ("tcp", "ipc"),
+) -> Iterator[Row]:  # fmt: skip
     """A row for every transport, durability and size of batch; about ``bases`` bases each.
 
     Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases.
@@ -78,31 +59,20 @@ def daemon(
                 count = max(1, bases // (producers * size))
                 row: Row = {"transport": transport, "durability": durability}
                 row |= {"producers": producers, "batch bytes": size}
-                yield row | _measured(endpoints, busy, genome, producers, size, count, topics)
+                yield row | _measured(endpoints, busy, genome, producers, size, count)
 
 
 def _measured(
-    endpoints: dict[str, str],
-    busy: Busy,
-    genome: Codes,
-    producers: int,
-    size: int,
-    count: int,
-    topics: Sequence[str],
+    endpoints: dict[str, str], busy: Busy, genome: Codes, producers: int, size: int, count: int
 ) -> Row:
     context = multiprocessing.get_context("spawn")
     go = context.Barrier(producers + 2)
     said: Any = context.Queue()
     reads = producers * len(half_hit(genome, size, 0))  # of one batch each
-    arguments = (endpoints["feed"], tuple(topics), reads, reads * count, go, said)
-    children = [context.Process(target=_subscribe, args=arguments, daemon=True)]
-    children += [
-        context.Process(
-            target=_produce,
-            args=(endpoints["ingest"], genome, size, count, n, go, said),
-            daemon=True,
-        )
-        for n in range(producers)
+    jobs: list[tuple[Any, ...]] = [(_subscribe, endpoints["feed"], reads, reads * count)]
+    jobs += [(_produce, endpoints["ingest"], genome, size, count, n) for n in range(producers)]
+    children = [
+        context.Process(target=job, args=(*given, go, said), daemon=True) for job, *given in jobs
     ]
     try:
         for child in children:
@@ -209,10 +179,8 @@ def _produce(
         said.put(("producer", time.process_time() - before))
 
 
-def _subscribe(
-    endpoint: str, topics: Sequence[str], before: int, reads: int, go: Any, said: Any
-) -> None:
-    with Subscriber(endpoint, topics) as feed:
+def _subscribe(endpoint: str, before: int, reads: int, go: Any, said: Any) -> None:
+    with Subscriber(endpoint, ("match", "mismatch", "read")) as feed:
         feed.wait_for_daemon(_TIMEOUT)
         _listen(feed, before)
         go.wait(_TIMEOUT)

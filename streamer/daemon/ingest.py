@@ -206,11 +206,11 @@ class IngestWorker(SocketWorker):
             return False
 
     def _handle(self, message: _Message) -> None:
-        header: Header = {}
         try:
-            header, content = message.header, message.content
+            # the checksum comes first: nothing that a damaged message says is believed
+            content, header = message.content, message.header
         except WireError as error:
-            self._core.refuse(message.route, error, header)
+            self._core.refuse(message.route, error, {})
             return
         offer = self._core.message(message.route, header, size_of(message.frames), content)
         if offer is None:

@@ -236,7 +236,8 @@ class IngestCore:
     def _hello(self, route: bytes, name: str, epoch: int, header: Header) -> None:
         versions = header.get("versions", [PROTOCOL])
         if not isinstance(versions, list) or PROTOCOL not in versions:
-            problem = f"versions {shown(versions)} offered, this daemon has {PROTOCOL}"
+            offered = ", ".join(map(shown, versions[:8])) if isinstance(versions, list) else "none"
+            problem = f"versions offered: {offered}; this daemon has {PROTOCOL}"
             raise WireError(Reason.VERSION, problem)
         need = integer(header, "need") if "need" in header else 0
         known = self.producers.find(name)
