@@ -42,7 +42,8 @@ def devices(context: typer.Context, format_: FormatOption = "tsv") -> None:
         say(f"no CUDA: {problem}")
     if context.obj:  # --debug
         from streamer.protocol.checksums import ISA_L
+        from streamer.protocol.transport.held import HELD
         from streamer.protocol.transport.libzmq import LIBZMQ
 
-        for borrowed in (LIBZMQ, ISA_L):
+        for borrowed in (LIBZMQ, HELD, ISA_L):
             say(f"{borrowed.library} symbols: {borrowed.choice}")

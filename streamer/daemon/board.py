@@ -125,6 +125,9 @@ class Board:
         self.topics: frozenset[str] = frozenset()
         self.subscriptions: dict[str, int] = {}
         self.ignored_subscriptions = 0
+        # bytes that wait for subscribers, and those ended because of too many
+        self.feed_waiting = 0
+        self.slow_subscribers = 0
         self.published = published(config)
         self._started = time.monotonic()
 
@@ -169,6 +172,11 @@ class Board:
             "log": {"dropped": logs.dropped()},
             "durability": self.config.journal.durability,
             "journal": None if self.journal is None else self.journal._asdict(),
+            "feed": {
+                "bytes": self.feed_waiting,
+                "limit_bytes": self.config.feed.buffer_bytes,
+                "slow": self.slow_subscribers,
+            },
             "subscriptions": {
                 "kept": sum(self.subscriptions.values()),
                 "ignored": self.ignored_subscriptions,

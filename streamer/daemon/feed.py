@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import sys
+import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from socket import SHUT_RDWR
@@ -14,12 +17,14 @@ import zmq
 
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import Board
+from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import Group
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
-from streamer.protocol.transport.sending import send_all
+from streamer.protocol.transport.held import HeldBytes
+from streamer.protocol.transport.sending import Message, send_all
 
 # subscribers send only names of topics, behind the name of a command; libzmq keeps every
 # subscription, whatever it is, in a tree that takes 50 bytes for each of its bytes
@@ -27,22 +32,29 @@ _MAX_SUBSCRIPTION = 64
 _SUBSCRIPTIONS_AT_ONCE = 1000
 # between two lines of the log
 _REPORT_SECONDS = 10.0
-# assumed size of a message for the high-water mark: that of a batch of a megabyte
-_MESSAGE_BYTES = 128 * 1024
+# a connection that has ended
+_NOBODY = -1
+# of a message at least, with what libzmq takes for its frames
+_MESSAGE_BYTES = 4096
+# assumed where bytes cannot be counted: that of a batch of a megabyte
+_LARGE_MESSAGE_BYTES = 128 * 1024
 _LEAST_MESSAGES = 16
 _MOST_MESSAGES = 1 << 30
 
 log = structlog.get_logger("feed")
 
 
-def high_water(budget: int) -> int:
-    """The socket's high-water mark, in messages, from a budget in bytes.
+def high_water(budget: int, *, counted: bool) -> int:
+    """The socket's high-water mark, in messages for one subscriber, from a budget in bytes.
+
+    counted: whether messages that wait are counted in bytes, too.
 
     Changing it while the socket lives can silence a subscriber for good: libzmq's reader reports
     its progress only at multiples of half the mark, so a subscriber that has read everything can
     still count as full.
     """
-    return min(max(_LEAST_MESSAGES, budget // _MESSAGE_BYTES), _MOST_MESSAGES)
+    size = _MESSAGE_BYTES if counted else _LARGE_MESSAGE_BYTES
+    return min(max(_LEAST_MESSAGES, budget // size), _MOST_MESSAGES)
 
 
 class FeedWorker(SocketWorker):
@@ -72,6 +84,10 @@ class FeedWorker(SocketWorker):
             at=at,
             heads=heads,
         )
+        self._held = HeldBytes()
+        self._backlog = Backlog(board.config.feed.buffer_bytes)
+        # by connection, that is inode
+        self._descriptors: dict[int, int] = {}
         self._reported = -_REPORT_SECONDS
 
     def wants(self, topic: str) -> bool:
@@ -83,7 +99,9 @@ class FeedWorker(SocketWorker):
         socket = self.bind(
             zmq.XPUB,
             {
-                zmq.SNDHWM: high_water(self._board.config.feed.buffer_bytes),
+                zmq.SNDHWM: high_water(
+                    self._board.config.feed.buffer_bytes, counted=not self._held.missing
+                ),
                 zmq.MAXMSGSIZE: _MAX_SUBSCRIPTION,
                 # all subscriptions, and the ends of all, not only the first and last of each
                 zmq.XPUB_VERBOSER: 1,
@@ -97,6 +115,7 @@ class FeedWorker(SocketWorker):
                 if socket in dict(poller.poll(wait)):
                     self._subscriptions(socket)
                 self._publish_waiting(socket)
+                self._end_slow()
                 if not core.seconds_to_beat(time.monotonic()):
                     self._beat(socket)
             self._subscriptions(socket)
@@ -121,17 +140,39 @@ class FeedWorker(SocketWorker):
         if len(made) > 1:
             counts = {name: sum(p.counts[name] for p in made) for name in counts}
         self._board.totals.add(group.matched[0].accepted.at, **counts)
-        # an XPUB socket never blocks: a subscriber without room misses messages
-        send_all(socket, messages)
+        self._send(socket, messages)
         self._done(group.matched)
 
     def _announce(self, socket: zmq.Socket[bytes], state: str) -> None:
-        send_all(socket, self._core.announce(state, self._board.fields(), time.time_ns()))
+        self._send(socket, self._core.announce(state, self._board.fields(), time.time_ns()))
 
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         totals, version = self._board.totals.fields(), self._board.version
         now = time.monotonic()
-        send_all(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
+        self._send(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
+
+    def _send(self, socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
+        # an XPUB socket never blocks: a subscriber without room misses messages
+        send_all(socket, messages, self._held)
+
+    def _end_slow(self) -> None:
+        """End the connection of a subscriber that holds up too much memory; libzmq frees it."""
+        held, now = self._held.bytes, time.monotonic()
+        self._board.feed_waiting = held
+        if not self._backlog.wants_sample(held, now):
+            return
+        queued: dict[int, int] = {}
+        for connection in list(self._backlog.connections):
+            descriptor = self._descriptors[connection]
+            if _inode(descriptor) == connection:
+                queued[connection] = _queued(descriptor)
+            else:
+                del self._descriptors[connection]
+        slow = self._backlog.sample(queued, held, now)
+        if slow is not None:
+            _end(self._descriptors.pop(slow))
+            self._board.slow_subscribers += 1
+            log.warning("slow subscriber: its connection is ended", waiting_bytes=held)
 
     def _subscriptions(self, socket: zmq.Socket[bytes]) -> None:
         held = self._core.subscriptions
@@ -143,10 +184,7 @@ class FeedWorker(SocketWorker):
                 break
             message = frame.bytes
             if message[:1] == b"\x01":
-                descriptor = _descriptor(frame)
-                # a descriptor may belong to another connection soon, an inode does not
-                if not held.add(message[1:], _inode(descriptor)):
-                    self._cut(descriptor)
+                self._add(message[1:], _descriptor(frame))
             elif message[:1] == b"\x00":
                 held.remove(message[1:])
         if held.topics != before:
@@ -154,11 +192,17 @@ class FeedWorker(SocketWorker):
         self._board.topics, self._board.subscriptions = held.topics, held.prefixes.copy()
         self._board.ignored_subscriptions = held.ignored
 
-    def _cut(self, descriptor: int) -> None:
-        """End a connection that subscribes to too much that is no topic: libzmq then frees it."""
-        with contextlib.suppress(OSError), stream_socket(fileno=os.dup(descriptor)) as connection:
-            connection.shutdown(SHUT_RDWR)
+    def _add(self, prefix: bytes, descriptor: int) -> None:
+        """A subscription; a connection with too many of what is no topic is ended."""
         now = time.monotonic()
+        # a descriptor may belong to another connection soon, an inode does not
+        connection = _inode(descriptor)
+        if connection != _NOBODY:
+            self._descriptors[connection] = descriptor
+            self._backlog.add(connection, now)
+        if self._core.subscriptions.add(prefix, connection):
+            return
+        _end(descriptor)
         if now - self._reported > _REPORT_SECONDS:
             self._reported = now
             log.warning("connection ended: it subscribes to what is no topic", limit=MAX_IGNORED)
@@ -169,11 +213,24 @@ def _descriptor(frame: zmq.Frame) -> int:
     try:
         return int(frame.get(zmq.SRCFD))
     except zmq.ZMQError:
-        return -1
+        return _NOBODY
 
 
 def _inode(descriptor: int) -> int:
     try:
         return os.fstat(descriptor).st_ino
     except OSError:
-        return -1
+        return _NOBODY
+
+
+def _queued(descriptor: int) -> int:
+    """The bytes in the kernel that the peer of a connection has not taken."""
+    with contextlib.suppress(OSError):
+        return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    return 0
+
+
+def _end(descriptor: int) -> None:
+    """End a connection: libzmq then frees all that it keeps for it."""
+    with contextlib.suppress(OSError), stream_socket(fileno=os.dup(descriptor)) as connection:
+        connection.shutdown(SHUT_RDWR)

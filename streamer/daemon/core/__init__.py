@@ -9,4 +9,5 @@ producers   what is known of each producer; credit
 life        the states of the daemon, and what leads from one to the next
 feed        numbers, messages, beats and subscriptions
 heads       the last record on each topic
+backlog     which subscriber is too slow
 """

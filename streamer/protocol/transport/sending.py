@@ -14,7 +14,8 @@ import zmq
 from numba import carray  # type: ignore[attr-defined]
 
 from streamer.protocol.header import Buffer
-from streamer.protocol.transport.libzmq import LIBZMQ, SEND
+from streamer.protocol.transport.held import SMALL_BYTES, HeldBytes, send_counted
+from streamer.protocol.transport.libzmq import LIBZMQ, MESSAGE_BYTES, SEND
 from trie.cpu.foreign import foreign
 from trie.cpu.intrinsics import pointer
 from trie.cpu.jit import njit
@@ -23,6 +24,7 @@ _MORE = int(zmq.SNDMORE | zmq.NOBLOCK)
 _LAST = int(zmq.NOBLOCK)
 # smaller frames are copied together, which is faster than looking up their addresses
 _SMALL = 1 << 13
+_NOT_COUNTED = np.zeros(0, np.uint64)
 
 # zmq_send(socket, data, size, flags)
 _zmq_send = foreign("int", "pointer", "pointer", "size", "int")
@@ -55,8 +57,10 @@ class Placed(NamedTuple):
 Message = Sequence[Buffer | Placed]
 
 
-def send_all(socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
-    """Send messages; never waits.
+def send_all(
+    socket: zmq.Socket[bytes], messages: Sequence[Message], held: HeldBytes | None = None
+) -> None:
+    """Send messages; never waits. held: counts them as long as libzmq holds them.
 
     For sockets that drop messages for a full peer. zmq.ZMQError if one cannot be sent.
     """
@@ -79,7 +83,8 @@ def send_all(socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
             parts[-1] = 1
         joined = np.frombuffer(b"".join(small) or b"\0", np.uint8)
         table = np.array(parts, np.int64)
-        sent = _send(LIBZMQ.addresses[SEND], np.uint64(socket.underlying), joined, table)
+        counting = _NOT_COUNTED if held is None else held.table
+        sent = _send(LIBZMQ.addresses, counting, np.uint64(socket.underlying), joined, table)
     if sent < 0:
         return
     # pyzmq sends the rest, or raises the error
@@ -99,8 +104,9 @@ def _each(messages: Sequence[Message]) -> Iterator[tuple[Buffer, bool]]:
 
 
 @njit(cache=True, nogil=True)
-def _send(address, socket, joined, table):
+def _send(api, counting, socket, joined, table):
     """Send the frames of ``table``: -1, or the number of the one that could not be sent."""
+    message = np.empty(MESSAGE_BYTES // 8, np.uint64)
     at = np.uint64(joined.ctypes.data)
     number = 0
     for part in range(0, table.size, 3):
@@ -117,7 +123,12 @@ def _send(address, socket, joined, table):
                 place = at
                 at += np.uint64(size)
             flags = np.int32(_LAST if last and i == count - 1 else _MORE)
-            if _zmq_send(address, socket, place, length, flags) < 0:
+            if counting.size and length > SMALL_BYTES:
+                there = np.uint64(message.ctypes.data)
+                sent = send_counted(api, counting, there, socket, place, length, flags)
+            else:
+                sent = _zmq_send(api[SEND], socket, place, length, flags)
+            if sent < 0:
                 return number
             number += 1
     return -1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import random
+import signal
 from contextlib import contextmanager
 
 import msgpack
@@ -12,7 +14,7 @@ import zmq
 from streamer.client import Control, Producer, Subscriber
 from streamer.daemon import control as control_room
 from streamer.daemon.core.feed import MAX_IGNORED
-from tests.daemon_kit import GENOME, Raw, process, sealed, wait_for_line
+from tests.daemon_kit import GENOME, Raw, process, random_dna, sealed, wait_for_line
 from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole
@@ -97,6 +99,67 @@ def test_a_few_subscriptions_to_what_is_no_topic_do_no_harm(small):
         assert status["prefixes"] == {"beat.": 1}
         assert "prefixes" not in control.status()
         assert status["subscriptions"] == {"kept": 1, "ignored": MAX_IGNORED}
+
+
+FOLLOW = """
+import sys
+from streamer.client import Gap, Subscriber
+with Subscriber(sys.argv[1], ["match", "read"]) as feed:
+    feed.wait_for_daemon(600)
+    print("ready", flush=True)
+    seen = {"match": 0, "read": 0}
+    for message in feed:
+        gap = isinstance(message, Gap)
+        topic = message.topic if gap else message.stamp.topic
+        if gap:
+            seen[topic + " gaps"] = seen.get(topic + " gaps", 0) + 1
+        else:
+            seen[topic] += 1
+print(seen)
+"""
+
+
+def test_a_subscriber_that_stopped_takes_no_more_than_its_share(path, tmp_path):
+    """It is ended, and notices what it missed; what waits for it is in memory once."""
+    rng = random.Random(6)
+    # matches and mismatches in turn: 32 bytes a row, and a row every ten bases
+    pieces = [GENOME[i : i + 15] + random_dna(rng, 5) for i in range(0, 3900, 30)]
+    reads = [(f"r{i}", "".join(rng.choices(pieces, k=500))) for i in range(50)]
+    limits = ["--set", "ingest.memory_bytes=2_000_000", "--set", "ingest.max_batch_bytes=1_000_000"]
+    limits += ["--set", "feed.buffer_bytes=16_777_216"]
+    with process(["run", "--config", path, *limits]) as child:
+        wait_for_line(child, '"ready"')
+        with (
+            Control(f"ipc://{tmp_path}/control") as control,
+            Producer(f"ipc://{tmp_path}/ingest") as producer,
+            process([f"ipc://{tmp_path}/feed"], FOLLOW) as follower,
+        ):
+            assert follower.stdout.readline() == "ready\n"
+
+            def send(batches):
+                most = 0
+                for _ in range(batches):
+                    producer.send(reads, timeout=DEADLINE)
+                    producer.flush(timeout=DEADLINE, matched=True)
+                    most = max(most, resident(child))
+                return most
+
+            before = send(30)
+            follower.send_signal(signal.SIGSTOP)
+            most = send(300)
+            status = control.status()["feed"]
+            follower.send_signal(signal.SIGCONT)
+            # 250 MB were published meanwhile
+            assert most < before + 80
+            assert status["slow"] == 1
+            assert status["bytes"] < 16_777_216
+            until(lambda: control.status()["subscriptions"]["kept"] >= 4, "it comes again")
+            send(1)
+            control.drain()
+            seen = ast.literal_eval(follower.communicate(timeout=DEADLINE)[0])
+    assert seen["read gaps"] >= 1
+    assert seen["match gaps"] >= 1
+    assert 31 <= seen["read"] < 331
 
 
 def requests(count):
