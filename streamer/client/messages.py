@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.client.columns import check_columns
-from streamer.dictionary.target_sets import label_of
+from streamer.client.named_targets import NAMED, Sets, labels_of
 from streamer.protocol.feed_messages import FeedMessage, described
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
-from streamer.protocol.schema import BATCH_TOPICS, NAMES, NO_TARGET, TOPICS
+from streamer.protocol.schema import BATCH_TOPICS, NAMES, TOPICS
 from trie.codes import MAX_K
-
-Sets = dict[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class Intervals(BatchMessage):
     @property
     def labels(self) -> dict[int, str]:
         """The names of each set's targets joined by ``;``, at most 8 and then ``...``."""
-        return _labels(self.sets)
+        return labels_of(self.sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class Near(BatchMessage):
     @property
     def labels(self) -> dict[int, str]:
         """As in Intervals."""
-        return _labels(self.sets)
+        return labels_of(self.sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,18 +255,18 @@ def typed(message: FeedMessage) -> Known:
 
 def _typed(message: FeedMessage) -> Known:
     head, topic = message.header, message.topic
-    previous = head["prev"] if topic in BATCH_TOPICS else 0
-    stamp = Stamp(topic, head["stream"], head["epoch"], head["at"], previous, head["time"], head)
+    at, previous = head["at"], head["prev"] if topic in BATCH_TOPICS else 0
+    stamp = Stamp(topic, head["stream"], head["epoch"], at, previous, head["time"], head)
+    if topic in BATCH_TOPICS:
+        if previous >= at:
+            problem = f"the record before it is {previous}, not an earlier one"
+            raise WireError(Reason.MALFORMED, problem)
+        return _about_batch(stamp, message)
     if topic == "beat":
         return Beat(stamp, _heads(head), text(head, "state"), _totals(head), _published(head))
-    if topic == "status":
-        status = _map(head, "status")
-        state, totals = text(status, "state"), _totals(status)
-        return Status(stamp, _heads(head), state, status | {"totals": totals})
-    if previous >= stamp.at:
-        problem = f"the record before it is {previous}, not an earlier one"
-        raise WireError(Reason.MALFORMED, problem)
-    return _about_batch(stamp, message)
+    status = _map(head, "status")
+    state, totals = text(status, "state"), _totals(status)
+    return Status(stamp, _heads(head), state, status | {"totals": totals})
 
 
 _TOTALS = frozenset(TOPICS["beat"].shown.split()) - {"state"}
@@ -281,8 +279,7 @@ def _about_batch(stamp: Stamp, message: FeedMessage) -> BatchMessage:
     k = integer(head, "k", 1, MAX_K)
     producer = text(head, "producer")
     origin = Origin(batch, base, producer, epoch, sequence, before, version, k, message.names)
-    names = _names(head)
-    sets = _sets(head, names)
+    names, sets = NAMED.of(topic, head)
     limit = integer(head, "distance") if topic in ("near", "ltb") else 0
     wanted = TOPICS[topic]
     if len(columns) > len(wanted.columns):
@@ -338,34 +335,3 @@ def _totals(header: Header) -> dict[str, Any]:
     if not all(type(totals[key]) in (int, float) for key in _TOTALS & totals.keys()):
         raise WireError(Reason.MALFORMED, "field 'totals' must be a map of numbers")
     return totals
-
-
-def _names(header: Header) -> dict[int, str]:
-    """The names of targets by their numbers."""
-    try:
-        names = dict(header.get("targets", ()))
-    except (TypeError, ValueError):
-        names = {None: None}
-    kinds = set(map(type, names)), set(map(type, names.values()))
-    if names and (kinds != ({int}, {str}) or not 0 <= min(names) <= max(names) <= NO_TARGET):
-        raise WireError(Reason.MALFORMED, "field 'targets' must hold numbers and names")
-    return names
-
-
-def _sets(header: Header, names: dict[int, str]) -> Sets:
-    """The names of the targets of each set by its number."""
-    sets: Sets = {}
-    try:
-        # behind the targets, a later daemon may say more
-        for number, targets, *_ in header.get("sets", ()):
-            sets[number] = tuple([names[target] for target in targets])
-    except (TypeError, ValueError, KeyError):
-        sets = {-1: ()}
-    if sets and (set(map(type, sets)) != {int} or not 0 <= min(sets) <= max(sets) <= NO_TARGET):
-        problem = "field 'sets' must hold numbers and arrays of named targets"
-        raise WireError(Reason.MALFORMED, problem)
-    return sets
-
-
-def _labels(sets: Sets) -> dict[int, str]:
-    return {number: label_of(names) for number, names in sets.items()}

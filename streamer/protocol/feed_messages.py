@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from streamer.protocol.batch_messages import decode_names
 from streamer.protocol.header import (
     PROTOCOL,
+    UNPACK_ERRORS,
     Buffer,
     Header,
     Reason,
     WireError,
     integers,
+    not_msgpack,
     raw,
     seal,
-    unpack_frame,
     unseal,
 )
 from streamer.protocol.schema import FEED, TOPICS
@@ -101,18 +102,25 @@ def decode_feed(
 
 def decode_body(frames: Sequence[Buffer], previous: Sequence[str] = ()) -> FeedMessage:
     """As ``decode_feed``, from frames without the checksum, which has been verified."""
-    wire = bytes(frames[0])
-    topic = _NAMES.get(wire, "")
-    shown = topic or wire.decode("ascii", "replace")
-    header = unpack_frame(frames[1], f"topic '{shown[:40]}': the header")
+    topic = _NAMES.get(bytes(frames[0]), "")
+    try:
+        header = msgpack.unpackb(frames[1])
+    except UNPACK_ERRORS as error:
+        what = f"{_shown(frames)}: the header"
+        raise not_msgpack(what, error) from None
     if not isinstance(header, dict) or header.get("v") != PROTOCOL:
-        raise WireError(Reason.VERSION, f"topic '{shown[:40]}': not protocol version {PROTOCOL}")
+        raise WireError(Reason.VERSION, f"{_shown(frames)}: not protocol version {PROTOCOL}")
     if not topic:
         return FeedMessage("", header, (), {})
     try:
         return _decode(topic, header, frames[2:], previous)
     except WireError as error:
         raise error.about(described(topic, header)) from None
+
+
+def _shown(frames: Sequence[Buffer]) -> str:
+    topic = bytes(frames[0]).decode("ascii", "replace")
+    return f"topic '{topic.removesuffix('.')[:40]}'"
 
 
 def _decode(
