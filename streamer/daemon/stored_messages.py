@@ -10,12 +10,11 @@ as ``stored_batch`` describes them. This module imports no numba.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import msgpack
 
 from streamer.journal.record import Record
-from streamer.protocol.header import PROTOCOL, Buffer, Header
+from streamer.protocol.header import PROTOCOL, Buffer
 
 BATCH = "batch"
 """Kind of a record about a batch."""
@@ -42,35 +41,33 @@ class StoredMessages:
         self.size = len(record.meta) + sum(map(len, record.frames))
         self.prev: Mapping[str, int] = {}
         self._record = record
-        self._stream = stream
-        self._epoch = epoch
+        self._stamp = {"v": PROTOCOL, "stream": stream, "epoch": epoch}
+        self._stamp |= {"at": record.at, "time": record.time}
         self._made: dict[str, list[Buffer]] = {}
         if record.kind == BATCH:
-            self.prev = {topic: prev for topic, prev, *_ in self._meta["topics"]}
-
-    @cached_property
-    def _meta(self) -> Header:
-        return dict(msgpack.unpackb(self._record.meta))
+            meta = msgpack.unpackb(record.meta)
+            self._about = meta["about"]
+            self._topics = {topic: more for topic, *more in meta["topics"]}
+            self.prev = {topic: prev for topic, (prev, *_) in self._topics.items()}
 
     def message(self, topic: str) -> Sequence[Buffer]:
         """The frames of the feed's message, without their checksum; KeyError if there is none.
 
         ``epoch`` and ``time`` are those of now and of the record, all else is as it was.
         """
-        if not self._made:
-            self._make()
+        if topic not in self._made:
+            self._made[topic] = self._make(topic)
         return self._made[topic]
 
-    def _make(self) -> None:
-        record, first = self._record, FRAMES_OF_READS
-        names, about = record.frames[0], self._meta["about"]
-        for topic, prev, fields, described in self._meta["topics"]:
-            wire = f"{topic}."
-            stamp = {"v": PROTOCOL, "topic": wire, "stream": self._stream, "epoch": self._epoch}
-            stamp |= {"at": record.at, "prev": prev, "time": record.time}
-            header = stamp | about | fields | {"columns": described}
-            stop = first + len(described)
-            self._made[topic] = [
-                wire.encode(), msgpack.packb(header), names, *record.frames[first:stop]
-            ]  # fmt: skip
-            first = stop
+    def _make(self, topic: str) -> list[Buffer]:
+        wire = f"{topic}."
+        prev, fields, described = self._topics[topic]
+        further = {"topic": wire, "prev": prev, "columns": described}
+        header = msgpack.packb(self._stamp | further | self._about | fields)
+        first = FRAMES_OF_READS
+        for before, (*_, columns) in self._topics.items():
+            if before == topic:
+                break
+            first += len(columns)
+        frames = self._record.frames
+        return [wire.encode(), header, frames[0], *frames[first : first + len(described)]]

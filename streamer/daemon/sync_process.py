@@ -7,6 +7,7 @@ writes to the journal, and it yields the CPU to the daemon.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -35,7 +36,7 @@ from streamer.errors import StreamerError
 from streamer.journal.errors import JournalDamage, JournalExpired
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import Record
-from streamer.protocol.header import MAX_HEADER_BYTES, Buffer
+from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, size_of
 
 NICE = 10
 
@@ -45,17 +46,21 @@ ENDING = b"e"
 # then it ends when it has had nothing to do for a while, or at last
 _QUIET_SECONDS, _ENDING_SECONDS = 0.3, 2.0
 
-# messages that may wait for one connection, from the credit of a pull: clients that give credit for
-# what they have not read get no further than this
-_LEAST_MESSAGES, _MESSAGE_BYTES = 64, 128 * 1024
+# messages that may wait for one connection: clients that give credit for what they have not read
+# get no further than this
+_WAITING_MESSAGES = 512
 # answers that may wait behind them before the connection is given up
 _MOST_HELD = 1000
 # requests between two bursts of replay
 _REQUESTS = 256
 _IDLE_MILLISECONDS = 100
-# a connection without room tells nobody when there is some
-_RETRY_MILLISECONDS = 5
+# a connection without room tells nobody when there is some: it is tried again less and less often
+_RETRY_MILLISECONDS = 1, 16
+# pyzmq would combine its flags anew for each frame
+_MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 _LINGER_MILLISECONDS = 1000
+# up to this, a copy of a message takes less time than to have libzmq say that it has sent it
+_COPIED_BYTES = 1 << 18
 # of the k-mers in a state
 _PART_BYTES = 1 << 20
 # of records that several pulls may want, and places where pulls go on reading
@@ -177,6 +182,7 @@ class Server:
         self._core = Sync(limits)
         # messages for connections without room
         self._held: dict[Route, deque[Sequence[Buffer]]] = {}
+        self._retry = _RETRY_MILLISECONDS[0]
 
     def serve(self) -> None:
         """Serve; returns once the daemon has ended."""
@@ -208,7 +214,7 @@ class Server:
                 quiet = now
             if now > last or (last < math.inf and now - quiet > _QUIET_SECONDS):
                 return
-            wait = 0 if busy else _RETRY_MILLISECONDS if self._held else _IDLE_MILLISECONDS
+            wait = 0 if busy else self._retry if self._held else _IDLE_MILLISECONDS
 
     def _hear(self) -> None:
         for _ in range(_REQUESTS):
@@ -254,8 +260,9 @@ class Server:
 
     def _send(self) -> None:
         core = self._core
-        for route in [*self._held]:
-            self._flush(route)
+        least, most = _RETRY_MILLISECONDS
+        flushed = [self._flush(route) for route in [*self._held]]
+        self._retry = least if any(flushed) else min(2 * self._retry, most)
         out, core.out = core.out, []
         for route, frames in out:
             waiting = self._held.get(route)
@@ -269,7 +276,11 @@ class Server:
     def _try(self, route: Route, frames: Sequence[Buffer]) -> bool:
         """Send a message, or keep it until there is room; whether there was."""
         try:
-            self._socket.send_multipart([route, *frames], zmq.NOBLOCK, copy=False)
+            send, copy = self._socket.send, size_of(frames) < _COPIED_BYTES
+            send(route, _MORE)
+            for frame in frames[:-1]:
+                send(frame, _MORE, copy=copy)
+            send(frames[-1], _LAST)
         except zmq.Again:
             self._held.setdefault(route, deque()).appendleft(frames)
             self._core.hold(route)
@@ -281,13 +292,16 @@ class Server:
             return False
         return True
 
-    def _flush(self, route: Route) -> None:
-        waiting = self._held[route]
+    def _flush(self, route: Route) -> bool:
+        """Send what waits for a connection; whether there was room for some of it."""
+        waiting, some = self._held[route], False
         while waiting:
             if not self._try(route, waiting.popleft()):
-                return
+                return some
+            some = True
         del self._held[route]
         self._core.release(route)
+        return True
 
     def _give_up(self, route: Route) -> None:
         """A connection has ended, or reads nothing."""
@@ -301,6 +315,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICE)
+    # frames and headers come by the thousand, and are in no cycles
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
     task = Task.from_json(sys.argv[1])
     logs.configure(task.level, task.format)
     try:
@@ -322,7 +339,7 @@ def run(task: Task) -> None:
         options = {
             zmq.LINGER: _LINGER_MILLISECONDS,
             zmq.ROUTER_MANDATORY: 1,
-            zmq.SNDHWM: max(_LEAST_MESSAGES, task.pull_bytes // _MESSAGE_BYTES),
+            zmq.SNDHWM: _WAITING_MESSAGES,
             zmq.MAXMSGSIZE: 2 * MAX_HEADER_BYTES,
         }
         for option, value in options.items():
