@@ -82,7 +82,8 @@ class PullCore:
         self._window = window
         self._numbers = numbers
         self._number = 0
-        self._read = 0
+        # bytes without credit, and the most that may be on their way
+        self._read, self._granted = 0, window
         # for this pull, and for all
         self._heard = self._answered = 0.0
         # of the message before: all messages of a batch have the same
@@ -95,6 +96,7 @@ class PullCore:
             self._answered = now
         self._number = next(self._numbers)
         self._read, self._heard, self.active = 0, now, True
+        self._granted = self._window
         fields: Header = {"stream": stream, "after": after, "topics": self._topics}
         if until is not None:
             fields["until"] = until
@@ -142,6 +144,8 @@ class PullCore:
 
     def _event(self, header: Header, body: Sequence[Buffer]) -> Event | None:
         match header.get("type"):
+            case "pulling":
+                self._granted = integer(header, "credit", 1)
             case "message":
                 self._credit(size_of(body))
                 decoded = decode_body(body, self._names)
@@ -164,7 +168,7 @@ class PullCore:
 
     def _credit(self, size: int) -> None:
         self._read += size
-        if self._read >= self._window // 4:
+        if self._read >= self._granted // 4:
             self._ask("credit", {"bytes": self._read})
             self._read = 0
 

@@ -134,7 +134,7 @@ class Sync:
             self.lose(pull, record.at - 1, _GIVEN_UP, now)
         sent = 0
         for topic in record.prev:
-            if topic in pull.topics and topic not in LIVE_ONLY:
+            if topic in pull.topics:
                 fields = {"id": pull.number, "topic": f"{topic}."}
                 frames = record.message(topic)
                 self._say(pull.route, "message", fields, frames, now)

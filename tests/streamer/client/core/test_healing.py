@@ -25,8 +25,9 @@ TOTALS = {"reads": 0}
 class Daemon:
     """Feed and sync of one journal; messages to a subscriber wait in ``feed`` and ``sync``."""
 
-    def __init__(self, rng: random.Random, drop: float = 0.0) -> None:
+    def __init__(self, rng: random.Random, drop: float = 0.0, pull_bytes: int = 1 << 20) -> None:
         self.rng = rng
+        self.limits = Limits(4, 4, pull_bytes, memory_bytes=1 << 30)
         self.drop = drop
         self.now = 50.0
         self.batches = Batches(rng.randrange(1 << 30))
@@ -47,7 +48,7 @@ class Daemon:
             at=len(self.records), heads=heads,
         )  # fmt: skip
         self._feed.subscriptions.add(b"", 0)
-        self._core = Sync(Limits(connections=4, pulls=4, pull_bytes=1 << 20, memory_bytes=1 << 30))
+        self._core = Sync(self.limits)
         self.feed: deque[list[bytes]] = deque()
         self.sync: deque[list[bytes]] = deque()
         self.see()
@@ -165,7 +166,7 @@ def heal(daemon: Daemon, consumer: Consumer) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_every_message_comes_once_and_in_order_by_topic(seed):
     rng = random.Random(seed)
-    daemon = Daemon(rng, drop=rng.choice((0.01, 0.1, 0.5)))
+    daemon = Daemon(rng, rng.choice((0.01, 0.1, 0.5)), pull_bytes=rng.choice((500, 1 << 20)))
     for _ in range(rng.randrange(20)):
         daemon.commit()
     topics = tuple(rng.sample(STORED, rng.randint(1, 4)))
@@ -196,6 +197,8 @@ def test_every_message_comes_once_and_in_order_by_topic(seed):
             daemon.forget()
         elif action < 0.98:
             daemon.start()
+        waiting = sum(size for _, size in consumer.core._buffer)
+        assert waiting == consumer.core._buffered <= consumer._buffer_bytes
     begun = begun or Cursor(STREAM, len(daemon.records))
     heal(daemon, consumer)
     assert not any(isinstance(other, Gap | Reset) for other in consumer.others)

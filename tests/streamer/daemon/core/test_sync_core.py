@@ -102,6 +102,7 @@ class Client:
     got: list[tuple[int, str]] = field(default_factory=list)
     reached: int = -1
     ended: bool = False
+    stopped: bool = False
 
     def wanted(self, records: Sequence[Record], after: int, until: int) -> list[tuple[int, str]]:
         return [
@@ -148,6 +149,7 @@ def test_every_pull_gets_what_follows_its_cursor_once(steps):
             client = clients[route, header["id"]]
             if kind == "message":
                 assert not client.ended
+                assert client.until is None or at_of(frames) <= client.until
                 assert client.credit > 0 or client.got[-1][0] == at_of(frames)
                 client.credit -= sum(map(len, frames))
                 client.got.append((at_of(frames), frames[0].decode().removesuffix(".")))
@@ -161,7 +163,7 @@ def test_every_pull_gets_what_follows_its_cursor_once(steps):
                 assert client.got == client.wanted(stream.records, after, header["at"])
             else:
                 assert kind == "stopped"
-                client.ended = True
+                client.ended = client.stopped = True
 
     for kind, *given_values in steps:
         match kind, given_values:
@@ -210,9 +212,12 @@ def test_every_pull_gets_what_follows_its_cursor_once(steps):
         stream.now += 1
         stream.core.tick(stream.now)
         collect()
+    head = len(stream.records)
     for key, client in clients.items():
-        if not client.ended and (client.until is None or client.until <= len(stream.records)):
-            assert client.reached == len(stream.records), key
+        if client.stopped:
+            continue
+        assert client.ended == (client.until is not None and client.until <= head), key
+        assert client.reached == (client.until if client.ended else head), key
 
 
 def at_of(frames: Sequence[bytes]) -> int:
