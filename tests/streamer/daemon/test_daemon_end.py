@@ -126,6 +126,7 @@ def test_a_producer_that_waits_for_credit_ends_with_a_refusal(path):
         producer.send([("first", "ACGT" * 200_000)])
 
         def drain():
+            until(lambda: daemon.service.board.queued_batches == 1, "the first one is accepted")
             until(lambda: not producer._core.all_sent, "a batch without credit")
             daemon.service.drain("enough")
 

@@ -159,7 +159,7 @@ def test_a_subscriber_that_stopped_takes_no_more_than_its_share(path, tmp_path):
             seen = ast.literal_eval(follower.communicate(timeout=DEADLINE)[0])
     assert seen["read gaps"] >= 1
     assert seen["match gaps"] >= 1
-    assert 31 <= seen["read"] < 331
+    assert seen["read"] < 331
 
 
 def requests(count):
