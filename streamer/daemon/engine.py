@@ -106,7 +106,8 @@ class EngineWorker(Worker):
         start, before = self._restored.start, self._restored.fingerprint
         # k-mers are copied into the matcher's structures
         self._restored = Restored()
-        if fingerprint(loaded) == before:
+        found = fingerprint(loaded)
+        if found == before:
             return start
         if before:
             start = replace(start, version=start.version + 1)
@@ -114,7 +115,7 @@ class EngineWorker(Worker):
                 "the dictionary's sources changed since the last start", version=start.version
             )
         self._at += 1
-        self._record(dictionary_record(self._at, start.version, loaded, time.time_ns()))
+        self._record(dictionary_record(self._at, start.version, found, loaded, time.time_ns()))
         return start
 
     def _take_slot(self) -> bool:

@@ -20,6 +20,7 @@ from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.journal.errors import JournalFull
 from streamer.journal.record import Record
 from streamer.journal.store import Journal
+from streamer.protocol.header import size_of
 
 # bytes of a commit: what waits is committed together
 _TOGETHER = 32 << 20
@@ -100,7 +101,7 @@ class JournalWorker(Worker):
             groups.append(group)
             made = [to_record(p, time.time_ns()) for p in group.publications(intervals=True)]
             records += made
-            size += sum(sum(map(len, record.frames)) for record in made)
+            size += sum(size_of(record.frames) for record in made)
         self._append(records)
         del self._waiting[: len(groups)]
         kmers = sum(m.result.new_kmers.size for group in groups for m in group.matched)

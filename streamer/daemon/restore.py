@@ -23,7 +23,7 @@ from streamer.matching.matcher import Start
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.checksums import crc32c
-from streamer.protocol.header import raw
+from streamer.protocol.header import raw, size_of
 
 DICTIONARY = "dictionary"
 
@@ -60,7 +60,7 @@ class Restored:
         """Take in the records that follow."""
         for record in records:
             self.at = record.at
-            self.replayed[0] += sum(map(len, record.frames))
+            self.replayed[0] += size_of(record.frames)
             self.replayed[2] += 1
             if record.kind == BATCH:
                 self._add_batch(StoredBatch(record))
@@ -130,11 +130,13 @@ def fingerprint(dictionary: Dictionary) -> int:
     return crc32c([raw(dictionary.codes), raw(dictionary.sets), names]) or 1
 
 
-def dictionary_record(at: int, version: int, dictionary: Dictionary, now: int) -> Record:
-    """The record of a dictionary that begins with ``version``."""
+def dictionary_record(
+    at: int, version: int, fingerprint: int, dictionary: Dictionary, now: int
+) -> Record:
+    """The record of a dictionary that begins with ``version``; its fingerprint is known."""
     meta = {
         "version": version,
-        "fingerprint": fingerprint(dictionary),
+        "fingerprint": fingerprint,
         "kmers": int(dictionary.codes.size),
     }
     names = msgpack.packb(list(dictionary.targets.names))

@@ -36,7 +36,6 @@ from streamer.daemon.warming import warm_up
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
 from streamer.journal.errors import JournalError
-from streamer.journal.reader import JournalReader
 from streamer.journal.record import Record
 from streamer.journal.store import Journal
 from streamer.protocol.endpoints import socket_path
@@ -206,8 +205,6 @@ class Service:
         """What ingest knows from the journal."""
         if self._journal is None:
             return {}
-        # a connection of its own: the journal's is in use by another thread
-        self._contents = JournalReader.open(self.board.config.journal.directory)
         return {
             "known": [KnownProducer(*received) for received in self._journal.producers()],
             "number": restored.number,
@@ -216,8 +213,9 @@ class Service:
 
     def _content_of(self, *key: Any) -> int | None:
         """The stored checksum of a batch; called by ingest."""
+        assert self._journal is not None
         try:
-            return self._contents.content(*key)
+            return self._journal.content(*key)
         except JournalError as error:
             log.error("damaged record", why=str(error))
             return None
@@ -298,7 +296,6 @@ class Service:
                 inbox.close()
             self._changed.close()
             if self._journal is not None:
-                self._contents.close()
                 self._journal.close()
         if any(worker.is_alive() for worker in self._sockets):
             return

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgpack
 
 from streamer.journal.record import Record
-from streamer.protocol.header import PROTOCOL, Buffer
+from streamer.protocol.header import PROTOCOL, Buffer, size_of
 
 BATCH = "batch"
 """Kind of a record about a batch."""
@@ -38,7 +38,7 @@ class StoredMessages:
 
     def __init__(self, record: Record, stream: str, epoch: int) -> None:
         self.at = record.at
-        self.size = len(record.meta) + sum(map(len, record.frames))
+        self.size = len(record.meta) + size_of(record.frames)
         self.prev: Mapping[str, int] = {}
         self._record = record
         self._stamp = {"v": PROTOCOL, "stream": stream, "epoch": epoch}

@@ -72,11 +72,6 @@ class JournalReader:
                     raise
         return None
 
-    def content(self, producer: str, epoch: int, sequence: int) -> int | None:
-        """As ``Journal.content``."""
-        row = self._index.key(producer.encode(), epoch, sequence)
-        return None if row is None else row.content
-
     def records(self, after: int, until: int | None = None) -> Iterator[Record]:
         """Records with numbers in (after, until], ascending; ``until``: the head.
 

@@ -65,7 +65,7 @@ def test_a_record_holds_all_that_was_said(case, tmp_path):
     matcher.close()
     said = set()
     with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
-        journal.append([dictionary_record(1, 1, stored, 5)])
+        journal.append([dictionary_record(1, 1, fingerprint(stored), stored, 5)])
         journal.append([to_record(publication, 9) for publication in made])
         for publication, record in zip(made, journal.records(1), strict=True):
             found = StoredBatch(record)
@@ -96,7 +96,7 @@ def test_a_restart_makes_the_same_state(case, snapshot_after, tmp_path):
     made, matcher, stored = published(case)
     matcher.close()
     with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
-        journal.append([dictionary_record(1, 1, stored, 5)])
+        journal.append([dictionary_record(1, 1, fingerprint(stored), stored, 5)])
         for publication in made:
             journal.append([to_record(publication, 9)])
             if publication.matched.at in snapshot_after:
