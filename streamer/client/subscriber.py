@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cached_property
 from math import ceil
 
 import zmq
 
-from streamer.client.connection import Connection, Context
-from streamer.client.core.healing import HealingCore
-from streamer.client.core.positions import Cursor
-from streamer.client.core.subscriber import SubscriberCore
-from streamer.client.errors import DaemonError, DaemonLostError, DaemonSilentError, RefusedError
+from streamer.client.feed_reader import FeedReader, Steps, T
 from streamer.client.messages import Message
-from streamer.client.sync_socket import SyncSocket
-from streamer.errors import UsageError
-from streamer.protocol.header import WireError
-from streamer.protocol.schema import TOPICS
-from streamer.protocol.transport.copying import Copier
-
-_POLL_SECONDS = 0.2
-_RECEIVE_MESSAGES = 10_000
-# a message has at most 13; one of more than this is damaged
-_MOST_FRAMES = 32
 
 
-def topic_names(topics: Sequence[str]) -> tuple[str, ...]:
-    """The names of topics, given with or without their dot, each once; UsageError for others."""
-    names = tuple(dict.fromkeys(topic.removesuffix(".") for topic in topics))
-    for name in names:
-        if name not in TOPICS:
-            problem = f"unknown topic '{name}' (known: {', '.join(TOPICS)})"
-            raise UsageError(problem)
-    return names
-
-
-class Subscriber(Connection):
+class Subscriber(FeedReader):
     """Receives the messages of ``topics`` from the feed at ``endpoint``, as typed objects.
 
     The arrays of a message are parts of one block of memory, which lives as long as any of them:
@@ -56,170 +32,34 @@ class Subscriber(Connection):
     daemon can have messages on, None as long as that is unknown.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        topics: Sequence[str] = ("match", "mismatch", "delta", "read", "status"),
-        *,
-        sync: str | None = None,
-        cursor: Cursor | None = None,
-        answer_seconds: float = 5.0,
-        context: Context | None = None,
-    ) -> None:
-        if cursor is not None and sync is None:
-            problem = "a cursor needs the endpoint of sync"
-            raise UsageError(problem)
-        names = topic_names(topics)
-        self._healing = None if sync is None else HealingCore(names, answer_seconds, cursor)
-        self._core = self._healing or SubscriberCore(names, answer_seconds)
-        self._sync: SyncSocket | None = None
-        super().__init__(
-            endpoint, answer_seconds, context, zmq.SUB, {zmq.RCVHWM: _RECEIVE_MESSAGES}
-        )
-        # beats last: once they arrive, all subscriptions hold
-        for topic in (*(topic for topic in self.topics if topic != "beat"), "status", "beat"):
-            self._socket.subscribe(TOPICS[topic].wire)
-        self._copier = Copier(self._socket, frames=_MOST_FRAMES)
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
-        if sync is not None:
-            self._sync = SyncSocket(sync, answer_seconds, self._context)
-            self._poller.register(self._sync.socket, zmq.POLLIN)
-
-    @property
-    def cursor(self) -> Cursor | None:
-        """The place behind the messages received; None before the daemon is heard, or without sync.
-
-        Whoever stores it together with the effects of the messages so far, and begins from it, has
-        each effect once.
-        """
-        return None if self._healing is None else self._healing.cursor
-
-    @property
-    def healing(self) -> bool:
-        """Whether messages are missing that are asked for."""
-        return self._healing is not None and self._healing.healing
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics, without their dots."""
-        return self._core.topics
-
-    @property
-    def damaged(self) -> int:
-        """How many messages were dropped as damaged."""
-        return self._core.damaged
-
-    @property
-    def damage(self) -> WireError | None:
-        """What was wrong with the last of them."""
-        return self._core.damage
-
-    @property
-    def gaps(self) -> int:
-        """How often messages were missed."""
-        return self._core.gaps
-
-    @property
-    def heard(self) -> bool:
-        """Whether a daemon has been heard."""
-        return self._core.heard
-
-    @property
-    def state(self) -> str:
-        """The state of the daemon, empty before the first beat."""
-        return self._core.state
-
-    @property
-    def ended(self) -> bool:
-        """Whether the daemon has announced its end."""
-        return self._core.ended
-
-    @property
-    def failed(self) -> bool:
-        """Whether the daemon ended without publishing all that it accepted."""
-        return self._core.failed
-
-    @property
-    def lost(self) -> bool:
-        """Whether a daemon that was heard has fallen silent without announcing its end."""
-        return self._core.lost
-
-    @property
-    def published(self) -> frozenset[str] | None:
-        """The topics that the daemon can have messages on."""
-        return self._core.published
-
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message of the topics, a Gap, NewEpoch or NewStream; None after ``timeout`` s.
+        """The next message of the topics, or what is to be said of them; None if none came in time.
 
-        Without a timeout: DaemonLostError once the daemon is ``lost``.
+        timeout: in seconds. Without a timeout: DaemonLostError once the daemon is ``lost``.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (message := self._core.next()) is None:
-            if self._take_one():
-                continue
-            left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                return None
-            self._wait(left)
-            if deadline is None and self.lost:
-                raise DaemonLostError(self.endpoint, self._answer_seconds)
-        return message
+        return self._run(self._receiving(timeout))
 
     def wait_for_daemon(self, timeout: float) -> bool:
         """Whether a message of the daemon, a beat at the latest, came in ``timeout`` seconds."""
-        deadline = time.monotonic() + timeout
-        while not self.heard and (left := deadline - time.monotonic()) > 0:
-            if not self._take_one():
-                self._wait(left)
-        return self.heard
+        return self._run(self._hearing(timeout))
 
     def __iter__(self) -> Iterator[Message]:
         """Messages until the daemon announces its end; DaemonLostError if it is ``lost``."""
-        while not (self.ended and not self._core.ready):
-            message = self.receive(_POLL_SECONDS)
-            if message is not None:
-                yield message
-            elif self.lost:
-                raise DaemonLostError(self.endpoint, self._answer_seconds)
+        while (message := self._run(self._going_on())) is not None:
+            yield message
 
-    def _wait(self, seconds: float) -> None:
-        """Wait for a message, for up to ``seconds`` and _POLL_SECONDS."""
-        wait = min(seconds, _POLL_SECONDS)
-        before = time.monotonic()
-        if not self._poller.poll(ceil(wait * 1000)):
-            self._core.wait(min(wait, time.monotonic() - before))
+    @cached_property
+    def _poller(self) -> zmq.Poller:
+        poller = zmq.Poller()
+        for socket in self._sockets:
+            poller.register(socket, zmq.POLLIN)
+        return poller
 
-    def _take_one(self) -> bool:
-        """Process a message of each socket; whether there was one."""
-        received = self._copier.take()
-        if received is not None:
-            self._core.take(*received)
-        answered = self._sync is not None and self._ask()
-        return received is not None or answered
-
-    def _ask(self) -> bool:
-        """Exchange messages with sync; whether one came."""
-        assert self._sync is not None
-        assert self._healing is not None
-        healing, now = self._healing, time.monotonic()
-        received = self._sync.take()
-        if received is not None:
-            frames, crc = received
-            healing.answer(frames, now, crc)
-        healing.tick(now)
-        self._sync.send(healing.pull.requests)
-        if healing.refusal is not None:
-            raise RefusedError(self._sync.endpoint, healing.refusal)
-        if healing.pull.hopeless:
-            raise DaemonError(self._sync.endpoint, f"invalid message: {healing.pull.damage}")
-        if healing.unserved and not healing.lost:
-            raise DaemonSilentError(self._sync.endpoint, self._answer_seconds)
-        return received is not None
-
-    def close(self) -> None:
-        """Close the connections."""
-        if self._sync is not None:
-            self._sync.close()
-        super().close()
+    def _run(self, steps: Steps[T]) -> T:
+        try:
+            seconds = next(steps)
+            while True:
+                seconds = steps.send(bool(self._poller.poll(ceil(seconds * 1000))))
+        except StopIteration as done:
+            result: T = done.value
+            return result

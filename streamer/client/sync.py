@@ -19,8 +19,8 @@ from streamer.client.core.pull import (
     extent_of,
 )
 from streamer.client.errors import CursorError, DaemonError, DaemonSilentError, RefusedError
+from streamer.client.feed_reader import topic_names
 from streamer.client.messages import BatchMessage
-from streamer.client.subscriber import topic_names
 from streamer.client.sync_socket import SyncSocket
 from streamer.protocol.header import PROTOCOL, WireError, pack, seal, unpack, unseal
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from streamer.cli import daemon_options
-from streamer.client import Control, Producer, RefusedError, account, producer
+from streamer.client import Control, Producer, RefusedError, account, producer, producer_steps
 from streamer.client.core import producer as core
 from streamer.daemon import ingest
 from tests.daemon_kit import process, running, wait_for_line, write_fasta
@@ -160,9 +160,10 @@ def test_a_daemon_that_does_not_answer_at_all_gets_no_reads(tmp_path, streamer, 
 def interrupted_after(lines):
     """A trace function that interrupts at that line of the producer's code."""
     left = [lines]
+    traced = {module.__file__ for module in (producer, producer_steps, core, account)}
 
     def trace(frame, event, argument):
-        if frame.f_code.co_filename not in (producer.__file__, core.__file__, account.__file__):
+        if frame.f_code.co_filename not in traced:
             return None
         if event == "line":
             left[0] -= 1

@@ -1,0 +1,136 @@
+"""``Producer`` and ``Subscriber`` for asyncio: the blocking ones in all but how they wait.
+
+Each object belongs to one task. A call that is cancelled leaves it as an interrupt leaves the
+blocking one: what was handed over stays, and goes out with the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from streamer.client.feed_reader import FeedReader, Steps, T
+from streamer.client.messages import Message
+from streamer.client.parts import Mark, Reads
+from streamer.client.producer_steps import ProducerSteps
+from streamer.client.producer_steps import Steps as ProducerStep
+from streamer.sequences.read_batch import ReadBatch
+
+
+class Producer(ProducerSteps):
+    """As ``streamer.client.Producer``; used in ``async with``, it flushes at the end."""
+
+    async def connect(self, *, timeout: float | None = None) -> None:
+        """Return once the daemon has answered."""
+        await self._run(self._connecting(timeout))
+
+    async def send(
+        self,
+        reads: ReadBatch | Reads,
+        *,
+        timeout: float | None = None,
+        mark: bytes | Mark = b"",
+    ) -> None:
+        """Send a batch: returns when it is on its way, which requires credit."""
+        await self._run(self._sending(reads, timeout, mark))
+
+    async def flush(self, *, timeout: float | None = None, matched: bool = False) -> None:
+        """Return once everything sent is durable, and with ``matched`` matched and published."""
+        await self._run(self._flushing(timeout, matched))
+
+    async def settle(self, *, timeout: float | None = None) -> None:
+        """Send nothing more, and return once the daemon has answered for all that has gone out."""
+        await self._run(self._settling(timeout))
+
+    async def _run(self, steps: ProducerStep) -> None:
+        with closing(steps):
+            for seconds in steps:
+                await _wait([self._socket], seconds, self._awaited())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            self.close()
+
+
+class Subscriber(FeedReader):
+    """As ``streamer.client.Subscriber``, with ``async for``."""
+
+    async def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message of the topics, or what is to be said of them; None if none came in time.
+
+        timeout: in seconds. Without a timeout: DaemonLostError once the daemon is ``lost``.
+        """
+        return await self._run(self._receiving(timeout))
+
+    async def wait_for_daemon(self, timeout: float) -> bool:
+        """Whether a message of the daemon, a beat at the latest, came in ``timeout`` seconds."""
+        return await self._run(self._hearing(timeout))
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages until the daemon announces its end; DaemonLostError if it is ``lost``."""
+        while (message := await self._run(self._going_on())) is not None:
+            yield message
+
+    async def _run(self, steps: Steps[T]) -> T:
+        try:
+            seconds = next(steps)
+            while True:
+                seconds = steps.send(await _wait(self._sockets, seconds))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            # messages may come without a pause: other tasks have their turn
+            await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+async def _wait(
+    sockets: Sequence[zmq.Socket[bytes]], seconds: float, events: int = int(zmq.POLLIN)
+) -> bool:
+    """Whether a socket is ready for one of the events within so many seconds.
+
+    Its descriptor becomes readable when there is something new for libzmq to look at, and stays so
+    until it has looked: here, or when a message is sent or taken.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    changed = asyncio.Event()
+    descriptors = [int(socket.getsockopt(zmq.FD)) for socket in sockets]
+    for descriptor in descriptors:
+        loop.add_reader(descriptor, changed.set)
+    try:
+        while not any(int(socket.getsockopt(zmq.EVENTS)) & events for socket in sockets):
+            changed.clear()
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            try:
+                await asyncio.wait_for(changed.wait(), left)
+            except TimeoutError:
+                return False
+        return True
+    finally:
+        for descriptor in descriptors:
+            loop.remove_reader(descriptor)
