@@ -258,6 +258,8 @@ def test_a_producer_that_waits_for_credit_notices_a_restart(path):
         # it has no credit, asks for it, and then the daemon is gone
         killed.recv_multipart()
         killed.close(linger=0)
+        # the socket's file is unlinked by another thread, and must not be the next daemon's
+        context.term()
         greeted.set()
 
     thread = threading.Thread(target=answer)
@@ -271,7 +273,6 @@ def test_a_producer_that_waits_for_credit_notices_a_restart(path):
             producer.flush(timeout=DEADLINE, matched=True)
             assert daemon.service.board.totals.fields()["reads"] == 1
     thread.join(DEADLINE)
-    context.term()
 
 
 # ---- Subscriber ----------------------------------------------------------------------------
