@@ -99,7 +99,7 @@ class PackedMatching:
     ) -> list[PackedReads | None]:
         """As ``pack`` of each, in one step; None in place of errors.
 
-        sums: uint32, a CRC-32 for each batch, continued over its letters.
+        sums: uint32, a CRC-32C for each batch, continued over its letters.
         """
         threads = min(PACKERS, self._threads // 4)
         packed = pack_together(batches, sums, self._engine.k, threads)

@@ -47,7 +47,7 @@ from trie.windows import MATCH, NO_SET
 
 MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
 MakeTogether = Callable[[Sequence[RawReads], NDArray[np.uint32]], Sequence[ReadBatch | None]]
-"""The second: a CRC-32 for each batch, continued over its letters, which are read once."""
+"""The second: a CRC-32C for each batch, continued over its letters, which are read once."""
 
 _T = TypeVar("_T")
 

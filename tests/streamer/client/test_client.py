@@ -473,3 +473,16 @@ def test_socket_that_answers_nonsense(tmp_path):
     thread.join(DEADLINE)
     odd.close(linger=0)
     context.term()
+
+
+def test_topics_are_named_with_or_without_their_dot(path):
+    with (
+        running(path) as daemon,
+        Producer(daemon.endpoints["ingest"]) as producer,
+        Subscriber(daemon.endpoints["feed"], ["read.", "read", "match"]) as feed,
+    ):
+        assert feed.topics == ("read", "match")
+        assert feed.wait_for_daemon(DEADLINE)
+        producer.send([("a", GENOME[5:50])])
+        topics = {feed.receive(DEADLINE).stamp.topic for _ in range(2)}
+    assert topics == {"read", "match"}
