@@ -21,21 +21,21 @@ Codes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class NamedSequence:
     """A named sequence: the first word of its header, and base codes (uint8, ``trie.codes``)."""
 
     name: str
     codes: Codes
 
 
-def records(path: str) -> Iterator[Record]:
+def records(path: str) -> Iterator[NamedSequence]:
     """The records of a sequence file one by one, so that memory holds the longest, not all.
 
     ``-`` is standard input; DataError names file, record and position of what cannot be read.
     """
     for batch in read_batches([path], batch_bases=1):
         for i, name in enumerate(batch.names):
-            yield Record(name, batch.bases[batch.offsets[i] : batch.offsets[i + 1]])
+            yield NamedSequence(name, batch.bases[batch.offsets[i] : batch.offsets[i + 1]])
 
 
 def pieces(
@@ -62,12 +62,12 @@ def several(sequences: Letters | Sequence[Letters]) -> Iterable[Letters]:
     return sequences
 
 
-def as_records(sequences: Letters | Sequence[Letters]) -> list[Record]:
+def as_records(sequences: Letters | Sequence[Letters]) -> list[NamedSequence]:
     """What ``several`` takes, as records named by their number.
 
     InvalidBaseError (a ValueError) at a byte that is no base and no ambiguity letter.
     """
-    return [Record(str(i), encode(letters)) for i, letters in enumerate(several(sequences))]
+    return [NamedSequence(str(i), encode(letters)) for i, letters in enumerate(several(sequences))]
 
 
 def signs_of(strands: str) -> list[int]:

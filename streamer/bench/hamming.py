@@ -21,7 +21,7 @@ from streamer.batch.hamming import METHODS, HammingSearch
 from streamer.batch.hamming.engines import engine_for
 from streamer.batch.hamming.mismatch_index import pays
 from streamer.batch.hamming.oriented import Oriented
-from streamer.batch.records import Record
+from streamer.batch.records import NamedSequence
 from streamer.bench import peers
 from streamer.bench.inputs import LETTERS, Codes, random_codes
 from streamer.bench.suite import Row, Sheet
@@ -103,7 +103,7 @@ def _patterns(count: int, length: int, seed: int) -> Codes:
 
 def cpu_rate(method: str, codes: Codes, patterns: Codes, k: int) -> tuple[float, int | None]:
     """A method on one thread."""
-    records = [Record(str(i), one) for i, one in enumerate(patterns)]
+    records = [NamedSequence(str(i), one) for i, one in enumerate(patterns)]
     search = HammingSearch(records, k, strands="forward", choice=Choice(method, "cpu"), threads=1)
 
     def run(text: Codes) -> int:

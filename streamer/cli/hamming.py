@@ -59,7 +59,7 @@ def hamming(
     from streamer.batch.choice import choose
     from streamer.batch.hamming import DEFAULT, METHODS, HammingSearch
     from streamer.batch.hits import COLUMNS
-    from streamer.batch.records import Record
+    from streamer.batch.records import NamedSequence
     from streamer.output.text_table import Labels
     from trie.codes import encode
     from trie.cpu.compiling import compile_notice
@@ -68,7 +68,7 @@ def hamming(
     choice = choose(METHODS, DEFAULT, method, device, say)
     with compile_notice(quiet=quiet):
         search = HammingSearch(
-            list(map(Record, names, codes)), k, strands=strands, choice=choice,
+            list(map(NamedSequence, names, codes)), k, strands=strands, choice=choice,
             free=method is None, threads=threads, source=source,
         )  # fmt: skip
         say_where(choice, device, quiet)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamer.batch.lcs import Matching
-    from streamer.batch.records import Record
+    from streamer.batch.records import NamedSequence
     from streamer.output.rows import RowWriter
 
 COLUMNS = ("a", "b", "length_a", "length_b", "lcs")
@@ -133,7 +133,7 @@ def lcs(
             _write_files(one, other, found, files, min_block, text=text)
 
 
-def _record(path: str) -> Record:
+def _record(path: str) -> NamedSequence:
     """The only record of a file; DataError if it has none or several."""
     from streamer.batch.records import records
     from streamer.sequences.source import shown_name
@@ -150,18 +150,18 @@ def _record(path: str) -> Record:
     return found
 
 
-def _text(path: str) -> Record:
+def _text(path: str) -> NamedSequence:
     """All bytes of a file, named by its path."""
     import sys
 
     import numpy as np
 
-    from streamer.batch.records import Record
+    from streamer.batch.records import NamedSequence
 
     if path == "-":
-        return Record(path, np.frombuffer(sys.stdin.buffer.read(), dtype=np.uint8))
+        return NamedSequence(path, np.frombuffer(sys.stdin.buffer.read(), dtype=np.uint8))
     with open(path, "rb") as file:
-        return Record(path, np.frombuffer(file.read(), dtype=np.uint8))
+        return NamedSequence(path, np.frombuffer(file.read(), dtype=np.uint8))
 
 
 @contextmanager
@@ -185,8 +185,8 @@ def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
 def _write_row(
     writer: RowWriter,
     columns: list[str],
-    one: Record,
-    other: Record,
+    one: NamedSequence,
+    other: NamedSequence,
     length: int,
     found: Matching | None,
 ) -> None:
@@ -199,8 +199,8 @@ def _write_row(
 
 
 def _write_files(
-    one: Record,
-    other: Record,
+    one: NamedSequence,
+    other: NamedSequence,
     found: Matching,
     files: Mapping[str, str | None],
     min_block: int,
@@ -233,7 +233,7 @@ def _lines(letters: bytes) -> Iterator[bytes]:
         yield letters[first : first + LINE] + b"\n"
 
 
-def _paf(one: Record, other: Record, runs: NDArray[np.void]) -> bytes:
+def _paf(one: NamedSequence, other: NamedSequence, runs: NDArray[np.void]) -> bytes:
     """A row of PAF for each run, with A as the query; its CIGAR is one match."""
     from streamer.output.text_table import Table, distinct, same
 

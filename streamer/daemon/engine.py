@@ -15,7 +15,7 @@ from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.publish import Group
+from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import Restored, dictionary_record, fingerprint
 from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.devices import choose_device, usable_cards
@@ -52,7 +52,7 @@ class EngineWorker(Worker):
         restored: Restored,
         *,
         record: Callable[[Record], None],
-        forward: Callable[[Group], None],
+        forward: Callable[[MatchedGroup], None],
         wants_words: Callable[[], bool],
         warm_up: Callable[[Config, MatchSpec], None],
     ) -> None:
@@ -142,7 +142,7 @@ class EngineWorker(Worker):
         first, self._at = self._at + 1, self._at + len(items)
         pairs = enumerate(zip(items, results, strict=True), first)
         matched = [Matched(at, *pair, dictionary, stored) for at, pair in pairs]
-        self._forward(Group(matched, self._heads))
+        self._forward(MatchedGroup(matched, self._heads))
 
     def _note(self, matcher: Matcher) -> None:
         self.make_batch, self.make_together = matcher.make_batch, matcher.make_together

@@ -21,7 +21,7 @@ from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.publish import Group
+from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.transport.held import HeldBytes
 from streamer.protocol.transport.sending import Message, send_all
@@ -74,7 +74,7 @@ class FeedWorker(SocketWorker):
         heads: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__("feed", board, context, notify)
-        self.inbox: Mailbox[Group] = Mailbox()
+        self.inbox: Mailbox[MatchedGroup] = Mailbox()
         self._done = done
         self._core = FeedCore(
             stream=board.stream,
@@ -132,7 +132,7 @@ class FeedWorker(SocketWorker):
         for group in self.inbox.take():
             self._publish(socket, group)
 
-    def _publish(self, socket: zmq.Socket[bytes], group: Group) -> None:
+    def _publish(self, socket: zmq.Socket[bytes], group: MatchedGroup) -> None:
         """Publish a group of batches that were matched together."""
         made = group.publications(intervals=self.wants("match") or self.wants("mismatch"))
         messages = self._core.publish(made, time.time_ns())

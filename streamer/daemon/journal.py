@@ -13,7 +13,7 @@ from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.publish import Group
+from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record
 from streamer.daemon.worker import POLL_SECONDS, Worker
@@ -66,18 +66,18 @@ class JournalWorker(Worker):
         journal: Journal,
         *,
         replayed: Sequence[int],
-        forward: Callable[[Group], None],
+        forward: Callable[[MatchedGroup], None],
         committed: Callable[[Sequence[Matched]], None],
         full: Callable[[bool], None],
     ) -> None:
         super().__init__("journal", notify)
-        self.inbox: Mailbox[Group] = Mailbox()
+        self.inbox: Mailbox[MatchedGroup] = Mailbox()
         self._board = board
         self._journal = journal
         self._forward = forward
         self._committed = committed
         self._full = full
-        self._waiting: list[Group] = []
+        self._waiting: list[MatchedGroup] = []
         self._since_snapshot = np.array(replayed)
         self._looked = self._tried = 0.0
 
@@ -92,7 +92,7 @@ class JournalWorker(Worker):
             self._housekeeping()
 
     def _commit(self) -> None:
-        groups: list[Group] = []
+        groups: list[MatchedGroup] = []
         records: list[Record] = []
         size = 0
         for group in self._waiting:

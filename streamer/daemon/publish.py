@@ -25,7 +25,7 @@ from streamer.protocol.transport.sending import Message
 _SET_TARGETS = 64
 
 
-class Group:
+class MatchedGroup:
     """Batches that were matched together; their messages are made when first asked for.
 
     heads: those of the records that messages were made of.

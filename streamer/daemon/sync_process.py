@@ -26,9 +26,9 @@ import zmq
 
 from streamer.daemon import logs
 from streamer.daemon.connections import Connections
-from streamer.daemon.core.flows import Fetch, Limits, Pull, Route, State, Stored
+from streamer.daemon.core.flows import Fetch, Pull, Route, Stored, StoredState, SyncLimits
 from streamer.daemon.core.heads import Heads
-from streamer.daemon.core.sync import BURST_BYTES, Sync
+from streamer.daemon.core.sync import BURST_BYTES, SyncCore
 from streamer.daemon.door import Door
 from streamer.daemon.process import raise_limit
 from streamer.daemon.stored_messages import StoredMessages, stored_topics
@@ -147,7 +147,7 @@ class ReplayedJournal:
             self._places.popitem(last=False)
         return StoredMessages(record, self._reader.stream, self._reader.epoch)
 
-    def state(self) -> State | None:
+    def state(self) -> StoredState | None:
         """The last stored state, if there is one."""
         snapshot = self._reader.snapshot()
         if snapshot is None:
@@ -163,7 +163,7 @@ class ReplayedJournal:
             "totals": meta["counts"],
             "kmers": len(kmers) // 8,
         }
-        return State(snapshot.at, fields, frames or [b""])
+        return StoredState(snapshot.at, fields, frames or [b""])
 
     def close(self) -> None:
         """Close the journal."""
@@ -174,12 +174,12 @@ class Server:
     """Serves pulls on a ROUTER socket until the pipe ``wake`` ends."""
 
     def __init__(
-        self, sock: zmq.Socket[bytes], wake: int, journal: ReplayedJournal, limits: Limits
+        self, sock: zmq.Socket[bytes], wake: int, journal: ReplayedJournal, limits: SyncLimits
     ):
         self._socket = sock
         self._wake = wake
         self._journal = journal
-        self._core = Sync(limits)
+        self._core = SyncCore(limits)
         # messages for connections without room
         self._held: dict[Route, deque[Sequence[Buffer]]] = {}
         self._retry = _RETRY_MILLISECONDS[0]
@@ -329,7 +329,7 @@ def main() -> None:
 
 def run(task: Task) -> None:
     """Serve until the daemon ends; StreamerError if the journal cannot be read."""
-    limits = Limits(task.connections, task.pulls, task.pull_bytes, task.memory_bytes)
+    limits = SyncLimits(task.connections, task.pulls, task.pull_bytes, task.memory_bytes)
     journal = ReplayedJournal(task.directory)
     door = Door(task.endpoint, socket.socket(fileno=task.listener))
     connections = Connections(lambda: None, [door], raise_limit())

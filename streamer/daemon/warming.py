@@ -13,7 +13,7 @@ from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.engine import make_matcher
-from streamer.daemon.publish import Group
+from streamer.daemon.publish import MatchedGroup
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import decode_batch, encode_reads
@@ -42,6 +42,6 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
     now = time.monotonic()
     accepted = Accepted(0, producer, 0, 1, size_of(frames), batch, names, now)
     matched = Matched(0, accepted, result, matcher.dictionary, stored if spec.near else None)
-    (publication,) = Group([matched], Heads()).publications(intervals=True)
+    (publication,) = MatchedGroup([matched], Heads()).publications(intervals=True)
     for topic in publication.prev:
         publication.message(topic, {})

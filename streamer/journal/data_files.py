@@ -34,7 +34,7 @@ _MAGIC = b"kmer-log"
 _OPEN_FILES = 1
 
 
-class Group(NamedTuple):
+class GroupHeader(NamedTuple):
     """What a header says: its first record, how many there are, and the bytes behind it."""
 
     first: int
@@ -53,13 +53,13 @@ def data_file_numbers(directory: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def pack_header(seal: bytes, group: Group) -> bytes:
+def pack_header(seal: bytes, group: GroupHeader) -> bytes:
     """The header of a group."""
     fields = _HEADER.pack(_MAGIC, seal, *group)
     return (fields + _SUM.pack(crc32c([fields]))).ljust(HEADER_BYTES, b"\0")
 
 
-def unpack_header(seal: bytes, data: bytes) -> Group | None:
+def unpack_header(seal: bytes, data: bytes) -> GroupHeader | None:
     """What a header says; None if this is none."""
     if len(data) < HEADER_BYTES:
         return None
@@ -67,7 +67,7 @@ def unpack_header(seal: bytes, data: bytes) -> Group | None:
     if _SUM.unpack(data[_HEADER.size : end])[0] != crc32c([fields]):
         return None
     magic, found, *group = _HEADER.unpack(fields)
-    return Group(*group) if magic == _MAGIC and found == seal else None
+    return GroupHeader(*group) if magic == _MAGIC and found == seal else None
 
 
 class DataWriter:
@@ -109,7 +109,7 @@ class DataWriter:
             self._next_file(HEADER_BYTES + size)
             begin = 0
         assert self._fd is not None
-        header = pack_header(seal, Group(first, len(records), size))
+        header = pack_header(seal, GroupHeader(first, len(records), size))
         path = data_file(self._directory, self.file)
         with storing(path):
             self._disk.write(self._fd, begin, [header, *frames])
@@ -176,7 +176,7 @@ class DataReader:
             raise JournalDamage(message, file=str(path), offset=row.offset, record=row.at)
         return split(data, row.lengths)
 
-    def group(self, seal: bytes, file: int, offset: int) -> Group | None:
+    def group(self, seal: bytes, file: int, offset: int) -> GroupHeader | None:
         """What the header there says; None if there is none."""
         with suppress(OSError):
             return unpack_header(seal, self.read(file, offset, HEADER_BYTES))

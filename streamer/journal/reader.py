@@ -7,13 +7,13 @@ from pathlib import Path
 
 from streamer.journal.errors import JournalError
 from streamer.journal.index import NAME, Index
-from streamer.journal.reading import RecordReader
+from streamer.journal.reading import JournalView, RecordReader
 from streamer.journal.record import LOST, Outline, Record, Snapshot
 from streamer.journal.schema import RecordRow
 from streamer.journal.snapshots import read_snapshot
 
 
-class JournalReader:
+class JournalReader(JournalView):
     """Made by ``JournalReader.open``. What its properties say is as of the last ``refresh``."""
 
     def __init__(self, directory: Path) -> None:
@@ -41,26 +41,6 @@ class JournalReader:
         """See what was committed until now; returns the head."""
         self._state = self._index.state()
         return self.head
-
-    @property
-    def stream(self) -> str:
-        """16 hex digits: the same as long as numbers go on."""
-        return self._state.stream.hex()
-
-    @property
-    def epoch(self) -> int:
-        """How often its owner has opened it, from 1."""
-        return self._state.epoch
-
-    @property
-    def head(self) -> int:
-        """Number of the last record, 0 for none."""
-        return self._state.head
-
-    @property
-    def oldest(self) -> int:
-        """Number of the first record that is kept, ``head + 1`` if none is."""
-        return self._state.oldest
 
     def snapshot(self) -> Snapshot | None:
         """The last snapshot."""

@@ -1,4 +1,4 @@
-"""From rows of the index to records whose bytes have been checked."""
+"""What a journal's owner and its other readers see of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,33 @@ from streamer.journal.data_files import DataReader
 from streamer.journal.errors import JournalDamage, JournalExpired
 from streamer.journal.index import Index
 from streamer.journal.record import LOST, Key, Record
-from streamer.journal.schema import RecordRow
+from streamer.journal.schema import RecordRow, State
+
+
+class JournalView:
+    """What the state of a journal says."""
+
+    _state: State
+
+    @property
+    def stream(self) -> str:
+        """16 hex digits: the same as long as numbers go on."""
+        return self._state.stream.hex()
+
+    @property
+    def epoch(self) -> int:
+        """How often its owner has opened it, from 1."""
+        return self._state.epoch
+
+    @property
+    def head(self) -> int:
+        """Number of the last record, 0 for none."""
+        return self._state.head
+
+    @property
+    def oldest(self) -> int:
+        """Number of the first record that is kept, ``head + 1`` if none is."""
+        return self._state.oldest
 
 
 class RecordReader:

@@ -19,7 +19,7 @@ from streamer.journal.disk import Disk
 from streamer.journal.errors import JournalDamage, JournalFailed
 from streamer.journal.index import Index
 from streamer.journal.opening import open_index, own, sync_all
-from streamer.journal.reading import RecordReader
+from streamer.journal.reading import JournalView, RecordReader
 from streamer.journal.record import Frame, Received, Record, Snapshot, Usage
 from streamer.journal.retention import Limits, delete_data_files, delete_snapshots
 from streamer.journal.schema import ProducerRow, flat, record_row
@@ -29,7 +29,7 @@ from streamer.journal.snapshots import read_snapshot, snapshot_numbers, write_sn
 Durability = Literal["fsync", "os"]
 
 
-class Journal:
+class Journal(JournalView):
     """Made by ``Journal.open``. One thread appends; another may store a snapshot meanwhile.
 
     accepted: what ``accept_loss`` gave up. After JournalFailed nothing more can be stored.
@@ -109,26 +109,6 @@ class Journal:
         delete_snapshots(self._disk, self._directory, self._snapshot)
 
     # ---- what is stored ---------------------------------------------------------------------
-
-    @property
-    def stream(self) -> str:
-        """16 hex digits: the same as long as numbers go on."""
-        return self._state.stream.hex()
-
-    @property
-    def epoch(self) -> int:
-        """How often it was opened, from 1."""
-        return self._state.epoch
-
-    @property
-    def head(self) -> int:
-        """Number of the last record, 0 for none."""
-        return self._state.head
-
-    @property
-    def oldest(self) -> int:
-        """Number of the first record that is kept, ``head + 1`` if none is."""
-        return self._state.oldest
 
     def producers(self) -> list[Received]:
         """What was last received under each name; retention takes nothing away."""

@@ -24,7 +24,7 @@ from streamer.batch.hamming.engines import Chunks
 from streamer.batch.hamming.oriented import orient
 from streamer.batch.hamming.packed_hits import columns
 from streamer.batch.hits import Hits, concatenate
-from streamer.batch.records import Letters, Record, as_records
+from streamer.batch.records import Letters, NamedSequence, as_records
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores
 
@@ -55,7 +55,7 @@ class HammingSearch:
 
     def __init__(
         self,
-        patterns: Sequence[Record],
+        patterns: Sequence[NamedSequence],
         k: int,
         *,
         strands: str = "both",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.hamming.packed_hits import ID_SHIFT
-from streamer.batch.records import Codes, Record, reverse_complement, signs_of
+from streamer.batch.records import Codes, NamedSequence, reverse_complement, signs_of
 from streamer.errors import DataError, UsageError
 
 MAX_LENGTH = 256
@@ -43,7 +43,7 @@ class Oriented:
         return self.ids.astype(np.uint64) << np.uint64(ID_SHIFT)
 
 
-def orient(patterns: Sequence[Record], k: int, strands: str, *, source: str) -> Oriented:
+def orient(patterns: Sequence[NamedSequence], k: int, strands: str, *, source: str) -> Oriented:
     """The patterns of a search with at most k mismatches on ``strands`` (forward, reverse, both).
 
     UsageError for wrong options. DataError, which names ``source`` and the pattern, where there is
@@ -73,7 +73,7 @@ def orient(patterns: Sequence[Record], k: int, strands: str, *, source: str) -> 
     return Oriented(codes, (numbers + np.array(signs, dtype=np.uint32)).ravel(), k)
 
 
-def _problem(codes: Codes, first: Record, k: int) -> str | None:
+def _problem(codes: Codes, first: NamedSequence, k: int) -> str | None:
     length = first.codes.size
     if not codes.size:
         return "an empty pattern"

@@ -10,14 +10,14 @@ import numpy as np
 from streamer.batch.primer.cpu_text import CpuText
 from streamer.batch.primer.problem import Alpha, Columns
 from streamer.batch.primer.text import chunks, joined
-from streamer.batch.records import Codes, Record, records, reverse_complement
+from streamer.batch.records import Codes, NamedSequence, records, reverse_complement
 from streamer.errors import DataError
 
 MOST_LETTERS = 1000
 """The longest known primer: differences are counted in 16 bits, and no primer is nearly as long."""
 
 
-def known_primers(path: str) -> list[Record]:
+def known_primers(path: str) -> list[NamedSequence]:
     """The primers of a file; DataError for a sequence too long to be one."""
     found = list(records(path))
     for number, record in enumerate(found, 1):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamer.batch.primer import design, known
 from streamer.batch.primer.problem import Alpha
 from streamer.batch.primer.track import Bar, Track, plot
-from streamer.batch.records import Codes, Record
+from streamer.batch.records import Codes, NamedSequence
 from streamer.output.text_table import Labels, Table, texts
 from trie.cpu.threads import usable_cores
 
@@ -27,7 +27,7 @@ class PrimerReport:
     """The solutions of one run, and what is made of them."""
 
     def __init__(
-        self, records: Sequence[Record], alpha: Alpha, reach: NDArray[np.int64], k: int,
+        self, records: Sequence[NamedSequence], alpha: Alpha, reach: NDArray[np.int64], k: int,
         limits: design.PrimerLimits | None,
     ) -> None:  # fmt: skip
         self._records = records
@@ -64,7 +64,7 @@ class PrimerReport:
         return rows
 
     def place(
-        self, primers: Sequence[Record], beta: Iterable[Codes], *, threads: int, both: bool
+        self, primers: Sequence[NamedSequence], beta: Iterable[Codes], *, threads: int, both: bool
     ) -> None:
         """Find primers on alpha and count their least differences from beta."""
         codes = [primer.codes for primer in primers]

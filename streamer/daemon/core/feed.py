@@ -22,7 +22,7 @@ MAX_IGNORED = 64
 _OFFENDERS = 4096
 
 
-class Record(Protocol):
+class Publishable(Protocol):
     """A record of the stream that is to be published."""
 
     @property
@@ -119,7 +119,7 @@ class FeedCore:
         """Whether somebody subscribes to the topic."""
         return topic in self.subscriptions.topics
 
-    def publish(self, records: Iterable[Record], time: int) -> list[Message]:
+    def publish(self, records: Iterable[Publishable], time: int) -> list[Message]:
         """The messages of the next records that somebody subscribes to; time: in nanoseconds."""
         messages = []
         wanted = self.subscriptions.topics

@@ -13,7 +13,7 @@ Route = bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SyncLimits:
     """Of what may be sent at a time.
 
     connections: those with flows. pulls: flows of a connection. pull_bytes: credit of a flow.
@@ -51,7 +51,7 @@ class Replayed(Protocol):
         """The frames of the feed's message, without their checksum."""
 
 
-class State(NamedTuple):
+class StoredState(NamedTuple):
     """The state after record ``at``: header fields, and the k-mers that the stream has brought."""
 
     at: int

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from streamer.daemon.core.flows import Fetch, Flow, Limits, Pull, Replayed, Route, State, Stored
+from streamer.daemon.core.flows import (
+    Fetch,
+    Flow,
+    Pull,
+    Replayed,
+    Route,
+    Stored,
+    StoredState,
+    SyncLimits,
+)
 from streamer.protocol.header import (
     PROTOCOL,
     Buffer,
@@ -36,19 +45,19 @@ _REACHED_SECONDS = 0.05
 _STREAM_DIGITS = 16
 _GIVEN_UP = "damaged, and given up when the daemon was started"
 _MOST_TOPICS = 64
-_BEGINNING = State(
+_BEGINNING = StoredState(
     0, {"version": 1, "batch": 0, "base": 0, "heads": {}, "totals": {}, "kmers": 0}, [b""]
 )
 
 
-class Sync:
+class SyncCore:
     """The state of all pulls.
 
     out: messages to send, each with the route of its connection. They are to be sent in order; for
     a connection without room ``hold`` stops its flows until ``release``.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SyncLimits) -> None:
         self.out: list[tuple[Route, Sequence[Buffer]]] = []
         self._limits = limits
         self._stored = Stored("", 0, 1, 0, {})
@@ -159,7 +168,7 @@ class Sync:
         """The records after ``pull.at`` are no longer kept."""
         self._reset(pull, "too-old")
 
-    def give_state(self, fetch: Fetch, state: State | None) -> None:
+    def give_state(self, fetch: Fetch, state: StoredState | None) -> None:
         """The last stored state; None: that before the first record."""
         fetch.parts = self._parts(fetch, state or _BEGINNING)
 
@@ -299,7 +308,7 @@ class Sync:
             "heads": heads,
         }
 
-    def _parts(self, fetch: Fetch, state: State) -> Iterator[tuple[Header, Buffer]]:
+    def _parts(self, fetch: Fetch, state: StoredState) -> Iterator[tuple[Header, Buffer]]:
         fields = {"id": fetch.number, "stream": self._stored.stream, "at": state.at}
         fields |= {"parts": len(state.frames)} | state.fields
         for part, frame in enumerate(state.frames, 1):

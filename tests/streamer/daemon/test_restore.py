@@ -11,7 +11,7 @@ import pytest
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.core.heads import Heads
-from streamer.daemon.publish import Group
+from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import dictionary_record, fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import StoredBatch, to_record
 from streamer.dictionary.targets import Dictionary
@@ -55,7 +55,7 @@ def published(case, first=2):
         )
         near = stored if "distance" in case else None
         matched = Matched(first + number, accepted, matcher.match(batch), matcher.dictionary, near)
-        made += Group([matched], heads).publications(intervals=True)
+        made += MatchedGroup([matched], heads).publications(intervals=True)
     return made, matcher, stored
 
 

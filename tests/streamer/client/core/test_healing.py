@@ -11,9 +11,9 @@ from streamer.client import Cursor, Gap, Reset
 from streamer.client.core.healing import HealingCore
 from streamer.client.messages import BatchMessage, Words
 from streamer.daemon.core.feed import FeedCore
-from streamer.daemon.core.flows import Limits, Pull, Stored
+from streamer.daemon.core.flows import Pull, Stored, SyncLimits
 from streamer.daemon.core.heads import Heads
-from streamer.daemon.core.sync import Sync
+from streamer.daemon.core.sync import SyncCore
 from streamer.daemon.stored_messages import StoredMessages
 from streamer.protocol.header import seal
 from tests.stored_batches import STORED, Batches
@@ -27,7 +27,7 @@ class Daemon:
 
     def __init__(self, rng: random.Random, drop: float = 0.0, pull_bytes: int = 1 << 20) -> None:
         self.rng = rng
-        self.limits = Limits(4, 4, pull_bytes, memory_bytes=1 << 30)
+        self.limits = SyncLimits(4, 4, pull_bytes, memory_bytes=1 << 30)
         self.drop = drop
         self.now = 50.0
         self.batches = Batches(rng.randrange(1 << 30))
@@ -48,7 +48,7 @@ class Daemon:
             at=len(self.records), heads=heads,
         )  # fmt: skip
         self._feed.subscriptions.add(b"", 0)
-        self._core = Sync(self.limits)
+        self._core = SyncCore(self.limits)
         self.feed: deque[list[bytes]] = deque()
         self.sync: deque[list[bytes]] = deque()
         self.see()

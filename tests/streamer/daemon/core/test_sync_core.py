@@ -13,21 +13,21 @@ from hypothesis import given
 from hypothesis import settings as tries
 from hypothesis import strategies as st
 
-from streamer.daemon.core.flows import Fetch, Limits, Pull, State, Stored
-from streamer.daemon.core.sync import BURST_BYTES, Sync
+from streamer.daemon.core.flows import Fetch, Pull, Stored, StoredState, SyncLimits
+from streamer.daemon.core.sync import BURST_BYTES, SyncCore
 from tests.daemon_sync import asked, parsed
 from tests.reference import crc32c as definition
 
 STREAM = "0123456789abcdef"
 TOPICS = ("match", "mismatch", "delta", "read")
-LIMITS = Limits(connections=8, pulls=4, pull_bytes=1000, memory_bytes=100_000)
+LIMITS = SyncLimits(connections=8, pulls=4, pull_bytes=1000, memory_bytes=100_000)
 
 
 class Records:
     """A stream of records, and the core that serves it."""
 
-    def __init__(self, limits: Limits = LIMITS, seed: int = 1) -> None:
-        self.core = Sync(limits)
+    def __init__(self, limits: SyncLimits = LIMITS, seed: int = 1) -> None:
+        self.core = SyncCore(limits)
         self.records: list[Record] = []
         self.heads: dict[str, int] = {}
         self.oldest = 1
@@ -61,7 +61,7 @@ class Records:
                 return done
             if isinstance(flow, Fetch):
                 if flow.parts is None:
-                    self.core.give_state(flow, State(0, {}, [b"k-mers"]))
+                    self.core.give_state(flow, StoredState(0, {}, [b"k-mers"]))
                 self.core.go_on(flow, self.now)
                 continue
             assert isinstance(flow, Pull)
@@ -135,7 +135,7 @@ step = st.one_of(
 @tries(max_examples=300, deadline=None)
 @given(st.lists(step, max_size=60))
 def test_every_pull_gets_what_follows_its_cursor_once(steps):
-    stream = Records(Limits(connections=8, pulls=100, pull_bytes=1000, memory_bytes=10**9))
+    stream = Records(SyncLimits(connections=8, pulls=100, pull_bytes=1000, memory_bytes=10**9))
     clients: dict[tuple[bytes, int], Client] = {}
     starts: dict[tuple[bytes, int], int] = {}
     live: list[tuple[bytes, int]] = []
@@ -352,7 +352,7 @@ def test_event_words_are_live_only_and_unknown_topics_are_named():
 
 
 def test_limits():
-    stream = Records(Limits(connections=2, pulls=2, pull_bytes=1000, memory_bytes=3500))
+    stream = Records(SyncLimits(connections=2, pulls=2, pull_bytes=1000, memory_bytes=3500))
     stream.commit(["read"])
     stream.pull(b"a", 1, credit=5000)
     stream.pull(b"a", 2, credit=1000)
@@ -394,7 +394,7 @@ def test_a_pull_without_credit_gets_nothing_more_and_others_do():
 
 
 def test_pulls_take_turns():
-    stream = Records(Limits(8, 8, 1 << 30, 1 << 40))
+    stream = Records(SyncLimits(8, 8, 1 << 30, 1 << 40))
     for _ in range(9):
         stream.commit(["read"], BURST_BYTES)
     for route in (b"a", b"b", b"c"):
@@ -454,7 +454,7 @@ def test_a_state_is_sent_in_parts_on_credit():
     stream.hear(b"a", type="snapshot", id=4, credit=1000)
     fetch = stream.core.turn(stream.now)
     assert isinstance(fetch, Fetch)
-    stream.core.give_state(fetch, State(17, {"version": 3}, parts))
+    stream.core.give_state(fetch, StoredState(17, {"version": 3}, parts))
     got = []
     for _ in range(5):
         stream.work()
