@@ -66,6 +66,7 @@ def pytest_terminal_summary(terminalreporter):
         for outcome in ("passed", "failed", "error")
         if reports.get(outcome)
     ]
+    ran += [f"run again: {report.nodeid}" for report in reports.get("rerun", ())]
     reasons = Counter(
         report.longrepr[2].removeprefix("Skipped: ") for report in reports.get("skipped", ())
     )

@@ -26,7 +26,7 @@ import zmq
 
 from streamer.daemon import logs
 from streamer.daemon.connections import Connections
-from streamer.daemon.core.flows import Fetch, Pull, Route, Stored, StoredState, SyncLimits
+from streamer.daemon.core.flows import Fetch, Pull, Route, Stored, SyncLimits, SyncState
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.sync import BURST_BYTES, SyncCore
 from streamer.daemon.door import Door
@@ -147,7 +147,7 @@ class ReplayedJournal:
             self._places.popitem(last=False)
         return StoredMessages(record, self._reader.stream, self._reader.epoch)
 
-    def state(self) -> StoredState | None:
+    def state(self) -> SyncState | None:
         """The last stored state, if there is one."""
         snapshot = self._reader.snapshot()
         if snapshot is None:
@@ -163,7 +163,7 @@ class ReplayedJournal:
             "totals": meta["counts"],
             "kmers": len(kmers) // 8,
         }
-        return StoredState(snapshot.at, fields, frames or [b""])
+        return SyncState(snapshot.at, fields, frames or [b""])
 
     def close(self) -> None:
         """Close the journal."""

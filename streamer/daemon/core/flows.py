@@ -51,7 +51,7 @@ class Replayed(Protocol):
         """The frames of the feed's message, without their checksum."""
 
 
-class StoredState(NamedTuple):
+class SyncState(NamedTuple):
     """The state after record ``at``: header fields, and the k-mers that the stream has brought."""
 
     at: int

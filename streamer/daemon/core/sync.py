@@ -17,8 +17,8 @@ from streamer.daemon.core.flows import (
     Replayed,
     Route,
     Stored,
-    StoredState,
     SyncLimits,
+    SyncState,
 )
 from streamer.protocol.header import (
     PROTOCOL,
@@ -45,7 +45,7 @@ _REACHED_SECONDS = 0.05
 _STREAM_DIGITS = 16
 _GIVEN_UP = "damaged, and given up when the daemon was started"
 _MOST_TOPICS = 64
-_BEGINNING = StoredState(
+_BEGINNING = SyncState(
     0, {"version": 1, "batch": 0, "base": 0, "heads": {}, "totals": {}, "kmers": 0}, [b""]
 )
 
@@ -168,7 +168,7 @@ class SyncCore:
         """The records after ``pull.at`` are no longer kept."""
         self._reset(pull, "too-old")
 
-    def give_state(self, fetch: Fetch, state: StoredState | None) -> None:
+    def give_state(self, fetch: Fetch, state: SyncState | None) -> None:
         """The last stored state; None: that before the first record."""
         fetch.parts = self._parts(fetch, state or _BEGINNING)
 
@@ -308,7 +308,7 @@ class SyncCore:
             "heads": heads,
         }
 
-    def _parts(self, fetch: Fetch, state: StoredState) -> Iterator[tuple[Header, Buffer]]:
+    def _parts(self, fetch: Fetch, state: SyncState) -> Iterator[tuple[Header, Buffer]]:
         fields = {"id": fetch.number, "stream": self._stored.stream, "at": state.at}
         fields |= {"parts": len(state.frames)} | state.fields
         for part, frame in enumerate(state.frames, 1):
