@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from streamer.bench.durability import latency, recovery, replay
 from streamer.bench.inputs import LETTERS, Codes, half_hit, random_codes
 from streamer.bench.suite import Row, Sheet
 from streamer.client import Producer, Subscriber
@@ -35,10 +36,19 @@ _THREADS = ("engine", "feed", "ingest", "journal")
 
 def tables(
     device: str, k: int = 21, producers: int = 4, bases: int = 1 << 31,
-    durabilities: Sequence[str] = ("none",),
+    durabilities: Sequence[str] = ("none",), seconds: float = 20.0,
+    kmers: int = 10_000_000, restarts: int = 100,
 ) -> list[Sheet]:  # fmt: skip
-    """TCP and local sockets, batches of 1 and 4 MB, ``bases`` a measurement."""
-    return [Sheet("Daemon, socket to feed", daemon, device, k, producers, bases, durabilities)]
+    """TCP and local sockets, batches of 1 and 4 MB, ``bases`` a measurement; then the journal."""
+    return [
+        Sheet(
+            "Daemon, socket to feed", daemon, device, k, producers, bases, durabilities,
+            section="speed",
+        ),
+        Sheet("Latency at half load, CPU", latency, durabilities, seconds, section="latency"),
+        Sheet("Replay, CPU", replay, durabilities, bases >> 2, section="replay"),
+        Sheet("Restart after a kill, CPU", recovery, kmers, restarts, section="restart"),
+    ]  # fmt: skip
 
 
 def daemon(

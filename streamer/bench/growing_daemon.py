@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from streamer.bench.inputs import READ, batch_of, cut, random_codes
+from streamer.bench.serving import SECONDS, serving
 from streamer.bench.suite import Row
 from streamer.client import Control, Producer
-from streamer.client.errors import DaemonSilentError
 
 SHARES = (0.05, 0.2, 0.8, 1.0)
 # with a distance, and with both strands, it takes long
 NEAR_SHARES = SHARES[:2]
 _BATCH = 1_000_000
-_SECONDS = 600.0
 _LOOK_SECONDS, _LOOKS = 0.2, 10
 
 
@@ -36,7 +32,8 @@ def growing(kmers: int) -> Iterator[Row]:
         (21, "both", 1, "levenshtein", NEAR_SHARES),
         (21, "forward", 1, "ltb", NEAR_SHARES),
     ):
-        settings = [f"dictionary.k={k}", f"dictionary.strands={strands}"]
+        settings = ["dictionary.mode=grow", "dictionary.max_kmers=0"]
+        settings += [f"dictionary.k={k}", f"dictionary.strands={strands}"]
         settings += [f"matching.distance={distance}", f"matching.semantics={semantics}"]
         searched = f"{semantics} {distance}" if distance else "none"
         row: Row = {"k": k, "strands": strands, "distance": searched}
@@ -50,9 +47,9 @@ def _grown(k: int, settings: Sequence[str], sizes: Sequence[int]) -> Iterator[Ro
     read = max(READ, k)
     with (
         tempfile.TemporaryDirectory() as folder,
-        _daemon(Path(folder), settings) as (endpoints, process),
+        serving(Path(folder), settings) as (endpoints, process),
         Control(endpoints["control"]) as control,
-        Producer(endpoints["ingest"], answer_seconds=_SECONDS) as producer,
+        Producer(endpoints["ingest"], answer_seconds=SECONDS) as producer,
     ):
         least, _ = _memory(process.pid)
         sent = 0
@@ -63,8 +60,8 @@ def _grown(k: int, settings: Sequence[str], sizes: Sequence[int]) -> Iterator[Ro
             for _ in range(max(1, left // batch)):
                 sent += 1
                 reads = batch_of(random_codes(batch, sent), cut(batch, read))
-                producer.send(reads, timeout=_SECONDS)
-            producer.flush(timeout=_SECONDS, matched=True)
+                producer.send(reads, timeout=SECONDS)
+            producer.flush(timeout=SECONDS, matched=True)
             kmers = control.status()["dictionary"]["kmers"]
             resident, peak = _settled(process.pid)
             yield {
@@ -74,45 +71,6 @@ def _grown(k: int, settings: Sequence[str], sizes: Sequence[int]) -> Iterator[Ro
                 "bytes a k-mer": 1e9 * (resident - least) / kmers,
                 "at the peak": 1e9 * (peak - least) / kmers,
             }
-
-
-@contextmanager
-def _daemon(
-    folder: Path, settings: Sequence[str]
-) -> Iterator[tuple[dict[str, str], subprocess.Popen[bytes]]]:
-    """A daemon whose dictionary grows without a limit, once it is ready."""
-    endpoints = {name: f"ipc://{folder / name}" for name in ("ingest", "feed", "control")}
-    settings = [
-        "matching.device=cpu",
-        "dictionary.mode=grow",
-        "dictionary.max_kmers=0",
-        "log.level=error",
-        *(f"{name}.endpoint={place}" for name, place in endpoints.items()),
-        *settings,
-    ]
-    options = [word for setting in settings for word in ("--set", setting)]
-    process = subprocess.Popen([sys.executable, "-m", "streamer", "run", *options])
-    try:
-        deadline = time.monotonic() + _SECONDS
-        with Control(endpoints["control"]) as control:
-            while not _is_ready(control):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    message = "the daemon did not start"
-                    raise TimeoutError(message)
-                time.sleep(0.05)
-        yield endpoints, process
-        process.terminate()
-        process.wait(_SECONDS)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _is_ready(control: Control) -> bool:
-    try:
-        return bool(control.status()["state"] == "running")
-    except DaemonSilentError:
-        return False
 
 
 def _settled(process: int) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from streamer.matching.spec import Device
 
 ExactSection = StrEnum("ExactSection", "frozen grow snapshot memory figure39 files")
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
+DaemonSection = StrEnum("DaemonSection", "speed latency replay restart")
 Durability = StrEnum("Durability", "none os fsync")
 
 _section = typer.Option(help="Only this part; may be given again. Default: all.")
@@ -78,18 +79,29 @@ def daemon(
     durability: Annotated[
         list[Durability] | None, typer.Option(help="Of the journal; may be given several times.")
     ] = None,
+    section: Annotated[list[DaemonSection] | None, _section] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="A measurement of the latency.")] = 20,
+    kmers: Annotated[
+        int, typer.Option(min=1_000, help="In the journal of the restart.")
+    ] = 10_000_000,
+    restarts: Annotated[int, typer.Option(min=1, help="How often it is killed.")] = 100,
 ) -> None:
-    """The daemon from socket to feed, over loopback: TCP and local sockets, batches of 1 and 4 MB.
+    """The daemon from socket to feed, and its journal: latency, replay, restart.
 
-    Starts its own daemons, producers and subscriber; a running daemon is left alone.
+    Over loopback: TCP and local sockets, batches of 1 and 4 MB. Starts its own daemons, producers
+    and subscribers; a running daemon is left alone.
     """
     _run(
         "daemon",
         device,
+        section,
         k=k,
         producers=producers,
         bases=bases,
-        durabilities=tuple(durability or ("none",)),
+        durabilities=tuple(durability or ("none", "fsync")),
+        seconds=seconds,
+        kmers=kmers,
+        restarts=restarts,
     )
 
 

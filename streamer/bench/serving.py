@@ -1,0 +1,55 @@
+"""A daemon as users start it, in a process of its own, for measurements."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from streamer.client import Control
+from streamer.client.errors import DaemonSilentError
+
+SECONDS = 600.0  # the longest that anything is waited for
+_LOOK_SECONDS = 0.01
+
+Endpoints = dict[str, str]
+
+
+@contextmanager
+def serving(
+    folder: Path, settings: Sequence[str]
+) -> Iterator[tuple[Endpoints, subprocess.Popen[bytes]]]:
+    """A daemon on the CPU at local sockets in a folder, once it is ready; it drains at the end."""
+    endpoints = {name: f"ipc://{folder / name}" for name in ("ingest", "feed", "control", "sync")}
+    settings = [
+        "matching.device=cpu",
+        "log.level=error",
+        *(f"{name}.endpoint={place}" for name, place in endpoints.items()),
+        *settings,
+    ]
+    options = [word for setting in settings for word in ("--set", setting)]
+    process = subprocess.Popen([sys.executable, "-m", "streamer", "run", *options])
+    try:
+        deadline = time.monotonic() + SECONDS
+        with Control(endpoints["control"]) as control:
+            while not _is_ready(control):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    message = "the daemon did not start"
+                    raise TimeoutError(message)
+                time.sleep(_LOOK_SECONDS)
+        yield endpoints, process
+        process.terminate()
+        process.wait(SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_ready(control: Control) -> bool:
+    try:
+        return bool(control.status()["state"] == "running")
+    except DaemonSilentError:
+        return False
