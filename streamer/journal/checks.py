@@ -131,5 +131,5 @@ def producers_digest(rows: Iterable[ProducerRow]) -> int:
 
 
 def _given_up(at: int) -> RecordRow:
-    nothing = None, None, None, None, None
+    nothing = None, None, None, None, None, None
     return RecordRow(at, LOST.encode(), 0, 0, 0, 0, pack_lengths([]), 0, b"", *nothing)

@@ -225,6 +225,11 @@ class Index:
         )
         return self._checked(RecordRow, rows[0]) if rows else None
 
+    def about(self, at: int) -> list[RecordRow]:
+        """The rows of the records about record ``at``, ascending."""
+        rows = self._query("SELECT * FROM records WHERE about = ? ORDER BY at", (at,))
+        return [self._checked(RecordRow, row) for row in rows]
+
     def integrity(self) -> list[JournalDamage]:
         """What SQLite finds wrong with its file, and whether each key leads to its record."""
         try:

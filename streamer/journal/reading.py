@@ -58,6 +58,15 @@ class RecordReader:
             if record.kind != LOST:
                 yield record
 
+    def about(self, at: int) -> Iterator[Record]:
+        """Records about record ``at``, ascending, without those given up; JournalDamage."""
+        files = DataReader(self._directory)
+        try:
+            for row in self._index.about(at):
+                yield _record(row, files)
+        finally:
+            files.close()
+
     def checked(self, after: int, until: int) -> Iterator[Record | JournalDamage]:
         """For each number in (after, until] the record, or what is wrong with it."""
         files = DataReader(self._directory)  # its own: threads may read at once
@@ -87,4 +96,5 @@ def _record(row: RecordRow, files: DataReader) -> Record:
         assert row.content is not None
         assert row.mark is not None
         key = Key(row.producer.decode(), row.epoch, row.sequence, row.content, row.mark)
-    return Record(row.at, row.kind.decode(), row.meta, files.frames(row), key, row.time)
+    frames = files.frames(row)
+    return Record(row.at, row.kind.decode(), row.meta, frames, key, row.time, row.about)

@@ -30,7 +30,8 @@ class Record:
     """One record. The journal does not know what is in ``meta`` and ``frames``.
 
     at: 1, 2, 3, ... without holes. meta: everything that is not an array; it is stored in the
-    index, so large things belong in a frame. time: nanoseconds since 1970.
+    index, so large things belong in a frame. time: nanoseconds since 1970. about: the earlier
+    record that this one is about, if it is about one.
     """
 
     at: int
@@ -39,6 +40,7 @@ class Record:
     frames: tuple[Frame, ...]
     key: Key | None
     time: int
+    about: int | None = None
 
 
 class Outline(NamedTuple):

@@ -15,7 +15,7 @@ import msgpack
 from streamer.journal.record import LOST, Frame, Record
 from streamer.protocol.checksums import crc32c
 
-FORMAT = 1
+FORMAT = 2
 """Of the index and the files beside it (``user_version``)."""
 
 APPLICATION = 0x6B6D6A6C
@@ -27,8 +27,10 @@ TABLES = (
     end INTEGER, producers INTEGER, digest INTEGER, checksum INTEGER)""",
     """CREATE TABLE records (at INTEGER PRIMARY KEY, kind BLOB, time INTEGER, file INTEGER,
     offset INTEGER, size INTEGER, lengths BLOB, sum INTEGER, meta BLOB, producer BLOB,
-    epoch INTEGER, sequence INTEGER, content INTEGER, mark BLOB, checksum INTEGER)""",
+    epoch INTEGER, sequence INTEGER, content INTEGER, mark BLOB, about INTEGER,
+    checksum INTEGER)""",
     "CREATE UNIQUE INDEX keys ON records (producer, epoch, sequence) WHERE producer IS NOT NULL",
+    "CREATE INDEX subjects ON records (about) WHERE about IS NOT NULL",
     """CREATE TABLE producers (name BLOB PRIMARY KEY, epoch INTEGER, sequence INTEGER, mark BLOB,
     checksum INTEGER) WITHOUT ROWID""",
     """CREATE TABLE snapshots (id INTEGER PRIMARY KEY, at INTEGER, file INTEGER, lengths BLOB,
@@ -77,6 +79,7 @@ class RecordRow(NamedTuple):
     sequence: int | None
     content: int | None
     mark: bytes | None
+    about: int | None
 
 
 class ProducerRow(NamedTuple):
@@ -149,6 +152,7 @@ def record_row(record: Record, frames: Sequence[Frame], file: int, offset: int) 
         key and key.sequence,
         key and key.content,
         key and key.mark,
+        record.about,
     )
 
 

@@ -136,6 +136,10 @@ class Journal(JournalView):
         until = self.head if until is None else min(until, self.head)
         return self._reader.records(after, until, lambda: self.oldest)
 
+    def about(self, at: int) -> Iterator[Record]:
+        """The records about record ``at``, ascending; JournalDamage as for ``records``."""
+        return self._reader.about(at)
+
     def verify(self) -> list[JournalDamage]:
         """Everything that is damaged; reads all that is stored."""
         checked = Checked(self._opened, self._reader, self._directory, self._sizes)

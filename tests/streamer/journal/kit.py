@@ -47,7 +47,8 @@ def random_record(at: int, chance: random.Random, largest: int = 3000) -> Record
         key = Key(name, 1 + at // 40, at, chance.randrange(1 << 32), mark)
     frames = tuple(chance.randbytes(size) for size in sizes)
     meta = chance.randbytes(chance.choice((0, 5, 900)))
-    return Record(at, chance.choice(KINDS), meta, frames, key, chance.randrange(1 << 62))
+    about = chance.randrange(1, at) if at > 1 and chance.random() < 0.3 else None
+    return Record(at, chance.choice(KINDS), meta, frames, key, chance.randrange(1 << 62), about)
 
 
 def groups(count: int, chance: random.Random, first: int = 1) -> list[list[Record]]:
@@ -73,6 +74,8 @@ def assert_holds(journal: Journal, records: list[Record], oldest: int = 1) -> No
     assert list(journal.records(oldest - 1)) == records[oldest - 1 :]
     assert {tuple(row) for row in journal.producers()} == last_of_each(records)
     for one in records:
+        about = [r for r in records[oldest - 1 :] if r.about == one.at]
+        assert list(journal.about(one.at)) == about
         if one.key is not None:
             kept = one.key.content if one.at >= oldest else None
             assert journal.content(*one.key[:3]) == kept

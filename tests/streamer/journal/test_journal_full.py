@@ -67,7 +67,7 @@ def test_full_disk_at_any_page(small_disk, spare):
         journal.append(group)
         stored += group
         assert_holds(journal, stored)
-    assert full == (spare < 45_056)
+    assert full == (spare < 49_152)
     assert journal.verify() == []
     journal.close()
     journal = open_small(small_disk / "j")

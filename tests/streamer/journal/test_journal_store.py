@@ -246,9 +246,9 @@ def test_journal_refuses_foreign_directories(tmp_path):
     newer = tmp_path / "newer"
     open_small(newer).close()
     database = apsw.Connection(str(newer / "index.sqlite"))
-    database.pragma("user_version", 2)
+    database.pragma("user_version", 99)
     database.close()
-    with pytest.raises(JournalError, match="format 2, this version of the program reads 1"):
+    with pytest.raises(JournalError, match="format 99, this version of the program reads 2"):
         open_small(newer)
 
 
