@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-import numpy as np
 import structlog
 
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
+from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import identity, put_snapshot
@@ -21,15 +21,6 @@ from streamer.journal.errors import JournalFull
 from streamer.journal.record import Record
 from streamer.journal.store import Journal
 from streamer.protocol.header import size_of
-
-# bytes of a commit: what waits is committed together
-_TOGETHER = 32 << 20
-# between two tries to write to a full disk, two looks for what may go, and two tries of a snapshot
-_RETRY_SECONDS = 0.5
-_LOOK_SECONDS = 1.0
-_SNAPSHOT_SECONDS = 10.0
-# bytes, new k-mers and records after which a snapshot bounds what a restart has to read
-_SNAPSHOT_AFTER = np.array([1 << 30, 1 << 26, 20_000])
 
 log = structlog.get_logger("journal")
 
@@ -77,78 +68,60 @@ class JournalWorker(Worker):
         self._forward = forward
         self._committed = committed
         self._full = full
-        self._waiting: list[MatchedGroup] = []
-        self._since_snapshot = np.array(replayed)
-        self._looked = self._tried = 0.0
+        self._core: LogCore[MatchedGroup, Record] = LogCore(_records, Replay(*replayed))
 
     def work(self) -> None:
         """Commit until asked to stop."""
         self.ready.set()
+        core = self._core
         while not self.stopping.is_set():
-            self.inbox.wait(POLL_SECONDS)
-            self._waiting += self.inbox.take()
-            while self._waiting and not self.stopping.is_set():
-                self._commit()
-            self._housekeeping()
+            self.inbox.wait(core.wait(time.monotonic(), POLL_SECONDS))
+            core.add(self.inbox.take())
+            match core.task(time.monotonic()):
+                case Task.APPEND:
+                    self._append()
+                case Task.SNAPSHOT:
+                    self._snapshot()
+                case Task.EXPIRE:
+                    self._expire()
 
-    def _commit(self) -> None:
-        groups: list[MatchedGroup] = []
-        records: list[Record] = []
-        size = 0
-        for group in self._waiting:
-            if groups and size > _TOGETHER:
-                break
-            groups.append(group)
-            made = [to_record(p, time.time_ns()) for p in group.publications(intervals=True)]
-            records += made
-            size += sum(size_of(record.frames) for record in made)
-        self._append(records)
-        del self._waiting[: len(groups)]
-        kmers = sum(m.result.new_kmers.size for group in groups for m in group.matched)
-        self._since_snapshot += (size, kmers, len(records))
-        for group in groups:
+    def _append(self) -> None:
+        core = self._core
+        try:
+            self._journal.append(core.records())
+        except JournalFull as error:
+            if core.no_room(time.monotonic()):
+                self._full(True)
+                log.error("no batch is accepted until there is room", why=str(error))
+            return
+        if core.full:
+            self._full(False)
+            log.info("there is room again: batches are accepted")
+        for group in core.appended():
             self._committed(group.matched)
             self._forward(group)
 
-    def _append(self, records: Sequence[Record]) -> None:
-        """Append, once there is room; without a stop this waits as long as the disk is full."""
-        told = False
-        while True:
-            try:
-                self._journal.append(records)
-                break
-            except JournalFull as error:
-                if not told:
-                    told = True
-                    self._full(True)
-                    log.error("no batch is accepted until there is room", why=str(error))
-                # the oldest records may make room
-                with suppress(JournalFull):
-                    self._expire()
-                if self.stopping.wait(_RETRY_SECONDS):
-                    raise
-        if told:
-            self._full(False)
-            log.info("there is room again: batches are accepted")
-
-    def _housekeeping(self) -> None:
-        """Bound what a restart reads, and drop what is too old or too much."""
-        now = time.monotonic()
+    def _snapshot(self) -> None:
+        """Bound what a restart reads."""
+        stored = False
         # a full disk is reported by the next batch
         with suppress(JournalFull):
-            if now - self._tried > _SNAPSHOT_SECONDS and (
-                (self._since_snapshot > _SNAPSHOT_AFTER).any()
-            ):
-                self._tried = now
-                put_snapshot(self._journal)
-                self._since_snapshot[:] = 0
-            if now - self._looked > _LOOK_SECONDS:
-                self._looked = now
-                if self._expire():
-                    # some at a call: there may be more
-                    self._looked = 0.0
+            put_snapshot(self._journal)
+            stored = True
+        self._core.snapshot_tried(time.monotonic(), stored=stored)
 
-    def _expire(self) -> int:
-        expired = self._journal.expire(time.time_ns())
-        self._board.journal = self._journal.usage()
-        return expired
+    def _expire(self) -> None:
+        """Drop what is too old or too much."""
+        expired = 0
+        with suppress(JournalFull):
+            expired = self._journal.expire(time.time_ns())
+            self._board.journal = self._journal.usage()
+        self._core.expired(expired, time.monotonic())
+
+
+def _records(group: MatchedGroup) -> tuple[list[Record], Replay]:
+    """The records of a group, and what they add to a restart."""
+    records = [to_record(p, time.time_ns()) for p in group.publications(intervals=True)]
+    size = sum(size_of(record.frames) for record in records)
+    kmers = sum(matched.result.new_kmers.size for matched in group.matched)
+    return records, Replay(size, kmers, len(records))

@@ -170,12 +170,12 @@ def make(mistake: str) -> None:
         self.durable([item])
         return item
 
-    def publish_first(self: Any, records: Any) -> None:
+    def publish_first(self: Any) -> None:
         forward = self.__dict__.setdefault("_really_forward", self._forward)
-        for group in self._waiting:
+        for group in self._core._waiting:
             forward(group)
         self._forward = lambda group: None
-        append(self, records)
+        append(self)
 
     match mistake:
         case "acknowledge early":

@@ -6,8 +6,10 @@ it unchanged.
 
 ingest      messages of producers: accepted, repeated or refused, acknowledged
 producers   what is known of each producer; credit
+log         what is committed together, what is tried again, what bounds a restart
 life        the states of the daemon, and what leads from one to the next
 feed        numbers, messages, beats and subscriptions
 heads       the last record on each topic
+sync        who pulls what, whose turn it is
 backlog     which subscriber is too slow
 """
