@@ -113,7 +113,7 @@ def test_a_producer_goes_on_after_a_kill(path):
         assert raw.receive_type("refused")["reason"] == "conflict"
         for seq in (4, 5, 6):
             raw.send(*list_batch(seq, batches[seq - 1]))
-        raw.accepted(6, durable=6)
+        raw.accepted(6, durable=6, matched=6)
         with Control(endpoints["control"]) as control:
             assert control.status()["totals"]["batches"] == 6
         end(child)
