@@ -15,27 +15,23 @@ import signal
 import socket
 import sys
 import time
-from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-import msgpack
 import structlog
 import zmq
 
 from streamer.daemon import logs
 from streamer.daemon.connections import Connections
-from streamer.daemon.core.flows import Fetch, Pull, Route, Stored, SyncLimits, SyncState
-from streamer.daemon.core.heads import Heads
+from streamer.daemon.core.flows import Fetch, Flow, Pull, Route, SyncLimits
 from streamer.daemon.core.sync import BURST_BYTES, SyncCore
 from streamer.daemon.door import Door
 from streamer.daemon.process import raise_limit
-from streamer.daemon.stored_messages import StoredMessages, stored_topics
+from streamer.daemon.replayed_journal import ReplayedJournal
 from streamer.errors import StreamerError
-from streamer.journal.errors import JournalDamage, JournalExpired
-from streamer.journal.reader import JournalReader
-from streamer.journal.record import Record
+from streamer.journal.errors import JournalDamage, JournalError, JournalExpired
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, size_of
 
 NICE = 10
@@ -61,10 +57,6 @@ _MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 _LINGER_MILLISECONDS = 1000
 # up to this, a copy of a message takes less time than to have libzmq say that it has sent it
 _COPIED_BYTES = 1 << 18
-# of the k-mers in a state
-_PART_BYTES = 1 << 20
-# of records that several pulls may want, and places where pulls go on reading
-_CACHE_BYTES, _PLACES = 32 << 20, 64
 
 log = structlog.get_logger("sync")
 
@@ -92,82 +84,6 @@ class Task:
     def to_json(self) -> str:
         """As one argument of a command line."""
         return json.dumps(asdict(self))
-
-
-class ReplayedJournal:
-    """The journal, as pulls read it: each at its own place, often the same records."""
-
-    def __init__(self, directory: str) -> None:
-        self._reader = JournalReader.open(directory)
-        snapshot = self._reader.snapshot()
-        self._at = 0 if snapshot is None else snapshot.at
-        self._heads = Heads({} if snapshot is None else msgpack.unpackb(snapshot.meta)["heads"])
-        self._cache: OrderedDict[int, StoredMessages] = OrderedDict()
-        self._cached = 0
-        # by the record before the next one
-        self._places: OrderedDict[int, Iterator[Record]] = OrderedDict()
-
-    def look(self) -> Stored:
-        """What is committed now."""
-        reader = self._reader
-        if reader.refresh() > self._at:
-            for at, kind, meta in reader.outlines(self._at):
-                self._heads.take(at, stored_topics(kind, meta))
-            self._at = reader.head
-        heads = self._heads.all()
-        return Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads)
-
-    def after(self, at: int) -> StoredMessages | None:
-        """The next record after ``at``; None if there is none that was not given up.
-
-        JournalDamage: it cannot be read. JournalExpired: it is no longer kept.
-        """
-        found = self._cache.get(at)
-        if found is None:
-            found = self._read(at)
-            if found is None:
-                return None
-            self._cache[at] = found
-            self._cached += found.size
-            while self._cached > _CACHE_BYTES and len(self._cache) > 1:
-                self._cached -= self._cache.popitem(last=False)[1].size
-        return found
-
-    def _read(self, at: int) -> StoredMessages | None:
-        place = self._places.pop(at, None)
-        record = None if place is None else next(place, None)
-        if record is None:
-            # also where a place has come to what was the head when it was made
-            place = self._reader.records(at)
-            record = next(place, None)
-        if place is None or record is None:
-            return None
-        self._places[record.at] = place
-        if len(self._places) > _PLACES:
-            self._places.popitem(last=False)
-        return StoredMessages(record, self._reader.stream, self._reader.epoch)
-
-    def state(self) -> SyncState | None:
-        """The last stored state, if there is one."""
-        snapshot = self._reader.snapshot()
-        if snapshot is None:
-            return None
-        meta = msgpack.unpackb(snapshot.meta)
-        kmers = memoryview(snapshot.frames[0])
-        frames = [kmers[i : i + _PART_BYTES] for i in range(0, len(kmers), _PART_BYTES)]
-        fields = {
-            "version": meta["version"],
-            "batch": meta["number"],
-            "base": meta["position"],
-            "heads": {f"{topic}.": at for topic, at in meta["heads"].items()},
-            "totals": meta["counts"],
-            "kmers": len(kmers) // 8,
-        }
-        return SyncState(snapshot.at, fields, frames or [b""])
-
-    def close(self) -> None:
-        """Close the journal."""
-        self._reader.close()
 
 
 class Server:
@@ -226,26 +142,35 @@ class Server:
 
     def _replay(self) -> bool:
         """A burst of one flow; whether there was one to go on."""
-        core = self._core
-        flow = core.turn(time.monotonic())
-        if isinstance(flow, Fetch):
-            if flow.parts is None:
-                core.give_state(flow, self._journal.state())
-            core.go_on(flow, time.monotonic())
-        elif isinstance(flow, Pull):
+        flow = self._core.turn(time.monotonic())
+        if flow is None:
+            return False
+        try:
             self._burst(flow)
-        return flow is not None
+        except JournalExpired:
+            assert isinstance(flow, Pull)
+            self._core.see(self._journal.look())
+            self._core.expire(flow)
+        except JournalError as error:
+            log.error("request ended: what it asks for cannot be read", problem=str(error))
+            self._core.abandon(flow, str(error))
+        return True
 
-    def _burst(self, pull: Pull) -> None:
+    def _burst(self, flow: Flow) -> None:
+        if isinstance(flow, Fetch):
+            if flow.parts is None and self._journal.checked():
+                self._core.give_state(flow, self._journal.state())
+            if flow.parts is not None:
+                self._core.go_on(flow, time.monotonic())
+        elif isinstance(flow, Pull):
+            self._pull(flow)
+
+    def _pull(self, pull: Pull) -> None:
         core, sent = self._core, 0
         while sent < BURST_BYTES and core.open(pull):
             now = time.monotonic()
             try:
                 record = self._journal.after(pull.at)
-            except JournalExpired:
-                core.see(self._journal.look())
-                core.expire(pull)
-                return
             except JournalDamage as damage:
                 if damage.record is None:
                     raise

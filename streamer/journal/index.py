@@ -207,7 +207,7 @@ class Index:
             for row in self._rows(after, upper):
                 at = row.at if isinstance(row, RecordRow) else row.record
                 if at is None or not after < at <= upper:
-                    yield JournalDamage("rows out of order", file=str(self.path), record=at)
+                    yield JournalDamage(f"row {at} is out of order", file=str(self.path))
                     continue
                 for missing in range(after + 1, at):
                     yield self._missing(missing)

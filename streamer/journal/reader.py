@@ -8,9 +8,9 @@ from pathlib import Path
 from streamer.journal.errors import JournalError
 from streamer.journal.index import NAME, Index
 from streamer.journal.reading import JournalView, RecordReader
-from streamer.journal.record import LOST, Outline, Record, Snapshot
-from streamer.journal.schema import RecordRow
-from streamer.journal.snapshots import read_snapshot
+from streamer.journal.record import LOST, Outline, Record
+from streamer.journal.schema import RecordRow, SnapshotRow
+from streamer.journal.snapshots import SnapshotFile
 
 
 class JournalReader(JournalView):
@@ -42,14 +42,17 @@ class JournalReader(JournalView):
         self._state = self._index.state()
         return self.head
 
-    def snapshot(self) -> Snapshot | None:
-        """The last snapshot."""
-        while (row := self._index.snapshot()) is not None:
-            try:
-                return read_snapshot(self._directory, row)
-            except JournalError:
-                if self._index.snapshot() == row:  # else it was replaced in the meantime
-                    raise
+    def snapshot(self) -> SnapshotRow | None:
+        """The row of the last snapshot."""
+        return self._index.snapshot()
+
+    def open_snapshot(self, row: SnapshotRow) -> SnapshotFile | None:
+        """What a row names; None if there is a later snapshot by now, in its place."""
+        try:
+            return SnapshotFile(self._directory, row)
+        except JournalError:
+            if self._index.snapshot() == row:
+                raise
         return None
 
     def records(self, after: int, until: int | None = None) -> Iterator[Record]:

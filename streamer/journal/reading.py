@@ -53,7 +53,7 @@ class RecordReader:
         self._kept(after + 1, oldest)
         for record in self.checked(after, until):
             if isinstance(record, JournalDamage):
-                self._kept(record.record or 0, oldest)  # in the meantime
+                self._kept(record.record or after + 1, oldest)  # in the meantime
                 raise record
             if record.kind != LOST:
                 yield record

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from streamer.journal.data_files import split
 from streamer.journal.disk import Disk, storing, syncing
 from streamer.journal.errors import JournalDamage, JournalFull
 from streamer.journal.record import Snapshot
-from streamer.journal.schema import SnapshotRow, pack_lengths
+from streamer.journal.schema import SnapshotRow, pack_lengths, unpack_lengths
 from streamer.protocol.checksums import crc32c
 
 _PREFIX = "snapshot-"
+
+PIECE_BYTES = 1 << 20
+"""What ``SnapshotFile`` reads at a time."""
 
 
 def snapshot_file(directory: Path, number: int) -> Path:
@@ -55,10 +60,80 @@ def read_snapshot(directory: Path, row: SnapshotRow) -> Snapshot:
     try:
         data = path.read_bytes()
     except OSError as error:
-        message = f"snapshot cannot be read: {os.strerror(error.errno or 0)}"
-        raise JournalDamage(message, file=str(path)) from error
+        raise _unread(path, error) from error
     frames = split(data, row.lengths)
     if sum(map(len, frames)) != len(data) or crc32c([data]) != row.sum:
-        message = "snapshot: wrong checksum"
-        raise JournalDamage(message, file=str(path), offset=0)
+        raise _wrong(path)
     return Snapshot(row.at, row.meta, frames)
+
+
+class SnapshotFile:
+    """The snapshot of a row, read piece by piece; it stays readable when it has been replaced.
+
+    Whatever cannot be read, or is not what was stored, raises JournalDamage.
+    """
+
+    def __init__(self, directory: Path, row: SnapshotRow) -> None:
+        self.row = row
+        self._path = snapshot_file(directory, row.file)
+        try:
+            self._fd = os.open(self._path, os.O_RDONLY)
+            size = os.fstat(self._fd).st_size
+        except OSError as error:
+            raise _unread(self._path, error) from error
+        # whoever still reads it keeps it open
+        weakref.finalize(self, os.close, self._fd)
+        if sum(unpack_lengths(row.lengths)) != size:
+            raise _wrong(self._path)
+        self._unchecked = self._places()
+        self._sums: dict[int, int] = {}
+        self._sum = 0
+
+    def size(self, frame: int) -> int:
+        """Bytes of a frame."""
+        return unpack_lengths(self.row.lengths)[frame]
+
+    def check(self, most: int) -> bool:
+        """Compare about ``most`` bytes more with the checksum; whether all of them were."""
+        for offset, size in self._unchecked:
+            piece = self._read(offset, size)
+            self._sums[offset] = crc32c([piece])
+            self._sum = crc32c([piece], self._sum)
+            most -= size
+            if most <= 0:
+                return False
+        if self._sum != self.row.sum:
+            raise _wrong(self._path)
+        return True
+
+    def pieces(self, frame: int) -> Iterator[bytes]:
+        """A frame of a snapshot that has been checked, in pieces of ``PIECE_BYTES``."""
+        for offset, size in self._places(frame):
+            piece = self._read(offset, size)
+            if crc32c([piece]) != self._sums[offset]:
+                raise _wrong(self._path, offset)
+            yield piece
+
+    def _places(self, only: int | None = None) -> Iterator[tuple[int, int]]:
+        """Offset and size of the pieces of all frames, or of one."""
+        begin = 0
+        for number, length in enumerate(unpack_lengths(self.row.lengths)):
+            if only in (None, number):
+                for offset in range(begin, begin + length, PIECE_BYTES):
+                    yield offset, min(PIECE_BYTES, begin + length - offset)
+            begin += length
+
+    def _read(self, offset: int, size: int) -> bytes:
+        try:
+            return os.pread(self._fd, size, offset)
+        except OSError as error:
+            raise _unread(self._path, error) from error
+
+
+def _unread(path: Path, error: OSError) -> JournalDamage:
+    message = f"snapshot cannot be read: {os.strerror(error.errno or 0)}"
+    return JournalDamage(message, file=str(path))
+
+
+def _wrong(path: Path, offset: int = 0) -> JournalDamage:
+    return JournalDamage("snapshot: wrong checksum", file=str(path), offset=offset)

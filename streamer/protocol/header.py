@@ -45,6 +45,7 @@ class Reason(StrEnum):
     EPOCH = "epoch"
     DENIED = "denied"
     FULL = "full"
+    DAMAGED = "damaged"
 
 
 class WireError(StreamerError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -52,11 +52,15 @@ class Replayed(Protocol):
 
 
 class SyncState(NamedTuple):
-    """The state after record ``at``: header fields, and the k-mers that the stream has brought."""
+    """The state after record ``at``: header fields, and the k-mers that the stream has brought.
+
+    frames: in so many parts, each made when it is asked for.
+    """
 
     at: int
     fields: Header
-    frames: Sequence[Buffer]
+    parts: int
+    frames: Iterable[Buffer]
 
 
 @dataclass(eq=False, slots=True)

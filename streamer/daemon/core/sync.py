@@ -46,7 +46,7 @@ _STREAM_DIGITS = 16
 _GIVEN_UP = "damaged, and given up when the daemon was started"
 _MOST_TOPICS = 64
 _BEGINNING = SyncState(
-    0, {"version": 1, "batch": 0, "base": 0, "heads": {}, "totals": {}, "kmers": 0}, [b""]
+    0, {"version": 1, "batch": 0, "base": 0, "heads": {}, "totals": {}, "kmers": 0}, 1, [b""]
 )
 
 
@@ -82,10 +82,7 @@ class SyncCore:
             number = integer(header, "id")
             self._request(route, number, header, now)
         except WireError as error:
-            fields = {} if number is None else {"id": number}
-            # this socket has no other version to answer in
-            fields |= error.fields() | {"v": PROTOCOL}
-            self._say(route, "refused", fields)
+            self._refuse(route, number, error)
 
     def gone(self, route: Route) -> None:
         """A connection has ended."""
@@ -167,6 +164,11 @@ class SyncCore:
     def expire(self, pull: Pull) -> None:
         """The records after ``pull.at`` are no longer kept."""
         self._reset(pull, "too-old")
+
+    def abandon(self, flow: Flow, problem: str) -> None:
+        """What a flow is to send next cannot be read, whatever comes after it."""
+        self._end(flow)
+        self._refuse(flow.route, flow.number, WireError(Reason.DAMAGED, problem))
 
     def give_state(self, fetch: Fetch, state: SyncState | None) -> None:
         """The last stored state; None: that before the first record."""
@@ -297,6 +299,11 @@ class SyncCore:
         fields = {"id": pull.number, "reason": reason, "after": pull.at} | self._heads()
         self._say(pull.route, "reset", fields)
 
+    def _refuse(self, route: Route, number: int | None, error: WireError) -> None:
+        fields = {} if number is None else {"id": number}
+        # this socket has no other version to answer in
+        self._say(route, "refused", fields | error.fields() | {"v": PROTOCOL})
+
     def _heads(self) -> Header:
         stored = self._stored
         heads = {f"{topic}.": at for topic, at in stored.heads.items()}
@@ -310,7 +317,7 @@ class SyncCore:
 
     def _parts(self, fetch: Fetch, state: SyncState) -> Iterator[tuple[Header, Buffer]]:
         fields = {"id": fetch.number, "stream": self._stored.stream, "at": state.at}
-        fields |= {"parts": len(state.frames)} | state.fields
+        fields |= {"parts": state.parts} | state.fields
         for part, frame in enumerate(state.frames, 1):
             yield fields | {"part": part}, frame
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import random
 
+import msgpack
 import pytest
 
-from streamer.journal.errors import JournalError, JournalExpired
+from streamer.journal.errors import JournalDamage, JournalError, JournalExpired
 from streamer.journal.reader import JournalReader
+from streamer.journal.snapshots import PIECE_BYTES
 from tests.streamer.journal.kit import groups, keyed, open_small, record
 from tests.waiting import until
 
@@ -28,7 +30,9 @@ def test_reader_sees_what_was_committed(tmp_path):
     assert list(reader.records(0, 1)) == stored[:1]
     assert reader.snapshot() is None
     journal.put_snapshot(2, b"m", (b"s",))
-    assert reader.snapshot() == (2, b"m", (b"s",))
+    row = reader.snapshot()
+    assert (row.at, row.meta) == (2, b"m")
+    assert frames_of(reader.open_snapshot(row)) == [b"s"]
     journal.close()
     journal = open_small(tmp_path, keep_bytes=1)
     journal.expire(0)
@@ -37,6 +41,77 @@ def test_reader_sees_what_was_committed(tmp_path):
         list(reader.records(0))
     reader.refresh()
     assert (reader.epoch, reader.oldest, reader.head) == (2, 3, 2)
+    reader.close()
+    journal.close()
+
+
+def frames_of(snapshot) -> list[bytes]:
+    """All frames, read piece by piece, after a check in small steps."""
+    until(lambda: snapshot.check(1), "the end of the check")
+    count = len(msgpack.unpackb(snapshot.row.lengths))
+    pieces = [[*snapshot.pieces(frame)] for frame in range(count)]
+    assert all(len(piece) == PIECE_BYTES for frame in pieces for piece in frame[:-1])
+    return [b"".join(frame) for frame in pieces]
+
+
+def test_a_snapshot_is_read_in_pieces_also_when_it_was_replaced(tmp_path):
+    journal = open_small(tmp_path)
+    reader = JournalReader.open(tmp_path)
+    chance = random.Random(2)
+    frames = [chance.randbytes(size) for size in (PIECE_BYTES, 0, 3 * PIECE_BYTES + 1, 5)]
+    journal.put_snapshot(0, b"", frames)
+    row = reader.snapshot()
+    snapshot = reader.open_snapshot(row)
+    journal.put_snapshot(0, b"", ())
+    assert frames_of(snapshot) == frames
+    assert [snapshot.size(frame) for frame in range(4)] == [len(frame) for frame in frames]
+    assert reader.open_snapshot(row) is None
+    assert frames_of(reader.open_snapshot(reader.snapshot())) == []
+    reader.close()
+    journal.close()
+
+
+def test_a_changed_piece_of_a_snapshot_is_found(tmp_path):
+    """Before it is used, and also if it changes only then."""
+    journal = open_small(tmp_path)
+    reader = JournalReader.open(tmp_path)
+    journal.put_snapshot(0, b"", (bytes(2 * PIECE_BYTES), b"more"))
+    path = tmp_path / "snapshot-00000001"
+    whole = path.read_bytes()
+    snapshot = reader.open_snapshot(reader.snapshot())
+    until(lambda: snapshot.check(1 << 20), "the end of the check")
+    for place in (0, PIECE_BYTES, 2 * PIECE_BYTES + 1):
+        path.write_bytes(whole[:place] + b"\1" + whole[place + 1 :])
+        with pytest.raises(JournalDamage, match=f"^{path}, offset .*: snapshot: wrong checksum$"):
+            frames_of(reader.open_snapshot(reader.snapshot()))
+        with pytest.raises(JournalDamage, match="wrong checksum"):
+            [*snapshot.pieces(0), *snapshot.pieces(1)]
+    for damaged in (whole[:-1], whole + b"x"):
+        path.write_bytes(damaged)
+        with pytest.raises(JournalDamage, match="wrong checksum"):
+            reader.open_snapshot(reader.snapshot())
+    path.unlink()
+    with pytest.raises(JournalDamage, match="cannot be read: No such file"):
+        reader.open_snapshot(reader.snapshot())
+    reader.close()
+    journal.close()
+
+
+def test_rows_out_of_order_belong_to_no_record(tmp_path, monkeypatch):
+    """Whoever goes on behind a damaged record must not be led back, nor over others."""
+    journal = open_small(tmp_path)
+    journal.append([record(at) for at in range(1, 9)])
+    reader = JournalReader.open(tmp_path)
+    query = reader._index._query
+
+    def disordered(sql, values=()):
+        rows = query(sql, values)
+        return rows + rows[:1] if "FROM records" in sql else rows
+
+    monkeypatch.setattr(reader._index, "_query", disordered)
+    with pytest.raises(JournalDamage, match="row 4 is out of order") as caught:
+        list(reader.records(3, 5))
+    assert caught.value.record is None
     reader.close()
     journal.close()
 
@@ -94,9 +169,10 @@ def test_reader_beside_a_writer(tmp_path):
                     at, read = one.at, read + 1
             except JournalExpired as error:
                 at = error.oldest - 1
-            if (snapshot := reader.snapshot()) is not None:
-                number = int(snapshot.meta)
-                assert snapshot.frames == (b"s" * number,)
+            row = reader.snapshot()
+            if row is not None and (snapshot := reader.open_snapshot(row)) is not None:
+                number = int(row.meta)
+                assert frames_of(snapshot) == [b"s" * number]
                 snapshots.add(number)
             if not told.poll() and at > 0 and at % 7 == 0:
                 at = max(0, at - 60)  # go back, so that retention is met

@@ -61,7 +61,7 @@ class Records:
                 return done
             if isinstance(flow, Fetch):
                 if flow.parts is None:
-                    self.core.give_state(flow, SyncState(0, {}, [b"k-mers"]))
+                    self.core.give_state(flow, SyncState(0, {}, 1, [b"k-mers"]))
                 self.core.go_on(flow, self.now)
                 continue
             assert isinstance(flow, Pull)
@@ -454,7 +454,7 @@ def test_a_state_is_sent_in_parts_on_credit():
     stream.hear(b"a", type="snapshot", id=4, credit=1000)
     fetch = stream.core.turn(stream.now)
     assert isinstance(fetch, Fetch)
-    stream.core.give_state(fetch, SyncState(17, {"version": 3}, parts))
+    stream.core.give_state(fetch, SyncState(17, {"version": 3}, 5, parts))
     got = []
     for _ in range(5):
         stream.work()

@@ -1,0 +1,143 @@
+"""The journal as sync replays it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import msgpack
+import structlog
+
+from streamer.daemon.core.flows import Stored, SyncState
+from streamer.daemon.core.heads import Heads
+from streamer.daemon.stored_messages import StoredMessages, stored_topics
+from streamer.journal.errors import JournalDamage, JournalError
+from streamer.journal.reader import JournalReader
+from streamer.journal.record import Record
+from streamer.journal.snapshots import PIECE_BYTES, SnapshotFile
+
+# of records that several pulls may want, and places where pulls go on reading
+_CACHE_BYTES, _PLACES = 32 << 20, 64
+# of a snapshot, between two bursts of others
+_CHECK_BYTES = 16 << 20
+
+log = structlog.get_logger("sync")
+
+
+class ReplayedJournal:
+    """The journal, as pulls read it: each at its own place, often the same records."""
+
+    def __init__(self, directory: str) -> None:
+        self._reader = JournalReader.open(directory)
+        self._problem = ""
+        self._snapshot: SnapshotFile | None = None
+        try:
+            snapshot = self._reader.snapshot()
+        except JournalDamage as damage:
+            # who asks for it is told; what records there are can be had
+            self._report(damage)
+            snapshot = None
+        self._at = 0 if snapshot is None else snapshot.at
+        self._heads = Heads({} if snapshot is None else msgpack.unpackb(snapshot.meta)["heads"])
+        self._cache: OrderedDict[int, StoredMessages] = OrderedDict()
+        self._cached = 0
+        # by the record before the next one
+        self._places: OrderedDict[int, Iterator[Record]] = OrderedDict()
+
+    def look(self) -> Stored:
+        """What is committed now, or as far as that could be read."""
+        reader = self._reader
+        try:
+            if reader.refresh() > self._at:
+                for at, kind, meta in reader.outlines(self._at):
+                    self._heads.take(at, stored_topics(kind, meta))
+                self._at = reader.head
+            self._problem = ""
+        except JournalError as error:
+            self._report(error)
+        heads = self._heads.all()
+        return Stored(reader.stream, reader.epoch, reader.oldest, reader.head, heads)
+
+    def after(self, at: int) -> StoredMessages | None:
+        """The next record after ``at``; None if there is none that was not given up.
+
+        JournalDamage: it cannot be read. JournalExpired: it is no longer kept.
+        """
+        found = self._cache.get(at)
+        if found is None:
+            found = self._read(at)
+            if found is None:
+                return None
+            self._cache[at] = found
+            self._cached += found.size
+            while self._cached > _CACHE_BYTES and len(self._cache) > 1:
+                self._cached -= self._cache.popitem(last=False)[1].size
+        return found
+
+    def _read(self, at: int) -> StoredMessages | None:
+        place = self._places.pop(at, None)
+        record = None if place is None else next(place, None)
+        if record is None:
+            # also where a place has come to what was the head when it was made
+            place = self._reader.records(at)
+            record = next(place, None)
+        if place is None or record is None:
+            return None
+        self._places[record.at] = place
+        if len(self._places) > _PLACES:
+            self._places.popitem(last=False)
+        return StoredMessages(record, self._reader.stream, self._reader.epoch)
+
+    def checked(self) -> bool:
+        """Whether the last stored state is known to be whole; each call checks more of it.
+
+        JournalDamage if it is not.
+        """
+        reader = self._reader
+        while (row := reader.snapshot()) is not None:
+            if self._snapshot is None or self._snapshot.row != row:
+                self._snapshot = reader.open_snapshot(row)
+            if self._snapshot is not None:
+                return self._check(self._snapshot)
+        self._snapshot = None
+        return True
+
+    def _check(self, snapshot: SnapshotFile) -> bool:
+        try:
+            return snapshot.check(_CHECK_BYTES)
+        except JournalDamage:
+            self._snapshot = None
+            raise
+
+    def state(self) -> SyncState | None:
+        """The state that is known to be whole, if there is one; only its next part is in memory.
+
+        JournalDamage may also come with a part.
+        """
+        snapshot = self._snapshot
+        if snapshot is None:
+            return None
+        meta = msgpack.unpackb(snapshot.row.meta)
+        size = snapshot.size(0)
+        fields = {
+            "version": meta["version"],
+            "batch": meta["number"],
+            "base": meta["position"],
+            "heads": {f"{topic}.": at for topic, at in meta["heads"].items()},
+            "totals": meta["counts"],
+            "kmers": size // 8,
+        }
+        if not size:
+            return SyncState(snapshot.row.at, fields, 1, [b""])
+        parts = -(-size // PIECE_BYTES)
+        return SyncState(snapshot.row.at, fields, parts, snapshot.pieces(0))
+
+    def _report(self, error: JournalError) -> None:
+        """Log what is wrong with the journal itself, once."""
+        if str(error) != self._problem:
+            self._problem = str(error)
+            log.error("the journal cannot be read", problem=self._problem)
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._reader.close()
