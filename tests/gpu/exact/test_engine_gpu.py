@@ -10,16 +10,14 @@ import pytest
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import Matcher
-from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
+from tests.matching_results import batch_of, rows_of
 from tests.reference import exact as oracle
 from tests.reference.event_words import unpack_events
 from tests.reference.exact import decode_kmer
 from trie.snapshots.tree_bitmap import snapshot
 from trie.windows import MATCH
-
-EVENTS = {1: "match", 2: "mismatch"}
 
 pytestmark = placement.marks()
 
@@ -62,29 +60,6 @@ def make_reads(k, total, seed, reads=3, gaps=2):
         (f"r{i}", "".join(text[a:b]))
         for i, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
     ]
-
-
-def batch_of(reads):
-    return ReadBatch.from_sequences([name for name, _ in reads], [text for _, text in reads])
-
-
-def rows_of(results, targets):
-    """[(read index, start, event, owners)] as the oracle has them."""
-    rows, before = [], 0
-    for result in results:
-        offsets = result.batch.offsets
-        for at in np.flatnonzero(result.events):
-            read = int(np.searchsorted(offsets, at, side="right")) - 1
-            owners = ()
-            if result.events[at] == MATCH:
-                index = result.only_set if result.sets is None else result.sets[at]
-                if index != 0xFFFFFFFF:
-                    begin, end = targets.starts[index], targets.starts[index + 1]
-                    owners = tuple(targets.members[begin:end])
-            event = EVENTS[int(result.events[at])]
-            rows.append((before + read, int(at - offsets[read]), event, owners))
-        before += len(result.batch)
-    return rows
 
 
 def check(

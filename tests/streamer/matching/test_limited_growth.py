@@ -11,58 +11,14 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher, Start
-from streamer.sequences.read_batch import ReadBatch
+from streamer.matching.matcher import Matcher
+from tests.matching_results import batch_of, dictionary_of, rows_of, start_of
 from tests.reference import exact as oracle
 from tests.reference import levenshtein as near_oracle
 from trie.codes import decode_kmers
 from trie.snapshots.tree_bitmap import snapshot
-from trie.windows import MATCH
 
 LETTERS = "ACGTACGTACGTN"
-
-
-def batch_of(reads):
-    return ReadBatch.from_sequences([name for name, _ in reads], [text for _, text in reads])
-
-
-def dictionary_of(records, k, strands):
-    if not records:
-        return Dictionary.empty(k, strands)
-    return Dictionary.from_batches([batch_of(records)], k, strands)
-
-
-def start_of(results):
-    """What the results leave for a matcher that goes on."""
-    if not results:
-        return None
-    last = results[-1]
-    return Start(
-        number=last.number + 1,
-        position=last.base + last.batch.symbols,
-        version=last.version,
-        grown=np.concatenate([result.new_kmers for result in results]),
-        learned=np.concatenate([result.learned for result in results]),
-    )
-
-
-def rows_of(results, targets):
-    """[(read index, start, event, owners)] as the oracle has them."""
-    rows, before = [], 0
-    for result in results:
-        offsets = result.batch.offsets
-        for at in np.flatnonzero(result.events):
-            read = int(np.searchsorted(offsets, at, side="right")) - 1
-            owners = ()
-            if result.events[at] == MATCH:
-                index = result.only_set if result.sets is None else result.sets[at]
-                if index != 0xFFFFFFFF:
-                    begin, end = targets.starts[index], targets.starts[index + 1]
-                    owners = tuple(targets.members[begin:end])
-            found = "match" if result.events[at] == MATCH else "mismatch"
-            rows.append((before + read, int(at - offsets[read]), found, owners))
-        before += len(result.batch)
-    return rows
 
 
 def in_groups(matcher, batches, cuts):

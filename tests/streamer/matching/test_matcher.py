@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
+from tests.matching_results import dictionary_of, rows_of
 from tests.reference import exact as oracle
 from tests.reference.event_words import unpack_events
 from tests.reference.exact import decode_kmer
 from trie.snapshots.tree_bitmap import snapshot
 
-EVENTS = {1: "match", 2: "mismatch"}
 DNA = st.text(st.sampled_from("ACGTACGTACGTN"), max_size=40)
 
 
@@ -29,32 +29,6 @@ def batches_of(reads, cuts):
         for part in (reads[a:b] for a, b in zip(bounds, bounds[1:], strict=False))
         if part
     ]
-
-
-def dictionary_of(records, k, strands):
-    if not records:
-        return Dictionary.empty(k, strands)
-    return Dictionary.from_batches(batches_of(records, []), k, strands)
-
-
-def rows_of(results, targets):
-    """[(read index, start, event, owners)] as the oracle has them."""
-    rows, reads_before = [], 0
-    for result in results:
-        offsets = result.batch.offsets
-        for at in np.flatnonzero(result.events):
-            read = int(np.searchsorted(offsets, at, side="right")) - 1
-            event = EVENTS[int(result.events[at])]
-            owners = ()
-            if event == "match":
-                index = result.only_set if result.sets is None else result.sets[at]
-                if index != 0xFFFFFFFF:
-                    owners = tuple(
-                        targets.members[targets.starts[index] : targets.starts[index + 1]]
-                    )
-            rows.append((reads_before + read, int(at - offsets[read]), event, owners))
-        reads_before += len(result.batch)
-    return rows
 
 
 @settings(max_examples=120, deadline=None)

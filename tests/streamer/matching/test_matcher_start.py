@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher, Start
+from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
+from tests.matching_results import start_of
 
 K = 7
 GROWING = {"mode": "grow"}
@@ -30,18 +31,6 @@ def reads(rng, count):
     codes = rng.choice(5, lengths.sum(), p=[0.245] * 4 + [0.02]).astype(np.uint8)
     names = [f"r{i}" for i in range(count)]
     return ReadBatch(names, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), codes)
-
-
-def start_of(results):
-    """What the results leave, from the results alone."""
-    last = results[-1]
-    return Start(
-        number=last.number + 1,
-        position=last.base + last.batch.symbols,
-        version=last.version,
-        grown=np.concatenate([result.new_kmers for result in results]),
-        learned=np.concatenate([result.learned for result in results]),
-    )
 
 
 def facts(result):

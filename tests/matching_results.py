@@ -1,0 +1,54 @@
+"""What a matcher found, as the definitions in ``tests/reference`` have it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamer.dictionary.targets import Dictionary
+from streamer.matching.matcher import Start
+from streamer.sequences.read_batch import ReadBatch
+
+EVENTS = {1: "match", 2: "mismatch"}
+
+
+def batch_of(reads):
+    return ReadBatch.from_sequences([name for name, _ in reads], [text for _, text in reads])
+
+
+def dictionary_of(records, k, strands):
+    if not records:
+        return Dictionary.empty(k, strands)
+    return Dictionary.from_batches([batch_of(records)], k, strands)
+
+
+def rows_of(results, targets):
+    """[(read index, start, event, owners)] as the oracle has them."""
+    rows, before = [], 0
+    for result in results:
+        offsets = result.batch.offsets
+        for at in np.flatnonzero(result.events):
+            read = int(np.searchsorted(offsets, at, side="right")) - 1
+            event = EVENTS[int(result.events[at])]
+            owners = ()
+            if event == "match":
+                index = result.only_set if result.sets is None else result.sets[at]
+                if index != 0xFFFFFFFF:
+                    begin, end = targets.starts[index], targets.starts[index + 1]
+                    owners = tuple(targets.members[begin:end])
+            rows.append((before + read, int(at - offsets[read]), event, owners))
+        before += len(result.batch)
+    return rows
+
+
+def start_of(results):
+    """What the results leave for a matcher that goes on, from the results alone."""
+    if not results:
+        return None
+    last = results[-1]
+    return Start(
+        number=last.number + 1,
+        position=last.base + last.batch.symbols,
+        version=last.version,
+        grown=np.concatenate([result.new_kmers for result in results]),
+        learned=np.concatenate([result.learned for result in results]),
+    )
