@@ -15,19 +15,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.daemon.stored_batch import StoredBatch
-from streamer.daemon.stored_messages import BATCH
+from streamer.daemon.stored_messages import BATCH, stored_topics
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import Record
+from streamer.journal.record import Outline, Record
 from streamer.journal.store import Journal
 from streamer.matching.matcher import Start
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.checksums import crc32c
-from streamer.protocol.header import raw, size_of
+from streamer.protocol.header import Header, raw, size_of
 
 DICTIONARY = "dictionary"
 
 _NO_CODES = np.zeros(0, np.uint64)
+
+
+@dataclass
+class Loss:
+    """k-mers that the stream had added, and that were given up with records or a snapshot.
+
+    kmers: how many are known of. unknown: whether there may be more.
+    """
+
+    kmers: int = 0
+    unknown: bool = False
+
+    def __bool__(self) -> bool:
+        return self.unknown or self.kmers > 0
+
+    def __str__(self) -> str:
+        known = f"{self.kmers}" if self.kmers else ""
+        return f"{known or 'unknown'}{' or more' if known and self.unknown else ''}"
+
+    def add(self, record: Header) -> None:
+        """A record with this meta was given up."""
+        self.kmers += record.get("counts", {}).get("new_kmers", 0)
+        self.unknown |= not record
 
 
 @dataclass
@@ -36,7 +59,8 @@ class Restored:
 
     fingerprint: of the dictionary that the sources gave, 0 before the first. heads: by topic, the
     last record with a message on it. counts: the totals. grown, learned: parts of those of
-    ``Start``. replayed: bytes, new k-mers and records read after the snapshot.
+    ``Start``. replayed: bytes, new k-mers and records read after the snapshot. loss: what of them
+    is missing.
     """
 
     at: int = 0
@@ -49,6 +73,7 @@ class Restored:
     grown: list[NDArray[np.uint64]] = field(default_factory=list)
     learned: list[NDArray[np.uint64]] = field(default_factory=list)
     replayed: list[int] = field(default_factory=lambda: [0, 0, 0])
+    loss: Loss = field(default_factory=Loss)
 
     @property
     def start(self) -> Start:
@@ -56,26 +81,33 @@ class Restored:
         grown, learned = concatenated(self.grown, _NO_CODES), concatenated(self.learned, _NO_CODES)
         return Start(self.number, self.position, self.version, grown, learned)
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Take in the records that follow."""
+    def add(self, records: Iterable[Record | Outline]) -> None:
+        """Take in the records that follow; of an Outline only its numbers are left."""
         for record in records:
             self.at = record.at
-            self.replayed[0] += size_of(record.frames)
             self.replayed[2] += 1
+            self.heads |= dict.fromkeys(stored_topics(record.kind, record.meta), record.at)
+            meta = msgpack.unpackb(record.meta) if record.meta else {}
             if record.kind == BATCH:
-                self._add_batch(StoredBatch(record))
+                self._count(meta)
             elif record.kind == DICTIONARY:
-                meta = msgpack.unpackb(record.meta)
                 self.version, self.fingerprint = meta["version"], meta["fingerprint"]
+            if isinstance(record, Outline):
+                self.loss.add(meta)
+                continue
+            self.replayed[0] += size_of(record.frames)
+            if record.kind == BATCH:
+                self._learn(StoredBatch(record))
 
-    def _add_batch(self, batch: StoredBatch) -> None:
-        about = batch.about
+    def _count(self, batch: Header) -> None:
+        about, counts = batch["about"], batch["counts"]
         self.number = about["batch"] + 1
         self.position = about["base"] + about["bases"]
         self.version = about["version"]
-        self.counts.update(batch.counts)
-        self.replayed[1] += batch.counts["new_kmers"]
-        self.heads |= dict.fromkeys(batch.prev, batch.at)
+        self.counts.update(counts)
+        self.replayed[1] += counts["new_kmers"]
+
+    def _learn(self, batch: StoredBatch) -> None:
         # copies: the frames of a record are large
         for codes, parts in ((batch.new_kmers, self.grown), (batch.learned, self.learned)):
             if codes.size:
@@ -86,20 +118,38 @@ _COUNTERS = ("number", "position", "version", "fingerprint", "heads", "counts")
 
 
 def restore(journal: Journal) -> Restored:
-    """The state after the journal's last record; JournalDamage for a record that cannot be read."""
+    """The state after the journal's last record; JournalDamage for a record that cannot be read.
+
+    Without k-mers that were given up the dictionary is another version.
+    """
     restored = Restored()
     snapshot = journal.snapshot()
-    if snapshot is not None:
+    # records make up for k-mers that were given up, if all of them are kept
+    if snapshot is not None and (snapshot.frames or journal.oldest > 1):
         meta = msgpack.unpackb(snapshot.meta)
-        grown, learned = (np.frombuffer(frame, np.uint64) for frame in snapshot.frames)
         counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
-        restored = Restored(snapshot.at, **counters, grown=[grown], learned=[learned])
+        restored = Restored(snapshot.at, **counters)
+        if snapshot.frames:
+            grown, learned = (np.frombuffer(frame, np.uint64) for frame in snapshot.frames)
+            restored.grown, restored.learned = [grown], [learned]
+        else:
+            _learn_again(journal, restored)
+    elif journal.oldest > 1:
+        restored.loss.unknown = True
     until = journal.head
-    # without a snapshot that was given up, as much as is kept
-    restored.add(journal.records(max(restored.at, journal.oldest - 1), until))
-    # damaged records that were given up keep their numbers
+    restored.add(journal.history(max(restored.at, journal.oldest - 1), until))
     restored.at = until
+    restored.version += bool(restored.loss)
     return restored
+
+
+def _learn_again(journal: Journal, restored: Restored) -> None:
+    """Of the k-mers until then, take those that records still have."""
+    kept = Restored()
+    kept.add(journal.history(journal.oldest - 1, restored.at))
+    restored.grown, restored.learned = kept.grown, kept.learned
+    found = sum(codes.size for codes in kept.grown)
+    restored.loss.kmers = restored.counts["new_kmers"] - found
 
 
 def put_snapshot(journal: Journal) -> None:

@@ -30,12 +30,12 @@ from streamer.daemon.ingest import IngestWorker
 from streamer.daemon.journal import JournalWorker, open_journal
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.process import keep_freed_memory, raise_limit
-from streamer.daemon.restore import Restored, restore
+from streamer.daemon.restore import Restored, put_snapshot, restore
 from streamer.daemon.sync import SyncWorker
 from streamer.daemon.warming import warm_up
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
-from streamer.journal.errors import JournalError
+from streamer.journal.errors import JournalError, JournalFull
 from streamer.journal.record import Record
 from streamer.journal.store import Journal
 from streamer.protocol.endpoints import socket_path
@@ -311,7 +311,14 @@ def _restored(journal: Journal | None) -> Restored:
     if journal is None:
         return Restored()
     try:
-        return restore(journal)
+        restored = restore(journal)
+        if restored.loss:
+            lost = str(restored.loss)
+            log.warning("k-mers were given up: the stream may bring them again", kmers=lost)
+            # from here on the loss is part of the state
+            with contextlib.suppress(JournalFull):
+                put_snapshot(journal)
+        return restored
     except BaseException:
         journal.close()
         raise

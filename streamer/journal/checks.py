@@ -14,6 +14,7 @@ from streamer.journal.record import LOST
 from streamer.journal.schema import ProducerRow, RecordRow, State, pack_lengths, row_checksum
 from streamer.journal.sizes import Sizes
 from streamer.journal.snapshots import read_snapshot
+from streamer.protocol.checksums import crc32c
 
 _ALWAYS_CHECKED = 32 << 20
 """An index up to this size is checked by SQLite at each start; a larger one only by ``verify``."""
@@ -39,10 +40,10 @@ class Checked:
         try:
             if (row := self._index.snapshot()) is not None:
                 read_snapshot(self._directory, row)
-                after = after if everything else max(after, row.at)
+                after = after if everything or not row.file else max(after, row.at)
         except JournalDamage as damage:
             yield damage
-        for record in self._reader.checked(after, state.head):
+        for _, record in self._reader.checked(after, state.head):
             if isinstance(record, JournalDamage):
                 yield record
         yield from self._lost_groups(state)
@@ -50,9 +51,10 @@ class Checked:
     def mend(self) -> list[JournalDamage]:
         """Give up all that is damaged; it stays given up. Returns what that was.
 
-        A damaged record keeps its number and is never returned, a damaged snapshot or producer is
-        forgotten. If the index has lost its end, numbers go on from there, under another stream.
-        JournalDamage if the index itself is beyond that.
+        A damaged record keeps its number, and it and a snapshot what the index knows of them. A
+        damaged producer is as its records say. Where nothing tells how far batches had gone, they
+        go on under another stream: no number is used twice in one. JournalDamage if the index
+        itself is beyond that.
         """
         if found := list(self.damages(everything=True)):
             with self._index.transaction():
@@ -64,22 +66,44 @@ class Checked:
 
     def _give_up(self) -> None:
         index, state = self._index, self._index.state()
-        for damage in self._reader.checked(state.oldest - 1, state.head):
-            if isinstance(damage, JournalDamage) and damage.record is not None:
-                index.put(_given_up(damage.record))
         producers = self._known_producers(state)
         index.clear("producers")
         index.put(*producers)
-        try:
-            if (snapshot := index.snapshot()) is not None:
-                read_snapshot(self._directory, snapshot)
-        except JournalDamage:
-            index.clear("snapshots")
-        state = state._replace(producers=len(producers), digest=producers_digest(producers))
-        if list(self._lost_groups(state)):
+        snapshot = self._give_up_snapshot()
+        # whether it is known how far batches had gone, up to a record; what it says is in its row
+        known = snapshot > 0 or state.oldest == 1
+        kept = 0
+        for row, record in self._reader.checked(state.oldest - 1, state.head):
+            if row is not None:
+                known = known or row.producer is not None
+            elif isinstance(record, JournalDamage) and (record.record or state.head) > snapshot:
+                known = False
+            if isinstance(record, JournalDamage) and record.record is not None:
+                row = _given_up(record.record, row)
+                index.put(row)
+            kept += row.size + len(row.meta) if row is not None else 0
+        state = state._replace(
+            bytes=kept, producers=len(producers), digest=producers_digest(producers)
+        )
+        if not known or list(self._lost_groups(state)):
             state = state._replace(stream=os.urandom(8), seal=os.urandom(16))
         index.put(state)
         index.rebuild_keys()
+
+    def _give_up_snapshot(self) -> int:
+        """Give up what is damaged of the snapshot; the record up to which something is known."""
+        try:
+            row = self._index.snapshot()
+        except JournalDamage:
+            self._index.clear("snapshots")
+            return 0
+        if row is None:
+            return 0
+        try:
+            read_snapshot(self._directory, row)
+        except JournalDamage:
+            self._index.put(row._replace(file=0, lengths=pack_lengths([]), sum=crc32c([])))
+        return row.at
 
     def _known_producers(self, state: State) -> list[ProducerRow]:
         """The rows that are good, and of the others what the records kept say."""
@@ -130,6 +154,8 @@ def producers_digest(rows: Iterable[ProducerRow]) -> int:
     return sum(row_checksum(ProducerRow, row) for row in rows) & 0xFFFFFFFF
 
 
-def _given_up(at: int) -> RecordRow:
+def _given_up(at: int, row: RecordRow | None) -> RecordRow:
+    """The row of a record that is given up, with what its row before says."""
+    kind, time, meta = (f" {row.kind.decode()}", row.time, row.meta) if row else ("", 0, b"")
     nothing = None, None, None, None, None, None
-    return RecordRow(at, LOST.encode(), 0, 0, 0, 0, pack_lengths([]), 0, b"", *nothing)
+    return RecordRow(at, (LOST + kind).encode(), time, 0, 0, 0, pack_lengths([]), 0, meta, *nothing)

@@ -8,8 +8,8 @@ from pathlib import Path
 from streamer.journal.errors import JournalError
 from streamer.journal.index import NAME, Index
 from streamer.journal.reading import JournalView, RecordReader
-from streamer.journal.record import LOST, Outline, Record
-from streamer.journal.schema import RecordRow, SnapshotRow
+from streamer.journal.record import Outline, Record
+from streamer.journal.schema import RecordRow, SnapshotRow, lost
 from streamer.journal.snapshots import SnapshotFile
 
 
@@ -65,14 +65,14 @@ class JournalReader(JournalView):
         return self._reader.records(after, until, lambda: self._index.state().oldest)
 
     def outlines(self, after: int, until: int | None = None) -> Iterator[Outline]:
-        """What ``records`` returns but for the frames, which are not read.
+        """Records without their frames, which are not read; also those that were given up.
 
-        Records that are damaged, were given up or are no longer kept are left out.
+        Those whose rows are damaged or that are no longer kept are left out.
         """
         until = self.head if until is None else min(until, self.head)
         for row in self._index.records(after, until):
-            if isinstance(row, RecordRow) and row.kind.decode() != LOST:
-                yield Outline(row.at, row.kind.decode(), row.meta)
+            if isinstance(row, RecordRow):
+                yield lost(row) or Outline(row.at, row.kind.decode(), row.meta)
 
     def close(self) -> None:
         """Close all files."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from streamer.journal.data_files import DataReader
 from streamer.journal.errors import JournalDamage, JournalExpired
 from streamer.journal.index import Index
-from streamer.journal.record import LOST, Key, Record
-from streamer.journal.schema import RecordRow, State
+from streamer.journal.record import Key, Outline, Record
+from streamer.journal.schema import RecordRow, State, lost
 
 
 class JournalView:
@@ -50,13 +50,20 @@ class RecordReader:
 
         oldest: the first that is kept now. JournalExpired: some of those asked for are not.
         """
+        for record in self.history(after, until, oldest):
+            if isinstance(record, Record):
+                yield record
+
+    def history(
+        self, after: int, until: int, oldest: Callable[[], int]
+    ) -> Iterator[Record | Outline]:
+        """As ``records``, and in the place of each that was given up what is known of it."""
         self._kept(after + 1, oldest)
-        for record in self.checked(after, until):
+        for _, record in self.checked(after, until):
             if isinstance(record, JournalDamage):
                 self._kept(record.record or after + 1, oldest)  # in the meantime
                 raise record
-            if record.kind != LOST:
-                yield record
+            yield record
 
     def about(self, at: int) -> Iterator[Record]:
         """Records about record ``at``, ascending, without those given up; JournalDamage."""
@@ -67,18 +74,20 @@ class RecordReader:
         finally:
             files.close()
 
-    def checked(self, after: int, until: int) -> Iterator[Record | JournalDamage]:
-        """For each number in (after, until] the record, or what is wrong with it."""
+    def checked(
+        self, after: int, until: int
+    ) -> Iterator[tuple[RecordRow | None, Record | Outline | JournalDamage]]:
+        """For each number in (after, until] the row, and the record or what is wrong with it."""
         files = DataReader(self._directory)  # its own: threads may read at once
         try:
             for row in self._index.records(after, until):
                 if isinstance(row, JournalDamage):
-                    yield row
+                    yield None, row
                     continue
                 try:
-                    yield _record(row, files)
+                    yield row, lost(row) or _record(row, files)
                 except JournalDamage as damage:
-                    yield damage
+                    yield row, damage
         finally:
             files.close()
 

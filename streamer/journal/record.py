@@ -8,7 +8,7 @@ from typing import NamedTuple
 Frame = bytes | memoryview
 
 LOST = "lost"
-"""Kind of a record that was damaged and given up: it keeps its number and is never returned."""
+"""Begins the kind of a record that was damaged and given up, as the index has it."""
 
 
 class Key(NamedTuple):
@@ -44,7 +44,7 @@ class Record:
 
 
 class Outline(NamedTuple):
-    """A record without its frames."""
+    """A record without its frames; kind and meta are empty if nothing is known of it."""
 
     at: int
     kind: str
@@ -52,7 +52,7 @@ class Outline(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The state after record ``at``: recovery starts from it."""
+    """The state after record ``at``: recovery starts from it. No frames: they were given up."""
 
     at: int
     meta: bytes

@@ -24,7 +24,7 @@ class Limits(NamedTuple):
 
     def expired(self, index: Index, state: State, snapshot: SnapshotRow | None, now: int) -> State:
         """The state without the oldest records that are beyond the limits, or the same."""
-        needed = min(state.oldest - 1 + _AT_ONCE, snapshot.at if snapshot else 0)
+        needed = min(state.oldest - 1 + _AT_ONCE, snapshot.at if snapshot and snapshot.file else 0)
         oldest, kept = state.oldest, state.bytes
         if needed < oldest or not (self.bytes or self.hours):
             return state

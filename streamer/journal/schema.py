@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from streamer.journal.record import LOST, Frame, Record
+from streamer.journal.record import LOST, Frame, Outline, Record
 from streamer.protocol.checksums import crc32c
 
 FORMAT = 2
@@ -63,7 +63,10 @@ class State(NamedTuple):
 
 
 class RecordRow(NamedTuple):
-    """Where a record is. size: of all its frames; lengths: of each; sum: CRC-32C of all."""
+    """Where a record is. size: of all its frames; lengths: of each; sum: CRC-32C of all.
+
+    One that was given up has no frames and no key; its kind is ``lost`` and then what it was.
+    """
 
     at: int
     kind: bytes
@@ -92,7 +95,10 @@ class ProducerRow(NamedTuple):
 
 
 class SnapshotRow(NamedTuple):
-    """A snapshot: the number of its file, the lengths of its frames and the CRC-32C of all."""
+    """A snapshot: the number of its file, the lengths of its frames and the CRC-32C of all.
+
+    One that was given up has no file: its number is 0.
+    """
 
     id: int
     at: int
@@ -112,6 +118,12 @@ _NAMES: dict[type[Any], bytes] = {
 }
 
 
+def lost(row: RecordRow) -> Outline | None:
+    """What is still known of a record, if it was given up."""
+    word, _, kind = row.kind.decode().partition(" ")
+    return Outline(row.at, kind, row.meta) if word == LOST else None
+
+
 def row_checksum(kind: type[Row], values: Sequence[Any]) -> int:
     """CRC-32C of a row; any types of SQLite."""
     return crc32c([msgpack.packb((_NAMES[kind], *values))])
@@ -122,7 +134,7 @@ def put(row: Row) -> tuple[str, tuple[Any, ...]]:
 
     It takes the place of one with the same number, but a record only if it is given up.
     """
-    verb = "REPLACE" if not isinstance(row, RecordRow) or row.kind == LOST.encode() else "INSERT"
+    verb = "REPLACE" if not isinstance(row, RecordRow) or lost(row) else "INSERT"
     table = _NAMES[type(row)].decode()
     marks = ", ".join("?" * (len(row) + 1))
     return f"{verb} INTO {table} VALUES ({marks})", (*row, row_checksum(type(row), row))

@@ -57,6 +57,8 @@ def write_snapshot(
 def read_snapshot(directory: Path, row: SnapshotRow) -> Snapshot:
     """The snapshot that a row names; JournalDamage if it is not what was stored."""
     path = snapshot_file(directory, row.file)
+    if not row.file:
+        return Snapshot(row.at, row.meta, ())
     try:
         data = path.read_bytes()
     except OSError as error:

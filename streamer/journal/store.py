@@ -20,7 +20,7 @@ from streamer.journal.errors import JournalDamage, JournalFailed
 from streamer.journal.index import Index
 from streamer.journal.opening import open_index, own, sync_all
 from streamer.journal.reading import JournalView, RecordReader
-from streamer.journal.record import Frame, Received, Record, Snapshot, Usage
+from streamer.journal.record import Frame, Outline, Received, Record, Snapshot, Usage
 from streamer.journal.retention import Limits, delete_data_files, delete_snapshots
 from streamer.journal.schema import ProducerRow, flat, record_row
 from streamer.journal.sizes import Sizes
@@ -139,6 +139,10 @@ class Journal(JournalView):
     def about(self, at: int) -> Iterator[Record]:
         """The records about record ``at``, ascending; JournalDamage as for ``records``."""
         return self._reader.about(at)
+
+    def history(self, after: int, until: int) -> Iterator[Record | Outline]:
+        """As ``records``, and in the place of each that was given up what is known of it."""
+        return self._reader.history(after, until, lambda: self.oldest)
 
     def verify(self) -> list[JournalDamage]:
         """Everything that is damaged; reads all that is stored."""

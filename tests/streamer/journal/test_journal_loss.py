@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 
 import apsw
 import pytest
 
 from streamer.journal.errors import JournalDamage
-from streamer.journal.record import Key
+from streamer.journal.reader import JournalReader
+from streamer.journal.record import Key, Outline
 from tests.streamer.journal.kit import assert_holds, keyed, last_of_each, open_small, record
 
 
@@ -75,7 +77,18 @@ def test_damaged_records_are_given_up(tmp_path):
         assert journal.stream == stream
         assert journal.head == 10
         assert list(journal.records(0)) == [stored[1], stored[2], stored[4], stored[6]]
+        # of those whose rows are whole the index still says what they were
+        known = {at: Outline(at, "batch", b"meta %d" % at) for at in (1, 8, 9, 10)}
+        lost = {at: known.get(at, Outline(at, "", b"")) for at in (1, 4, 6, 8, 9, 10)}
+        assert list(journal.history(0, 10)) == [lost.get(one.at, one) for one in stored]
+        with closing(JournalReader.open(tmp_path)) as reader:
+            assert [lost.get(one.at) for one in reader.outlines(0) if one.at in lost] == [
+                *lost.values()
+            ]
         assert journal.verify() == []
+        assert journal.usage().bytes == sum(len(one.meta) for one in known.values()) + sum(
+            len(stored[at - 1].meta) + 9000 for at in (2, 3, 5, 7)
+        )
         assert {tuple(row) for row in journal.producers()} == last_of_each(stored)
         assert journal.content("p1", 1, 4) is None
         assert journal.content("p2", 1, 5) == 35
@@ -91,12 +104,75 @@ def test_damaged_snapshot_is_given_up(tmp_path):
     (tmp_path / "snapshot-00000001").write_bytes(b"stale")
     with pytest.raises(JournalDamage, match="snapshot: wrong checksum"):
         open_small(tmp_path)
-    journal = open_small(tmp_path, accept_loss=True)
-    assert journal.snapshot() is None
-    assert_holds(journal, stored)
-    journal.put_snapshot(7, b"", ())
+    for accept in (True, False):
+        journal = open_small(tmp_path, accept_loss=accept, keep_bytes=1)
+        assert journal.snapshot() == (5, b"s", ())
+        assert journal.verify() == []
+        # what is in the records may be needed in its place
+        assert journal.expire(1 << 62) == 0
+        assert_holds(journal, stored)
+        journal.close()
+    journal = open_small(tmp_path, keep_bytes=1)
+    journal.put_snapshot(7, b"", (b"whole",))
+    assert journal.expire(1 << 62) == 7
     journal.close()
     open_small(tmp_path).close()
+
+
+def test_damage_behind_a_snapshot_that_was_given_up_is_found(tmp_path):
+    """A restart then reads the records before it, too."""
+    make(tmp_path, snapshot=5)
+    (tmp_path / "snapshot-00000001").unlink()
+    open_small(tmp_path, accept_loss=True).close()
+    damage_data(tmp_path, 1, 100)  # of record 1
+    with pytest.raises(JournalDamage, match="record 1: wrong checksum: --accept-loss"):
+        open_small(tmp_path)
+
+
+FORGOTTEN = "UPDATE records SET time = 7 WHERE at = {}"
+
+
+@pytest.mark.parametrize(
+    ("damages", "snapshot", "oldest", "same"),
+    [
+        # its row says how far batches had gone
+        (["data"], None, 1, True),
+        # so does a later record, or a snapshot
+        ([FORGOTTEN.format(8)], None, 1, True),
+        ([FORGOTTEN.format(9), FORGOTTEN.format(10)], 10, 1, True),
+        (["snapshot"], 10, 11, True),
+        (["UPDATE snapshots SET at = 4"], 5, 6, True),
+        # here nothing does
+        ([FORGOTTEN.format(10)], None, 1, False),
+        (["DELETE FROM records WHERE at = 10"], 9, 1, False),
+        (["UPDATE snapshots SET at = 4"], 10, 11, False),
+    ],
+)
+def test_no_stream_goes_on_from_what_is_not_known(tmp_path, damages, snapshot, oldest, same):
+    """Else numbers of batches would come again in it: those of records never do."""
+    make(tmp_path, snapshot=snapshot)
+    journal = open_small(tmp_path, keep_bytes=1)
+    journal.expire(1 << 62) if oldest > 1 else None
+    assert journal.oldest == oldest
+    stream = journal.stream
+    journal.close()
+    for damage in damages:
+        if damage == "data":
+            path = tmp_path / "records-00000002"
+            path.write_bytes(path.read_bytes().replace(b"x", b"y"))
+        elif damage == "snapshot":
+            (tmp_path / "snapshot-00000001").unlink()
+        else:
+            change(tmp_path, damage)
+    journal = open_small(tmp_path, accept_loss=True)
+    assert (journal.stream == stream) == same
+    assert journal.head == 10
+    # once is enough
+    stream = journal.stream
+    journal.close()
+    with closing(open_small(tmp_path, accept_loss=True)) as journal:
+        assert journal.stream == stream
+        assert journal.accepted == []
 
 
 @pytest.mark.parametrize(

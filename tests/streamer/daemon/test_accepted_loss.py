@@ -1,0 +1,205 @@
+"""What a daemon goes on from where stored k-mers, records or numbers were given up."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import defaultdict
+from contextlib import closing
+
+import apsw
+import numpy as np
+import pytest
+
+from streamer.client import Subscriber
+from streamer.daemon.restore import dictionary_record, fingerprint, identity, put_snapshot, restore
+from streamer.daemon.stored_batch import to_record
+from streamer.journal.store import Journal
+from tests.daemon_kit import DEADLINE, GENOME, process, settings, wait_for_line
+from tests.streamer.daemon.test_daemon_journal import JOURNAL, daemon, end, send
+from tests.streamer.daemon.test_restore import CASES, published
+
+GROWING = {name: case for name, case in CASES.items() if name != "ltb"}
+
+
+@pytest.fixture(params=GROWING.values(), ids=GROWING)
+def made(request, tmp_path):
+    """Publications of nine batches, and a function that opens a journal of them."""
+    publications, matcher, stored = published(request.param)
+    matcher.close()
+
+    def opened(**options):
+        meaning = identity(matcher.spec)
+        return closing(Journal.open(tmp_path / "journal", meaning, "os", **options))
+
+    with opened() as journal:
+        journal.append([dictionary_record(1, 1, fingerprint(stored), stored, 5)])
+        for publication in publications:
+            journal.append([to_record(publication, 9)])
+    return publications, opened, tmp_path / "journal"
+
+
+def change(directory, statement):
+    """Change the index behind the journal's back."""
+    database = apsw.Connection(str(directory / "index.sqlite"))
+    database.execute(statement)
+    database.close()
+
+
+def damage_bytes_of(directory, at):
+    """Change a byte of a record's frames; the index knows all else."""
+    database = apsw.Connection(str(directory / "index.sqlite"))
+    ((offset, size),) = database.execute("SELECT offset, size FROM records WHERE at = ?", (at,))
+    database.close()
+    with (directory / "records-00000001").open("r+b") as file:
+        file.seek(offset + size - 1)
+        last = file.read(1)
+        file.seek(offset + size - 1)
+        file.write(bytes([last[0] ^ 1]))
+
+
+def numbers(restored):
+    """All that goes on with numbers; the version is the caller's to compare."""
+    fields = "at", "number", "position", "fingerprint", "heads", "counts"
+    return {name: getattr(restored, name) for name in fields}
+
+
+def brought(publications, ats):
+    """k-mers that the batches of these records brought, and those learned."""
+    some = [p.matched.result for p in publications if p.matched.at in ats]
+    empty = [np.zeros(0, np.uint64)]
+    return [
+        np.concatenate(empty + [getattr(result, name) for result in some])
+        for name in ("new_kmers", "learned")
+    ]
+
+
+def assert_start(restored, publications, ats):
+    start = restored.start
+    for found, right in zip((start.grown, start.learned), brought(publications, ats), strict=True):
+        assert np.array_equal(found, right)
+
+
+ALL = range(2, 11)
+
+
+@pytest.mark.parametrize("damaged", [(10,), (9, 10), (4,), (1,)])
+def test_numbers_go_on_behind_records_that_were_given_up(made, damaged):
+    publications, opened, directory = made
+    with opened() as journal:
+        whole = restore(journal)
+        stream = journal.stream
+    for at in damaged:
+        damage_bytes_of(directory, at)
+    with opened(accept_loss=True) as journal:
+        assert journal.stream == stream
+        found = restore(journal)
+        assert numbers(found) == numbers(whole)
+        kept = set(ALL) - set(damaged)
+        assert_start(found, publications, kept)
+        lost = sum(codes.size for codes in brought(publications, damaged)[:1])
+        assert (found.loss.kmers, found.loss.unknown) == (lost, False)
+        # a version is one dictionary
+        assert found.version == whole.version + bool(lost)
+        put_snapshot(journal)
+    with opened() as journal:
+        again = restore(journal)
+        assert numbers(again) == numbers(whole)
+        assert (again.version, bool(again.loss)) == (found.version, False)
+
+
+def test_a_record_of_which_nothing_is_known(made):
+    publications, opened, directory = made
+    with opened() as journal:
+        whole = restore(journal)
+    change(directory, "UPDATE records SET time = 1 WHERE at = 6")
+    with opened(accept_loss=True) as journal:
+        found = restore(journal)
+        assert found.number == whole.number
+        assert_start(found, publications, set(ALL) - {6})
+        assert str(found.loss) == "unknown"
+        assert found.version == whole.version + 1
+
+
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize("how", ["file", "row"])
+def test_a_snapshot_that_was_given_up(made, how, expired):
+    """Records make up for it as far as they are kept."""
+    publications, opened, directory = made
+    with opened() as journal:
+        put_snapshot(journal)
+        whole = restore(journal)
+    if expired:
+        # up to record 5
+        with opened(keep_hours=1) as journal:
+            change(directory, "DELETE FROM records WHERE at <= 5")
+            journal._state = journal._state._replace(oldest=6)
+            with journal._index.transaction():
+                journal._index.put(journal._state)
+    if how == "file":
+        path = directory / "snapshot-00000001"
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    else:
+        change(directory, "UPDATE snapshots SET at = 3")
+    with opened(accept_loss=True) as journal:
+        found = restore(journal)
+        kept = range(6, 11) if expired else ALL
+        assert_start(found, publications, kept)
+        if how == "file" or not expired:
+            assert numbers(found) == numbers(whole)
+        assert found.number == whole.number
+        lost = sum(
+            p.matched.result.new_kmers.size for p in publications if p.matched.at not in kept
+        )
+        if how == "row":
+            # what was known of the k-mers before is gone
+            assert (found.loss.kmers, found.loss.unknown) == (0, expired)
+        else:
+            assert (found.loss.kmers, found.loss.unknown) == (lost, False)
+        assert found.version == whole.version + bool(found.loss)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("known", [True, False])
+def test_no_batch_number_comes_again_in_a_stream(tmp_path, known):
+    """A daemon that gives up the last record goes on behind it, or in another stream."""
+    path = settings(tmp_path, "k = 11")
+    said = defaultdict(list)
+
+    def feed_one(endpoints, read, sequence):
+        with Subscriber(endpoints["feed"], ["read", "delta"]) as feed:
+            assert feed.wait_for_daemon(DEADLINE)
+            send(endpoints, [(f"r{sequence}", read)])
+            for message in (feed.receive(DEADLINE), feed.receive(DEADLINE)):
+                stamp, origin = message.stamp, message.origin
+                place = stamp.topic, stamp.at, origin.batch, origin.base, origin.version
+                said[stamp.stream].append(place)
+
+    with daemon(path) as (child, endpoints):
+        for i in range(3):
+            feed_one(endpoints, GENOME[100 * i : 100 * i + 100], i)
+        end(child, signal.SIGKILL)
+    if known:
+        damage_bytes_of(tmp_path / "journal", 4)
+    else:
+        change(tmp_path / "journal", "UPDATE records SET time = 1 WHERE at = 4")
+    with process(["run", "--config", path, *JOURNAL, "--accept-loss"]) as child:
+        line = json.loads(wait_for_line(child, "k-mers were given up"))
+        assert line["kmers"] == ("90" if known else "unknown")
+        endpoints = json.loads(wait_for_line(child, '"listening"'))
+        wait_for_line(child, '"ready"')
+        feed_one(endpoints, GENOME[200:300], 3)
+        end(child)
+    assert len(said) == (1 if known else 2)
+    for places in said.values():
+        for topic in ("delta", "read"):
+            of_topic = [place[1:] for place in places if place[0] == topic]
+            # records, batches, positions and versions
+            for column in zip(*of_topic, strict=True):
+                assert len(set(column)) == len(column)
+    if known:
+        assert [place[2] for place in places] == [0, 0, 1, 1, 2, 2, 3, 3]
+    # it is said once
+    with daemon(path) as (child, _):
+        end(child)
+        assert "given up" not in child.stderr.read()
