@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from streamer.cli.choices import (
     READS,
-    SENT_BASES,
-    SENT_READS,
     DeviceOption,
-    FormatChoice,
     FormatOption,
     OutputOption,
     QuietOption,
     ThreadsOption,
-    say,
 )
 from streamer.cli.file_checks import check_files
-from streamer.errors import DataError, UsageError
+from streamer.errors import UsageError
 from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Semantics
 from trie.strands import Strands
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from streamer.matching.matcher import Matcher
-    from streamer.sequences.read_batch import ReadBatch
-
-ReportName = Literal["windows", "intervals", "reads", "all", "best"]
+ReportName = Literal["windows", "intervals", "reads", "targets", "coverage", "all", "best"]
 
 NEAR_REPORTS = ("all", "best")
+TOTALS = ("targets", "coverage")
+DEFAULT_BINS = 100
 
 _FAULTS = {
     "kernel": "--kernel {kernel} is not for {what}: {names}",
@@ -64,9 +56,29 @@ def match(
     report: Annotated[
         ReportName | None,
         typer.Option(
-            help="One row for each of these; with a distance all ends or the best of each cluster. "
-            "Default: intervals, with a distance all."
+            help="One row for each of these (coverage: for each part of a target); with a distance "
+            "all ends or the best of each cluster. Default: intervals, with a distance all."
         ),
+    ] = None,
+    min_windows: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="For targets: a read is on target if at least this number of its windows match "
+            "the target. Default: 1.",
+        ),
+    ] = None,
+    min_fraction: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="For targets: and at least this fraction of its windows without a gap code. "
+            "Default: 0.",
+        ),
+    ] = None,
+    bins: Annotated[
+        int | None, typer.Option(min=1, help="For coverage: rows a target. Default: 100.")
     ] = None,
     mode: Annotated[
         Mode | None, typer.Option(help="Default: frozen with --dictionary, grow with --seed.")
@@ -142,6 +154,7 @@ def match(
         max_kmers=max_kmers,
         strands=strands,
         exact=not near,
+        counted=report in TOTALS,
         distance=(distance or 0) if near else None,
         semantics=semantics,
         kernel=kernel,
@@ -150,6 +163,14 @@ def match(
         device=device,
         streams=streams,
     )
+    for option, value, belongs_to in (
+        ("--min-windows", min_windows, "targets"),
+        ("--min-fraction", min_fraction, "targets"),
+        ("--bins", bins, "coverage"),
+    ):
+        if value is not None and report != belongs_to:
+            message = f"{option} needs --report {belongs_to}"
+            raise UsageError(message)
     if max_kmers and not spec.changes:
         message = "--max-kmers needs a dictionary that grows: --mode grow or --seed"
         raise UsageError(message)
@@ -171,7 +192,12 @@ def match(
         check_place(save)
     ltb = near and spec.semantics == "ltb"
     name = "ltb" if ltb else report or ("all" if near else "intervals")
-    _match_files(reads, spec, name, format_, output, save, quiet)
+    from streamer.cli.match_files import Asked, match_files
+    from streamer.matching.assignment import Assignment
+
+    rule = Assignment(min_windows or 1, min_fraction or 0.0)
+    asked = Asked(name, rule, bins or DEFAULT_BINS)
+    match_files(reads, spec, asked, format_, output, save, quiet)
 
 
 def _within(report: ReportName | None, distance: int | None, semantics: Semantics | None) -> bool:
@@ -189,98 +215,3 @@ def _within(report: ReportName | None, distance: int | None, semantics: Semantic
         message = "--report best is not for --semantics ltb, whose ends have several distances"
         raise UsageError(message)
     return near
-
-
-def _match_files(
-    reads: list[str],
-    spec: MatchSpec,
-    name: str,
-    format_: FormatChoice,
-    output: str | None,
-    save: str | None,
-    quiet: bool,
-) -> None:
-    from contextlib import closing
-    from dataclasses import replace
-
-    from streamer.cli.progress import progress
-    from streamer.devices import choose_device
-    from streamer.dictionary.saved_dictionary import StoredKmers, save_dictionary
-    from streamer.matching.matcher import Matcher, load_dictionary
-    from streamer.matching.report_tables import ReportTables
-    from streamer.matching.reports import REPORTS
-    from streamer.output.rows import RowWriter
-    from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, size_of_files
-    from streamer.sequences.prefetch import prefetched
-    from trie.cpu.compiling import compile_notice
-
-    report = REPORTS[name]
-    notice = None if quiet else say
-    on_fallback = say if spec.device == "auto" else None
-    spec = replace(spec, device=choose_device(spec.device, kernel=spec.cuda_kernel, report=notice))
-    # with both strands a saved file keeps how the k-mers stood in the records
-    keeps = save is not None and spec.strands == "both"
-    with compile_notice(quiet=quiet):
-        stored = load_dictionary(spec, as_stored=keeps, on_notice=notice)
-        matcher = Matcher(stored, spec, on_fallback=on_fallback)
-        targets = (stored if spec.near else matcher.dictionary).targets
-        tables = ReportTables(targets, spec.k)
-        grown = StoredKmers(spec.k, needed=keeps and spec.changes)
-        with closing(matcher):
-            with (
-                RowWriter(output, format_, report.columns) as writer,
-                progress("matching", size_of_files(reads), quiet=quiet) as show,
-            ):
-                bases, most = max(spec.chunk, BATCH_BASES), BATCH_READS
-                if spec.max_kmers:
-                    # growth ends with a batch: with the one that it ends with in a daemon
-                    bases, most = SENT_BASES, SENT_READS
-                batches = read_batches(reads, batch_bases=bases, batch_reads=most, on_bytes=show)
-                if spec.near:
-                    batches = _seeds_together(batches, spec.seed_bases)
-                full = False
-                for batch in prefetched(batches):
-                    if matcher.limited and not full:
-                        full = True
-                        _say_limited(matcher, batch, notice)
-                    result = matcher.match(batch, want_depths=report.depths, want_nodes=False)
-                    grown.add(result)
-                    for columns in report.rows(result, targets):
-                        writer.write(tables.table(columns, batch.names))
-            # the rows are in their place now, and stay if this fails
-            if save is not None:
-                tree = matcher.latest_snapshot().tree
-                save_dictionary(save, stored, grown.codes(), tree, spec.strands)
-
-
-def _say_limited(matcher: Matcher, batch: ReadBatch, notice: Callable[[str], None] | None) -> None:
-    """Say that the k-mers of this batch and of all behind it are not added."""
-    if notice is not None:
-        first = f" (read {batch.names[0]})" if len(batch) else ""
-        notice(
-            f"the dictionary holds {matcher.kmers:,} k-mers, --max-kmers is "
-            f"{matcher.spec.max_kmers:,}: none are added from here on{first}"
-        )
-
-
-def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBatch]:
-    """The batches, of which the first holds all seeds: its reads are matched against every one."""
-    from streamer.sequences.read_batch import ReadBatch, joined_batches
-
-    rest = iter(batches)
-    first: list[ReadBatch] = []
-    fault = None
-    bases = 0
-    try:
-        while bases < seed and (batch := next(rest, None)) is not None:
-            first.append(batch)
-            bases += batch.bases.size
-    except DataError as error:  # after the reads in front of it
-        fault = error
-    if first:
-        joined = joined_batches(first)
-        names = [name for batch in first for name in batch.names]
-        yield ReadBatch(names, joined.offsets, joined.bases)
-    if fault is not None:
-        raise fault
-    yield from rest

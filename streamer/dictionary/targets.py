@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.collecting import KmerCollector
+from streamer.dictionary.record_bases import RecordBases, RecordCollector, joined_records
 from streamer.dictionary.target_sets import SHOWN_TARGETS, TargetSets, side_by_side, united
 from streamer.errors import StreamerError
 from streamer.sequences.files import read_pieces
@@ -33,7 +34,7 @@ class Dictionary:
     """The k-mers that matching begins with.
 
     codes: uint64, ascending, each once; canonical codes unless strands is ``forward``.
-    sets: uint32, the target set of each k-mer.
+    sets: uint32, the target set of each k-mer. records: the targets' bases, if they are kept.
     """
 
     k: int
@@ -41,6 +42,7 @@ class Dictionary:
     codes: NDArray[np.uint64]
     sets: NDArray[np.uint32]
     targets: TargetSets
+    records: RecordBases | None = None
 
     @classmethod
     def empty(cls, k: int, strands: Strands) -> Dictionary:
@@ -53,16 +55,18 @@ class Dictionary:
         cls,
         paths: Sequence[str],
         k: int,
-        strands: Strands,
+        strands: Strands = "canonical",
         *,
         as_stored: bool = False,
+        keep_records: bool = False,
         on_notice: Callable[[str], None] | None = None,
     ) -> Dictionary:
         """Every window of every record of the files; StreamerError if there is not one.
 
         Of a saved dictionary: its k-mers, with their targets. as_stored: the k-mers as they stand
-        in the records, with strands ``forward``, whatever ``strands`` are. on_notice: called with
-        one line about a file that lacks targets.
+        in the records, with strands ``forward``, whatever ``strands`` are. keep_records: keep the
+        bases of all records; saved dictionaries have none, and with one of them none are kept.
+        on_notice: called with one line about a file that lacks targets.
         """
         # it imports this module
         from streamer.dictionary.saved_dictionary import is_saved, load_dictionary
@@ -75,7 +79,7 @@ class Dictionary:
                 loaded = (load_dictionary(path, k, strands, on_notice) for path in group)
                 parts += [part.known_as(known_as) for part in loaded]
             else:
-                parts.append(cls._from_records(list(group), k, known_as))
+                parts.append(cls._from_records(list(group), k, known_as, keep_records))
         dictionary = _merged(parts, both=strands == "both")
         if not dictionary.codes.size:
             names = ", ".join(map(shown_name, paths))
@@ -87,14 +91,18 @@ class Dictionary:
         return dictionary
 
     @classmethod
-    def _from_records(cls, paths: Sequence[str], k: int, strands: Strands) -> Dictionary:
+    def _from_records(
+        cls, paths: Sequence[str], k: int, strands: Strands, keep: bool
+    ) -> Dictionary:
         """Every window of every record of sequence files."""
+        kept = RecordCollector(keeps=keep)
         collector = KmerCollector(k, canonical=strands != "forward", threads=usable_cores())
         for path in paths:
             before = collector.records
             for piece in read_pieces(path, k - 1, size=_PIECE):
                 collector.add(piece.reads, before + piece.first)
-        return cls(k, strands, *collector.finish())
+                kept.add(piece, before + piece.first)
+        return cls(k, strands, *collector.finish(), kept.finish())
 
     @classmethod
     def from_batches(cls, batches: Iterable[ReadBatch], k: int, strands: Strands) -> Dictionary:
@@ -112,7 +120,7 @@ class Dictionary:
         if strands in ("forward", self.strands):
             return replace(self, strands=strands)
         codes, sets, targets = united(_canonical(self.codes, self.k), self.sets, self.targets)
-        return Dictionary(self.k, strands, codes, sets, targets)
+        return Dictionary(self.k, strands, codes, sets, targets, self.records)
 
     def with_grown(self, codes: NDArray[np.uint64]) -> Dictionary:
         """With k-mers that it has learned: in its strands, in any order, without a target."""
@@ -156,7 +164,9 @@ def _merged(parts: list[Dictionary], *, both: bool) -> Dictionary:
         sets.append(np.where(part.sets == NO_SET, NO_SET, part.sets + np.uint32(before)))
         before += len(part.targets)
     codes = np.concatenate([part.codes for part in parts])
-    return Dictionary(first.k, first.strands, *united(codes, np.concatenate(sets), targets))
+    records = joined_records([part.records for part in parts])
+    united_sets = united(codes, np.concatenate(sets), targets)
+    return Dictionary(first.k, first.strands, *united_sets, records)
 
 
 def _without_known(parts: Sequence[Dictionary], at: int) -> Dictionary:

@@ -47,13 +47,25 @@ class CpuEngine(MatchEngine):
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """As ``MatchEngine.run``, one span after the other."""
         batch = task.batch
+        # k-mers that are learnt from this batch have no set: a fixed dictionary's are at hand
+        fixed = not (self.walks or task.grows or any(seeding for seeding, _ in task.spans))
         for number, (seeding, chunks) in enumerate(task.spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
             bases = batch.bases[start:stop]
             offsets = slice_reads(batch.offsets, start, stop)
             events = task.events[start:stop]
             current = None if task.snapshot is None else task.snapshot(number)
-            codes, starts = self._match_span(bases, offsets, events, seeding, task.grows, current)
+            if fixed:
+                sets = None if task.sets is None else task.sets[start:stop]
+                self._index.match(
+                    bases, offsets, canonical=self._canonical, threads=self._threads,
+                    events=events, values=sets,
+                )  # fmt: skip
+                codes, starts = NO_CODES, NO_STARTS
+            else:
+                codes, starts = self._match_span(
+                    bases, offsets, events, seeding, task.grows, current
+                )
             if task.depths is not None and task.nodes is not None and current is not None:
                 _, depths, nodes = self._walk(bases, offsets, current, want_nodes=True)
                 assert nodes is not None
@@ -61,7 +73,7 @@ class CpuEngine(MatchEngine):
                 task.depths[start:stop], task.nodes[start:stop] = depths, nodes
             version = 0 if current is None else current.version
             yield SpanFound(seeding, chunks, version, codes, starts + start)
-        if task.sets is not None:
+        if task.sets is not None and not fixed:
             self._index.match(
                 batch.bases,
                 batch.offsets,

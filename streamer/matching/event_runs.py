@@ -159,16 +159,17 @@ def _holds(members, start, stop, target):
 
 
 @njit(cache=True, nogil=True)
-def best_targets(sets, offsets, set_starts, members, targets, best):
-    """The target with the most windows of every read, the first of equals; -1 if there is none.
+def best_targets(sets, offsets, set_starts, members, targets, first, stop, best, most):
+    """Write the target with the most windows of each of the reads first..stop - 1 to ``best``.
 
+    That is the first of equals, -1 if there is none; ``most`` takes the number of its windows.
     Windows are counted by set, then by the members of all sets but the largest: for a k-mer that a
     million records share, the other targets are looked up in it instead of a million steps.
     """
     counts = np.zeros(set_starts.size - 1, dtype=np.int64)
     touched = np.empty(set_starts.size - 1, dtype=np.int64)
     tally = np.zeros(targets, dtype=np.int64)
-    for read in range(offsets.size - 1):
+    for read in range(first, stop):
         number = 0
         largest = np.int64(0)
         size = np.int64(-1)
@@ -186,10 +187,11 @@ def best_targets(sets, offsets, set_starts, members, targets, best):
             counts[held] += 1
         if number == 0:
             best[read] = -1
+            most[read] = 0
             continue
-        start, stop = set_starts[largest], set_starts[largest + 1]
-        chosen = members[start]
-        most = counts[largest]
+        begin, end = set_starts[largest], set_starts[largest + 1]
+        chosen = members[begin]
+        greatest = counts[largest]
         for i in range(number):
             held = touched[i]
             if held != largest:
@@ -204,11 +206,12 @@ def best_targets(sets, offsets, set_starts, members, targets, best):
                     if windows == 0:
                         continue  # seen in another set
                     tally[target] = 0
-                    if _holds(members, start, stop, target):
+                    if _holds(members, begin, end, target):
                         windows += counts[largest]
-                    if windows > most or (windows == most and target < chosen):
-                        most = windows
+                    if windows > greatest or (windows == greatest and target < chosen):
+                        greatest = windows
                         chosen = target
         for i in range(number):
             counts[touched[i]] = 0
         best[read] = chosen
+        most[read] = greatest

@@ -38,6 +38,7 @@ from streamer.matching.result import BatchResult, Depths, concatenated
 from streamer.matching.snapshots import Snapshots
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
+from streamer.matching.window_labels import WindowLabels
 from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches
 from trie.codes import with_reverse_complements
 from trie.cpu.threads import usable_cores
@@ -96,13 +97,11 @@ class Matcher:
         """The k-mers as they stand in the records, if a distance is asked for."""
         start = start or Start()
         self.dictionary = _known(dictionary, spec).with_grown(start.grown)
-        targets = len(self.dictionary.targets)
         self._k = dictionary.k
         self._chunk = spec.chunk
         self._threads = spec.threads or usable_cores()
-        self._only_set = np.uint32(0) if targets == 1 else NO_SET
-        self._with_sets = targets > 1 or (
-            targets == 1 and (spec.changes or bool((self.dictionary.sets == NO_SET).any()))
+        self.labels = WindowLabels(
+            self.dictionary, changes=spec.changes, counted=spec.counted, threads=self._threads
         )
         self._gpu = GpuOrCpu(on_fallback, "matching")
         # what a CPU engine would have to learn; kept only where one may have to take over
@@ -150,7 +149,7 @@ class Matcher:
 
         def make() -> MatchEngine:
             engine = CudaEngine(
-                self.dictionary, self.spec, with_sets=self._with_sets, chunk=self._chunk,
+                self.labels.dictionary, self.spec, with_sets=self.labels.needed, chunk=self._chunk,
                 threads=self._threads, halvings=self._halvings,
             )  # fmt: skip
             if not self.spec.changes:
@@ -169,7 +168,7 @@ class Matcher:
         if self.spec.cuda_kernel:
             self.spec = replace(self.spec, kernel="auto")
         engine = CpuEngine(
-            self.dictionary, walks=self.spec.kernel == "walk", with_sets=self._with_sets,
+            self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
             threads=self._threads,
         )  # fmt: skip
         for codes in self._grown or ():
@@ -295,7 +294,7 @@ class Matcher:
             batch=batch,
             k=self._k,
             found=found,
-            only_set=self._only_set,
+            only_set=self.labels.only_set,
             version=self.version,
             **({"version_before": self.version} | fields),
         )
@@ -323,7 +322,7 @@ class Matcher:
             None if views is None else views.of,
             grows,
             events=np.zeros(total, dtype=np.uint8),
-            sets=np.full(total, NO_SET, dtype=np.uint32) if self._with_sets else None,
+            sets=np.full(total, NO_SET, dtype=np.uint32) if self.labels.needed else None,
             depths=np.zeros(total, dtype=np.uint8) if want_depths else None,
             nodes=np.zeros(total, dtype=np.uint32) if want_depths else None,
         )
@@ -340,9 +339,10 @@ class Matcher:
             current = self._snapshots.end_span(wait=walking)
             if views is not None and current is not None:
                 views.span_ended(current)
-        if task.sets is not None:
+        if task.sets is not None and self.spec.changes:
             # a k-mer that grew from this very window is a mismatch without a target
             task.sets[task.events != MATCH] = NO_SET
+        sets, numbers = self.labels.told_apart(task.sets)
         near, learned = None, NO_CODES
         if self._solver is not None:
             taken = steps.finished()
@@ -352,7 +352,8 @@ class Matcher:
         return self._result(
             batch,
             Events(total, codes=task.events),
-            sets=task.sets,
+            sets=sets,
+            numbers=numbers,
             new_kmers=concatenated([found.codes for found in grown], NO_CODES),
             new_starts=concatenated([found.starts for found in grown], NO_STARTS),
             seeded=sum(found.codes.size for found in grown if found.seeding),
@@ -430,8 +431,9 @@ def load_dictionary(
     if not spec.sources:
         return Dictionary.empty(spec.k, "forward" if as_stored else spec.strands)
     return Dictionary.from_files(
-        spec.sources, spec.k, spec.strands, as_stored=as_stored, on_notice=on_notice
-    )
+        spec.sources, spec.k, spec.strands,
+        as_stored=as_stored, keep_records=spec.counted, on_notice=on_notice,
+    )  # fmt: skip
 
 
 def _known(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:

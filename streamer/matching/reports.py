@@ -147,18 +147,35 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
 
 def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
     """As ``reads``, and the sums over all reads."""
-    only = only_target(result, targets)
-    columns, counts = _summarized(result, only)
+    columns, counts, _ = _with_best(result, targets)
+    windows, matches, skipped = map(sum, list(zip(*counts, strict=True))[:3])
     best = columns["best_target"]
-    windows, matches, skipped, on_target = map(sum, list(zip(*counts, strict=True))[:4])
-    if result.sets is not None:
-        sets, offsets, names = result.sets, result.batch.offsets, len(targets.names)
-        event_runs.best_targets(sets, offsets, targets.starts, targets.members, names, best)
-        on_target = int((best >= 0).sum())
-    elif only < 0:
-        on_target = 0
+    on_target = int((best >= 0).sum())
     read = {"read": np.arange(best.size)}
     return read | columns, Sums(windows, matches, skipped, on_target)
+
+
+def best_windows(
+    result: BatchResult, targets: TargetSets
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """For each read: ``best_target``, its windows that match that, and all without a gap code."""
+    columns, _, most = _with_best(result, targets)
+    return columns["best_target"], most, columns["windows"]
+
+
+def _with_best(
+    result: BatchResult, targets: TargetSets
+) -> tuple[Columns, list[tuple[int, ...]], NDArray[np.int64]]:
+    """As ``_summarized``, with the best target of each read; the windows that match it."""
+    columns, counts = _summarized(result, only_target(result, targets))
+    if result.sets is None:
+        return columns, counts, columns["matches"]
+    most = np.empty(len(result.batch), np.int64)
+    offsets, parts = result.batch.offsets, _split(result.batch.offsets)
+    known = targets.starts, targets.members, len(targets.names)
+    best = partial(event_runs.best_targets, result.sets, offsets, *known)
+    run_each(best, [(*part, columns["best_target"], most) for part in parts[0]], parts[1])
+    return columns, counts, most
 
 
 def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[int, ...]]]:

@@ -68,6 +68,8 @@ class BatchResult:
     number: order of acceptance, from 0. base: position of the batch's first symbol in the stream.
     found: at each window start MATCH or MISMATCH, elsewhere 0; ``events`` has them as bytes.
     sets: uint32[symbols], the target set of each matching window; None if all have ``only_set``.
+    numbers: uint32[symbols], the number of the k-mer of each window that matches one the dictionary
+    began with (``WindowLabels.numbers``), else NO_SET; None if they are not counted.
     new_kmers: uint64, k-mers added to the dictionary in stream order (canonical codes unless the
     strands are ``forward``), new_starts: int64, their windows; the first ``seeded`` are seeds: the
     windows within the first ``seed_bases`` symbols.
@@ -85,6 +87,7 @@ class BatchResult:
     version_before: int
     version: int
     sets: NDArray[np.uint32] | None = None
+    numbers: NDArray[np.uint32] | None = None
     new_kmers: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
     new_starts: NDArray[np.int64] = field(default_factory=lambda: NO_STARTS)
     seeded: int = 0
@@ -114,6 +117,7 @@ class BatchResult:
                     batch=batch,
                     found=Events(batch.bases.size, codes=self.events[part]),
                     sets=None if self.sets is None else self.sets[part],
+                    numbers=None if self.numbers is None else self.numbers[part],
                 )
             )
             start = part.stop

@@ -37,7 +37,8 @@ class MatchSpec:
     ``grow`` adds every mismatched k-mer at once. max_kmers: the k-mers of a batch, seeds or not,
     are added if the dictionary held fewer than this before the batch; 0: always.
 
-    exact: the events of exact matching are wanted. distance: k-mers within that many edits, by
+    exact: the events of exact matching are wanted. counted: which k-mer each window matches is
+    wanted too, by number (``BatchResult.numbers``). distance: k-mers within that many edits, by
     ``semantics``, are wanted too; None for exact matching alone. kernel: equal results by other
     means; one of exact matching leaves the distance's at ``auto``, and the other way round.
 
@@ -56,6 +57,7 @@ class MatchSpec:
     max_kmers: int = 0
     strands: Strands = "canonical"
     exact: bool = True
+    counted: bool = False
     distance: int | None = None
     semantics: Semantics = "levenshtein"
     kernel: Kernel = "auto"

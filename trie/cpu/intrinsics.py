@@ -54,6 +54,18 @@ def load_now(builder: Any, flag: Any) -> Any:
     return builder.load_atomic(flag, "monotonic", 1)
 
 
+@instruction(types.void, None, INDEX, types.int64)
+def add_shared(builder: Any, array: Any, index: Any, number: Any) -> None:
+    """``array[index] += number`` in an int64 array that several threads add to."""
+    builder.atomic_rmw("add", element(builder, array, index), number, "monotonic")
+
+
+@instruction(types.void, None, INDEX, types.uint64)
+def or_shared(builder: Any, array: Any, index: Any, bits: Any) -> None:
+    """``array[index] |= bits`` in a uint64 array that several threads set bits in."""
+    builder.atomic_rmw("or", element(builder, array, index), bits, "monotonic")
+
+
 def _counting(name: str, *, zero_defined: bool = False) -> Any:
     """An instruction on the bits of an unsigned integer of any width, by LLVM's name."""
 

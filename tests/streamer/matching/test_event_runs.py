@@ -119,18 +119,22 @@ def test_best_targets(data):
     want = []
     for read in reads:
         tally = Counter(t for held in read if held != NO_SET for t in members[held])
-        most = max(tally.values(), default=0)
-        want.append(min((t for t, n in tally.items() if n == most), default=-1))
-    best = np.full(len(reads), 7, np.int32)
+        greatest = max(tally.values(), default=0)
+        want.append((min((t for t, n in tally.items() if n == greatest), default=-1), greatest))
+    best, most = np.full(len(reads), 7, np.int32), np.full(len(reads), 7)
+    first = len(reads) // 3  # those before it are another thread's
     event_runs.best_targets(
         np.array([held for read in reads for held in read], np.uint32),
         np.cumsum([0, *map(len, reads)]),
         np.cumsum([0, *map(len, members)]),
         np.array([t for held in members for t in held], np.int32),
         targets,
+        first,
+        len(reads),
         best,
+        most,
     )
-    assert best.tolist() == want
+    assert [*zip(best.tolist(), most.tolist(), strict=True)] == [(7, 7)] * first + want[first:]
 
 
 class Counted(list):
@@ -150,8 +154,9 @@ def test_kmers_that_a_thousand_records_share_cost_no_thousand_steps_each(monkeyp
     members = Counted([*range(targets), 700])
     sets = np.tile(np.array([0, 0, 0, 1], np.uint32), 25 * reads)
     offsets = np.arange(0, sets.size + 1, 100)
-    best = np.zeros(reads, np.int32)
-    event_runs.best_targets.py_func(sets, offsets, starts, members, targets, best)
+    best, most = np.zeros(reads, np.int32), np.zeros(reads, np.int64)
+    event_runs.best_targets.py_func(sets, offsets, starts, members, targets, 0, reads, best, most)
     assert (best == 700).all()
+    assert (most == 100).all()
     # two looks at the one member of the smaller set, and a search among the thousand
     assert members.looks < 20 * reads

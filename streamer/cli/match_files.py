@@ -1,0 +1,135 @@
+"""What ``streamer match`` does once its options are checked: files in, rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
+from streamer.cli.progress import progress
+from streamer.devices import choose_device
+from streamer.dictionary.saved_dictionary import StoredKmers, is_saved, save_dictionary
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import DataError, StreamerError
+from streamer.matching.answers import Answer, CoverageAnswer, RowAnswer, TargetAnswer
+from streamer.matching.assignment import Assignment
+from streamer.matching.matcher import Matcher, load_dictionary
+from streamer.matching.reports import REPORTS
+from streamer.matching.spec import MatchSpec
+from streamer.output.rows import RowWriter
+from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, size_of_files
+from streamer.sequences.prefetch import prefetched
+from streamer.sequences.read_batch import ReadBatch, joined_batches
+from trie.cpu.compiling import compile_notice
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The report that is wanted, by name, with the options of those of targets."""
+
+    report: str
+    rule: Assignment
+    bins: int
+
+    def answer(self, matcher: Matcher) -> Answer:
+        """What makes its rows; StreamerError if the dictionary lacks what they are made of."""
+        spec, stored = matcher.spec, matcher.stored
+        if self.report == "targets":
+            return TargetAnswer(matcher, self.rule)
+        if self.report == "coverage":
+            _check_places(matcher.dictionary, spec)
+            return CoverageAnswer(matcher, self.bins)
+        targets = (stored if spec.near else matcher.dictionary).targets
+        return RowAnswer(REPORTS[self.report], targets, spec.k)
+
+
+def _check_places(dictionary: Dictionary, spec: MatchSpec) -> None:
+    """StreamerError if the places of k-mers in the targets are not known."""
+    if dictionary.records is None and spec.sources:
+        saved = next(path for path in spec.sources if is_saved(path))
+        message = (
+            f"{saved}: a saved dictionary does not hold where its k-mers lie: "
+            f"for --report coverage give the records that it was made of"
+        )
+        raise StreamerError(message)
+
+
+def match_files(
+    reads: list[str],
+    spec: MatchSpec,
+    asked: Asked,
+    format_: FormatChoice,
+    output: str | None,
+    save: str | None,
+    quiet: bool,
+) -> None:
+    """Match the reads of files; rows go to ``output``, the dictionary at the end to ``save``."""
+    notice = None if quiet else say
+    on_fallback = say if spec.device == "auto" else None
+    spec = replace(spec, device=choose_device(spec.device, kernel=spec.cuda_kernel, report=notice))
+    # with both strands a saved file keeps how the k-mers stood in the records
+    keeps = save is not None and spec.strands == "both"
+    with compile_notice(quiet=quiet):
+        stored = load_dictionary(spec, as_stored=keeps, on_notice=notice)
+        matcher = Matcher(stored, spec, on_fallback=on_fallback)
+        grown = StoredKmers(spec.k, needed=keeps and spec.changes)
+        with closing(matcher):
+            answer = asked.answer(matcher)
+            with (
+                RowWriter(output, format_, answer.columns) as writer,
+                progress("matching", size_of_files(reads), quiet=quiet) as show,
+            ):
+                bases, most = max(spec.chunk, BATCH_BASES), BATCH_READS
+                if spec.max_kmers:
+                    # growth ends with a batch: with the one that it ends with in a daemon
+                    bases, most = SENT_BASES, SENT_READS
+                batches = read_batches(reads, batch_bases=bases, batch_reads=most, on_bytes=show)
+                if spec.near:
+                    batches = _seeds_together(batches, spec.seed_bases)
+                full = False
+                for batch in prefetched(batches):
+                    if matcher.limited and not full:
+                        full = True
+                        _say_limited(matcher, batch, notice)
+                    result = matcher.match(batch, want_depths=answer.depths, want_nodes=False)
+                    grown.add(result)
+                    for table in answer.after(result):
+                        writer.write(table)
+                for table in answer.last():
+                    writer.write(table)
+            # the rows are in their place now, and stay if this fails
+            if save is not None:
+                tree = matcher.latest_snapshot().tree
+                save_dictionary(save, stored, grown.codes(), tree, spec.strands)
+
+
+def _say_limited(matcher: Matcher, batch: ReadBatch, notice: Callable[[str], None] | None) -> None:
+    """Say that the k-mers of this batch and of all behind it are not added."""
+    if notice is not None:
+        first = f" (read {batch.names[0]})" if len(batch) else ""
+        notice(
+            f"the dictionary holds {matcher.kmers:,} k-mers, --max-kmers is "
+            f"{matcher.spec.max_kmers:,}: none are added from here on{first}"
+        )
+
+
+def _seeds_together(batches: Iterable[ReadBatch], seed: int) -> Iterator[ReadBatch]:
+    """The batches, of which the first holds all seeds: its reads are matched against every one."""
+    rest = iter(batches)
+    first: list[ReadBatch] = []
+    fault = None
+    bases = 0
+    try:
+        while bases < seed and (batch := next(rest, None)) is not None:
+            first.append(batch)
+            bases += batch.bases.size
+    except DataError as error:  # after the reads in front of it
+        fault = error
+    if first:
+        joined = joined_batches(first)
+        names = [name for batch in first for name in batch.names]
+        yield ReadBatch(names, joined.offsets, joined.bases)
+    if fault is not None:
+        raise fault
+    yield from rest

@@ -1,0 +1,125 @@
+"""A report while batches are matched: tables of rows after each batch, or after the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.target_sets import TargetSets
+from streamer.matching.assignment import Assignment
+from streamer.matching.matcher import Matcher
+from streamer.matching.report_tables import ReportTables
+from streamer.matching.reports import Report
+from streamer.matching.result import BatchResult
+from streamer.matching.target_counts import (
+    COVERAGE_COLUMNS,
+    TARGET_COLUMNS,
+    CoverageCounts,
+    TargetCounts,
+)
+from streamer.output.text_table import NULL, Labels, Lookup, Table, texts
+
+
+class Answer(Protocol):
+    """columns: their names in order. depths: batches are matched with ``want_depths``."""
+
+    columns: tuple[str, ...]
+    depths: bool = False
+
+    def after(self, result: BatchResult) -> Iterable[Table]:
+        """The rows that the next batch brings."""
+
+    def last(self) -> Iterable[Table]:
+        """The rows that come behind those of all batches."""
+        return ()
+
+
+class RowAnswer(Answer):
+    """Rows of windows, of intervals, of reads, or of ends within a distance."""
+
+    def __init__(self, report: Report, targets: TargetSets, k: int) -> None:
+        self.columns, self._rows, self.depths = report
+        self._targets = targets
+        self._tables = ReportTables(targets, k)
+
+    def after(self, result: BatchResult) -> Iterator[Table]:
+        """A bounded number of rows each."""
+        for columns in self._rows(result, self._targets):
+            yield self._tables.table(columns, result.batch.names)
+
+
+class TargetAnswer(Answer):
+    """A row a target, then one for the reads that are assigned to none."""
+
+    columns = TARGET_COLUMNS
+
+    def __init__(self, matcher: Matcher, rule: Assignment) -> None:
+        self._counts = TargetCounts(matcher, rule)
+
+    def after(self, result: BatchResult) -> Iterable[Table]:
+        """None yet."""
+        self._counts.add(result)
+        return ()
+
+    def last(self) -> Iterator[Table]:
+        """One table."""
+        columns = self._counts.columns()
+        kmers, seen, matches = columns["kmers"], columns["seen"], columns["matches"]
+        yield Table(
+            {
+                "target": Labels(self._counts.targets.names).gather(columns["target"]),
+                "reads": columns["reads"],
+                "bases": columns["bases"],
+                "matches": _but_last(matches),
+                "kmers": _but_last(kmers),
+                "seen": _but_last(seen),
+                "breadth": _ratios(seen, kmers),
+                "depth": _ratios(matches, kmers),
+            }
+        )
+
+
+class CoverageAnswer(Answer):
+    """``bins`` rows a target."""
+
+    columns = COVERAGE_COLUMNS
+
+    def __init__(self, matcher: Matcher, bins: int) -> None:
+        self._counts = CoverageCounts(matcher)
+        self._names = Labels(matcher.dictionary.targets.names)
+        self._bins = bins
+
+    def after(self, result: BatchResult) -> Iterable[Table]:
+        """None yet."""
+        self._counts.add(result)
+        return ()
+
+    def last(self) -> Iterator[Table]:
+        """Some targets each."""
+        for columns in self._counts.columns(self._bins):
+            yield Table(columns | {"target": self._names.gather(columns["target"])})
+
+
+class _Ratio(float):
+    """Four decimals in TSV; JSON writes it as any number."""
+
+    def __str__(self) -> str:
+        return f"{self:.4f}"
+
+
+def _ratios(parts: NDArray[Any], wholes: NDArray[Any]) -> Lookup:
+    """part / whole with four decimals, null where the whole is 0."""
+    return texts(
+        [
+            _Ratio(round(part / whole, 4)) if whole else None
+            for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)
+        ]
+    )
+
+
+def _but_last(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """With null in the last row."""
+    return np.append(counts[:-1], NULL)

@@ -1,0 +1,32 @@
+"""Which target a read is assigned to: the rule of reports, filters and decisions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.target_sets import TargetSets
+from streamer.matching.reports import best_windows
+from streamer.matching.result import BatchResult
+
+
+class Assignment(NamedTuple):
+    """A read is on target for its best target if enough of its windows match that.
+
+    min_windows: at least this number. min_fraction: at least this share, 0 to 1, of the read's
+    windows without a gap code.
+    """
+
+    min_windows: int = 1
+    min_fraction: float = 0.0
+
+    def targets_of(self, result: BatchResult, targets: TargetSets) -> NDArray[np.int32]:
+        """int32[reads]: the target (index) of each read, -1 for a read that is unassigned."""
+        best, most, windows = best_windows(result, targets)
+        enough = most >= self.min_windows
+        if self.min_fraction > 0:
+            # a quotient is rounded as the decimal number is: equal numbers are equal here
+            enough &= most / np.maximum(windows, 1) >= self.min_fraction
+        return np.where(enough, best, np.int32(-1))

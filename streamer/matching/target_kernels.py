@@ -1,0 +1,153 @@
+"""The kernels behind the counts of targets: windows that match, by k-mer and by target set.
+
+Where a read follows a record, its windows have the numbers n, n+1, n+2, ... or, on the other
+strand, ..., n+2, n+1, n (streamer/dictionary/kmer_numbers.py):
+
+    numbers    41 42 43 44  .  .  .  .  87 86 85  3
+    runs       [41    44]               [85   87] [3 3]
+
+A run costs one step, whatever its length: 64 bits at once for the k-mers that were seen, and two
+additions for how often each was, +1 where the run begins and -1 behind its end; the sum of all
+changes up to a number is its count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trie.cpu.intrinsics import add_shared, or_shared, popcount
+from trie.cpu.jit import njit
+from trie.windows import NO_SET
+
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_NONE = np.int64(NO_SET)
+
+
+@njit(cache=True, nogil=True)
+def _mark(seen, low, high):
+    """Set the bits from ``low`` to ``high``; bits that are set cost no write."""
+    first, last = low >> 6, high >> 6
+    for word in range(first, last + 1):
+        bits = _ALL
+        if word == first:
+            bits &= _ALL << np.uint64(low & 63)
+        if word == last:
+            bits &= _ALL >> np.uint64(63 - (high & 63))
+        if seen[word] & bits != bits:
+            or_shared(seen, word, bits)
+
+
+@njit(cache=True, nogil=True)
+def count_windows(numbers, sets, only_set, offsets, k, reads, seen, changes, totals):
+    """Count the windows of some reads that match; other threads may count others meanwhile.
+
+    numbers, sets: uint32[symbols], the number and the target set of the k-mer of each window that
+    matches, else NO_SET; without ``sets`` all have ``only_set``. reads: int64, indices. Adds to
+    what is not empty: seen uint64, a bit a number; changes int64[numbers + 1], as above; totals
+    int64[sets], windows by set.
+    """
+    many = sets.size > 0
+    held = only_set
+    windows = np.int64(0)
+    for read in reads:
+        low = high = _NONE
+        for at in range(offsets[read], offsets[read + 1] - k + 1):
+            number = np.int64(numbers[at])
+            if number == _NONE:
+                continue
+            if many and sets[at] != held:
+                if totals.size and held != NO_SET:
+                    add_shared(totals, held, windows)
+                held = sets[at]
+                windows = np.int64(0)
+            windows += 1
+            if number == high + 1 and low != _NONE:
+                high = number
+            elif number == low - 1:
+                low = number
+            else:
+                if low != _NONE:
+                    _put_run(seen, changes, low, high)
+                low = high = number
+        if low != _NONE:
+            _put_run(seen, changes, low, high)
+    if totals.size and held != NO_SET:
+        add_shared(totals, held, windows)
+
+
+@njit(cache=True, nogil=True)
+def _put_run(seen, changes, low, high):
+    if seen.size:
+        _mark(seen, low, high)
+    if changes.size:
+        add_shared(changes, low, np.int64(1))
+        add_shared(changes, high + 1, np.int64(-1))
+
+
+@njit(cache=True, nogil=True)
+def seen_by_set(seen, set_of, counts):
+    """Add the seen k-mers of each set to ``counts``; set_of: uint32, of each number, or NO_SET."""
+    for word in range(seen.size):
+        bits = seen[word]
+        if bits == np.uint64(0):
+            continue
+        first = 64 * word
+        stop = min(first + 64, set_of.size)
+        alike = True
+        for number in range(first + 1, stop):
+            alike &= set_of[number] == set_of[first]
+        if alike:
+            if set_of[first] != NO_SET:
+                counts[set_of[first]] += np.int64(popcount(bits))
+            continue
+        for number in range(first, stop):
+            if bits >> np.uint64(number & 63) & np.uint64(1) and set_of[number] != NO_SET:
+                counts[set_of[number]] += 1
+
+
+@njit(cache=True, nogil=True)
+def count_reads(assigned, offsets, chosen, reads, bases):
+    """Count the reads ``chosen`` (int64) and their bases by target; the last row is for -1."""
+    for read in chosen:
+        target = assigned[read]
+        reads[target] += 1
+        bases[target] += offsets[read + 1] - offsets[read]
+
+
+@njit(cache=True, nogil=True)
+def cover(at, offsets, counts, first, stop, bins, columns):
+    """The rows of the targets first..stop - 1, ``bins`` each.
+
+    at: uint32, the number of the window at each symbol of all records, or NO_SET. counts: int64,
+    how often each number was matched. columns: target, start, end, kmers, seen, matches.
+    """
+    target_, start_, end_, kmers_, seen_, matches_ = columns
+    row = 0
+    for target in range(first, stop):
+        begin = offsets[target]
+        length = offsets[target + 1] - begin
+        start = np.int64(0)
+        for part in range(bins):
+            end = start + length // bins + np.int64(part < length % bins)
+            kmers = seen = matches = np.int64(0)
+            for symbol in range(begin + start, begin + end):
+                if at[symbol] != NO_SET:
+                    count = counts[at[symbol]]
+                    kmers += 1
+                    seen += count > 0
+                    matches += count
+            target_[row] = target
+            start_[row] = start
+            end_[row] = end
+            kmers_[row] = kmers
+            seen_[row] = seen
+            matches_[row] = matches
+            row += 1
+            start = end
+
+
+@njit(cache=True, nogil=True)
+def look_up_sets(numbers, set_of, start, stop, sets):
+    """The target set of the k-mer of each window, from its number; NO_SET stays."""
+    for i in range(start, stop):
+        sets[i] = set_of[numbers[i]] if numbers[i] != NO_SET else NO_SET

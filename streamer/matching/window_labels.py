@@ -1,0 +1,59 @@
+"""What an engine returns for a window that matches: its target set, or the number of its k-mer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.kmer_numbers import KmerNumbers, number_kmers
+from streamer.dictionary.targets import Dictionary
+from streamer.matching.target_kernels import look_up_sets
+from trie.cpu.threads import run_ranges
+from trie.windows import GRAIN, NO_SET
+
+Found = NDArray[np.uint32] | None
+
+
+class WindowLabels:
+    """The labels of the k-mers that matching begins with.
+
+    changes: others are added, without a label. counted: labels are numbers, if there are targets.
+
+    only_set: the target set of every window that matches, if there is one set only, else NO_SET.
+    needed: engines must look labels up, those of ``dictionary.sets``; without them a window matches
+    or does not. numbers: of the k-mers, if they are labels.
+    """
+
+    def __init__(
+        self, dictionary: Dictionary, *, changes: bool, counted: bool, threads: int
+    ) -> None:
+        sets = len(dictionary.targets)
+        self.only_set = np.uint32(0) if sets == 1 else NO_SET
+        self._threads = threads
+        self._differ = sets > 1 or (
+            sets == 1 and (changes or bool((dictionary.sets == NO_SET).any()))
+        )
+        self.dictionary = dictionary
+        self.numbers: KmerNumbers | None = None
+        if counted and sets:
+            self.numbers = number_kmers(dictionary, threads)
+            self.dictionary = replace(dictionary, sets=self.numbers.of_codes)
+            self._set_of = np.empty(dictionary.codes.size, np.uint32)
+            self._set_of[self.numbers.of_codes] = dictionary.sets
+        self.needed = self._differ or self.numbers is not None
+
+    def told_apart(self, labels: Found) -> tuple[Found, Found]:
+        """The target sets and the numbers of labelled windows; None for what is not wanted."""
+        if self.numbers is None or labels is None:
+            return labels, None
+        if not self._differ:
+            return None, labels
+        sets = np.empty_like(labels)
+
+        def look_up(start: int, stop: int) -> None:
+            look_up_sets(labels, self._set_of, start, stop, sets)
+
+        run_ranges(look_up, 0, labels.size, self._threads, grain=GRAIN)
+        return sets, labels
