@@ -1,0 +1,209 @@
+"""``streamer.Matcher``: exact matching from Python, reads in and structured arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.devices import choose_device
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import DataError
+from streamer.matching.assignment import Assignment
+from streamer.matching.matcher import Matcher as StreamMatcher
+from streamer.matching.reports import Columns, intervals, reads, windows
+from streamer.matching.result import BatchResult
+from streamer.matching.spec import Device, Mode
+from streamer.matching.target_counts import TargetCounts
+from streamer.sequences.files import BATCH_BASES
+from streamer.sequences.read_batch import BadReadError, ReadBatch, bad_name
+from trie.codes import as_letters
+from trie.windows import NO_SET
+
+Reads = Iterable[tuple[str, bytes | str | NDArray[np.uint8]]]
+
+_EVENTS = np.array(["none", "match", "mismatch"])
+_RATIO_DIGITS = 4
+
+
+class Matcher:
+    """Matches reads against a dictionary, as ``streamer match`` does.
+
+    mode: ``frozen``, or ``grow``, which adds every mismatched k-mer at once. seed_bases: the
+    windows inside the first so many bases are added first. max_kmers: add none once there are so
+    many, 0 for no limit. device: ``auto``, ``cpu`` or ``cuda``. threads: of the CPU, None for all.
+
+    A matcher that adds k-mers goes on with each call of ``match``, as in one stream.
+    """
+
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        *,
+        mode: Mode = "frozen",
+        seed_bases: int = 0,
+        max_kmers: int = 0,
+        device: Device = "auto",
+        threads: int | None = None,
+    ) -> None:
+        self.dictionary = dictionary
+        self._options: dict[str, Any] = {
+            "mode": mode,
+            "seed_bases": seed_bases,
+            "max_kmers": max_kmers,
+            "device": choose_device(device, option="device"),
+            "threads": threads or 0,
+        }
+        self._changes = mode == "grow" or seed_bases > 0
+        # what is added is known now only; what is fixed can be matched again
+        self._matcher = self._new(counted=self._changes)
+
+    def match(self, reads: Reads) -> Matches:
+        """Match (name, letters) pairs; DataError names the read with a letter that is no base."""
+        matched = [
+            self._matcher.match(batch, want_depths=self._changes, want_nodes=False)
+            for batch in _batches(reads)
+        ]
+        return Matches(matched, self)
+
+    def _new(self, *, counted: bool) -> StreamMatcher:
+        return StreamMatcher.of(self.dictionary, counted=counted, **self._options)
+
+    def _counter(self, rule: Assignment) -> tuple[TargetCounts, Callable[[BatchResult], Any]]:
+        """What counts by target, and a function that makes a result fit for it."""
+        if self._changes:
+            return TargetCounts(self._matcher, rule), lambda result: result
+        matcher = self._new(counted=True)
+        return TargetCounts(matcher, rule), lambda result: matcher.match(result.batch)
+
+    def _with_depths(self, result: BatchResult) -> BatchResult:
+        if self._changes:
+            return result
+        return self._matcher.match(result.batch, want_depths=True, want_nodes=False)
+
+    def close(self) -> None:
+        """End the work in the background of a matcher that adds k-mers."""
+        self._matcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Matches:
+    """What was found in reads, as structured arrays: the columns of the reports of ``match``.
+
+    names: of the reads, which the field ``read`` is an index to. targets: of the dictionary, which
+    ``best_target``, and ``target`` of ``targets()``, are an index to. An index of -1 is none.
+    """
+
+    def __init__(self, results: list[BatchResult], matcher: Matcher) -> None:
+        self.names = [name for result in results for name in result.batch.names]
+        self._results = results
+        self._matcher = matcher
+        self._sets = matcher.dictionary.targets
+        self.target_names = list(self._sets.names)
+
+    def labels(self) -> list[str]:
+        """The names of each target set, joined by ``;``: ``target`` of windows is its index."""
+        return [self._sets.label(index) or "" for index in range(len(self._sets))]
+
+    def windows(self) -> NDArray[np.void]:
+        """A row a window without a gap code: read, start, event, depth, target (of ``labels``)."""
+        return self._joined(lambda result: windows(self._matcher._with_depths(result)))
+
+    def intervals(self) -> NDArray[np.void]:
+        """A row a maximal run of windows with one event and target set.
+
+        read, start, end, event, windows, target (of ``labels``).
+        """
+        return self._joined(intervals)
+
+    def reads(self) -> NDArray[np.void]:
+        """A row a read: read, length, windows, matches, mismatches, skipped, best_target."""
+        return self._joined(lambda result: reads(result, self._sets))
+
+    def targets(self, *, min_windows: int = 1, min_fraction: float = 0.0) -> NDArray[np.void]:
+        """A row a target in file order, then -1 for the reads that are assigned to none.
+
+        target, reads, bases, matches, kmers, seen, breadth, depth; the last two are NaN where there
+        are no k-mers.
+        """
+        counts, counted = self._matcher._counter(Assignment(min_windows, min_fraction))
+        for result in self._results:
+            counts.add(counted(result))
+        columns = counts.columns()
+        kmers = np.where(columns["kmers"] > 0, columns["kmers"], np.nan)
+        for name, part in (("breadth", "seen"), ("depth", "matches")):
+            columns[name] = np.round(columns[part] / kmers, _RATIO_DIGITS)
+        return _structured(columns)
+
+    def _joined(self, rows: Callable[[BatchResult], Columns]) -> NDArray[np.void]:
+        """The rows of all results; ``read`` counts on from one to the next."""
+        parts: list[Columns] = []
+        before = 0
+        for result in self._results:
+            columns = rows(result)
+            columns["read"] = columns["read"] + before
+            before += len(result.batch)
+            parts.append(columns)
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        if "event" in joined:
+            joined["event"] = _EVENTS[joined["event"]]
+        if "target" in joined:
+            target = joined["target"]
+            joined["target"] = np.where(target == NO_SET, -1, target.astype(np.int64))
+        return _structured(joined)
+
+
+def _structured(columns: Columns) -> NDArray[np.void]:
+    rows = np.empty(
+        next(iter(columns.values())).size, [(name, each.dtype) for name, each in columns.items()]
+    )
+    for name, each in columns.items():
+        rows[name] = each
+    return rows
+
+
+def _batches(reads: Reads) -> Iterator[ReadBatch]:
+    """The reads as batches of a bounded size; at least one, which may be empty."""
+    names: list[str] = []
+    letters: list[NDArray[np.uint8]] = []
+    bases = before = 0
+    for name, sequence in reads:
+        names.append(name)
+        letters.append(as_letters(sequence))
+        bases += letters[-1].size
+        if bases >= BATCH_BASES:
+            yield _batch(names, letters, before)
+            before += len(names)
+            names, letters, bases = [], [], 0
+    if names or not before:
+        yield _batch(names, letters, before)
+
+
+def _batch(names: list[str], letters: list[NDArray[np.uint8]], before: int) -> ReadBatch:
+    offsets = np.zeros(len(names) + 1, np.int64)
+    np.cumsum([each.size for each in letters], out=offsets[1:])
+    if (bad := bad_name(names)) is not None:
+        index, problem = bad
+        raise DataError(problem, file="reads", record=before + index + 1)
+    try:
+        return ReadBatch.from_letters(
+            names, offsets, np.concatenate([np.zeros(0, np.uint8), *letters])
+        )
+    except BadReadError as error:
+        raise DataError(
+            str(error), file="reads", record=before + error.index + 1,
+            name=names[error.index], position=error.position + 1,
+        ) from None  # fmt: skip

@@ -1,0 +1,117 @@
+"""``streamer.Matcher`` against the definitions, one window at a time."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import streamer
+from streamer import Dictionary, Matcher
+from streamer.errors import DataError
+from streamer.matching import api
+from tests.data_files import write_fasta
+from tests.reference import exact as oracle
+from tests.reference import targets as target_oracle
+
+NO_DEPTH = ["read", "start", "event", "target"]
+
+
+def genome_and_reads(seed):
+    rng = random.Random(seed)
+    text = "".join(rng.choices("ACGT", k=300))
+    records = [("one", text[:200]), ("two", text[150:] + "N" + text[:30]), ("tiny", "AC")]
+    reads = [
+        (f"r{i}", text[i * 15 : i * 15 + 50] + rng.choice(["", "N", "ACGTTAC", text[:20]]))
+        for i in range(18)
+    ]
+    return records, [*reads, ("empty", ""), ("short", "ACG")]
+
+
+def named(rows, texts):
+    """Rows with names for indices, as the definitions have them."""
+    out = []
+    for row in rows.tolist():
+        named = dict(zip(rows.dtype.names, row, strict=True))
+        for field, names in texts.items():
+            if field in named:
+                named[field] = names[named[field]] if named[field] >= 0 else "."
+        out.append(tuple(named.values()))
+    return out
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+@pytest.mark.parametrize(("k", "mode", "seed"), [(1, "frozen", 0), (7, "frozen", 0), (7, "grow", 0),
+                                                 (11, "frozen", 90), (31, "grow", 0)])  # fmt: skip
+def test_equals_the_definition(k, mode, seed, strands, tmp_path, monkeypatch):
+    # several batches
+    monkeypatch.setattr(api, "BATCH_BASES", 200)
+    records, reads = genome_and_reads(k)
+    path = write_fasta(tmp_path / "targets.fa", records)
+    dictionary = Dictionary.from_files([str(path)], k, strands=strands)
+    options = {"records": records, "strands": strands, "mode": mode, "seed": seed}
+    with Matcher(dictionary, mode=mode, seed_bases=seed, device="cpu", threads=1) as matcher:
+        found = matcher.match(reads)
+        texts = {
+            "read": found.names, "target": found.labels(), "best_target": found.target_names,
+        }  # fmt: skip
+        assert named(found.intervals(), texts) == oracle.intervals_report(reads, k, **options)
+        assert named(found.reads(), texts) == oracle.reads_report(reads, k, **options)
+        windows = found.windows()
+        assert named(windows[NO_DEPTH], texts) == oracle.windows_report(reads, k, **options)
+        assert (windows["depth"][windows["event"] == "match"] == k).all()
+        if not seed:
+            del options["seed"]
+            rows = found.targets(min_windows=2)
+            want = target_oracle.targets_report(reads, k, min_windows=2, **options)
+            got = named(rows, {"target": found.target_names})
+            for row, expected in zip(got, want, strict=True):
+                assert list(row[:3]) == list(expected[:3])
+                for value, text in zip(row[3:], expected[3:], strict=True):
+                    assert np.isnan(value) or value == 0 if text == "." else value == float(text)
+
+
+def test_a_growing_matcher_goes_on_as_one_stream():
+    _, reads = genome_and_reads(5)
+    with Matcher(Dictionary.empty(9, "canonical"), mode="grow", device="cpu") as matcher:
+        parts = [matcher.match([read]).intervals() for read in reads]
+    want = oracle.intervals_report(reads, 9, mode="grow")
+    got = [
+        (name, *row[1:5], ".")
+        for (name, _), rows in zip(reads, parts, strict=True)
+        for row in rows[["read", "start", "end", "event", "windows"]].tolist()
+    ]
+    assert got == want
+
+
+def test_letters_of_every_kind_are_equal():
+    dictionary = Dictionary.empty(3, "forward")
+    letters = ["ACGTuN", b"acgTTN", np.frombuffer(b"ACGTTR", np.uint8)]
+    rows = [Matcher(dictionary, device="cpu").match([("r", each)]).windows() for each in letters]
+    assert rows[0].size == 3
+    assert all(np.array_equal(rows[0], each) for each in rows)
+
+
+def test_no_reads_are_no_rows():
+    found = Matcher(Dictionary.empty(3, "forward"), device="cpu").match([])
+    assert found.intervals().size == found.reads().size == found.windows().size == 0
+    assert found.targets().tolist()[0][:3] == (-1, 0, 0)
+
+
+def test_a_bad_letter_is_named_with_its_place(monkeypatch):
+    monkeypatch.setattr(api, "BATCH_BASES", 4)
+    matcher = Matcher(Dictionary.empty(3, "forward"), device="cpu")
+    with pytest.raises(DataError, match=r"^reads: record 2 \(b\), position 3: '!' is not a base$"):
+        matcher.match([("a", "ACGT"), ("b", "AC!T")])
+    with pytest.raises(DataError, match=r"^reads: record 1: the name holds U.000A"):
+        matcher.match([("a\n", "ACGT")])
+
+
+def test_the_package_alone_imports_nothing_heavy():
+    code = "import sys, streamer; sys.exit('numpy' in sys.modules or 'numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = streamer.Nothing
