@@ -17,7 +17,7 @@ from streamer.errors import StreamerError, UsageError
 
 if TYPE_CHECKING:
     from streamer.client.core.positions import Cursor
-    from streamer.client.messages import BatchMessage, Beat, Status
+    from streamer.client.messages import Beat, RecordMessage, Status
     from streamer.client.subscriber import Subscriber
     from streamer.output.rows import RowWriter
 
@@ -33,7 +33,7 @@ def watch(
         typer.Option(
             "--topic",
             help="match, mismatch, near or ltb (within the distance), delta (new k-mers), read, "
-            "word, beat or status; "
+            "word, retract, upgrade and settled (after a reload), beat or status; "
             "may be repeated. Without it: match, mismatch and read.",
         ),
     ] = None,
@@ -166,20 +166,22 @@ class _Rows:
         self._broken = False
         self.place = place
 
-    def write(self, message: BatchMessage | Beat | Status, cursor: Cursor | None) -> bool:
+    def write(self, message: RecordMessage | Beat | Status, cursor: Cursor | None) -> bool:
         """Write the rows of a message; whether there are enough. cursor: behind the message."""
-        from streamer.client.tables import table
+        from streamer.client.tables import tables
 
-        found = table(message)
-        rows = found.rows
-        if self._left is not None:
-            found = found.head(self._left)
-            self._left -= found.rows
-        if found.rows:
-            self._broken = True
-            self._writer.write(found.padded(self._padded) if self._padded else found)
-            self._broken = False
-        if self.place is not None and found.rows == rows:
+        whole = True
+        for found in tables(message):
+            rows = found.rows
+            if self._left is not None:
+                found = found.head(self._left)
+                self._left -= found.rows
+            whole &= found.rows == rows
+            if found.rows:
+                self._broken = True
+                self._writer.write(found.padded(self._padded) if self._padded else found)
+                self._broken = False
+        if self.place is not None and whole:
             self.place.reach(cursor)
         return self._left == 0
 

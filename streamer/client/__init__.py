@@ -27,7 +27,10 @@ from streamer.client.messages import (
     NewStream,
     ReadSummaries,
     Reset,
+    Retract,
+    Settled,
     Status,
+    Upgrade,
     Words,
 )
 from streamer.client.producer import Producer
@@ -56,10 +59,13 @@ __all__ = [
     "ReadSummaries",
     "RefusedError",
     "Reset",
+    "Retract",
+    "Settled",
     "StalledError",
     "Status",
     "StoredState",
     "Subscriber",
     "Sync",
+    "Upgrade",
     "Words",
 ]

@@ -142,6 +142,14 @@ def _are_ends(read, end, _distances, _depths, _snapshot, reads, _k, _limit):
 
 
 @njit(cache=True)
+def _are_reads(read, reads, _k, _limit):
+    fine = True
+    for i in range(read.size):
+        fine &= read[i] < reads
+    return fine
+
+
+@njit(cache=True)
 def _are_kmers(code, read, start, reads, k, _limit):
     fine = True
     for i in range(code.size):
@@ -156,6 +164,7 @@ _CHECKS: dict[str, Callable[..., bool]] = {
     "ltb": _are_ends,
     "delta": _are_kmers,
     "read": _are_summaries,
+    "retract": _are_reads,
 }
 
 

@@ -30,7 +30,7 @@ Whoever runs it sends whether one came.
 
 _POLL_SECONDS = 0.2
 _RECEIVE_MESSAGES = 10_000
-# a message has at most 13; one of more than this is damaged
+# a message has at most 29; one of more than this is damaged
 _MOST_FRAMES = 32
 
 

@@ -9,12 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.client.columns import check_columns
-from streamer.client.named_targets import NAMED, Sets, labels_of
-from streamer.protocol.feed_messages import FeedMessage, described
-from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
-from streamer.protocol.schema import BATCH_TOPICS, NAMES, TOPICS
-from trie.codes import MAX_K
+from streamer.client.named_targets import Sets, labels_of
+from streamer.protocol.header import Header
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +53,20 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchMessage:
+class RecordMessage:
+    """A message about a record of the stream."""
+
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMessage(RecordMessage):
     """A message about a batch.
 
     The arrays of its subclasses are the columns of their topics: streamer/protocol/schema.py and
     docs/protocol.md hold their units and meanings.
     """
 
-    stamp: Stamp
     origin: Origin
 
 
@@ -168,6 +170,36 @@ class Words(BatchMessage):
 
 
 @dataclass(frozen=True, slots=True)
+class Retract(BatchMessage):
+    """``retract``: all that was said of these reads counts no longer: Upgrade has what does.
+
+    Its origin has the versions of the dictionary that they were said with, and that counts now.
+    """
+
+    read: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade(BatchMessage):
+    """``upgrade``: what is said now of the reads that the Retract before names.
+
+    parts: by topic, what its message would say of these reads; a topic without rows is missing.
+    totals: what changes in the totals.
+    """
+
+    parts: dict[str, BatchMessage]
+    totals: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled(RecordMessage):
+    """``settled``: all answers from batch ``from_batch`` on are of this dictionary's version."""
+
+    version: int
+    from_batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """``beat``: the last record of every topic, so that a lost tail shows, and the totals.
 
@@ -241,97 +273,5 @@ class Done:
     at: int
 
 
-Message = BatchMessage | Beat | Status | Gap | NewEpoch | NewStream | Reset
-Known = BatchMessage | Beat | Status
-
-
-def typed(message: FeedMessage) -> Known:
-    """A decoded message as its type; WireError if it is not as docs/protocol.md says."""
-    try:
-        return _typed(message)
-    except WireError as error:
-        raise error.about(described(message.topic, message.header)) from None
-
-
-def _typed(message: FeedMessage) -> Known:
-    head, topic = message.header, message.topic
-    at, previous = head["at"], head["prev"] if topic in BATCH_TOPICS else 0
-    stamp = Stamp(topic, head["stream"], head["epoch"], at, previous, head["time"], head)
-    if topic in BATCH_TOPICS:
-        if previous >= at:
-            problem = f"the record before it is {previous}, not an earlier one"
-            raise WireError(Reason.MALFORMED, problem)
-        return _about_batch(stamp, message)
-    if topic == "beat":
-        return Beat(stamp, _heads(head), text(head, "state"), _totals(head), _published(head))
-    status = _map(head, "status")
-    state, totals = text(status, "state"), _totals(status)
-    return Status(stamp, _heads(head), state, status | {"totals": totals})
-
-
-_TOTALS = frozenset(TOPICS["beat"].shown.split()) - {"state"}
-_ORIGIN = ("batch", "base", "producer_epoch", "producer_seq", "version_before", "version")
-
-
-def _about_batch(stamp: Stamp, message: FeedMessage) -> BatchMessage:
-    topic, head, columns = message.topic, message.header, message.columns
-    batch, base, epoch, sequence, before, version = integers(head, _ORIGIN)
-    k = integer(head, "k", 1, MAX_K)
-    producer = text(head, "producer")
-    origin = Origin(batch, base, producer, epoch, sequence, before, version, k, message.names)
-    names, sets = NAMED.of(topic, head)
-    limit = integer(head, "distance") if topic in ("near", "ltb") else 0
-    wanted = TOPICS[topic]
-    if len(columns) > len(wanted.columns):
-        # a later daemon may send more
-        known = {column.name for column in wanted.columns}
-        columns = {name: values for name, values in columns.items() if name in known}
-    named = names if topic == "read" else sets
-    check_columns(wanted, columns, reads=len(origin.names), k=k, known=named, limit=limit)
-    match topic:
-        case "match":
-            return Intervals(stamp, origin, **columns, sets=sets)
-        case "mismatch":
-            return Intervals(stamp, origin, **columns, target=None, sets=sets)
-        case "near":
-            return Near(stamp, origin, limit, **columns, sets=sets)
-        case "ltb":
-            return Automaton(stamp, origin, limit, **columns)
-        case "delta":
-            seeded = integer(head, "seeded", 0, columns["code"].size)
-            return NewKmers(stamp, origin, seeded, **columns)
-        case "read":
-            return ReadSummaries(stamp, origin, **columns, labels=names)
-    error = head.get("error", "")
-    if not isinstance(error, str):
-        raise WireError(Reason.MALFORMED, "field 'error' must be a string")
-    return Words(stamp, origin, **columns, error=error)
-
-
-def _map(header: Header, key: str) -> Header:
-    value = header.get(key)
-    if not isinstance(value, dict):
-        raise WireError(Reason.MALFORMED, f"field '{key}' must be a map")
-    return value
-
-
-def _heads(header: Header) -> dict[str, int]:
-    """The last record by topic, without the topics of a later daemon."""
-    heads = _map(header, "heads")
-    return {NAMES[topic]: integer(heads, topic) for topic in heads if topic in NAMES}
-
-
-def _published(header: Header) -> frozenset[str] | None:
-    topics = header.get("published")
-    if topics is None:
-        return None
-    if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
-        raise WireError(Reason.MALFORMED, "field 'published' must be an array of strings")
-    return frozenset(NAMES[topic] for topic in topics if topic in NAMES)
-
-
-def _totals(header: Header) -> dict[str, Any]:
-    totals = _map(header, "totals")
-    if not all(type(totals[key]) in (int, float) for key in _TOTALS & totals.keys()):
-        raise WireError(Reason.MALFORMED, "field 'totals' must be a map of numbers")
-    return totals
+Message = RecordMessage | Beat | Status | Gap | NewEpoch | NewStream | Reset
+Known = RecordMessage | Beat | Status

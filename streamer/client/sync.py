@@ -20,7 +20,7 @@ from streamer.client.core.pull import (
 )
 from streamer.client.errors import CursorError, DaemonError, DaemonSilentError, RefusedError
 from streamer.client.feed_reader import topic_names
-from streamer.client.messages import BatchMessage
+from streamer.client.messages import RecordMessage
 from streamer.client.sync_socket import SyncSocket
 from streamer.protocol.header import PROTOCOL, WireError, pack, seal, unpack, unseal
 
@@ -96,7 +96,7 @@ class Sync(SyncSocket):
         *,
         until: int | None = None,
         follow: bool = False,
-    ) -> Iterator[BatchMessage]:
+    ) -> Iterator[RecordMessage]:
         """The messages behind a cursor (None: from the first record), in order, each once.
 
         They end with record ``until``, or with the last one there is; with ``follow`` they go on as
@@ -133,7 +133,7 @@ class Sync(SyncSocket):
                         raise CursorError(self.endpoint, reason, extent.oldest, extent.head)
                     case Refused(header):
                         raise RefusedError(self.endpoint, header)
-                    case BatchMessage() as message:
+                    case RecordMessage() as message:
                         stamp = message.stamp
                         if stamp.at > at.last[stamp.topic]:
                             at.stream = stamp.stream

@@ -11,7 +11,7 @@ from streamer.client.connection import Connection, Context
 from streamer.protocol.header import Buffer
 from streamer.protocol.transport.copying import Copier
 
-# a message has at most 14; one of more than this is damaged
+# a message has at most 30; one of more than this is damaged
 _MOST_FRAMES = 32
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.client.messages import BatchMessage, Beat, NewKmers, Status
+from streamer.client.messages import (
+    BatchMessage,
+    Beat,
+    NewKmers,
+    RecordMessage,
+    Status,
+    Upgrade,
+)
 from streamer.matching.report_tables import STRAND_NAMES, bit_lists
 from streamer.output.text_table import Column, Labels, Lookup, Table, distinct, same, texts
 from streamer.protocol.schema import BATCH_TOPICS, TOPICS
@@ -24,18 +31,32 @@ def columns_of(topics: Sequence[str]) -> list[str]:
     return ["topic", *names, *last]
 
 
-def table(message: BatchMessage | Beat | Status) -> Table:
-    """The rows of a message: ``topic``, then the columns of its topic."""
+def table(message: RecordMessage | Beat | Status) -> Table:
+    """The rows of a message but for an upgrade: ``topic``, then the columns of its topic."""
     topic = TOPICS[message.stamp.topic]
     shown = topic.shown.split()
     if isinstance(message, BatchMessage):
         found = Table({name: _column(name, message) for name in shown})
         first = {"topic": same(topic.name, found.rows)}
         return Table({**first, **found.columns, "batch": same(message.origin.batch, found.rows)})
-    totals = message.totals if isinstance(message, Beat) else message.status["totals"]
-    state = message.state if isinstance(message, Status) else None
-    row = {"topic": topic.name, "state": state} | {n: totals.get(n) for n in shown[1:]}
+    if isinstance(message, Beat | Status):
+        totals = message.totals if isinstance(message, Beat) else message.status["totals"]
+        state = message.state if isinstance(message, Status) else None
+        row = {"topic": topic.name, "state": state} | {n: totals.get(n) for n in shown[1:]}
+    else:
+        row = {"topic": topic.name} | {name: getattr(message, name) for name in shown}
     return Table({name: texts([value]) for name, value in row.items()})
+
+
+def tables(message: RecordMessage | Beat | Status) -> Iterator[Table]:
+    """The rows of any message; those of an upgrade by ``table``, the topic that they are as on."""
+    if not isinstance(message, Upgrade):
+        yield table(message)
+        return
+    for topic, part in message.parts.items():
+        found = table(part)
+        first = {"topic": same("upgrade", found.rows), "table": same(topic, found.rows)}
+        yield Table(first | {n: column for n, column in found.columns.items() if n != "topic"})
 
 
 def _column(name: str, message: Any) -> Column:
@@ -50,6 +71,8 @@ _MADE: dict[str, Callable[[Any], Column]] = {
         message.start + message.origin.k if isinstance(message, NewKmers) else message.end
     ),
     "event": lambda message: same(message.stamp.topic, message.read.size),
+    "version_before": lambda message: same(message.origin.version_before, message.read.size),
+    "version": lambda message: same(message.origin.version, message.read.size),
     "target": lambda message: _labels(message.labels, message.target, message.read.size),
     "best_target": lambda message: _labels(message.labels, message.best_target, message.read.size),
     "strand": lambda message: STRAND_NAMES.gather(message.strand),

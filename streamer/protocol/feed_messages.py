@@ -25,7 +25,7 @@ from streamer.protocol.header import (
     seal,
     unseal,
 )
-from streamer.protocol.schema import FEED, TOPICS
+from streamer.protocol.schema import FEED, RECORD_TOPICS, TOPICS
 from streamer.sequences.packed_names import PackedNames
 
 Columns = dict[str, NDArray[Any]]
@@ -47,7 +47,7 @@ class FeedMessage:
 
     topic: its name without the dot, empty if it is unknown: a later daemon may send more. header:
     as sent. names: of all reads of the batch, to which column ``read`` is an index. columns: arrays
-    by name, those of unknown types left out; empty for topics about the daemon.
+    by name, those of unknown types left out; empty for topics that are about no batch.
     """
 
     topic: str
@@ -79,7 +79,7 @@ def encode_head(
 
 
 def encode_notice(topic: str, header: Header) -> list[Buffer]:
-    """The frames of a message about the daemon, which has a header only."""
+    """The frames of a message that is about no batch: it has a header only."""
     return seal([_TOPIC_FRAMES[topic], msgpack.packb(header)])
 
 
@@ -132,7 +132,7 @@ def _decode(
     if not isinstance(stream, str) or len(stream) != _STREAM_DIGITS:
         raise WireError(Reason.MALFORMED, f"field 'stream' must have {_STREAM_DIGITS} characters")
     if not TOPICS[topic].columns:
-        integers(header, _NOTICE_STAMP)
+        integers(header, _STAMP if topic in RECORD_TOPICS else _NOTICE_STAMP)
         return FeedMessage(topic, header, (), {})
     integers(header, _STAMP)
     if not data:

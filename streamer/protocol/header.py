@@ -46,6 +46,8 @@ class Reason(StrEnum):
     DENIED = "denied"
     FULL = "full"
     DAMAGED = "damaged"
+    BUSY = "busy"
+    SOURCES = "sources"
 
 
 class WireError(StreamerError):

@@ -44,7 +44,8 @@ class Topic(NamedTuple):
 
     when: what makes the daemon send a message. fields: header fields that other topics lack.
     shown: the columns of ``streamer watch`` but for ``topic`` and ``batch``. needs: the
-    configuration without which there are no messages.
+    configuration without which there are no messages. parts: the topics whose columns it has, each
+    with the name of its topic in front.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Topic(NamedTuple):
     fields: tuple[Field, ...] = ()
     shown: str = ""
     needs: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def wire(self) -> str:
@@ -76,6 +78,9 @@ _TARGETS = Field("targets", "all targets that the message refers to, an array of
 _SETS = Field("sets", "all sets of targets that it refers to, an array of [number, targets]")
 _DISTANCE = Field("distance", "the limit, in edits")
 
+_RELOADED = "dictionary.sources"
+_REVISABLE = "dictionary.sources, mode 'frozen' and a journal"
+
 _HEADS = Field("heads", "map of topic to the last `at` on it, 0: none")
 
 _RUN_SHOWN = "read start end event windows target"
@@ -83,7 +88,7 @@ _TOTALS_SHOWN = (
     "state reads bases windows matches mismatches reads_on_target new_kmers bases_per_second"
 )
 
-FEED = (
+_ANSWERS = (
     Topic("match", "the batch has a match", (*_RUN, _TARGET), (_SETS, _TARGETS), _RUN_SHOWN),
     Topic("mismatch", "the batch has a mismatch", _RUN, (), _RUN_SHOWN),
     Topic(
@@ -157,6 +162,45 @@ FEED = (
         (_TARGETS,),
         "read length windows matches mismatches skipped best_target",
     ),
+)
+
+_REVISED = tuple(topic for topic in _ANSWERS if topic.name not in ("delta", "word"))
+
+FEED = (
+    *_ANSWERS,
+    Topic(
+        "retract",
+        "reads of a kept batch have other answers with a new dictionary: these",
+        (_READ,),
+        shown="read version_before version",
+        needs=_REVISABLE,
+    ),
+    Topic(
+        "upgrade",
+        "right behind each `retract.`",
+        tuple(
+            column._replace(name=f"{topic.name}.{column.name}")
+            for topic in _REVISED
+            for column in topic.columns
+        ),
+        (
+            Field("parts", "map of each topic that it has rows of to its further keys"),
+            Field("totals", "map of totals to what changes in them, which may be negative"),
+        ),
+        " ".join(dict.fromkeys(["table", *" ".join(t.shown for t in _REVISED).split()])),
+        _REVISABLE,
+        tuple(topic.name for topic in _REVISED),
+    ),
+    Topic(
+        "settled",
+        "what follows from a new dictionary has been said",
+        fields=(
+            Field("version", "of that dictionary"),
+            Field("from_batch", "from this batch on all answers are of it, or of a later one"),
+        ),
+        shown="version from_batch",
+        needs=_RELOADED,
+    ),
     Topic(
         "beat",
         "every second",
@@ -171,17 +215,19 @@ FEED = (
     ),
     Topic(
         "status",
-        "the state changes, or the dictionary has reached its limit",
+        "the state changes, the dictionary has reached its limit, or there is a new one",
         fields=(_HEADS, Field("status", "as in the reply to `status`")),
         shown=_TOTALS_SHOWN,
     ),
 )
-"""All topics: those about a batch, in the order of their messages, then those about the daemon."""
+"""All topics: those about records, in the order of their messages, then those about the daemon."""
 
 TOPICS = {topic.name: topic for topic in FEED}
 BATCH_TOPICS = {name: topic for name, topic in TOPICS.items() if topic.columns}
+RECORD_TOPICS = {n: topic for n, topic in TOPICS.items() if n not in ("beat", "status")}
+"""Those whose messages have ``prev``: about a batch, or about the stream."""
 LIVE_ONLY = frozenset({"word"})
-"""Of those about a batch, the ones that are not stored."""
+"""Of these, the ones that are not stored."""
 NAMES = {topic.wire: topic.name for topic in FEED}
 """Of the topics on the wire."""
 

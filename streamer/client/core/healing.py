@@ -15,18 +15,18 @@ from streamer.client.core.positions import Cursor, Positions
 from streamer.client.core.pull import CursorRefused, PullCore, Reached, Refused
 from streamer.client.core.subscriber import SubscriberCore
 from streamer.client.messages import (
-    BatchMessage,
     Beat,
     Done,
     Gap,
     Known,
     Message,
     NewEpoch,
+    RecordMessage,
     Reset,
     Status,
 )
 from streamer.protocol.header import Buffer, Header, Reason, size_of
-from streamer.protocol.schema import BATCH_TOPICS, LIVE_ONLY
+from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS
 
 BUFFER_BYTES = 64 << 20
 
@@ -50,7 +50,7 @@ class HealingCore(SubscriberCore):
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         super().__init__(topics, answer_seconds)
-        self._healed = [topic for topic in topics if topic in BATCH_TOPICS.keys() - LIVE_ONLY]
+        self._healed = [topic for topic in topics if topic in RECORD_TOPICS.keys() - LIVE_ONLY]
         self.pull = PullCore(self._healed, count(1))
         self.refusal: Header | None = None
         # nothing was heard, so there is no place to begin
@@ -62,7 +62,7 @@ class HealingCore(SubscriberCore):
         start = cursor or Cursor("", 0)
         # what is queued, and of that what is out
         self._in, self._out = Positions(self._healed, start), Positions(self._healed, start)
-        self._buffer: deque[tuple[BatchMessage, int]] = deque()
+        self._buffer: deque[tuple[RecordMessage, int]] = deque()
         self._buffer_bytes = buffer_bytes
         self._buffered = self._size = 0
 
@@ -90,7 +90,7 @@ class HealingCore(SubscriberCore):
                 self._out = Positions(self._healed, Cursor(message.stream, message.at))
             case Gap():
                 self._out.message(message.topic, message.until)
-            case BatchMessage():
+            case RecordMessage():
                 self._out.message(message.stamp.topic, message.stamp.at)
                 self._out.stream = message.stamp.stream
 
@@ -110,7 +110,7 @@ class HealingCore(SubscriberCore):
             self.damaged += self.pull.damaged
             self.damage, self.pull.damaged = self.pull.damage, 0
         match event:
-            case BatchMessage():
+            case RecordMessage():
                 self._pulled(event)
             case Reached():
                 self._reached(event)
@@ -121,7 +121,7 @@ class HealingCore(SubscriberCore):
                 if event.header.get("reason") != Reason.CREDIT:
                     self.refusal = event.header
 
-    def _pulled(self, message: BatchMessage) -> None:
+    def _pulled(self, message: RecordMessage) -> None:
         stamp = message.stamp
         last = self._in.last[stamp.topic]
         if stamp.at <= last:
@@ -166,7 +166,7 @@ class HealingCore(SubscriberCore):
         super().take(frames, crc)
 
     def _note(self, message: Known) -> None:
-        if isinstance(message, BatchMessage) and message.stamp.topic in self._healed:
+        if isinstance(message, RecordMessage) and message.stamp.topic in self._healed:
             if self._begins(message, message.stamp.at - 1):
                 self._live(message, self._size)
         elif not isinstance(message, Beat | Status) or self._begins(message, message.stamp.at):
@@ -198,7 +198,7 @@ class HealingCore(SubscriberCore):
         self.state = ""
         self.published = None
 
-    def _live(self, message: BatchMessage, size: int) -> None:
+    def _live(self, message: RecordMessage, size: int) -> None:
         stamp, here = message.stamp, self._in
         if not self.healing and stamp.stream == here.stream:
             last = here.last[stamp.topic]

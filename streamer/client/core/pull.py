@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from streamer.client.messages import BatchMessage, typed
+from streamer.client.messages import RecordMessage
+from streamer.client.typed_messages import typed
 from streamer.protocol.feed_messages import decode_body
 from streamer.protocol.header import (
     PROTOCOL,
@@ -62,7 +63,7 @@ class Refused(NamedTuple):
     header: Header
 
 
-Event = BatchMessage | Reached | CursorRefused | Refused
+Event = RecordMessage | Reached | CursorRefused | Refused
 
 
 class PullCore:
@@ -152,8 +153,8 @@ class PullCore:
                 self._names = decoded.names
                 message = typed(decoded)
                 self.damaged_again = 0
-                if not isinstance(message, BatchMessage):
-                    raise WireError(Reason.MALFORMED, "a message that is about no batch")
+                if not isinstance(message, RecordMessage):
+                    raise WireError(Reason.MALFORMED, "a message that is about no record")
                 return message
             case "reached":
                 return Reached(integer(header, "at"), extent_of(header))

@@ -18,11 +18,11 @@ from streamer.client.messages import (
     NewEpoch,
     NewStream,
     Status,
-    typed,
 )
+from streamer.client.typed_messages import typed
 from streamer.protocol.feed_messages import decode_feed
 from streamer.protocol.header import Buffer, WireError
-from streamer.protocol.schema import BATCH_TOPICS
+from streamer.protocol.schema import RECORD_TOPICS
 
 _FINAL = ("ended", "failed")
 
@@ -109,14 +109,14 @@ class SubscriberCore:
         self.heard = True
         stamp = message.stamp
         topic, at = stamp.topic, stamp.at
-        about_batch = topic in BATCH_TOPICS
+        numbered = topic in RECORD_TOPICS
         if (stamp.stream, stamp.epoch) != (self.stream, self.epoch):
             if stamp.stream == self.stream and stamp.epoch < self.epoch:
                 return  # from before a restart
             # the first record of a new epoch is later than all that were said
-            self._begin(stamp.stream, stamp.epoch, at - about_batch)
+            self._begin(stamp.stream, stamp.epoch, at - numbered)
         self.at = max(self.at, at)
-        if about_batch:
+        if numbered:
             last = self.last.get(topic)
             if last is not None:
                 if at <= last:
@@ -156,7 +156,7 @@ class SubscriberCore:
 
     def _compared(self) -> list[str]:
         """The topics whose last record is compared with what the daemon says."""
-        return [topic for topic in self.topics if topic in BATCH_TOPICS]
+        return [topic for topic in self.topics if topic in RECORD_TOPICS]
 
     def _miss(self, topic: str, after: int, until: int) -> None:
         """Say that the messages of records after ``after`` up to ``until`` did not come.

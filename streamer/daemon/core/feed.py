@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streamer.protocol.feed_messages import encode_notice
 from streamer.protocol.header import PROTOCOL, Header
-from streamer.protocol.schema import BATCH_TOPICS, FEED, TOPICS
+from streamer.protocol.schema import FEED, RECORD_TOPICS, TOPICS
 
 if TYPE_CHECKING:
     from streamer.protocol.transport.sending import Message
@@ -107,7 +107,7 @@ class FeedCore:
         heads: Mapping[str, int] | None = None,
     ) -> None:
         self.at = at
-        self.heads = dict.fromkeys(BATCH_TOPICS, 0) | dict(heads or {})
+        self.heads = dict.fromkeys(RECORD_TOPICS, 0) | dict(heads or {})
         self.state = ""
         self.subscriptions = Subscriptions()
         self._fixed = {"v": PROTOCOL, "stream": stream, "epoch": epoch}

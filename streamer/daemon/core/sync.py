@@ -34,7 +34,7 @@ from streamer.protocol.header import (
     unpack,
     unseal,
 )
-from streamer.protocol.schema import BATCH_TOPICS, LIVE_ONLY
+from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS
 
 BURST_BYTES = 1 << 18
 """After about this much it is another flow's turn."""
@@ -218,14 +218,15 @@ class SyncCore:
             problem = f"field 'stream' must have {_STREAM_DIGITS} characters"
             raise WireError(Reason.MALFORMED, problem)
         asked = _topics(header)
-        topics = frozenset(asked & BATCH_TOPICS.keys() - LIVE_ONLY)
+        topics = frozenset(asked & RECORD_TOPICS.keys() - LIVE_ONLY)
         pull = Pull(route, number, window, window, topics, after, until)
         # even where there is no room
         if reason := self._unservable(stream, after):
             self._say_reset(pull, reason)
             return
         self._begin(pull, now)
-        named = {"live_only": sorted(asked & LIVE_ONLY), "unknown": sorted(asked - {*BATCH_TOPICS})}
+        unknown = asked - RECORD_TOPICS.keys()
+        named = {"live_only": sorted(asked & LIVE_ONLY), "unknown": sorted(unknown)}
         known = {key: [f"{topic}." for topic in topics] for key, topics in named.items() if topics}
         self._say(route, "pulling", {"id": number, "credit": pull.window} | known, now=now)
         self._catch_up(pull, now)

@@ -11,10 +11,10 @@ import pytest
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore, Subscriptions
 from streamer.daemon.core.heads import Heads
 from streamer.protocol.header import unseal
-from streamer.protocol.schema import BATCH_TOPICS, FEED
+from streamer.protocol.schema import FEED, RECORD_TOPICS
 
 STREAM = "0123456789abcdef"
-TOPICS = list(BATCH_TOPICS)
+TOPICS = list(RECORD_TOPICS)
 
 
 def record(at, prev):
