@@ -24,6 +24,7 @@ from streamer.cli.hamming import hamming
 from streamer.cli.lcs import lcs
 from streamer.cli.match import match
 from streamer.cli.primer import primer
+from streamer.cli.reload import reload
 from streamer.cli.selftest import selftest
 from streamer.cli.send import send
 from streamer.cli.status import status, top
@@ -68,7 +69,8 @@ def _options(
 
 
 for command in (
-    match, asm, hamming, primer, lcs, run, validate, send, status, top, watch, devices, selftest
+    match, asm, hamming, primer, lcs, run, validate, send, status, top, watch, reload, devices,
+    selftest,
 ):  # fmt: skip
     app.command(command.__name__)(command)
 app.add_typer(bench.app, name="bench")

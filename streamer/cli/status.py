@@ -119,6 +119,7 @@ def _print_table(answer: dict[str, object]) -> None:
         "dictionary": f"{fields['dictionary.kmers']:,} k-mers, k={fields['dictionary.k']}, "
         f"{fields['dictionary.mode']}, {fields['dictionary.strands']}, "
         f"{fields['dictionary.targets']:,} targets, version {fields['dictionary.version']}",
+        "revision": _revision(fields),
         "limit": _limit(fields),
         "reads": f"{totals['reads']:,}",
         "bases": f"{totals['bases']:,}",
@@ -153,6 +154,16 @@ def _limit(fields: Mapping[str, object]) -> str:
     effect = {"freeze": "no more are added", "refuse": "batches are refused"}
     reached = "reached" if fields["dictionary.limited"] else "then"
     return f"{most:,} k-mers, {reached}: {effect[str(fields['dictionary.at_limit'])]}"
+
+
+def _revision(fields: Mapping[str, object]) -> str:
+    """How many batches are to be matched again."""
+    left = fields.get("revision.batches")
+    return (
+        "none"
+        if left is None
+        else f"to version {fields['revision.version']}, {left:,} batches left"
+    )
 
 
 def _share(part: object, whole: object) -> str:

@@ -45,12 +45,17 @@ class Totals:
         self._last = 0.0
         self._recent: deque[tuple[float, int]] = deque()
 
-    def add(self, accepted_at: float, **counts: int) -> None:
-        """Count published batches; ``accepted_at`` is in monotonic seconds."""
-        now = time.monotonic()
+    def correct(self, counts: Mapping[str, int]) -> None:
+        """What was counted before has changed by this."""
         with self._lock:
             for name, count in counts.items():
                 self._counts[name] += count
+
+    def add(self, accepted_at: float, **counts: int) -> None:
+        """Count published batches; ``accepted_at`` is in monotonic seconds."""
+        now = time.monotonic()
+        self.correct(counts)
+        with self._lock:
             # idle time does not count
             self._busy += now - max(self._last, accepted_at)
             self._last = now
@@ -83,7 +88,10 @@ def published(config: Config) -> list[str]:
         "near": not spec.near or spec.semantics != "levenshtein",
         "ltb": not spec.near or spec.semantics != "ltb",
         "delta": not spec.changes,
+        "settled": not spec.sources,
     }
+    if not spec.sources or spec.grows or config.journal.durability == "none":
+        never |= {"retract": True, "upgrade": True}
     return [topic for topic in TOPICS if not never.get(topic)]
 
 
@@ -114,6 +122,9 @@ class Board:
         self.limited = False
         self.version = 0
         self.snapshot_version = 0
+        # the version that it leads to, and how many batches are left; the last one that is settled
+        self.revision: dict[str, int] | None = None
+        self.settled = 0
         self.queued_bytes = 0
         self.queued_batches = 0
         self.refused = 0
@@ -140,6 +151,10 @@ class Board:
         """Have the feed announce the state again, with what else has changed."""
         self.announcements.append(self.state)
 
+    def _unsettled(self) -> dict[str, int] | None:
+        revision = self.revision
+        return revision if revision and revision["version"] > self.settled else None
+
     def fields(self, *, subscriptions: bool = False) -> dict[str, Any]:
         """The reply to ``status``; ``subscriptions``: with each of them."""
         spec = self.config.spec
@@ -161,6 +176,7 @@ class Board:
                 "version": self.version,
                 "snapshot_version": self.snapshot_version,
             },
+            "revision": self._unsettled(),
             "queue": {
                 "bytes": self.queued_bytes,
                 "batches": self.queued_batches,

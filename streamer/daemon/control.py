@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import zmq
 
 from streamer.daemon.board import Board
+from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.reload import Reply
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.header import (
     MAX_HEADER_BYTES,
@@ -22,7 +25,7 @@ from streamer.protocol.header import (
     unseal,
 )
 
-COMMANDS = ("status", "drain")
+COMMANDS = ("status", "drain", "reload")
 MAX_PENDING = 1 << 16
 MAX_PENDING_BYTES = 1 << 24
 """Of all requests whose replies wait for room."""
@@ -43,7 +46,9 @@ class _Request(NamedTuple):
 
 
 class ControlWorker(SocketWorker):
-    """Replies to ``status`` and ``drain``; a REQ socket's empty first frame is returned.
+    """Replies to requests; a REQ socket's empty first frame is returned.
+
+    reload: begins a reload of the dictionary in this state of the daemon, and replies later.
 
     A client may send many requests before it reads replies. What libzmq has no room for waits as
     requests, which are small; a status is made when its reply is sent.
@@ -54,10 +59,14 @@ class ControlWorker(SocketWorker):
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
+        *,
         drain: Callable[[str], None],
+        reload: Callable[[str, Reply], None],
     ) -> None:
         super().__init__("control", board, context, notify)
+        self.inbox: Mailbox[_Request] = Mailbox()
         self._drain = drain
+        self._reload = reload
         # by route, in the order of their requests
         self._pending: dict[bytes, deque[_Request]] = {}
         self._count = self._bytes = 0
@@ -77,11 +86,14 @@ class ControlWorker(SocketWorker):
                 zmq.ROUTER_HANDOVER: 1,
             },
         )
+        poller = self.poller(socket, self.inbox)
         try:
             while not self.stopping.is_set():
                 wait = _RETRY_MILLISECONDS if self._pending else POLL_MILLISECONDS
-                if socket.poll(wait):
+                if socket in dict(poller.poll(wait)):
                     self._receive(socket)
+                for request in self.inbox.take():
+                    self._keep(request)
                 self._status.clear()
                 for route in list(self._pending):
                     self._reply(socket, route)
@@ -95,15 +107,20 @@ class ControlWorker(SocketWorker):
             except zmq.Again:
                 break
             request = self._obey(frames)
-            waiting = self._pending.setdefault(frames[0], deque())
-            full = self._count >= MAX_PENDING or self._bytes + request.size > MAX_PENDING_BYTES
-            # a client that reads its replies is not held up by those that do not
-            if waiting and full:
-                self._board.unanswered += 1
-                continue
-            waiting.append(request)
-            self._count += 1
-            self._bytes += request.size
+            if request is not None:
+                self._keep(request)
+
+    def _keep(self, request: _Request) -> None:
+        """Reply once there is room."""
+        waiting = self._pending.setdefault(request.envelope[0], deque())
+        full = self._count >= MAX_PENDING or self._bytes + request.size > MAX_PENDING_BYTES
+        # a client that reads its replies is not held up by those that do not
+        if waiting and full:
+            self._board.unanswered += 1
+            return
+        waiting.append(request)
+        self._count += 1
+        self._bytes += request.size
 
     def _reply(self, socket: zmq.Socket[bytes], route: bytes) -> None:
         """Reply to a client's requests as long as there is room."""
@@ -131,8 +148,8 @@ class ControlWorker(SocketWorker):
             self._status[subscriptions] = self._board.fields(subscriptions=subscriptions)
         return self._status[subscriptions]
 
-    def _obey(self, frames: list[bytes]) -> _Request:
-        """Do what a message asks for; a WireError becomes its reply."""
+    def _obey(self, frames: list[bytes]) -> _Request | None:
+        """Do what a message asks for; a WireError becomes its reply. None: it comes later."""
         size = sum(map(len, frames))
         envelope, frames = frames[:1], frames[1:]
         if frames and not frames[0]:
@@ -150,6 +167,9 @@ class ControlWorker(SocketWorker):
             subscriptions = request.get("subscriptions") is True
             if command == "drain":
                 self._drain("command on the control socket")
+            elif command == "reload":
+                self._reload(self._board.state, partial(self._later, envelope, reply, size))
+                return None
             elif command != "status":
                 known = ", ".join(COMMANDS)
                 problem = f"unknown command {shown(command)} (known: {known})"
@@ -157,5 +177,18 @@ class ControlWorker(SocketWorker):
             reply |= {"type": "reply", "ok": True}
         except WireError as error:
             command = None
-            reply |= {"type": "reply", "ok": False} | error.fields()
+            reply |= _refusal(error)
         return _Request(envelope, reply, command == "status", subscriptions, size)
+
+    def _later(
+        self, envelope: list[bytes], reply: Header, size: int, outcome: Header | WireError
+    ) -> None:
+        """Reply to a request that took longer; from any thread."""
+        if isinstance(outcome, WireError):
+            outcome = _refusal(outcome)
+        reply = reply | {"type": "reply", "ok": True} | outcome
+        self.inbox.put(_Request(envelope, reply, False, False, size))
+
+
+def _refusal(error: WireError) -> Header:
+    return {"type": "reply", "ok": False} | error.fields()

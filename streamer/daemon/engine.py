@@ -1,12 +1,14 @@
-"""The engine thread: matches accepted batches, in order."""
+"""The engine thread: matches accepted batches, in order, and kept ones again after a reload."""
 
 from __future__ import annotations
 
 import gc
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -14,16 +16,21 @@ from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.core.heads import Heads
+from streamer.daemon.drafts import AnyGroup, Draft, DraftGroup, dictionary_draft, settled_draft
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import MatchedGroup
-from streamer.daemon.restore import Restored, dictionary_record, fingerprint
+from streamer.daemon.reload import Reloaded, Reply, not_loaded
+from streamer.daemon.restore import Restored, fingerprint
+from streamer.daemon.revising import KeptBatches
 from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.devices import choose_device, usable_cards
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import Record
+from streamer.errors import StreamerError
 from streamer.matching.matcher import MakeTogether, Matcher, Start, load_dictionary
+from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import Make
+from streamer.protocol.header import Header, Reason, WireError
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
 
@@ -38,7 +45,7 @@ log = structlog.get_logger("engine")
 class EngineWorker(Worker):
     """Loads the dictionary, then matches the batches in ``inbox`` and passes them to ``forward``.
 
-    restored: where it goes on. record: called with the record of a dictionary that is new.
+    restored: where it goes on. kept: the batches of the journal, if there is one.
 
     Waiting batches are matched and passed on as a group. Each group takes one of ``slots``, to be
     released once its results are out. ``make_batch`` and ``make_together`` are those of the
@@ -51,8 +58,8 @@ class EngineWorker(Worker):
         notify: Callable[[], None],
         restored: Restored,
         *,
-        record: Callable[[Record], None],
-        forward: Callable[[MatchedGroup], None],
+        kept: KeptBatches | None,
+        forward: Callable[[AnyGroup], None],
         wants_words: Callable[[], bool],
         warm_up: Callable[[Config, MatchSpec], None],
     ) -> None:
@@ -64,14 +71,32 @@ class EngineWorker(Worker):
         # (number of the first batch in work, since when), to report stalls
         self.working_on: tuple[int, float] | None = None
         self._board = board
+        self._spec = board.config.spec
+        # what the stream brings is added where a reload or a snapshot needs it
         self._restored = restored
+        self._revision = restored.core
         self._at = restored.at
         self._heads = Heads(restored.heads)
-        self._record = record
+        self._kept = kept
+        self._reloaded: deque[Reloaded] = deque()
         self._forward = forward
         self._wants_words = wants_words
         self._warm_up = warm_up
         self._limit_said = False
+
+    def reload(self, reloaded: Reloaded) -> None:
+        """Match against another dictionary from the next batch on; from any thread."""
+        self._reloaded.append(reloaded)
+        self.inbox.wake()
+
+    def prepare(self, dictionary: Dictionary) -> Matcher | None:
+        """A matcher of another dictionary, made ahead if it can be; from any thread."""
+        if self._spec.changes or self._spec.device == "cuda":
+            return None
+        start = Start(version=self._board.version + 1)
+        return make_matcher(self._board.config, dictionary, self._spec, start)
+
+    # ---- the thread ----------------------------------------------------------------------------
 
     def work(self) -> None:
         """Load, then match until told to stop."""
@@ -80,43 +105,37 @@ class EngineWorker(Worker):
             if config.dictionary.sources:
                 log.info("reading the dictionary", sources=config.dictionary.sources)
             loaded = load_dictionary(config.spec, on_notice=log.warning)
-            spec = spec_on_device(config)
-            self._warm_up(config, spec)
-            matcher = make_matcher(config, loaded, spec, self._start(loaded))
-            dictionary, stored = matcher.dictionary, loaded if spec.near else None
+            self._spec = spec_on_device(config)
+            self._warm_up(config, self._spec)
+            self._begin(loaded)
         try:
-            self._board.targets = len(dictionary.targets.names)
-            self._note(matcher)
             # these objects stay: searching them for garbage would hold everything up
             gc.collect()
             gc.freeze()
             self.ready.set()
             self._notify()
             while not self.stopping.is_set():
-                self.inbox.wait(POLL_SECONDS)
-                for items in together(self.inbox.take()):
-                    if not self._take_slot():
-                        return
-                    self._match(matcher, dictionary, items, stored)
+                self.inbox.wait(0 if self._place() else POLL_SECONDS)
+                self._turn(deque(together(self.inbox.take())))
         finally:
-            matcher.close()
+            self._matcher.close()
+            while self._reloaded:
+                gone = WireError(Reason.DRAINING, "the daemon ends: the dictionary stays")
+                self._reloaded.popleft().reply(gone)
 
-    def _start(self, loaded: Dictionary) -> Start:
-        """Where the matcher goes on; a dictionary that is new gets a record."""
-        start, before = self._restored.start, self._restored.fingerprint
-        # k-mers are copied into the matcher's structures
-        self._restored = Restored()
-        found = fingerprint(loaded)
-        if found == before:
-            return start
-        if before:
-            start = replace(start, version=start.version + 1)
-            log.warning(
-                "the dictionary's sources changed since the last start", version=start.version
-            )
-        self._at += 1
-        self._record(dictionary_record(self._at, start.version, found, loaded, time.time_ns()))
-        return start
+    def _turn(self, groups: deque[list[Accepted]]) -> None:
+        while not self.stopping.is_set():
+            while self._reloaded:
+                self._switch(self._reloaded.popleft())
+            if groups:
+                if not self._take_slot():
+                    return
+                begun = time.monotonic()
+                self._match(groups.popleft())
+                self._revision.waited(time.monotonic() - begun)
+            self._revise(waiting=bool(groups) or self.inbox.waiting)
+            if not groups:
+                return
 
     def _take_slot(self) -> bool:
         while not self.stopping.is_set():
@@ -124,13 +143,8 @@ class EngineWorker(Worker):
                 return True
         return False
 
-    def _match(
-        self,
-        matcher: Matcher,
-        dictionary: Dictionary,
-        items: Sequence[Accepted],
-        stored: Dictionary | None,
-    ) -> None:
+    def _match(self, items: Sequence[Accepted]) -> None:
+        matcher = self._matcher
         self.working_on = (items[0].number, time.monotonic())
         batches = [item.batch for item in items]
         if self._wants_words():
@@ -139,9 +153,11 @@ class EngineWorker(Worker):
             results = matcher.match_all(batches)
         self.working_on = None
         self._note(matcher)
+        if self._spec.changes and self._spec.sources:
+            self._remember(results)
         first, self._at = self._at + 1, self._at + len(items)
         pairs = enumerate(zip(items, results, strict=True), first)
-        matched = [Matched(at, *pair, dictionary, stored) for at, pair in pairs]
+        matched = [Matched(at, *pair, matcher.dictionary, self._stored) for at, pair in pairs]
         self._forward(MatchedGroup(matched, self._heads))
 
     def _note(self, matcher: Matcher) -> None:
@@ -161,6 +177,144 @@ class EngineWorker(Worker):
         message = f"the dictionary is at its limit, dictionary.max_kmers: {effect}"
         log.warning(message, kmers=matcher.kmers, max_kmers=matcher.spec.max_kmers)
         self._notify()
+
+    # ---- dictionaries --------------------------------------------------------------------------
+
+    def _begin(self, loaded: Dictionary) -> None:
+        """The matcher that goes on where the journal ends; other sources are a reload."""
+        restored, found = self._restored, fingerprint(loaded)
+        start = restored.start(self._spec)
+        first = not restored.fingerprint and not restored.number
+        if found != restored.fingerprint and not first:
+            start = replace(start, version=start.version + 1)
+        self._use(loaded, make_matcher(self._board.config, loaded, self._spec, start))
+        if first:
+            self._say([self._dictionary(loaded, found)])
+        elif found != restored.fingerprint:
+            said = self._replaced(loaded, found, restored.version)
+            message = "the dictionary's sources changed since the last start: reloaded"
+            log.warning(message, **said)
+        else:
+            self._note_revision()
+        if not (self._spec.changes and self._spec.sources):
+            # k-mers are copied into the matcher's structures
+            self._restored = Restored(number=restored.number, fingerprint=found)
+
+    def _switch(self, new: Reloaded) -> None:
+        """Match against another dictionary from now on."""
+        before = self._matcher
+        if new.fingerprint == self._restored.fingerprint:
+            new.reply(self._outcome(before.version))
+            return
+        try:
+            matcher = new.matcher
+            if matcher is None:
+                start = replace(self._restored.start(self._spec), version=before.version + 1)
+                matcher = make_matcher(self._board.config, new.dictionary, self._spec, start)
+        except (StreamerError, MemoryError) as error:
+            new.reply(not_loaded(error))
+            return
+        matcher.succeed(before)
+        before.close()
+        self._use(new.dictionary, matcher)
+        self._replaced(new.dictionary, new.fingerprint, before.version, new.reply)
+
+    def _use(self, loaded: Dictionary, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._stored = loaded if self._spec.near else None
+        self._board.targets = len(matcher.dictionary.targets.names)
+        self._note(matcher)
+
+    def _replaced(
+        self, loaded: Dictionary, found: int, before: int, reply: Reply = lambda _: None
+    ) -> Header:
+        """Say that this dictionary takes the place of another version; what a reload replies.
+
+        A growing dictionary only gains, and without a journal nothing is kept.
+        """
+        draft = self._dictionary(loaded, found)
+        self._revision.reloaded(self._matcher.version, draft.at, draft.meta["batch"])
+        drafts = [draft]
+        if self._kept is None or self._spec.grows:
+            drafts.append(settled_draft(draft.at + 1, self._matcher.version, draft.meta["batch"]))
+            self._revision.settled()
+        self._note_revision()
+        outcome = self._outcome(before)
+
+        def recorded() -> None:
+            self._board.announce()
+            self.inbox.wake()
+            reply(outcome)
+
+        self._say(drafts, recorded)
+        return outcome
+
+    def _outcome(self, before: int) -> Header:
+        """What a reload replies; before: the version that there was."""
+        revision = self._board.revision
+        return {
+            "version_before": before,
+            "version": self._matcher.version,
+            "kmers": self._matcher.kmers,
+            "batches": 0 if revision is None else revision["batches"],
+        }
+
+    def _dictionary(self, loaded: Dictionary, found: int) -> Draft:
+        self._restored.fingerprint = found
+        if self._spec.grows:
+            self._restored.keep_sourced(loaded.codes)
+        number = self._matcher.number
+        return dictionary_draft(
+            self._at + 1, self._matcher.version, found, loaded, number, grows=self._spec.grows
+        )
+
+    def _remember(self, results: Sequence[BatchResult]) -> None:
+        """K-mers that a matcher of other sources has to know, too."""
+        self._restored.grown += [r.new_kmers for r in results if r.new_kmers.size]
+        self._restored.learned += [r.learned for r in results if r.learned.size]
+
+    # ---- kept batches --------------------------------------------------------------------------
+
+    def _place(self) -> tuple[int, int] | None:
+        """Where the next kept batches to be matched again are, if there are any."""
+        if self._kept is None or self._revision.revision is None or not self._matcher.fixed:
+            return None
+        return self._revision.due(*self._kept.extent)
+
+    def _revise(self, *, waiting: bool) -> None:
+        """Match some kept batches again, if it is their turn."""
+        place, revision = self._place(), self._revision.revision
+        if place is None or not self._revision.may_go_on(waiting=waiting):
+            return
+        assert revision is not None
+        assert self._kept is not None
+        begun = time.monotonic()
+        step = self._kept.revise(revision, place, self._at + 1, self._matcher, self._stored)
+        self._revision.revised(step.at)
+        if step.batch is not None:
+            self._note_revision(step.batch)
+        if step.settled:
+            self._revision.settled()
+        self._revision.took(time.monotonic() - begun, waiting=waiting)
+        self._say(step.drafts, partial(self._published, revision.version, step.settled))
+
+    def _published(self, version: int, settled: bool) -> None:
+        if settled:
+            self._board.settled = version
+            log.info("kept batches are revised", version=version)
+
+    def _note_revision(self, batch: int | None = None) -> None:
+        """Note how many batches are left to be matched again; batch: the next one, if known."""
+        revision, kept, noted = self._revision.revision, self._kept, None
+        if revision is not None and kept is not None:
+            batch = kept.number(revision.after) if batch is None else batch
+            noted = {"version": revision.version, "batches": max(0, revision.batch - batch)}
+        self._board.revision = noted
+
+    def _say(self, drafts: list[Draft], done: Callable[[], None] = lambda: None) -> None:
+        if drafts and (self.slots.acquire(blocking=False) or self._take_slot()):
+            self._at += len(drafts)
+            self._forward(DraftGroup(drafts, self._heads, done))
 
 
 def together(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:

@@ -8,6 +8,7 @@ import os
 import sys
 import termios
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from socket import SHUT_RDWR
 from socket import socket as stream_socket
@@ -15,13 +16,12 @@ from socket import socket as stream_socket
 import structlog
 import zmq
 
-from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import Board
 from streamer.daemon.core.backlog import Backlog
 from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
+from streamer.daemon.drafts import AnyGroup
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.transport.held import HeldBytes
 from streamer.protocol.transport.sending import Message, send_all
@@ -68,13 +68,13 @@ class FeedWorker(SocketWorker):
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
-        done: Callable[[Sequence[Matched]], None],
+        done: Callable[[AnyGroup], None],
         *,
         at: int = 0,
         heads: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__("feed", board, context, notify)
-        self.inbox: Mailbox[MatchedGroup] = Mailbox()
+        self.inbox: Mailbox[AnyGroup] = Mailbox()
         self._done = done
         self._core = FeedCore(
             stream=board.stream,
@@ -132,16 +132,20 @@ class FeedWorker(SocketWorker):
         for group in self.inbox.take():
             self._publish(socket, group)
 
-    def _publish(self, socket: zmq.Socket[bytes], group: MatchedGroup) -> None:
-        """Publish a group of batches that were matched together."""
+    def _publish(self, socket: zmq.Socket[bytes], group: AnyGroup) -> None:
+        """Publish what was matched, or drafted, together."""
         made = group.publications(intervals=self.wants("match") or self.wants("mismatch"))
         messages = self._core.publish(made, time.time_ns())
-        counts = made[0].counts
-        if len(made) > 1:
-            counts = {name: sum(p.counts[name] for p in made) for name in counts}
-        self._board.totals.add(group.matched[0].accepted.at, **counts)
+        counts = Counter[str]()
+        for one in made:
+            counts.update(one.counts)
+        totals = self._board.totals
+        if group.matched:
+            totals.add(group.matched[0].accepted.at, **counts)
+        else:
+            totals.correct(counts)
         self._send(socket, messages)
-        self._done(group.matched)
+        self._done(group)
 
     def _announce(self, socket: zmq.Socket[bytes], state: str) -> None:
         self._send(socket, self._core.announce(state, self._board.fields(), time.time_ns()))

@@ -12,8 +12,9 @@ from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.core.log import LogCore, Replay, Task
+from streamer.daemon.drafts import AnyGroup
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.publish import Publication
 from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record
 from streamer.daemon.worker import POLL_SECONDS, Worker
@@ -57,18 +58,18 @@ class JournalWorker(Worker):
         journal: Journal,
         *,
         replayed: Sequence[int],
-        forward: Callable[[MatchedGroup], None],
+        forward: Callable[[AnyGroup], None],
         committed: Callable[[Sequence[Matched]], None],
         full: Callable[[bool], None],
     ) -> None:
         super().__init__("journal", notify)
-        self.inbox: Mailbox[MatchedGroup] = Mailbox()
+        self.inbox: Mailbox[AnyGroup] = Mailbox()
         self._board = board
         self._journal = journal
         self._forward = forward
         self._committed = committed
         self._full = full
-        self._core: LogCore[MatchedGroup, Record] = LogCore(_records, Replay(*replayed))
+        self._core: LogCore[AnyGroup, Record] = LogCore(_records, Replay(*replayed))
 
     def work(self) -> None:
         """Commit until asked to stop."""
@@ -119,9 +120,13 @@ class JournalWorker(Worker):
         self._core.expired(expired, time.monotonic())
 
 
-def _records(group: MatchedGroup) -> tuple[list[Record], Replay]:
+def _records(group: AnyGroup) -> tuple[list[Record], Replay]:
     """The records of a group, and what they add to a restart."""
-    records = [to_record(p, time.time_ns()) for p in group.publications(intervals=True)]
+    now = time.time_ns()
+    records = [
+        to_record(one, now) if isinstance(one, Publication) else one.record(now)
+        for one in group.publications(intervals=True)
+    ]
     size = sum(size_of(record.frames) for record in records)
     kmers = sum(matched.result.new_kmers.size for matched in group.matched)
     return records, Replay(size, kmers, len(records))

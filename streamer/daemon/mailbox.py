@@ -34,6 +34,11 @@ class Mailbox(Generic[T]):
         """A descriptor that is readable while there is something to take."""
         return self._reader
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._items)
+
     def put(self, item: T) -> None:
         """Add an item and wake the reader."""
         self._items.append(item)

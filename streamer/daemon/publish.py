@@ -57,16 +57,11 @@ class Content(NamedTuple):
     frames: Sequence[Buffer]
 
 
-class Publication:
-    """The messages of a batch.
+class Findings:
+    """What there is to say about a batch. topics: those that have something, in order."""
 
-    at: the record. prev: the topics that have a message, in order, and of each the last record
-    before with one. They depend on the stream, not on who listens.
-    """
-
-    def __init__(self, matched: Matched, laid: Laid, heads: Heads) -> None:
+    def __init__(self, matched: Matched, laid: Laid) -> None:
         self.matched = matched
-        self.at = matched.at
         self._laid = laid
         self._contents: dict[str, tuple[Header, Columns]] = {}
         result, near = matched.result, matched.result.near
@@ -92,7 +87,44 @@ class Publication:
             "word": windows > 0,
             "read": True,
         }
-        self.prev = heads.take(matched.at, [topic for topic, there in present.items() if there])
+        self.topics = [topic for topic, there in present.items() if there]
+
+    def content(self, topic: str) -> Content:
+        """What the message for a topic says. Its frames live as long as the findings."""
+        if topic in LAID_OUT:
+            laid = self._laid
+            _, *views = laid.frames(topic)[0].views()
+            return Content(self._fields(topic), laid.described(topic), views)
+        fields, columns = self._content(topic)
+        return Content(fields, describe(columns), [raw(values) for values in columns.values()])
+
+    def _content(self, topic: str) -> tuple[Header, Columns]:
+        if topic not in self._contents:
+            self._contents[topic] = _CONTENT[topic](self.matched)
+        return self._contents[topic]
+
+    def _fields(self, topic: str) -> Header:
+        """Header fields of a topic that is laid out."""
+        targets = self.matched.dictionary.targets
+        if topic == "mismatch":
+            return {}
+        numbers = self._laid.targets[topic]
+        return (
+            _sets(targets, numbers) if topic == "match" else {"targets": _named(targets, numbers)}
+        )
+
+
+class Publication(Findings):
+    """The messages of a batch.
+
+    at: the record. prev: the topics that have a message, in order, and of each the last record
+    before with one. They depend on the stream, not on who listens.
+    """
+
+    def __init__(self, matched: Matched, laid: Laid, heads: Heads) -> None:
+        super().__init__(matched, laid)
+        self.at = matched.at
+        self.prev = heads.take(matched.at, self.topics)
 
     @cached_property
     def about(self) -> Header:
@@ -116,15 +148,6 @@ class Publication:
         """Whether event words were computed, as when somebody asked for them."""
         return self.matched.result.depths is not None
 
-    def content(self, topic: str) -> Content:
-        """What the message for a topic says. Its frames live as long as the publication."""
-        if topic in LAID_OUT:
-            laid = self._laid
-            _, *views = laid.frames(topic)[0].views()
-            return Content(self._fields(topic), laid.described(topic), views)
-        fields, columns = self._content(topic)
-        return Content(fields, describe(columns), [raw(values) for values in columns.values()])
-
     def message(self, topic: str, header: Header) -> Message | None:
         """The frames of the message for a topic, ``header`` first in its header.
 
@@ -137,21 +160,6 @@ class Publication:
             return self._laid_out(topic, header)
         fields, columns = self._content(topic)
         return encode_feed(topic, header | fields, self.matched.accepted.names, columns)
-
-    def _content(self, topic: str) -> tuple[Header, Columns]:
-        if topic not in self._contents:
-            self._contents[topic] = _CONTENT[topic](self.matched)
-        return self._contents[topic]
-
-    def _fields(self, topic: str) -> Header:
-        """Header fields of a topic that is laid out."""
-        targets = self.matched.dictionary.targets
-        if topic == "mismatch":
-            return {}
-        numbers = self._laid.targets[topic]
-        return (
-            _sets(targets, numbers) if topic == "match" else {"targets": _named(targets, numbers)}
-        )
 
     def _laid_out(self, topic: str, header: Header) -> Message:
         laid = self._laid

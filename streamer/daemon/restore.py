@@ -1,21 +1,23 @@
 """What a daemon goes on from: the journal's last snapshot, and the records after it.
 
-A snapshot is a record's worth of state: a map of counters, the k-mers that the stream brought, and
-those that a distance is measured to. It is made by reading the journal, as a restart does.
+A snapshot is a record's worth of state: a map of counters, the k-mers that the stream brought,
+those that a distance is measured to, and those that sources had. It is made by reading the journal,
+as a restart does.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.daemon.core.revision import Revision, RevisionCore
 from streamer.daemon.stored_batch import StoredBatch
-from streamer.daemon.stored_messages import BATCH, stored_topics
+from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED, stored_topics
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import Outline, Record
 from streamer.journal.store import Journal
@@ -24,8 +26,6 @@ from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import Header, raw, size_of
-
-DICTIONARY = "dictionary"
 
 _NO_CODES = np.zeros(0, np.uint64)
 
@@ -58,9 +58,10 @@ class Restored:
     """The state after record ``at``.
 
     fingerprint: of the dictionary that the sources gave, 0 before the first. heads: by topic, the
-    last record with a message on it. counts: the totals. grown, learned: parts of those of
-    ``Start``. replayed: bytes, new k-mers and records read after the snapshot. loss: what of them
-    is missing.
+    last record with a message on it. counts: the totals. core: the revision that is under way.
+    grown, learned: parts of those of ``Start``. sourced: k-mers as they stood in sources, of a
+    dictionary that keeps them for ever. replayed: bytes, new k-mers and records read after the
+    snapshot. loss: what is missing of them.
     """
 
     at: int = 0
@@ -70,15 +71,22 @@ class Restored:
     fingerprint: int = 0
     heads: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    core: RevisionCore = field(default_factory=RevisionCore)
     grown: list[NDArray[np.uint64]] = field(default_factory=list)
     learned: list[NDArray[np.uint64]] = field(default_factory=list)
+    sourced: list[NDArray[np.uint64]] = field(default_factory=list)
     replayed: list[int] = field(default_factory=lambda: [0, 0, 0])
     loss: Loss = field(default_factory=Loss)
 
-    @property
-    def start(self) -> Start:
+    def start(self, spec: MatchSpec) -> Start:
         """Where the matcher goes on."""
-        grown, learned = concatenated(self.grown, _NO_CODES), concatenated(self.learned, _NO_CODES)
+        sourced = concatenated(self.sourced, _NO_CODES)
+        known = sourced
+        if spec.near and sourced.size:
+            stored = replace(Dictionary.empty(spec.k, "forward"), codes=sourced)
+            known = stored.without_targets(spec.strands).codes
+        grown = concatenated([*self.grown, known], _NO_CODES)
+        learned = concatenated([*self.learned, *([sourced] if spec.near else [])], _NO_CODES)
         return Start(self.number, self.position, self.version, grown, learned)
 
     def add(self, records: Iterable[Record | Outline]) -> None:
@@ -92,12 +100,27 @@ class Restored:
                 self._count(meta)
             elif record.kind == DICTIONARY:
                 self.version, self.fingerprint = meta["version"], meta["fingerprint"]
+                if self.version > 1:
+                    self.core.reloaded(self.version, record.at, meta["batch"])
+            elif record.kind == REVISION:
+                self.counts.update(meta["counts"])
+            elif record.kind == SETTLED:
+                self.core.settled()
             if isinstance(record, Outline):
                 self.loss.add(meta)
                 continue
             self.replayed[0] += size_of(record.frames)
             if record.kind == BATCH:
                 self._learn(StoredBatch(record))
+            elif record.kind == DICTIONARY:
+                self.keep_sourced(np.frombuffer(record.frames[1], np.uint64))
+            elif record.about is not None:
+                self.core.revised(record.about)
+
+    def keep_sourced(self, codes: NDArray[np.uint64]) -> None:
+        """Keep k-mers of sources, as they stand there, for ever."""
+        if codes.size:
+            self.sourced = [np.unique(np.concatenate([*self.sourced, codes]))]
 
     def _count(self, batch: Header) -> None:
         about, counts = batch["about"], batch["counts"]
@@ -115,6 +138,7 @@ class Restored:
 
 
 _COUNTERS = ("number", "position", "version", "fingerprint", "heads", "counts")
+_KMERS = ("grown", "learned", "sourced")
 
 
 def restore(journal: Journal) -> Restored:
@@ -128,10 +152,11 @@ def restore(journal: Journal) -> Restored:
     if snapshot is not None and (snapshot.frames or journal.oldest > 1):
         meta = msgpack.unpackb(snapshot.meta)
         counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
-        restored = Restored(snapshot.at, **counters)
+        revision = None if meta["revision"] is None else Revision(*meta["revision"])
+        restored = Restored(snapshot.at, **counters, core=RevisionCore(revision))
         if snapshot.frames:
-            grown, learned = (np.frombuffer(frame, np.uint64) for frame in snapshot.frames)
-            restored.grown, restored.learned = [grown], [learned]
+            for name, codes in zip(_KMERS, snapshot.frames, strict=True):
+                setattr(restored, name, [np.frombuffer(codes, np.uint64)])
         else:
             _learn_again(journal, restored)
     elif journal.oldest > 1:
@@ -147,7 +172,7 @@ def _learn_again(journal: Journal, restored: Restored) -> None:
     """Of the k-mers until then, take those that records still have."""
     kept = Restored()
     kept.add(journal.history(journal.oldest - 1, restored.at))
-    restored.grown, restored.learned = kept.grown, kept.learned
+    restored.grown, restored.learned, restored.sourced = kept.grown, kept.learned, kept.sourced
     found = sum(codes.size for codes in kept.grown)
     restored.loss.kmers = restored.counts["new_kmers"] - found
 
@@ -155,10 +180,10 @@ def _learn_again(journal: Journal, restored: Restored) -> None:
 def put_snapshot(journal: Journal) -> None:
     """Store the state after the journal's last record, so that a restart reads no more than it."""
     restored = restore(journal)
-    start = restored.start
     meta = {name: getattr(restored, name) for name in _COUNTERS}
-    meta["counts"] = dict(restored.counts)
-    journal.put_snapshot(restored.at, msgpack.packb(meta), (raw(start.grown), raw(start.learned)))
+    meta |= {"counts": dict(restored.counts), "revision": restored.core.revision}
+    frames = [raw(concatenated(getattr(restored, name), _NO_CODES)) for name in _KMERS]
+    journal.put_snapshot(restored.at, msgpack.packb(meta), frames)
 
 
 def identity(spec: MatchSpec) -> bytes:
@@ -176,18 +201,7 @@ def identity(spec: MatchSpec) -> bytes:
 
 def fingerprint(dictionary: Dictionary) -> int:
     """A checksum of k-mers, their targets and names, which is never 0."""
-    names = "\0".join(dictionary.targets.names).encode()
-    return crc32c([raw(dictionary.codes), raw(dictionary.sets), names]) or 1
-
-
-def dictionary_record(
-    at: int, version: int, fingerprint: int, dictionary: Dictionary, now: int
-) -> Record:
-    """The record of a dictionary that begins with ``version``; its fingerprint is known."""
-    meta = {
-        "version": version,
-        "fingerprint": fingerprint,
-        "kmers": int(dictionary.codes.size),
-    }
-    names = msgpack.packb(list(dictionary.targets.names))
-    return Record(at, DICTIONARY, msgpack.packb(meta), (names,), None, now)
+    targets = dictionary.targets
+    names = "\0".join(targets.names).encode()
+    arrays = dictionary.codes, dictionary.sets, targets.starts, targets.members
+    return crc32c([*(raw(array) for array in arrays), names]) or 1

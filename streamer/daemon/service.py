@@ -24,19 +24,21 @@ from streamer.daemon.control import ControlWorker
 from streamer.daemon.core.life import Life
 from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.door import aside
+from streamer.daemon.drafts import AnyGroup, DraftGroup
 from streamer.daemon.engine import EngineWorker
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.ingest import IngestWorker
 from streamer.daemon.journal import JournalWorker, open_journal
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.process import keep_freed_memory, raise_limit
+from streamer.daemon.reload import Reloader
 from streamer.daemon.restore import Restored, put_snapshot, restore
+from streamer.daemon.revising import KeptBatches
 from streamer.daemon.sync import SyncWorker
 from streamer.daemon.warming import warm_up
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
 from streamer.journal.errors import JournalError, JournalFull
-from streamer.journal.record import Record
 from streamer.journal.store import Journal
 from streamer.protocol.endpoints import socket_path
 
@@ -81,11 +83,12 @@ class Service:
             heads=restored.heads,
         )
         self._recorder: JournalWorker | None = None
-        if self._journal is not None:
+        journal = self._journal
+        if journal is not None:
             self._recorder = JournalWorker(
                 self.board,
                 notify,
-                self._journal,
+                journal,
                 replayed=restored.replayed,
                 forward=self._feed.inbox.put,
                 committed=self._committed,
@@ -95,7 +98,7 @@ class Service:
             self.board,
             notify,
             restored,
-            record=self._record,
+            kept=KeptBatches(journal, restored.number) if journal is not None else None,
             forward=(self._recorder or self._feed).inbox.put,
             wants_words=lambda: self._feed.wants("word"),
             warm_up=warm_up,
@@ -108,7 +111,10 @@ class Service:
             makers=lambda: (self._engine.make_batch, self._engine.make_together),
             **self._known(restored),
         )
-        self._control = ControlWorker(self.board, self._context, notify, self.drain)
+        reloader = Reloader(config, self._engine.prepare, self._engine.reload)
+        self._control = ControlWorker(
+            self.board, self._context, notify, drain=self.drain, reload=reloader.begin
+        )
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
         self._sync: SyncWorker | None = None
         if self._journal is not None:
@@ -220,10 +226,6 @@ class Service:
             log.error("damaged record", why=str(error))
             return None
 
-    def _record(self, record: Record) -> None:
-        if self._journal is not None:
-            self._journal.append([record])
-
     def _full(self, full: bool) -> None:
         """The journal has no room, or has room again; called in its thread."""
         self._disk_full = full
@@ -231,14 +233,18 @@ class Service:
         self._changed.wake()
 
     def _committed(self, durable: Sequence[Matched]) -> None:
-        """These batches are in the journal; called in its thread."""
-        self._ingest.durable([matched.accepted for matched in durable])
+        """Something is in the journal, and with it these batches; called in its thread."""
+        if durable:
+            self._ingest.durable([matched.accepted for matched in durable])
         if self._sync is not None:
             self._sync.committed()
 
-    def _finished(self, published: Sequence[Matched]) -> None:
+    def _finished(self, group: AnyGroup) -> None:
         self._engine.slots.release()
-        self._ingest.published([matched.accepted for matched in published])
+        if isinstance(group, DraftGroup):
+            group.done()
+        else:
+            self._ingest.published([matched.accepted for matched in group.matched])
 
     def _check(self) -> None:
         for worker in self._workers:

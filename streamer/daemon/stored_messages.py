@@ -1,37 +1,56 @@
-"""What the feed said about a batch, from its record: no column is looked into.
+"""What the feed said about a record, from the record alone: no column is looked into.
 
 A record's meta is a msgpack map; its frames are
 
     names  offsets  bases  gaps  learned  columns of the first topic  of the next  ...
 
-as ``stored_batch`` describes them. This module imports no numba.
+as ``stored_batch`` describes them. A revision has only the names before its columns, other records
+that are no batch have no messages with columns. This module imports no numba.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgpack
 
 from streamer.journal.record import Record
-from streamer.protocol.header import PROTOCOL, Buffer, size_of
+from streamer.protocol.header import PROTOCOL, Buffer, Header, size_of
 
-BATCH = "batch"
-"""Kind of a record about a batch."""
+BATCH, DICTIONARY, REVISION, SETTLED = "batch", "dictionary", "revision", "settled"
+"""Kinds of records."""
 
 FRAMES_OF_READS = 5
-"""Frames before those of the topics."""
+"""Frames of a batch before those of the topics."""
+
+_FRAMES_BEFORE = {BATCH: FRAMES_OF_READS, REVISION: 1, SETTLED: 0}
+"""Of the kinds that have messages."""
 
 
 def stored_topics(kind: str, meta: bytes) -> dict[str, int]:
     """The topics that a record has messages on; of each the last record before with one."""
-    if kind != BATCH:
+    if kind not in _FRAMES_BEFORE:
         return {}
     return {topic: prev for topic, prev, *_ in msgpack.unpackb(meta)["topics"]}
 
 
+def frames_of(
+    topic: str,
+    header: Header,
+    names: Buffer | None,
+    described: Sequence[Any],
+    columns: Sequence[Buffer],
+) -> list[Buffer]:
+    """A message without its checksum; names: of the reads, None for one that is about no batch."""
+    wire = f"{topic}.".encode()
+    if names is None:
+        return [wire, msgpack.packb(header)]
+    return [wire, msgpack.packb(header | {"columns": described}), names, *columns]
+
+
 class StoredMessages:
-    """The messages about a record; none for one that is about no batch.
+    """The messages about a record.
 
     stream, epoch: what their headers are to name.
     """
@@ -44,7 +63,7 @@ class StoredMessages:
         self._stamp = {"v": PROTOCOL, "stream": stream, "epoch": epoch}
         self._stamp |= {"at": record.at, "time": record.time}
         self._made: dict[str, list[Buffer]] = {}
-        if record.kind == BATCH:
+        if record.kind in _FRAMES_BEFORE:
             meta = msgpack.unpackb(record.meta)
             self._about = meta["about"]
             self._topics = {topic: more for topic, *more in meta["topics"]}
@@ -60,14 +79,13 @@ class StoredMessages:
         return self._made[topic]
 
     def _make(self, topic: str) -> list[Buffer]:
-        wire = f"{topic}."
         prev, fields, described = self._topics[topic]
-        further = {"topic": wire, "prev": prev, "columns": described}
-        header = msgpack.packb(self._stamp | further | self._about | fields)
-        first = FRAMES_OF_READS
+        header = self._stamp | {"topic": f"{topic}.", "prev": prev} | self._about | fields
+        first = _FRAMES_BEFORE[self._record.kind]
+        names = self._record.frames[0] if first else None
         for before, (*_, columns) in self._topics.items():
             if before == topic:
                 break
             first += len(columns)
-        frames = self._record.frames
-        return [wire.encode(), header, frames[0], *frames[first : first + len(described)]]
+        columns = self._record.frames[first : first + len(described)]
+        return frames_of(topic, header, names, described, columns)

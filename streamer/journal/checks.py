@@ -157,5 +157,7 @@ def producers_digest(rows: Iterable[ProducerRow]) -> int:
 def _given_up(at: int, row: RecordRow | None) -> RecordRow:
     """The row of a record that is given up, with what its row before says."""
     kind, time, meta = (f" {row.kind.decode()}", row.time, row.meta) if row else ("", 0, b"")
-    nothing = None, None, None, None, None, None
-    return RecordRow(at, (LOST + kind).encode(), time, 0, 0, 0, pack_lengths([]), 0, meta, *nothing)
+    nothing = None, None, None, None, None
+    about = row and row.about
+    end = 0, meta, *nothing, about
+    return RecordRow(at, (LOST + kind).encode(), time, 0, 0, 0, pack_lengths([]), *end)

@@ -65,12 +65,12 @@ class RecordReader:
                 raise record
             yield record
 
-    def about(self, at: int) -> Iterator[Record]:
-        """Records about record ``at``, ascending, without those given up; JournalDamage."""
+    def about(self, at: int) -> Iterator[Record | Outline]:
+        """Records about record ``at``, ascending; JournalDamage. As in ``history``."""
         files = DataReader(self._directory)
         try:
             for row in self._index.about(at):
-                yield _record(row, files)
+                yield lost(row) or _record(row, files)
         finally:
             files.close()
 

@@ -136,8 +136,8 @@ class Journal(JournalView):
         until = self.head if until is None else min(until, self.head)
         return self._reader.records(after, until, lambda: self.oldest)
 
-    def about(self, at: int) -> Iterator[Record]:
-        """The records about record ``at``, ascending; JournalDamage as for ``records``."""
+    def about(self, at: int) -> Iterator[Record | Outline]:
+        """The records about record ``at``, ascending, as those of ``history``."""
         return self._reader.about(at)
 
     def history(self, after: int, until: int) -> Iterator[Record | Outline]:

@@ -201,6 +201,11 @@ class Matcher:
         return self._snapshots.version
 
     @property
+    def number(self) -> int:
+        """Of the next batch."""
+        return self._number
+
+    @property
     def kmers(self) -> int:
         """How many k-mers the dictionary holds; both orientations of one count once."""
         return len(self._engine)
@@ -265,6 +270,24 @@ class Matcher:
         result = self.match(joined_batches(batches, self._threads))
         self._number += len(batches) - 1
         return result.split(batches)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether no batch that comes can add k-mers."""
+        return not self._could_grow
+
+    def match_again(self, batches: Sequence[ReadBatch]) -> list[BatchResult]:
+        """As ``match_all``, of batches that are not the next ones; the dictionary is ``fixed``."""
+        assert self.fixed
+        place = self._number, self._position
+        try:
+            return self.match_all(batches)
+        finally:
+            self._number, self._position = place
+
+    def succeed(self, before: Matcher) -> None:
+        """Go on in the stream where another matcher is."""
+        self._number, self._position = before._number, before._position
 
     def _match_packed(self, batches: Sequence[ReadBatch]) -> list[BatchResult] | None:
         """The results by the shorter way, if the engine has one and matches alone are wanted."""

@@ -11,8 +11,9 @@ import pytest
 
 from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.core.heads import Heads
+from streamer.daemon.drafts import Entry, dictionary_draft
 from streamer.daemon.publish import MatchedGroup
-from streamer.daemon.restore import dictionary_record, fingerprint, identity, put_snapshot, restore
+from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import StoredBatch, to_record
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.store import Journal
@@ -59,13 +60,19 @@ def published(case, first=2):
     return made, matcher, stored
 
 
+def dictionary(stored):
+    """The first record of a journal."""
+    draft = dictionary_draft(1, 1, fingerprint(stored), stored, 0, grows=False)
+    return Entry(draft, Heads()).record(5)
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_record_holds_all_that_was_said(case, tmp_path):
     made, matcher, stored = published(case)
     matcher.close()
     said = set()
     with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
-        journal.append([dictionary_record(1, 1, fingerprint(stored), stored, 5)])
+        journal.append([dictionary(stored)])
         journal.append([to_record(publication, 9) for publication in made])
         for publication, record in zip(made, journal.records(1), strict=True):
             found = StoredBatch(record)
@@ -96,7 +103,7 @@ def test_a_restart_makes_the_same_state(case, snapshot_after, tmp_path):
     made, matcher, stored = published(case)
     matcher.close()
     with closing(Journal.open(tmp_path / "journal", identity(matcher.spec), "os")) as journal:
-        journal.append([dictionary_record(1, 1, fingerprint(stored), stored, 5)])
+        journal.append([dictionary(stored)])
         for publication in made:
             journal.append([to_record(publication, 9)])
             if publication.matched.at in snapshot_after:
@@ -104,7 +111,7 @@ def test_a_restart_makes_the_same_state(case, snapshot_after, tmp_path):
         found = restore(journal)
     results = [publication.matched.result for publication in made]
     last = results[-1]
-    start = found.start
+    start = found.start(matcher.spec)
     assert (found.at, start.number, start.version) == (10, 9, last.version)
     assert start.position == last.base + last.batch.symbols
     for name in ("new_kmers", "learned"):

@@ -1,0 +1,50 @@
+"""``streamer reload``: a running daemon reads the sources of its dictionary anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamer.cli.daemon_options import ConfigOption, endpoint_of
+
+if TYPE_CHECKING:
+    from streamer.client.control import Control
+
+_LOOK_SECONDS = 0.2
+
+
+def reload(
+    to: Annotated[str | None, typer.Option("--to", help="Control endpoint of the daemon.")] = None,
+    config: ConfigOption = None,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Return once kept batches have been matched again, too."),
+    ] = False,
+) -> None:
+    """Have a running daemon read the files of dictionary.sources anew.
+
+    New batches use the new dictionary at once; kept ones are matched again when there is time.
+    """
+    from streamer.client.control import Control
+
+    with Control(endpoint_of("control", to, config)) as control:
+        said = control.reload()
+        before, version = said["version_before"], said["version"]
+        if before == version:
+            typer.echo(f"version {version} stays: its sources have not changed")
+        else:
+            typer.echo(
+                f"version {before} to {version}: {said['kmers']:,} k-mers, "
+                f"{said['batches']:,} batches to be matched again"
+            )
+        if wait:
+            _wait(control)
+
+
+def _wait(control: Control) -> None:
+    """Until no batch is left."""
+    import time
+
+    while control.status()["revision"] is not None:
+        time.sleep(_LOOK_SECONDS)

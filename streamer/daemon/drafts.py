@@ -1,0 +1,110 @@
+"""Records of the stream that are no new batch: a dictionary, a revision, the end of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgpack
+
+from streamer.daemon.batch_record import Matched
+from streamer.daemon.core.heads import Heads
+from streamer.daemon.publish import Content, MatchedGroup
+from streamer.daemon.stored_messages import DICTIONARY, SETTLED, frames_of
+from streamer.dictionary.targets import Dictionary
+from streamer.journal.record import Record
+from streamer.protocol.header import Buffer, Header, raw, seal
+from streamer.protocol.transport.sending import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record before what depends on those before it is known.
+
+    meta: what only the record has, not its messages. about: the header fields that its messages
+    share. frames: in front of those of its messages; the first is the names of the reads, if it is
+    about a batch. subject: the record that it is about. counts: what it adds to the totals.
+    """
+
+    at: int
+    kind: str
+    meta: Header = field(default_factory=dict)
+    about: Header = field(default_factory=dict)
+    contents: Mapping[str, Content] = field(default_factory=dict)
+    frames: Sequence[Buffer] = ()
+    subject: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Entry:
+    """A draft in its place in the stream; as ``Publication``."""
+
+    def __init__(self, draft: Draft, heads: Heads) -> None:
+        self.at = draft.at
+        self.counts = draft.counts
+        self.prev = heads.take(draft.at, draft.contents)
+        self._draft = draft
+
+    def message(self, topic: str, header: Header) -> Message:
+        """The frames of the message for a topic, ``header`` first in its header."""
+        draft = self._draft
+        fields, described, columns = draft.contents[topic]
+        names = None if draft.subject is None else draft.frames[0]
+        return seal(frames_of(topic, header | draft.about | fields, names, described, columns))
+
+    def record(self, now: int) -> Record:
+        """As the journal stores it; ``now`` is in nanoseconds since 1970."""
+        draft = self._draft
+        topics = [[t, self.prev[t], c.fields, c.described] for t, c in draft.contents.items()]
+        meta = {"about": draft.about, "counts": draft.counts, "topics": topics} | draft.meta
+        columns = [frame for content in draft.contents.values() for frame in content.frames]
+        frames = *draft.frames, *columns
+        return Record(self.at, draft.kind, msgpack.packb(meta), frames, None, now, draft.subject)
+
+
+class DraftGroup:
+    """Drafts that are recorded and published together, then ``done`` is called."""
+
+    matched: Sequence[Matched] = ()
+
+    def __init__(
+        self, drafts: Sequence[Draft], heads: Heads, done: Callable[[], None] = lambda: None
+    ) -> None:
+        self.done = done
+        self._drafts = drafts
+        self._heads = heads
+        self._made: list[Entry] | None = None
+
+    def publications(self, *, intervals: bool) -> list[Entry]:
+        """One for each draft; as those of ``MatchedGroup``."""
+        if self._made is None:
+            self._made = [Entry(draft, self._heads) for draft in self._drafts]
+        return self._made
+
+
+AnyGroup = MatchedGroup | DraftGroup
+"""What the engine hands on."""
+
+
+def dictionary_draft(
+    at: int, version: int, fingerprint: int, dictionary: Dictionary, batch: int, *, grows: bool
+) -> Draft:
+    """A dictionary that counts from batch ``batch`` on; one that grows keeps its k-mers for ever.
+
+    at: of the record. fingerprint: of the dictionary.
+    """
+    meta = {
+        "version": version,
+        "fingerprint": fingerprint,
+        "kmers": int(dictionary.codes.size),
+        "batch": batch,
+    }
+    names = msgpack.packb(list(dictionary.targets.names))
+    codes = raw(dictionary.codes) if grows else b""
+    return Draft(at, DICTIONARY, meta, frames=(names, codes))
+
+
+def settled_draft(at: int, version: int, batch: int) -> Draft:
+    """From batch ``batch`` on, all answers are of the dictionary of this version."""
+    content = Content({"version": version, "from_batch": batch}, (), ())
+    return Draft(at, SETTLED, contents={"settled": content})

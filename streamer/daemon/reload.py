@@ -1,0 +1,88 @@
+"""The sources of the dictionary are read anew while matching goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from streamer.daemon.config import Config
+from streamer.daemon.core.life import FULL, RUNNING, STARTING
+from streamer.daemon.restore import fingerprint
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.matcher import Matcher, load_dictionary
+from streamer.protocol.header import Header, Reason, WireError
+
+Reply = Callable[[Header | WireError], None]
+"""Takes the further keys of a reply, or why there is none; from any thread."""
+
+log = structlog.get_logger("reload")
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """A dictionary that has been read; whoever takes it calls ``reply`` once.
+
+    matcher: made of it, if that could be done ahead.
+    """
+
+    dictionary: Dictionary
+    fingerprint: int
+    matcher: Matcher | None
+    reply: Reply
+
+
+class Reloader:
+    """Reads the sources on a thread of its own and passes the dictionary to ``forward``.
+
+    prepare: makes a matcher ahead, if it can be.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        prepare: Callable[[Dictionary], Matcher | None],
+        forward: Callable[[Reloaded], None],
+    ) -> None:
+        self._config = config
+        self._prepare = prepare
+        self._forward = forward
+        self._busy = threading.Lock()
+
+    def begin(self, state: str, reply: Reply) -> None:
+        """Begin a reload, which replies later; WireError if there can be none now."""
+        sources = self._config.dictionary.sources
+        if not sources:
+            raise WireError(Reason.SOURCES, "dictionary.sources is empty: nothing can be reloaded")
+        if state == STARTING:
+            raise WireError(Reason.BUSY, "the dictionary is still being read: try again later")
+        if state not in (RUNNING, FULL):
+            raise WireError(Reason.DRAINING, f"the daemon takes no dictionary (state: {state})")
+        if not self._busy.acquire(blocking=False):
+            raise WireError(Reason.BUSY, "another reload is under way: try again after it")
+
+        def replied(outcome: Header | WireError) -> None:
+            self._busy.release()
+            if isinstance(outcome, WireError):
+                log.warning("the dictionary stays as it was", why=str(outcome))
+            else:
+                log.info("reloaded", **outcome)
+            reply(outcome)
+
+        log.info("reading the dictionary", sources=sources)
+        threading.Thread(target=self._read, args=(replied,), name="reload", daemon=True).start()
+
+    def _read(self, reply: Reply) -> None:
+        try:
+            loaded = load_dictionary(self._config.spec, on_notice=log.warning)
+            self._forward(Reloaded(loaded, fingerprint(loaded), self._prepare(loaded), reply))
+        except (StreamerError, OSError, ValueError, MemoryError) as error:
+            reply(not_loaded(error))
+
+
+def not_loaded(error: Exception) -> WireError:
+    """Why a dictionary does not take the place of the one before."""
+    return WireError(Reason.SOURCES, str(error) or "out of memory")

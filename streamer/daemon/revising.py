@@ -1,0 +1,224 @@
+"""Kept batches are matched again, some at a time; a draft for each whose answers have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgpack
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from streamer.daemon.answers import PARTS, Answers, Meanings, chosen
+from streamer.daemon.batch_record import Accepted, Matched
+from streamer.daemon.core.producers import ProducerState
+from streamer.daemon.core.revision import Revision
+from streamer.daemon.drafts import Draft, settled_draft
+from streamer.daemon.layout import lay_out
+from streamer.daemon.publish import Content, Findings
+from streamer.daemon.stored_batch import StoredBatch
+from streamer.daemon.stored_messages import BATCH, REVISION
+from streamer.dictionary.targets import Dictionary
+from streamer.journal.errors import JournalDamage, JournalExpired
+from streamer.journal.record import Record
+from streamer.journal.store import Journal
+from streamer.matching.matcher import Matcher
+from streamer.protocol.header import Buffer, Header, raw
+from streamer.sequences.read_batch import ReadBatch
+
+# of kept batches in one step, after which others have their turn; records that are looked at for it
+_BASES, _RECORDS = 1 << 20, 64
+
+log = structlog.get_logger("revision")
+
+
+class Step(NamedTuple):
+    """What a step has brought.
+
+    at: it got as far as this record. batch: number of the next batch, None if there was none.
+    settled: the revision is over.
+    """
+
+    at: int
+    batch: int | None
+    settled: bool
+    drafts: list[Draft]
+
+
+class KeptBatches:
+    """The batches of a journal. first: number of the next one when it was opened."""
+
+    def __init__(self, journal: Journal, first: int) -> None:
+        self._journal = journal
+        self._first = first
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The oldest record that is kept, and the last one."""
+        return self._journal.oldest, self._journal.head
+
+    def number(self, after: int = 0) -> int:
+        """Number of the first batch behind a record, of the oldest that is kept at least."""
+        journal = self._journal
+        after = max(after, journal.oldest - 1)
+        while after < journal.head:
+            try:
+                for record in journal.records(after):
+                    if record.kind == BATCH:
+                        number: int = StoredBatch(record).about["batch"]
+                        return number
+                break
+            except JournalExpired as expired:
+                after = expired.oldest - 1
+            except JournalDamage as damage:
+                after = _behind(damage)
+        # it is not recorded yet
+        return self._first
+
+    def revise(
+        self,
+        revision: Revision,
+        place: tuple[int, int],
+        at: int,
+        matcher: Matcher,
+        stored: Dictionary | None,
+    ) -> Step:
+        """Match the next batches after ``place``; drafts with numbers from ``at`` on.
+
+        stored: as in ``Matched``. Behind the last batch the revision is settled.
+        """
+        after, until = place
+        batches, after = self._read(after, until)
+        drafts: list[Draft] = []
+        for batch, findings in zip(batches, _found(batches, matcher, stored), strict=True):
+            draft = self._revised(at + len(drafts), batch, findings, matcher.version)
+            if draft is not None:
+                drafts.append(draft)
+        if settled := after >= until:
+            number = min(self.number(), revision.batch)
+            drafts.append(settled_draft(at + len(drafts), matcher.version, number))
+        return Step(after, batches[-1].about["batch"] + 1 if batches else None, settled, drafts)
+
+    def _read(self, after: int, until: int) -> tuple[list[StoredBatch], int]:
+        """Some of the batches after a record, and the record up to which these are all."""
+        batches: list[StoredBatch] = []
+        bases, first = 0, after
+        # those that are no longer kept in the meantime need no answers
+        with suppress(JournalExpired):
+            try:
+                for record in self._journal.records(after, until):
+                    after = record.at
+                    if record.kind == BATCH:
+                        batches.append(StoredBatch(record))
+                        bases += batches[-1].about["bases"]
+                    if bases >= _BASES or after - first >= _RECORDS:
+                        return batches, after
+                after = until
+            except JournalDamage as damage:
+                after = _behind(damage)
+        return batches, after
+
+    def _revised(
+        self, at: int, batch: StoredBatch, findings: Findings, version: int
+    ) -> Draft | None:
+        """The revision of a batch; None if nothing has changed."""
+        reads = batch.about["reads"]
+        meanings: Meanings = {}
+        contents = {topic: findings.content(topic) for topic in findings.topics if topic in PARTS}
+        before, now = Answers(batch.contents(), meanings), Answers(contents.items(), meanings)
+        said = batch.about["version"]
+        try:
+            for record in self._journal.about(batch.at):
+                meta, retracted, upgraded = _stored_revision(record)
+                said = meta["about"]["version"]
+                before.replace(Answers(upgraded, meanings), _mask(retracted, reads))
+            changed = before.changed(now, reads)
+        except JournalDamage as damage:
+            _behind(damage)
+            changed = np.ones(reads, np.bool_)
+        if not changed.any():
+            return None
+        old, new = before.totals(changed), now.totals(changed)
+        totals = {name: count - old[name] for name, count in new.items()}
+        about = batch.about | {"version_before": said, "version": version}
+        return _revision_draft(at, batch, about, contents, changed, totals)
+
+
+def _found(
+    batches: Sequence[StoredBatch], matcher: Matcher, stored: Dictionary | None
+) -> list[Findings]:
+    """What there is to say about batches now."""
+    if not batches:
+        return []
+    results = matcher.match_again([batch.reads for batch in batches])
+    matched = [
+        Matched(0, _accepted(batch, result.batch), result, matcher.dictionary, stored)
+        for batch, result in zip(batches, results, strict=True)
+    ]
+    laid = lay_out(matched, intervals=True)
+    return [Findings(*found) for found in zip(matched, laid, strict=True)]
+
+
+def _revision_draft(
+    at: int,
+    batch: StoredBatch,
+    about: Header,
+    contents: dict[str, Content],
+    reads: NDArray[np.bool_],
+    totals: dict[str, int],
+) -> Draft:
+    parts: Header = {}
+    described: list[tuple[str, str, int]] = []
+    frames: list[Buffer] = []
+    for topic, content in contents.items():
+        fields, columns, data = chosen(topic, content, reads)
+        if columns[0][2]:
+            parts[f"{topic}."] = fields
+            described += [(f"{topic}.{name}", kind, rows) for name, kind, rows in columns]
+            frames += data
+    index = np.flatnonzero(reads).astype(np.uint32)
+    said = {
+        "retract": Content({}, [("read", "uint32", index.size)], [raw(index)]),
+        "upgrade": Content({"parts": parts, "totals": totals}, described, frames),
+    }
+    return Draft(at, REVISION, {}, about, said, (batch.names,), subject=batch.at, counts=totals)
+
+
+def _stored_revision(
+    record: Record,
+) -> tuple[Header, NDArray[np.uint32], Iterator[tuple[str, Content]]]:
+    """Meta of a revision, the reads that it names, and what it says of them."""
+    meta = msgpack.unpackb(record.meta)
+    _, (_, _, fields, described) = meta["topics"]
+    _, retracted, *columns = record.frames
+
+    def upgraded() -> Iterator[tuple[str, Content]]:
+        for wire, further in fields["parts"].items():
+            own = [n for n, (name, *_) in enumerate(described) if name.startswith(wire)]
+            names = [(described[n][0].removeprefix(wire), *described[n][1:]) for n in own]
+            yield wire.removesuffix("."), Content(further, names, [columns[n] for n in own])
+
+    return meta, np.frombuffer(retracted, np.uint32), upgraded()
+
+
+def _accepted(batch: StoredBatch, reads: ReadBatch) -> Accepted:
+    about = batch.about
+    producer = ProducerState(about["producer"], about["producer_epoch"])
+    key = about["producer_epoch"], about["producer_seq"]
+    return Accepted(about["batch"], producer, *key, 0, reads, batch.names, 0.0)
+
+
+def _mask(index: NDArray[np.uint32], reads: int) -> NDArray[np.bool_]:
+    mask = np.zeros(reads, np.bool_)
+    mask[index] = True
+    return mask
+
+
+def _behind(damage: JournalDamage) -> int:
+    """Report a damaged record, which is passed over; its number."""
+    if damage.record is None:
+        raise damage
+    log.error("damaged record: it is not matched again", problem=str(damage))
+    return damage.record
