@@ -22,7 +22,7 @@ from streamer.daemon.stored_batch import StoredBatch
 from streamer.daemon.stored_messages import BATCH, REVISION
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.errors import JournalDamage, JournalExpired
-from streamer.journal.record import Record
+from streamer.journal.record import Outline, Record
 from streamer.journal.store import Journal
 from streamer.matching.matcher import Matcher
 from streamer.protocol.header import Buffer, Header, raw
@@ -129,15 +129,19 @@ class KeptBatches:
         contents = {topic: findings.content(topic) for topic in findings.topics if topic in PARTS}
         before, now = Answers(batch.contents(), meanings), Answers(contents.items(), meanings)
         said = batch.about["version"]
+        known = True
         try:
             for record in self._journal.about(batch.at):
+                if isinstance(record, Outline):
+                    known = False  # it was given up
+                    continue
                 meta, retracted, upgraded = _stored_revision(record)
                 said = meta["about"]["version"]
                 before.replace(Answers(upgraded, meanings), _mask(retracted, reads))
-            changed = before.changed(now, reads)
         except JournalDamage as damage:
             _behind(damage)
-            changed = np.ones(reads, np.bool_)
+            known = False
+        changed = before.changed(now, reads) if known else np.ones(reads, np.bool_)
         if not changed.any():
             return None
         old, new = before.totals(changed), now.totals(changed)
