@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from streamer.client import Subscriber
-from streamer.daemon.restore import dictionary_record, fingerprint, identity, put_snapshot, restore
+from streamer.daemon.restore import identity, put_snapshot, restore
 from streamer.daemon.stored_batch import to_record
 from streamer.journal.store import Journal
 from tests.daemon_kit import DEADLINE, GENOME, process, settings, wait_for_line
 from tests.streamer.daemon.test_daemon_journal import JOURNAL, daemon, end, send
-from tests.streamer.daemon.test_restore import CASES, published
+from tests.streamer.daemon.test_restore import CASES, dictionary, published
 
 GROWING = {name: case for name, case in CASES.items() if name != "ltb"}
 
@@ -33,7 +33,7 @@ def made(request, tmp_path):
         return closing(Journal.open(tmp_path / "journal", meaning, "os", **options))
 
     with opened() as journal:
-        journal.append([dictionary_record(1, 1, fingerprint(stored), stored, 5)])
+        journal.append([dictionary(stored)])
         for publication in publications:
             journal.append([to_record(publication, 9)])
     return publications, opened, tmp_path / "journal"
@@ -75,9 +75,9 @@ def brought(publications, ats):
 
 
 def assert_start(restored, publications, ats):
-    start = restored.start
-    for found, right in zip((start.grown, start.learned), brought(publications, ats), strict=True):
-        assert np.array_equal(found, right)
+    parts = restored.grown, restored.learned
+    for found, right in zip(parts, brought(publications, ats), strict=True):
+        assert np.array_equal(np.concatenate([np.zeros(0, np.uint64), *found]), right)
 
 
 ALL = range(2, 11)
