@@ -85,7 +85,8 @@ class IngestWorker(SocketWorker):
 
     ``makers`` returns what makes a batch, as in ``decode_batch``, and what makes many in one step,
     if anything does. ``drained`` is set once the daemon drains and no batch is left. known, number,
-    content_of: as in ``IngestCore``.
+    content_of: as in ``IngestCore``. begin, forget: with a journal, called with its ``epochs`` and
+    ``silent``. forget_seconds: as in ``Settings``.
     """
 
     def __init__(
@@ -99,6 +100,9 @@ class IngestWorker(SocketWorker):
         known: Sequence[KnownProducer] = (),
         number: int = 0,
         content_of: Contents = lambda *_: None,
+        begin: Callable[[Sequence[tuple[str, int]]], None] | None = None,
+        forget: Callable[[Sequence[str]], None] | None = None,
+        forget_seconds: float = 0.0,
     ) -> None:
         super().__init__("ingest", board, context, notify)
         # what has happened to batches, to be told to the core
@@ -113,14 +117,26 @@ class IngestWorker(SocketWorker):
             board.config.journal.durability,
             self._limits.memory_bytes,
             self._limits.max_batch_bytes,
+            stores_epochs=begin is not None,
+            forget_seconds=forget_seconds,
         )
         self._core = IngestCore(settings, known=known, number=number, content_of=content_of)
+        self._begin = begin or self._core.begun
+        self._forget = forget or self._core.forgotten
 
     # ---- what others report, from their threads ------------------------------------------------
 
     def durable(self, items: Sequence[Accepted]) -> None:
         """Batches have been recorded, in order."""
         self.inbox.put(partial(self._core.durable, items))
+
+    def begun(self, epochs: Sequence[tuple[str, int]]) -> None:
+        """These epochs of producers have been stored."""
+        self.inbox.put(partial(self._core.begun, epochs))
+
+    def forgotten(self, names: Sequence[str]) -> None:
+        """Nothing is stored of these producers any more."""
+        self.inbox.put(partial(self._core.forgotten, names))
 
     def published(self, items: Sequence[Accepted]) -> None:
         """The results of batches are out, in order; their credit becomes free."""
@@ -171,6 +187,10 @@ class IngestWorker(SocketWorker):
         """
         self._take_in()
         taken = self._receive(socket)
+        if epochs := self._core.epochs():
+            self._begin(epochs)
+        if names := self._core.silent():
+            self._forget(names)
         self._send(socket)
         return taken
 

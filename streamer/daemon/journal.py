@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -19,9 +20,12 @@ from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record
 from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.journal.errors import JournalFull
-from streamer.journal.record import Record
+from streamer.journal.record import Begun, Record
 from streamer.journal.store import Journal
 from streamer.protocol.header import size_of
+
+Epochs = Sequence[tuple[str, int]]
+"""Names of producers, each with an epoch that begins once it is stored."""
 
 log = structlog.get_logger("journal")
 
@@ -48,7 +52,8 @@ class JournalWorker(Worker):
     """Commits the groups in ``inbox``, then passes them to ``forward``.
 
     replayed: bytes, new k-mers and records after the last snapshot. committed: called with batches
-    that are durable. full: called when the disk has become full, and when there is room again.
+    that are durable, begun: with epochs of producers. forgotten: with names of which nothing is
+    stored any more. full: called when the disk has become full, and when there is room again.
     """
 
     def __init__(
@@ -60,16 +65,27 @@ class JournalWorker(Worker):
         replayed: Sequence[int],
         forward: Callable[[AnyGroup], None],
         committed: Callable[[Sequence[Matched]], None],
+        begun: Callable[[Epochs], None],
+        forgotten: Callable[[Sequence[str]], None],
         full: Callable[[bool], None],
     ) -> None:
         super().__init__("journal", notify)
-        self.inbox: Mailbox[AnyGroup] = Mailbox()
+        self.inbox: Mailbox[AnyGroup | Epochs] = Mailbox()
         self._board = board
         self._journal = journal
         self._forward = forward
         self._committed = committed
+        self._begun = begun
+        self._forgotten = forgotten
         self._full = full
-        self._core: LogCore[AnyGroup, Record] = LogCore(_records, Replay(*replayed))
+        self._silent: deque[str] = deque()
+        self._core: LogCore[AnyGroup | Epochs, Record | Begun] = LogCore(
+            _entries, Replay(*replayed)
+        )
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Forget producers of whom no record is kept, by and by. From any thread."""
+        self._silent += names
 
     def work(self) -> None:
         """Commit until asked to stop."""
@@ -99,8 +115,11 @@ class JournalWorker(Worker):
             self._full(False)
             log.info("there is room again: batches are accepted")
         for group in core.appended():
-            self._committed(group.matched)
-            self._forward(group)
+            if isinstance(group, AnyGroup):
+                self._committed(group.matched)
+                self._forward(group)
+            else:
+                self._begun(group)
 
     def _snapshot(self) -> None:
         """Bound what a restart reads."""
@@ -117,12 +136,18 @@ class JournalWorker(Worker):
         with suppress(JournalFull):
             expired = self._journal.expire(time.time_ns())
             self._board.journal = self._journal.usage()
+            # those that come meanwhile have their turn later
+            names = [self._silent.popleft() for _ in range(len(self._silent))]
+            if names and (gone := self._journal.forget(names)):
+                self._forgotten(gone)
         self._core.expired(expired, time.monotonic())
 
 
-def _records(group: AnyGroup) -> tuple[list[Record], Replay]:
-    """The records of a group, and what they add to a restart."""
+def _entries(group: AnyGroup | Epochs) -> tuple[Sequence[Record | Begun], Replay]:
+    """What is to be stored of a group, and what it adds to a restart."""
     now = time.time_ns()
+    if not isinstance(group, AnyGroup):
+        return [Begun(name, epoch, now) for name, epoch in group], Replay()
     records = [
         to_record(one, now) if isinstance(one, Publication) else one.record(now)
         for one in group.publications(intervals=True)

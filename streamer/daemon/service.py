@@ -52,6 +52,8 @@ _TERM_SECONDS = 5.0
 # after this long a waiting thread requests the GIL; in the default 5 ms a GPU matches 100 batches
 _SWITCH_SECONDS = 0.0005
 _LOOK_SECONDS = 0.5
+# of silence, until a producer's name is forgotten, where keep_hours does not say
+_KEEP_HOURS = 720
 # a batch this long in the engine is worth a warning
 _STALL_SECONDS = 10.0
 
@@ -92,6 +94,8 @@ class Service:
                 replayed=restored.replayed,
                 forward=self._feed.inbox.put,
                 committed=self._committed,
+                begun=lambda epochs: self._ingest.begun(epochs),
+                forgotten=lambda names: self._ingest.forgotten(names),
                 full=self._full,
             )
         self._engine = EngineWorker(
@@ -209,10 +213,18 @@ class Service:
 
     def _known(self, restored: Restored) -> dict[str, Any]:
         """What ingest knows from the journal."""
-        if self._journal is None:
-            return {}
+        forget_seconds = 3600 * (self.board.config.journal.keep_hours or _KEEP_HOURS)
+        if self._journal is None or self._recorder is None:
+            return {"forget_seconds": forget_seconds}
+        now, clock = time.monotonic(), time.time_ns()
         return {
-            "known": [KnownProducer(*received) for received in self._journal.producers()],
+            "forget_seconds": forget_seconds,
+            "begin": self._recorder.inbox.put,
+            "forget": self._recorder.forget,
+            "known": [
+                KnownProducer(*stored[:4], now - max(0, clock - stored.time) / 1e9)
+                for stored in self._journal.producers()
+            ],
             "number": restored.number,
             "content_of": self._content_of,
         }

@@ -116,7 +116,7 @@ class Checked:
             place = row.epoch, row.sequence
             before = known.get(row.producer)
             if before is None or place > before[1:3]:
-                known[row.producer] = ProducerRow(row.producer, *place, row.mark or b"")
+                known[row.producer] = ProducerRow(row.producer, *place, row.mark or b"", row.time)
         return list(known.values())
 
     def _producers(self, state: State) -> Iterator[JournalDamage]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,6 +128,10 @@ class Index:
         for row in rows:
             self._db.execute(*put(row))
 
+    def delete_producers(self, names: Iterable[bytes]) -> None:
+        """Delete producers within a transaction."""
+        self._db.executemany("DELETE FROM producers WHERE name = ?", ((name,) for name in names))
+
     def delete_records(self, until: int) -> None:
         """Delete records with a number up to ``until`` within a transaction."""
         self._db.execute("DELETE FROM records WHERE at <= ?", (until,))
@@ -224,6 +228,10 @@ class Index:
             (producer, epoch, sequence),
         )
         return self._checked(RecordRow, rows[0]) if rows else None
+
+    def has_records_of(self, producer: bytes) -> bool:
+        """Whether a record of this producer is kept."""
+        return bool(self._query("SELECT 1 FROM records WHERE producer = ? LIMIT 1", (producer,)))
 
     def about(self, at: int) -> list[RecordRow]:
         """The rows of the records about record ``at``, ascending."""

@@ -59,13 +59,26 @@ class Snapshot(NamedTuple):
     frames: tuple[Frame, ...]
 
 
+class Begun(NamedTuple):
+    """An epoch of a producer that has begun. time: nanoseconds since 1970."""
+
+    producer: str
+    epoch: int
+    time: int
+
+
 class Received(NamedTuple):
-    """What is stored of a producer's name: its last epoch, and the last batch of that."""
+    """What is stored of a producer's name: its last epoch, and the last batch of that.
+
+    sequence: 0 if it has none. mark: of the last batch in any epoch. time: of that, or when the
+    epoch began, in nanoseconds since 1970.
+    """
 
     producer: str
     epoch: int
     sequence: int
     mark: bytes
+    time: int
 
 
 class Usage(NamedTuple):

@@ -32,7 +32,7 @@ TABLES = (
     "CREATE UNIQUE INDEX keys ON records (producer, epoch, sequence) WHERE producer IS NOT NULL",
     "CREATE INDEX subjects ON records (about) WHERE about IS NOT NULL",
     """CREATE TABLE producers (name BLOB PRIMARY KEY, epoch INTEGER, sequence INTEGER, mark BLOB,
-    checksum INTEGER) WITHOUT ROWID""",
+    time INTEGER, checksum INTEGER) WITHOUT ROWID""",
     """CREATE TABLE snapshots (id INTEGER PRIMARY KEY, at INTEGER, file INTEGER, lengths BLOB,
     sum INTEGER, meta BLOB, checksum INTEGER)""",
 )
@@ -86,12 +86,13 @@ class RecordRow(NamedTuple):
 
 
 class ProducerRow(NamedTuple):
-    """A producer's name, its last epoch and what was received of it."""
+    """A producer's name, its last epoch, what was received of it and when that was stored."""
 
     name: bytes
     epoch: int
     sequence: int
     mark: bytes
+    time: int
 
 
 class SnapshotRow(NamedTuple):

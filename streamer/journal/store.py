@@ -8,7 +8,7 @@ returned from survives a power cut with durability ``fsync``, and a kill with ``
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ from streamer.journal.errors import JournalDamage, JournalFailed
 from streamer.journal.index import Index
 from streamer.journal.opening import open_index, own, sync_all
 from streamer.journal.reading import JournalView, RecordReader
-from streamer.journal.record import Frame, Outline, Received, Record, Snapshot, Usage
+from streamer.journal.record import Begun, Frame, Key, Outline, Received, Record, Snapshot, Usage
 from streamer.journal.retention import Limits, delete_data_files, delete_snapshots
 from streamer.journal.schema import ProducerRow, flat, record_row
 from streamer.journal.sizes import Sizes
@@ -113,7 +113,7 @@ class Journal(JournalView):
     def producers(self) -> list[Received]:
         """What was last received under each name; retention takes nothing away."""
         return [
-            Received(row.name.decode(), row.epoch, row.sequence, row.mark)
+            Received(row.name.decode(), row.epoch, row.sequence, row.mark, row.time)
             for row in self._producers.values()
         ]
 
@@ -156,18 +156,21 @@ class Journal(JournalView):
 
     # ---- storing ----------------------------------------------------------------------------
 
-    def append(self, records: Sequence[Record]) -> None:
-        """Store a group of records: all of it, or nothing.
+    def append(self, entries: Sequence[Record | Begun]) -> None:
+        """Store a group of records, and epochs of producers in their order: all of it, or nothing.
 
         JournalFull: nothing of it is stored, and it may be tried again. JournalFailed: it may be
         stored or not; no other call is of use. ValueError: numbers or keys do not follow.
         """
-        if not records:
+        if not entries:
             return
         with self._working() as index:
-            state, producers = self._state, self._followers(records)
+            state, producers = self._state, self._followers(entries)
+            records = [entry for entry in entries if isinstance(entry, Record)]
             group = [tuple(map(flat, record.frames)) for record in records]
-            file, offset, end = self._data.write(state.seal, state.head + 1, group)
+            file, offset, end = state.file, 0, state.end
+            if records:
+                file, offset, end = self._data.write(state.seal, state.head + 1, group)
             rows = []
             for record, frames in zip(records, group, strict=True):
                 rows.append(record_row(record, frames, file, offset))
@@ -177,7 +180,7 @@ class Journal(JournalView):
                 before = self._producers.get(name)
                 digest += producers_digest([row]) - producers_digest([before] if before else [])
             state = state._replace(
-                head=rows[-1].at,
+                head=state.head + len(rows),
                 bytes=state.bytes + sum(row.size + len(row.meta) for row in rows),
                 file=file,
                 end=end,
@@ -186,10 +189,32 @@ class Journal(JournalView):
             )
             with index.transaction():
                 index.put(*rows, *producers.values(), state)
-            self._data.taken(end)
+            if records:
+                self._data.taken(end)
             self._state = state
             self._producers.update(producers)
             index.checkpoint(self._sizes.checkpoint_pages)
+
+    def forget(self, producers: Iterable[str]) -> list[str]:
+        """Forget those producers of whom no record is kept; returns them."""
+        with self._working() as index:
+            names = {name.encode() for name in producers}
+            rows = [row for name in names if (row := self._producers.get(name))]
+            rows = [row for row in rows if not index.has_records_of(row.name)]
+            if not rows:
+                return []
+            gone = {row.name for row in rows}
+            state = self._state._replace(
+                producers=len(self._producers) - len(gone),
+                digest=self._state.digest - producers_digest(rows) & 0xFFFFFFFF,
+            )
+            with index.transaction():
+                index.delete_producers(gone)
+                index.put(state)
+            self._state = state
+            for name in gone:
+                del self._producers[name]
+            return [name.decode() for name in gone]
 
     def put_snapshot(self, at: int, meta: bytes, frames: Sequence[Frame]) -> None:
         """Store the state after record ``at`` in the place of the snapshot before.
@@ -258,19 +283,26 @@ class Journal(JournalView):
             self._failure = str(error)
             raise JournalFailed(self._failure) from error
 
-    def _followers(self, records: Sequence[Record]) -> dict[bytes, ProducerRow]:
-        """Rows of the producers after these records; ValueError if something does not follow."""
+    def _followers(self, entries: Sequence[Record | Begun]) -> dict[bytes, ProducerRow]:
+        """Rows of the producers after these entries; ValueError if something does not follow."""
         rows: dict[bytes, ProducerRow] = {}
-        for at, record in enumerate(records, self.head + 1):
-            if record.at != at:
-                message = f"record {record.at} where {at} is next"
-                raise ValueError(message)
-            if (key := record.key) is None:
+        at = self.head
+        for entry in entries:
+            key: Key | Begun | None = entry if isinstance(entry, Begun) else entry.key
+            if isinstance(entry, Record):
+                at += 1
+                if entry.at != at:
+                    message = f"record {entry.at} where {at} is next"
+                    raise ValueError(message)
+            if key is None:
                 continue
             name = key.producer.encode()
             last = rows.get(name) or self._producers.get(name)
-            if last is not None and (key.epoch, key.sequence) <= (last.epoch, last.sequence):
-                message = f"record {at}: {key[:3]} after {last[1:3]}"
+            sequence, mark = (key.sequence, key.mark) if isinstance(key, Key) else (0, None)
+            if last is not None and (key.epoch, sequence) <= (last.epoch, last.sequence):
+                message = f"behind record {at}: {key} after {last[1:3]}"
                 raise ValueError(message)
-            rows[name] = ProducerRow(name, key.epoch, key.sequence, bytes(key.mark))
+            if mark is None:
+                mark = last.mark if last is not None else b""
+            rows[name] = ProducerRow(name, key.epoch, sequence, bytes(mark), entry.time)
         return rows

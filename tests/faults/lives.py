@@ -1,17 +1,18 @@
 """Lives of a journal on a recorded disk, and what each had acknowledged at any moment.
 
-A life is a few starts, appends, snapshots, expiries, ends and kills, all on one power supply.
+A life is a few starts, appends, epochs of producers, names that are forgotten, snapshots, expiries,
+ends and kills, all on one power supply.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.journal.record import Key, Record, Snapshot
+from streamer.journal.record import Begun, Key, Received, Record, Snapshot
 from streamer.journal.sizes import Sizes
 from streamer.journal.store import Durability, Journal
 from tests.faults.recording import Log, RecordingDisk
@@ -25,21 +26,34 @@ KEEP_BYTES = 20_000
 
 
 class Known(NamedTuple):
-    """What a journal holds: ``records`` from ``oldest`` on. stream: "" before the first start."""
+    """What a journal holds: ``records`` from ``oldest`` on. stream: "" before the first start.
+
+    producers: by name, what was last stored under it.
+    """
 
     stream: str
     epoch: int
     oldest: int
     records: tuple[Record, ...]
     snapshot: Snapshot | None
+    producers: Mapping[str, Received]
 
-    def producers(self) -> set[tuple[str, int, int, bytes]]:
-        """What is known of each producer's name."""
-        keys = {record.key.producer: record.key for record in self.records if record.key}
-        return {(key.producer, key.epoch, key.sequence, key.mark) for key in keys.values()}
+    def plus(self, entries: Sequence[Record | Begun]) -> Known:
+        """What it holds after these entries, too."""
+        producers = dict(self.producers)
+        for entry in entries:
+            if isinstance(entry, Begun):
+                name, epoch, time = entry
+                mark = producers[name].mark if name in producers else b""
+                producers[name] = Received(name, epoch, 0, mark, time)
+            elif entry.key is not None:
+                name, epoch, sequence, _, mark = entry.key
+                producers[name] = Received(name, epoch, sequence, mark, entry.time)
+        records = *self.records, *(entry for entry in entries if isinstance(entry, Record))
+        return self._replace(records=records, producers=producers)
 
 
-NOTHING = Known("", 0, 1, (), None)
+NOTHING = Known("", 0, 1, (), None, {})
 
 
 class Event(NamedTuple):
@@ -78,6 +92,8 @@ class Life:
                 case 2:
                     journal.close() if self._chance.random() < 0.5 else kill(journal)
                     journal = self._open()
+                case 3:
+                    self._forget(journal)
                 case _:
                     self._append(journal)
         kill(journal)
@@ -121,14 +137,29 @@ class Life:
         return journal
 
     def _append(self, journal: Journal) -> None:
-        head = journal.head
-        group = [
-            new_record(at, self._chance)
-            for at in range(head + 1, head + 1 + self._chance.choice((1, 1, 2, 4)))
-        ]
+        known, chance = self._known, self._chance
+        group: list[Record | Begun] = []
+        for _ in range(chance.choice((1, 1, 2, 4))):
+            if chance.random() < 0.2:
+                name = chance.choice(("a", "b", f"once {chance.random()}"))
+                epoch = known.producers[name].epoch + 1 if name in known.producers else 1
+                group.append(Begun(name, epoch, chance.randrange(100)))
+            else:
+                group.append(new_record(known, chance))
+            known = known.plus(group[-1:])
         with self._event():
             journal.append(group)
-            self._known = self._known._replace(records=(*self._known.records, *group))
+            self._known = known
+
+    def _forget(self, journal: Journal) -> None:
+        known, chance = self._known, self._chance
+        asked = [name for name in known.producers if chance.random() < 0.5]
+        kept = {record.key.producer for record in known.records[known.oldest - 1 :] if record.key}
+        gone = {*asked} - kept
+        with self._event():
+            assert {*journal.forget(asked)} == gone
+            left = {name: row for name, row in known.producers.items() if name not in gone}
+            self._known = known._replace(producers=left)
 
     def _snapshot(self, journal: Journal) -> None:
         last = self._known.snapshot
@@ -151,13 +182,16 @@ def kill(journal: Journal) -> None:
     journal.close()
 
 
-def new_record(at: int, chance: random.Random) -> Record:
-    """A record with a number as its sequence; some larger than a data file."""
+def new_record(known: Known, chance: random.Random) -> Record:
+    """A record that follows, with its number as the sequence; some larger than a data file."""
+    at = len(known.records) + 1
     size = chance.choice((0, 10, 300, 1500, 1500, 4000))
     if chance.random() < 0.02:
         size = SIZES.file_bytes + 100
     key = None
     if chance.random() < 0.9:
-        key = Key(chance.choice("abc"), 1, at, chance.randrange(1 << 32), b"%d" % at)
+        name = chance.choice("abc")
+        epoch = known.producers[name].epoch if name in known.producers else 1
+        key = Key(name, epoch, at, chance.randrange(1 << 32), b"%d" % at)
     frames = (chance.randbytes(size // 2), b"", chance.randbytes(size - size // 2))
     return Record(at, "batch", chance.randbytes(chance.choice((0, 30, 600))), frames, key, at)

@@ -253,7 +253,9 @@ class ProducerCore:
         self.max_batch = integer(header, "max_batch_bytes", 1)
         mark = header.get("mark", b"")
         self.mark = mark if isinstance(mark, bytes) else b""
-        if self._session not in (None, session) and self._restarted(session, received):
+        # in the same session: the daemon has forgotten the name, of which it had all
+        known = self._session == session and received >= self.account.durable
+        if self._session is not None and not known and self._restarted(session, received):
             return
         self._session = session
         self.synced = True

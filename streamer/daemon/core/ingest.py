@@ -39,7 +39,8 @@ class Settings(NamedTuple):
     """What answers state about the daemon, and its limits in bytes.
 
     session: its epoch, another one after every start. durability: what ``durable`` survives;
-    with ``none``, a batch counts as durable once it is accepted.
+    with ``none``, a batch counts as durable once it is accepted. stores_epochs, forget_seconds: as
+    in ``Producers``.
     """
 
     stream: str
@@ -47,6 +48,8 @@ class Settings(NamedTuple):
     durability: str
     memory_bytes: int
     max_batch_bytes: int
+    stores_epochs: bool = False
+    forget_seconds: float = 0.0
 
 
 class Offer(NamedTuple):
@@ -75,7 +78,13 @@ class IngestCore:
         number: int = 0,
         content_of: Contents = lambda *_: None,
     ) -> None:
-        self.producers = Producers(settings.memory_bytes, settings.max_batch_bytes, known)
+        self.producers = Producers(
+            settings.memory_bytes,
+            settings.max_batch_bytes,
+            known,
+            stores_epochs=settings.stores_epochs,
+            forget_seconds=settings.forget_seconds,
+        )
         self.refused = 0
         """Messages that were refused, but for want of credit."""
         self._settings = settings
@@ -120,6 +129,16 @@ class IngestCore:
         """Batches have been recorded, and with them all that were accepted before."""
         while self._undurable and self._undurable[0].number <= items[-1].number:
             self._commit(self._undurable.popleft())
+
+    def begun(self, epochs: Iterable[tuple[str, int]]) -> None:
+        """These epochs of producers, of ``epochs``, are stored."""
+        for name, epoch in epochs:
+            if producer := self.producers.begun(name, epoch):
+                self._answer(producer.routes, self._welcome(producer))
+
+    def forgotten(self, names: Iterable[str]) -> None:
+        """Of these producers, of ``silent``, nothing is stored any more."""
+        self.producers.forget(names, self._now)
 
     def published(self, items: Sequence[Accepted]) -> None:
         """The results of batches, which are durable, have been handed to the feed."""
@@ -205,7 +224,16 @@ class IngestCore:
         state = self._fields(held) if held and held.epoch == keys.get("epoch") else {}
         self._answer([route], state | {"type": "refused"} | keys | error.fields())
 
-    # ---- messages out ----------------------------------------------------------------------------
+    # ---- what is to be stored, and messages out --------------------------------------------------
+
+    def epochs(self) -> list[tuple[str, int]]:
+        """Producers' epochs to be stored, in order: then ``begun`` is to be called with them."""
+        epochs, self.producers.beginning = self.producers.beginning, []
+        return epochs
+
+    def silent(self) -> list[str]:
+        """Names that are not used; ``forgotten`` takes those of which nothing is stored now."""
+        return self.producers.silent(self._now)
 
     def answers(self) -> list[tuple[bytes, Header]]:
         """The routes and headers to send, at the end of a turn.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from streamer.protocol.header import Reason, WireError
@@ -17,22 +18,26 @@ MAX_PRODUCERS = 100_000
 MAX_QUEUED = 1 << 16
 # a producer counts as active this long after its last message
 ACTIVE_SECONDS = 5.0
+# a name that never had a batch is forgotten after this long
+_IDLE_SECONDS = 3600.0
+# names that may be forgotten: looks for them, how many at once, and when the same are asked about
+_LOOK_SECONDS, _AT_ONCE, _AGAIN_SECONDS = 60.0, 1000, 3600.0
 # connections that acknowledgements of one producer go to
 MAX_ROUTES = 4
-
 _LONG_AGO = float("-inf")
 
 
 class KnownProducer(NamedTuple):
     """A producer as it was restored: ``received`` batches of ``epoch`` are durable.
 
-    mark: of its last durable batch, empty if it had none.
+    mark: of its last durable batch, empty if it had none. heard: when, in monotonic seconds.
     """
 
     name: str
     epoch: int
     received: int
     mark: bytes
+    heard: float = _LONG_AGO
 
 
 @dataclass(slots=True)
@@ -41,7 +46,7 @@ class ProducerState:
 
     mark: of its last durable batch in any epoch. routes: the latest connections that spoke for it
     in this epoch, the last one at the end. undurable: accepted batches, of any epoch, that are not
-    durable. lasting: a batch of it has been accepted, so that it is never forgotten.
+    durable. lasting: it has had a batch, so that it is not forgotten soon.
     """
 
     name: str
@@ -55,8 +60,10 @@ class ProducerState:
     queued_bytes: int = 0
     undurable: int = 0
     lasting: bool = False
-    # its hello is answered once the batches of earlier epochs are durable
+    # its hello is answered once the batches of earlier epochs are durable, and its epoch is stored
     awaited: bool = False
+    # when it was last asked whether the name can be forgotten
+    asked: float = _LONG_AGO
     # the last credit it was sent
     told_credit: int = 0
     # the size of a batch that waits for credit, 0: none, and since when there is room for it
@@ -67,23 +74,35 @@ class ProducerState:
 class Producers:
     """All producers, and the bytes of theirs in the daemon.
 
+    stores_epochs: whether an epoch begins only when ``begun`` says that it is stored; those to be
+    stored are in ``beginning``. forget_seconds: of silence, 0: names are never forgotten.
+
     limit: bytes that may be in the daemon. Credit is what a producer may have on its way beyond
     its received batches: its share of the limit, less its bytes in the daemon. Credit of several
     producers may add up to more than the limit; so a producer whose next batch is larger than its
     credit says how much it needs, and the first of those that do has that much reserved.
     """
 
-    def __init__(self, limit: int, max_batch: int, known: Iterable[KnownProducer] = ()) -> None:
+    def __init__(
+        self,
+        limit: int,
+        max_batch: int,
+        known: Iterable[KnownProducer] = (),
+        *,
+        stores_epochs: bool = False,
+        forget_seconds: float = 0.0,
+    ) -> None:
+        self.beginning: list[tuple[str, int]] = []
         self.queued_bytes = 0
         self.queued_batches = 0
         # whether there is credit at all
         self.open = False
         self.limit = limit
         self.max_batch = max_batch
-        self._known = {
-            name: ProducerState(name, epoch, received, received, received, mark, lasting=True)
-            for name, epoch, received, mark in known
-        }
+        self._stores_epochs = stores_epochs
+        self._forget_seconds = forget_seconds
+        self._looked = _LONG_AGO
+        self._known = {one.name: _restored(one) for one in known}
         # those that share the limit
         self._active: dict[str, ProducerState] = {}
         # those whose credit is below the largest batch, however long they have been silent: a
@@ -125,12 +144,29 @@ class Producers:
         if producer is None:
             self._make_room()
             producer = self._known[name] = ProducerState(name, epoch)
+            self._begin(producer)
         elif epoch > producer.epoch:
             producer.epoch = epoch
             producer.received = producer.durable = producer.matched = 0
             producer.routes.clear()
-            producer.awaited = producer.undurable > 0
+            self._begin(producer)
         _check_epoch(producer, epoch)
+        return producer
+
+    def _begin(self, producer: ProducerState) -> None:
+        producer.awaited = self._stores_epochs or producer.undurable > 0
+        self._store(producer)
+
+    def _store(self, producer: ProducerState) -> None:
+        if self._stores_epochs and not producer.undurable:
+            self.beginning.append((producer.name, producer.epoch))
+
+    def begun(self, name: str, epoch: int) -> ProducerState | None:
+        """An epoch is stored: the producer whose hello waits for that, if it still does."""
+        producer = self._known.get(name)
+        if producer is None or producer.epoch != epoch or not producer.awaited:
+            return None
+        producer.awaited = False
         return producer
 
     def hear(self, producer: ProducerState, route: bytes, now: float) -> None:
@@ -144,14 +180,46 @@ class Producers:
     def _make_room(self) -> None:
         if len(self._known) < MAX_PRODUCERS:
             return
-        kept = {name: producer for name, producer in self._known.items() if producer.lasting}
-        if len(kept) >= MAX_PRODUCERS:
+        gone = [name for name, producer in self._known.items() if not producer.lasting]
+        # what is stored is forgotten there first
+        if self._stores_epochs or not gone:
             problem = f"more than {MAX_PRODUCERS} producers: reuse a name in a new epoch"
             raise WireError(Reason.PRODUCERS, problem)
-        self._known = kept
-        for some in (self._active, self._waiting, self._needy):
-            for name in some.keys() - kept.keys():
-                del some[name]
+        self._forget(gone)
+
+    # ---- names that are not used any more ------------------------------------------------------
+
+    def silent(self, now: float) -> list[str]:
+        """Names that may be forgotten, some at a time, now and then the same."""
+        if not self._forget_seconds or now - self._looked < _LOOK_SECONDS:
+            return []
+        self._looked = now
+        found = (
+            producer
+            for producer in self._known.values()
+            if self._is_silent(producer, now) and now - producer.asked > _AGAIN_SECONDS
+        )
+        asked = [*islice(found, _AT_ONCE)]
+        for producer in asked:
+            producer.asked = now
+        return [producer.name for producer in asked]
+
+    def forget(self, names: Iterable[str], now: float) -> None:
+        """Nothing is stored of these names any more: forget those that are still silent."""
+        known = [self._known[name] for name in names if name in self._known]
+        self._forget([producer.name for producer in known if self._is_silent(producer, now)])
+
+    def _is_silent(self, producer: ProducerState, now: float) -> bool:
+        seconds = self._forget_seconds
+        if not producer.lasting:
+            seconds = min(seconds, _IDLE_SECONDS)
+        busy = producer.awaited or producer.undurable or producer.queued_bytes
+        return not busy and now - producer.heard > seconds
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            for some in (self._known, self._active, self._waiting, self._needy):
+                some.pop(name, None)
 
     # ---- batches -------------------------------------------------------------------------------
 
@@ -178,8 +246,9 @@ class Producers:
             producer.durable += 1
         if producer.undurable or not producer.awaited:
             return False
-        producer.awaited = False
-        return True
+        self._store(producer)
+        producer.awaited = self._stores_epochs
+        return not producer.awaited
 
     def finish(self, producer: ProducerState, epoch: int, size: int) -> None:
         """Count a batch out: its results have been handed to the feed."""
@@ -244,6 +313,14 @@ class Producers:
         if not self.open or producer.awaited or self.queued_batches >= MAX_QUEUED:
             return 0
         return max(0, min(self.free(producer), self._share() - producer.queued_bytes))
+
+
+def _restored(known: KnownProducer) -> ProducerState:
+    name, epoch, received, mark, heard = known
+    lasting = bool(received or mark)
+    return ProducerState(
+        name, epoch, received, received, received, mark, heard=heard, lasting=lasting
+    )
 
 
 def _check_epoch(producer: ProducerState, epoch: int) -> None:

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from streamer.client import Control, NewKmers, Producer, ReadSummaries, Subscriber
+from streamer.daemon.core import producers
 from streamer.journal.disk import Disk
 from streamer.journal.errors import JournalFailed
 from streamer.journal.reader import JournalReader
@@ -26,6 +27,7 @@ from tests.daemon_kit import (
     process,
     random_dna,
     reads_of,
+    running,
     settings,
     wait_for_line,
     write_fasta,
@@ -117,6 +119,45 @@ def test_a_producer_goes_on_after_a_kill(path):
         with Control(endpoints["control"]) as control:
             assert control.status()["totals"]["batches"] == 6
         end(child)
+
+
+def test_an_epoch_without_a_batch_outlives_a_kill(path):
+    """Another run has taken over: the earlier one must not go on behind its back."""
+    with daemon(path) as (child, endpoints), Raw(endpoints["ingest"]) as raw:
+        raw.open(epoch=1)
+        raw.send(*list_batch(1, [["r", "ACGTTGCAAC"]], mark=b"one"))
+        raw.accepted(1, durable=1)
+        raw.open(epoch=7)
+        end(child, signal.SIGKILL)
+    with daemon(path) as (child, endpoints), Raw(endpoints["ingest"]) as raw:
+        raw.send(*list_batch(2, [["r", "ACGTTGCAAC"]], mark=b"two"))
+        assert raw.receive_type("refused")["reason"] == "stale-epoch"
+        raw.send({"v": 2, "type": "hello", "producer": "raw", "epoch": 1})
+        assert raw.receive_type("refused")["reason"] == "stale-epoch"
+        raw.send({"v": 2, "type": "hello", "producer": "raw", "epoch": 7})
+        welcome = raw.receive_type("welcome")
+        assert (welcome["received"], welcome["mark"]) == (0, b"one")
+        end(child)
+
+
+def test_names_that_are_not_used_are_forgotten(path, monkeypatch):
+    """By the daemon and its journal; who comes back after that is new."""
+    monkeypatch.setattr(producers, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(producers, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(producers, "_IDLE_SECONDS", 0.0)
+    journal = ["journal.durability=os", "journal.directory=journal"]
+    with running(path, journal) as made, Raw(made.endpoints["ingest"]) as raw:
+        raw.open(epoch=9)
+        raw.send(*list_batch(1, [["r", "ACGTTGCAAC"]], epoch=9))
+        raw.accepted(1, durable=1, epoch=9)
+        with Raw(made.endpoints["ingest"]) as other:
+            other.send({"v": 2, "type": "hello", "producer": "passing", "epoch": 9})
+            other.receive_type("welcome")
+            names = made.service._journal.producers
+            until(lambda: [row.producer for row in names()] == ["raw"], "the name is forgotten")
+            until(lambda: made.service.board.producers == 1, "by ingest, too")
+            other.send({"v": 2, "type": "hello", "producer": "passing", "epoch": 2})
+            assert other.receive_type("welcome")["epoch"] == 2
 
 
 def test_a_journal_of_another_dictionary_is_refused(path, tmp_path):

@@ -61,9 +61,13 @@ def groups(count: int, chance: random.Random, first: int = 1) -> list[list[Recor
     return made
 
 
-def last_of_each(records: list[Record]) -> set[tuple[str, int, int, bytes]]:
+def last_of_each(records: list[Record]) -> set[tuple[str, int, int, bytes, int]]:
     """What the journal must know of producers after these records."""
-    last = {r.key.producer: (r.key.epoch, r.key.sequence, r.key.mark) for r in records if r.key}
+    last = {}
+    for one in records:
+        if one.key is not None:
+            name, epoch, sequence, _, mark = one.key
+            last[name] = epoch, sequence, mark, one.time
     return {(name, *rest) for name, rest in last.items()}
 
 

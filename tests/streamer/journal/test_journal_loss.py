@@ -186,14 +186,14 @@ def test_no_stream_goes_on_from_what_is_not_known(tmp_path, damages, snapshot, o
 def test_damaged_producer_is_known_from_its_records(tmp_path, statement):
     """One that vanished is missed as well; a key that was stored is not taken again."""
     stored = make(tmp_path)
-    last = [one.key for one in stored if one.key and one.key.producer == "p1"][-1]
+    last = [one for one in stored if one.key.producer == "p1"][-1]
     change(tmp_path, statement)
     with pytest.raises(JournalDamage, match=r"a producer is missing|ProducerRow: wrong checksum"):
         open_small(tmp_path)
     journal = open_small(tmp_path, accept_loss=True)
     assert {row.producer for row in journal.producers()} == {"p0", "p1", "p2"}
     (found,) = [row for row in journal.producers() if row.producer == "p1"]
-    assert found == ("p1", last.epoch, last.sequence, last.mark)
+    assert found == ("p1", last.key.epoch, last.key.sequence, last.key.mark, last.time)
     assert list(journal.records(0)) == stored
     journal.append([record(11, key=Key("p1", 1, 12, 0, b""))])
     journal.close()

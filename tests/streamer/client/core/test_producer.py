@@ -294,3 +294,23 @@ def test_another_producer_of_the_name_in_the_epoch_is_noticed():
     talk = Talk()
     with pytest.raises(DaemonError, match="another producer uses the name 'p'"):
         talk.hear("welcome", received=1, durable=1)
+
+
+def test_a_name_that_the_daemon_has_forgotten_goes_on_in_a_new_epoch():
+    """Nothing is lost with it: what was durable was published, too."""
+    talk = Talk()
+    talk.hear("welcome")
+    talk.add(10, 20)
+    assert talk.sent() == [1, 2]
+    talk.hear("ack", received=2, durable=2, matched=2)
+    talk.add(30)
+    assert talk.sent() == [3]
+    talk.hear("refused", seq=3, reason="epoch", received=0, durable=0, matched=0)
+    assert talk.core.must_ask(talk.now)
+    talk.send(talk.core.hello())
+    talk.hear("welcome", received=0, durable=0, matched=0)
+    assert talk.core.epoch == 2
+    talk.send(talk.core.hello())
+    talk.hear("welcome")
+    assert talk.sent() == [1]
+    assert [held.size for held in talk.core.account.held] == [30]
