@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -53,7 +54,7 @@ class Dictionary:
     @classmethod
     def from_files(
         cls,
-        paths: Sequence[str],
+        paths: Sequence[str | os.PathLike[str]],
         k: int,
         strands: Strands = "canonical",
         *,
@@ -72,9 +73,10 @@ class Dictionary:
         from streamer.dictionary.saved_dictionary import is_saved, load_dictionary
 
         check_k(k)
+        names = [os.fspath(path) for path in paths]
         known_as = "forward" if as_stored else strands
         parts = []
-        for saved, group in groupby(paths, is_saved):
+        for saved, group in groupby(names, is_saved):
             if saved:
                 loaded = (load_dictionary(path, k, strands, on_notice) for path in group)
                 parts += [part.known_as(known_as) for part in loaded]
@@ -82,9 +84,8 @@ class Dictionary:
                 parts.append(cls._from_records(list(group), k, known_as, keep_records))
         dictionary = _merged(parts, both=strands == "both")
         if not dictionary.codes.size:
-            names = ", ".join(map(shown_name, paths))
             message = (
-                f"{names}: the dictionary holds no whole {k}-mer: "
+                f"{', '.join(map(shown_name, names))}: the dictionary holds no whole {k}-mer: "
                 f"give longer records or a smaller k"
             )
             raise StreamerError(message)

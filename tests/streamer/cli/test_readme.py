@@ -1,4 +1,4 @@
-"""What the README tells to type does what it says, as it stands there."""
+"""What the README and the pages of commands tell to type does what it says, as it stands there."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from tests.data_files import ROOT
 pytestmark = pytest.mark.whole
 
 README = (ROOT / "README.md").read_text()
+PAGES = README + (ROOT / "docs" / "targets.md").read_text()
 COMMANDS = ("match", "asm", "hamming", "lcs", "primer")
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", PAGES, re.DOTALL)
 
 
 def lines():
-    """The command lines of the README that need neither a daemon nor a card."""
+    """The command lines that need neither a daemon nor a card."""
     joined = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
     found = [line for line in joined if re.search(rf"\bstreamer ({'|'.join(COMMANDS)}) ", line)]
     return [line for line in found if "cuda" not in line]
@@ -71,7 +72,11 @@ def test_every_command_is_shown():
 
 
 @pytest.mark.parametrize("code", [code for code in blocks("python") if "Producer" not in code])
-def test_python(code, capsys):
+def test_python(code, capsys, folder, monkeypatch):
+    monkeypatch.chdir(folder)
     scope = {}
     exec(code, scope)
-    assert scope["hits"].size > 0
+    if "found" in scope:
+        assert scope["found"].targets()["reads"].tolist() == [1, 0]
+    else:
+        assert scope["hits"].size > 0
