@@ -38,7 +38,8 @@ NAMED = Named()
 def _names(header: Header) -> dict[int, str]:
     """The names of targets by their numbers."""
     try:
-        names = dict(header.get("targets", ()))
+        # behind the name, a later daemon may say more
+        names = {number: name for number, name, *_ in header.get("targets", ())}
     except (TypeError, ValueError):
         names = {None: None}
     kinds = set(map(type, names)), set(map(type, names.values()))

@@ -120,7 +120,8 @@ def _from_list(frames: Sequence[Buffer]) -> _Reads:
     sequences: list[bytes] = []
     for index, read in enumerate(_entries(frames[0], "the list of reads")):
         match read:
-            case [str(name), str(sequence) | bytes(sequence)]:
+            # behind the sequence, a later producer may say more
+            case [str(name), str(sequence) | bytes(sequence), *_]:
                 names.append(name)
                 sequences.append(_letters(sequence))
             case _:

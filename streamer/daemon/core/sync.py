@@ -34,7 +34,7 @@ from streamer.protocol.header import (
     unpack,
     unseal,
 )
-from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS
+from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS, TOPICS
 
 BURST_BYTES = 1 << 18
 """After about this much it is another flow's turn."""
@@ -225,8 +225,8 @@ class SyncCore:
             self._say_reset(pull, reason)
             return
         self._begin(pull, now)
-        unknown = asked - RECORD_TOPICS.keys()
-        named = {"live_only": sorted(asked & LIVE_ONLY), "unknown": sorted(unknown)}
+        live, unknown = asked & TOPICS.keys() - topics, asked - TOPICS.keys()
+        named = {"live_only": sorted(live), "unknown": sorted(unknown)}
         known = {key: [f"{topic}." for topic in topics] for key, topics in named.items() if topics}
         self._say(route, "pulling", {"id": number, "credit": pull.window} | known, now=now)
         self._catch_up(pull, now)

@@ -105,6 +105,18 @@ def refused(frames):
     return str(caught.value)
 
 
+@pytest.mark.parametrize("topic", ["match", "near", "read"])
+def test_what_a_later_daemon_adds_to_arrays_of_fixed_length_is_ignored(topic):
+    more = {"targets": [[4, "phage", 0.5, "more"]]}
+    if topic != "read":
+        more["sets"] = [[4, [4], 1, "more"]]
+    later = message(topic, **more)
+    header = msgpack.unpackb(later[1])
+    header["columns"] = [[*column, "more"] for column in header["columns"]]
+    later = seal([later[0], msgpack.packb(header), *later[2:-1]])
+    assert rows_of(later) == rows_of(message(topic))
+
+
 def told(frames):
     """What is wrong, and the rows otherwise."""
     try:

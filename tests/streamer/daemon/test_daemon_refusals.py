@@ -43,6 +43,10 @@ GARBAGE = {
     "no version": (({"type": "hello"},), "version"),
     "version 3": (({"v": 3, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
     "version true": (({"v": True, "type": "hello", "producer": "raw", "epoch": 1},), "version"),
+    "a key that is a number": (
+        ({"v": 2, "type": "hello", "producer": "raw", "epoch": 1, 7: 8},),
+        "malformed",
+    ),
     "unknown type": (({"v": 2, "type": "bye"},), "malformed"),
     "no producer": (({"v": 2, "type": "hello", "epoch": 1},), "malformed"),
     "producer is a number": (

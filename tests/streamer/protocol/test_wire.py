@@ -271,6 +271,14 @@ def test_a_surrogate_in_a_name_is_for_the_daemon_to_refuse(name):
         decode_batch(header, frames)
 
 
+def test_what_a_later_producer_adds_to_a_read_is_ignored():
+    reads = [["a", "ACGT", b"IIII"], ["b", b"NNA"], ["", "", None, 7]]
+    batch, names = decode_batch({"form": "list"}, [msgpack.packb(reads)])
+    plain, right = decode_batch({"form": "list"}, [msgpack.packb([read[:2] for read in reads])])
+    assert (names, batch.offsets.tolist()) == (right, plain.offsets.tolist())
+    assert np.array_equal(batch.bases, plain.bases)
+
+
 def test_a_large_list_leaves_the_other_threads_running():
     listed = msgpack.packb([["r", "ACGT"]] * 300_000)
     header = KEYS | {"form": "list"}
