@@ -1,0 +1,178 @@
+"""Where reads come from: channel, start time, run, barcode and sample, beside name and letters.
+
+The first source that has a valid value wins, for each of them:
+
+    channel      the tag ch, or the header's ch
+    start_time   st, start_time
+    run          runid, or what the read group is of
+    barcode      BC, barcode, SM if that is a barcode; the suffix of the read group; the folder
+    sample       SM if that is no barcode; LB, sample_id; SM
+
+Dorado and MinKNOW put the barcode into SM and the sample ID into LB (their SAM specification).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.sequences.context_kernels import (
+    BARCODE,
+    FIELDS,
+    GROUP,
+    LIBRARY,
+    RUN,
+    SAMPLE,
+    TIME_BYTES,
+    find_fields,
+    tell_apart,
+)
+
+_NAME = "barcode[0-9]+|unclassified"
+_BARCODE_NAME = re.compile(_NAME)
+# <run>_<model>_<kit>_barcode04; the name of a kit has no underscore
+_SUFFIX = re.compile(rf"[_-]({_NAME})$")
+_RUN_ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{40})(?:_|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelColumn:
+    """A text a read: ``labels[index[i]]``, none where ``index`` (int32) is -1."""
+
+    labels: Sequence[str]
+    index: NDArray[np.int32]
+
+    def of(self, function: Callable[[str], str | None]) -> LabelColumn:
+        """With what ``function`` makes of each label, which may be nothing."""
+        made = [function(label) for label in self.labels]
+        labels = list(dict.fromkeys(label for label in made if label is not None))
+        places = {label: place for place, label in enumerate(labels)}
+        numbers = [-1 if label is None else places[label] for label in made]
+        # the last one is for -1
+        return LabelColumn(labels, np.array([*numbers, -1], dtype=np.int32)[self.index])
+
+    def __or__(self, other: LabelColumn) -> LabelColumn:
+        """The texts of this column, those of the other one where it has none."""
+        second = np.where(other.index < 0, -1, other.index + len(self.labels))
+        index = np.where(self.index < 0, second, self.index).astype(np.int32)
+        return LabelColumn([*self.labels, *other.labels], index).of(lambda label: label)
+
+    def texts(self) -> list[str | None]:
+        """The text of each read."""
+        return [None if at < 0 else self.labels[at] for at in self.index.tolist()]
+
+    @classmethod
+    def same(cls, label: str | None, reads: int) -> LabelColumn:
+        """One text for all reads."""
+        labels = [] if label is None else [label]
+        return cls(labels, np.full(reads, len(labels) - 1, dtype=np.int32))
+
+
+class ReadGroup(NamedTuple):
+    """What the header of a SAM file says of a read group (@RG); None where it says nothing."""
+
+    run: str | None = None
+    sample: str | None = None
+    library: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadContext:
+    """The context of reads, as columns.
+
+    channel: int32, -1 if it is unknown. start_time: bytes, a time as RFC 3339 has it, empty if it
+    is unknown.
+    """
+
+    channel: NDArray[np.int32]
+    start_time: NDArray[np.bytes_]
+    run: LabelColumn
+    barcode: LabelColumn
+    sample: LabelColumn
+
+    @classmethod
+    def of_headers(
+        cls, text: NDArray[np.uint8], firsts: NDArray[np.int64], stops: NDArray[np.int64], path: str
+    ) -> ReadContext:
+        """Of header lines text[firsts[i]:stops[i]], without @ and line end, of a file."""
+        lines = firsts.size
+        channel = np.empty(lines, np.int32)
+        times = np.empty((lines, TIME_BYTES), np.uint8)
+        spans = np.empty((lines, FIELDS, 2), np.int64)
+        find_fields(text, firsts, stops, channel, times, spans)
+        return cls.of_fields(text, channel, times, spans, path, {})
+
+    @classmethod
+    def of_fields(
+        cls,
+        text: NDArray[np.uint8],
+        channel: NDArray[np.int32],
+        times: NDArray[np.uint8],
+        spans: NDArray[np.int64],
+        path: str,
+        groups: Mapping[str, ReadGroup],
+    ) -> ReadContext:
+        """Of fields as ``find_fields`` writes them; groups: those of the file's header, by ID."""
+        columns = [_column(text, spans[:, field]) for field in range(FIELDS)]
+        group = columns[GROUP]
+        known = group.of(lambda name: groups[name].sample if name in groups else None)
+        sample = columns[SAMPLE] | known
+        known = group.of(lambda name: groups[name].library if name in groups else None)
+        library = columns[LIBRARY] | known
+        known = group.of(lambda name: groups[name].run if name in groups else None)
+        return cls(
+            channel,
+            times.view(f"S{TIME_BYTES}").reshape(-1),
+            columns[RUN] | known | group.of(run_of_group),
+            columns[BARCODE].of(barcode_of)
+            | sample.of(_if_barcode)
+            | group.of(barcode_of_group)
+            | LabelColumn.same(barcode_of_folder(path), channel.size),
+            sample.of(lambda name: None if _if_barcode(name) else name) | library | sample,
+        )
+
+
+def _column(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> LabelColumn:
+    """The texts, those that are printable UTF-8: others corrupt tables."""
+    spans = np.ascontiguousarray(spans)
+    index = np.empty(len(spans), np.int32)
+    firsts = tell_apart(text, spans, index)
+    labels = [
+        text[begin:end].tobytes().decode("utf-8", "surrogateescape")
+        for begin, end in spans[firsts].tolist()
+    ]
+    return LabelColumn(labels, index).of(lambda label: label if label.isprintable() else None)
+
+
+def run_of_group(name: str) -> str:
+    """The run of a read group: what its ID begins with, as Dorado names them, or the whole ID."""
+    if found := _RUN_ID.match(name):
+        return found[1]
+    return name.partition("_")[0] if _SUFFIX.search(name) else name
+
+
+def barcode_of_group(name: str) -> str | None:
+    """The barcode at the end of a read group's ID: ``..._barcode04``."""
+    found = _SUFFIX.search(name)
+    return found[1] if found else None
+
+
+def barcode_of(name: str) -> str:
+    """A barcode without the name of its kit: ``SQK-NBD114-24_barcode04``."""
+    return barcode_of_group(name) or name
+
+
+def barcode_of_folder(path: str) -> str | None:
+    """The barcode that the folder of a file is named for; None for standard input."""
+    folder = "" if path == "-" else os.path.basename(os.path.dirname(os.path.abspath(path)))
+    return _if_barcode(folder)
+
+
+def _if_barcode(name: str) -> str | None:
+    return name if _BARCODE_NAME.fullmatch(name) else None

@@ -1,0 +1,243 @@
+"""The kernels behind the context of reads: fields of header lines, found and told apart.
+
+    @read7 runid=8f3c ch=12 start_time=2024-02-22T15:52:51Z barcode=barcode04 sample_id=two
+    @read8<TAB>ch:i:12<TAB>st:Z:2025-01-06T10:06:36.778+00:00<TAB>RG:Z:8f3c_hac@v5.0.0_barcode04
+
+The first is how Guppy and MinKNOW wrote them (key=value), the second how Dorado does, and MinKNOW
+since 26.01 (tags of SAM; nanoporetech.github.io/ont-output-specifications). Fields stand between
+blanks or tabs, in any order. Of a field that is there twice the first counts, of a channel or time
+the first valid one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trie.cpu.jit import njit
+
+RUN, GROUP, BARCODE, SAMPLE, LIBRARY = range(5)
+"""Fields of a read that are texts: runid, RG, barcode or BC, SM, sample_id or LB."""
+
+FIELDS: Final = 5
+TIME_BYTES: Final = 35
+"""Of the longest time, 2025-01-06T10:06:36.123456789+00:00."""
+
+_MOST: Final = 0x7FFFFFFF
+_BLANK, _TAB, _PLUS, _MINUS, _DOT, _ZERO, _COLON = 0x20, 0x09, 0x2B, 0x2D, 0x2E, 0x30, 0x3A
+
+
+def _word(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+_CH, _CH_TAG = _word("ch="), _word("ch:i:")
+_TIME, _TIME_TAG = _word("start_time="), _word("st:Z:")
+_RUN, _GROUP_TAG = _word("runid="), _word("RG:Z:")
+_BARCODE, _BARCODE_TAG = _word("barcode="), _word("BC:Z:")
+_SAMPLE_TAG, _LIBRARY_TAG = _word("SM:Z:"), _word("LB:Z:")
+_LIBRARY, _LIBRARY_OLD = _word("sample_id="), _word("sampleid=")
+_SHAPE = _word("0000-00-00T00:00:00")
+_DAYS = np.array([31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+@njit(cache=True, nogil=True)
+def find_fields(text, firsts, stops, channels, times, spans):
+    """Find the fields of header lines text[firsts[i]:stops[i]], whose first word is the name.
+
+    channels: int32, -1 where there is none. times: uint8[lines, TIME_BYTES], zeros behind a time,
+    which gets a Z if it has no offset. spans: int64[lines, FIELDS, 2], where each text begins and
+    ends; 0, 0 without one.
+    """
+    for line in range(firsts.size):
+        channels[line] = -1
+        times[line] = 0
+        spans[line] = 0
+        stop = stops[line]
+        at = _end_of_word(text, _next_word(text, firsts[line], stop), stop)
+        while True:
+            at = _next_word(text, at, stop)
+            if at >= stop:
+                break
+            end = _end_of_word(text, at, stop)
+            _take_field(text, at, end, channels, times, spans, line)
+            at = end
+
+
+@njit(cache=True, nogil=True)
+def _next_word(text, at, stop):
+    while at < stop and (text[at] == _BLANK or text[at] == _TAB):
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _end_of_word(text, at, stop):
+    while at < stop and text[at] != _BLANK and text[at] != _TAB:
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _behind(text, at, end, word):
+    """Where a value begins that stands behind a word; ``end`` if it does not, or is empty."""
+    if end - at <= word.size:
+        return end
+    for i in range(word.size):
+        if text[at + i] != word[i]:
+            return end
+    return at + word.size
+
+
+@njit(cache=True, nogil=True)
+def _take_field(text, at, end, channels, times, spans, line):
+    begin = min(_behind(text, at, end, _CH), _behind(text, at, end, _CH_TAG))
+    if begin < end:
+        if channels[line] < 0:
+            channels[line] = number_at(text, begin, end)
+        return
+    begin = min(_behind(text, at, end, _TIME), _behind(text, at, end, _TIME_TAG))
+    if begin < end:
+        if times[line, 0] == 0:
+            take_time(text, begin, end, times[line])
+        return
+    field = RUN
+    begin = _behind(text, at, end, _RUN)
+    if begin == end:
+        field = GROUP
+        begin = _behind(text, at, end, _GROUP_TAG)
+    if begin == end:
+        field = BARCODE
+        begin = min(_behind(text, at, end, _BARCODE), _behind(text, at, end, _BARCODE_TAG))
+    if begin == end:
+        field = SAMPLE
+        begin = _behind(text, at, end, _SAMPLE_TAG)
+    if begin == end:
+        field = LIBRARY
+        begin = min(_behind(text, at, end, _LIBRARY), _behind(text, at, end, _LIBRARY_TAG))
+        begin = min(begin, _behind(text, at, end, _LIBRARY_OLD))
+    if begin < end and spans[line, field, 1] == 0:
+        spans[line, field, 0] = begin
+        spans[line, field, 1] = end
+
+
+@njit(cache=True, nogil=True)
+def number_at(text, begin, end):
+    """The number text[begin:end], 0 to 2^31 - 1; -1 if it is none."""
+    value = np.int64(0)
+    for at in range(begin, end):
+        digit = np.int64(text[at]) - _ZERO
+        if digit < 0 or digit > 9:
+            return -1
+        value = 10 * value + digit
+        if value > _MOST:
+            return -1
+    return value if end > begin else -1
+
+
+@njit(cache=True, nogil=True)
+def take_time(text, begin, end, time):
+    """Copy a time as RFC 3339 has it, the offset may be missing; ``time`` stays zeros without."""
+    at = begin + _SHAPE.size
+    if at > end:
+        return
+    for i in range(_SHAPE.size):
+        found, wanted = text[begin + i], _SHAPE[i]
+        if wanted == _ZERO:
+            if found < _ZERO or found > _ZERO + 9:
+                return
+        elif found | 0x20 != wanted | 0x20:  # T may be t
+            return
+    year, month = number_at(text, begin, begin + 4), number_at(text, begin + 5, begin + 7)
+    day = number_at(text, begin + 8, begin + 10)
+    if month < 1 or month > 12 or day < 1 or day > _DAYS[month - 1]:
+        return
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if month == 2 and day == 29 and not leap:
+        return
+    hour, minute = number_at(text, begin + 11, begin + 13), number_at(text, begin + 14, begin + 16)
+    if hour > 23 or minute > 59 or number_at(text, begin + 17, begin + 19) > 60:
+        return
+    if at < end and text[at] == _DOT:
+        digits = at + 1
+        at = digits
+        while at < end and _ZERO <= text[at] <= _ZERO + 9:
+            at += 1
+        if at == digits or at > digits + 9:
+            return
+    zone = end - at
+    if zone == 6:
+        if (text[at] != _PLUS and text[at] != _MINUS) or text[at + 3] != _COLON:
+            return
+        hours, minutes = number_at(text, at + 1, at + 3), number_at(text, at + 4, at + 6)
+        if hours < 0 or hours > 23 or minutes < 0 or minutes > 59:
+            return
+    elif zone == 1:
+        if text[at] | 0x20 != 0x7A:  # z
+            return
+    elif zone != 0:
+        return
+    for i in range(end - begin):
+        time[i] = text[begin + i]
+    if zone == 0:
+        time[end - begin] = 0x5A  # Z
+
+
+@njit(cache=True, nogil=True)
+def tell_apart(text, spans, numbers):
+    """Number the distinct texts text[spans[i, 0]:spans[i, 1]] in the order of their first.
+
+    spans: int64[n, 2]. numbers: int32[n], -1 for an empty text. Returns the first of each number,
+    int64. Texts are compared with the one before first: most are equal to it.
+    """
+    firsts = np.empty(16, dtype=np.int64)
+    table = np.full(64, -1, dtype=np.int64)
+    count = 0
+    before = -1
+    for i in range(len(spans)):
+        if spans[i, 0] == spans[i, 1]:
+            numbers[i] = -1
+            continue
+        if before >= 0 and _equal(text, spans, i, firsts[before]):
+            numbers[i] = before
+            continue
+        if 2 * (count + 1) > table.size:
+            firsts = np.concatenate((firsts, firsts))
+            table = np.full(2 * table.size, -1, dtype=np.int64)
+            for one in range(count):
+                table[_place(text, spans, firsts[one], firsts, table)] = one
+        at = _place(text, spans, i, firsts, table)
+        if table[at] < 0:
+            if count == firsts.size:
+                firsts = np.concatenate((firsts, firsts))
+            table[at] = count
+            firsts[count] = i
+            count += 1
+        before = table[at]
+        numbers[i] = before
+    return firsts[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def _place(text, spans, i, firsts, table):
+    """Where in the table an equal text is, or a free place for it."""
+    h = np.uint64(0xCBF29CE484222325)  # FNV-1a
+    for at in range(spans[i, 0], spans[i, 1]):
+        h = (h ^ np.uint64(text[at])) * np.uint64(0x100000001B3)
+    place = np.int64(h >> np.uint64(20)) & (table.size - 1)
+    while table[place] >= 0 and not _equal(text, spans, i, firsts[table[place]]):
+        place = (place + 1) & (table.size - 1)
+    return place
+
+
+@njit(cache=True, nogil=True)
+def _equal(text, spans, one, other):
+    length = spans[one, 1] - spans[one, 0]
+    if spans[other, 1] - spans[other, 0] != length:
+        return False
+    for i in range(length):
+        if text[spans[one, 0] + i] != text[spans[other, 0] + i]:
+            return False
+    return True

@@ -1,0 +1,190 @@
+"""The context of reads from header lines, against regular expressions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from streamer.sequences.context import LabelColumn, ReadContext, ReadGroup
+from streamer.sequences.context_kernels import FIELDS, TIME_BYTES, find_fields, tell_apart
+from tests.reference import context as oracle
+
+RUN = "e4994c62-93f9-439a-bc8f-d20c95a137a5"
+HASH = "bc8993f4557dd53bf0cbda5fd68453fea5e94485"
+
+
+def contexts(lines, folder="reads", groups=None):
+    """(channel, start_time, run, barcode, sample) of each line."""
+    encoded = [line.encode("utf-8", "surrogateescape") for line in lines]
+    text = np.frombuffer(b"".join(encoded) or b"\n", np.uint8)
+    stops = np.cumsum([len(line) for line in encoded], dtype=np.int64)
+    firsts = stops - [len(line) for line in encoded] if lines else stops
+    path = f"/data/{folder}/reads.fastq.gz"
+    if groups is None:
+        found = ReadContext.of_headers(text, firsts, stops, path)
+    else:
+        found = of_groups(text, firsts, stops, path, groups)
+    columns = (found.run.texts(), found.barcode.texts(), found.sample.texts())
+    return [
+        (None if channel < 0 else channel, time.decode() or None, *labels)
+        for channel, time, *labels in zip(
+            found.channel.tolist(), found.start_time.tolist(), *columns, strict=True
+        )
+    ]
+
+
+def of_groups(text, firsts, stops, path, groups):
+    channel = np.empty(firsts.size, np.int32)
+    times = np.empty((firsts.size, TIME_BYTES), np.uint8)
+    spans = np.empty((firsts.size, FIELDS, 2), np.int64)
+    find_fields(text, firsts, stops, channel, times, spans)
+    known = {name: ReadGroup(*group) for name, group in groups.items()}
+    return ReadContext.of_fields(text, channel, times, spans, path, known)
+
+
+# as the programs wrote them
+LINES = [
+    (  # Guppy
+        f"r1 runid={HASH} sampleid=lambda read=12 ch=207 start_time=2019-07-16T19:51:22Z "
+        "model_version_id=2021-05-17_dna_r9.4.1 barcode=barcode12",
+        (207, "2019-07-16T19:51:22Z", HASH, "barcode12", "lambda"),
+    ),
+    (  # MinKNOW
+        f"r2 runid={RUN} ch=290 start_time=2026-03-05T16:16:37.520170+01:00 flow_cell_id=FBF81064 "
+        "protocol_group_id=trial sample_id= barcode=unclassified barcode_alias=unclassified",
+        (290, "2026-03-05T16:16:37.520170+01:00", RUN, "unclassified", None),
+    ),
+    (  # Dorado
+        f"r3\tqs:f:15.2988\tst:Z:2025-02-01T00:44:50.584+00:00\tRG:Z:{HASH}_dna_r10.4.1_e8.2_400bps"
+        "_sup@v5.0.0_SQK-NBD114-96-override_barcode08\tDS:Z:gpu:Tesla V100-SXM2-16GB",
+        (None, "2025-02-01T00:44:50.584+00:00", HASH, "barcode08", None),
+    ),
+    (  # Dorado through other tools
+        f"r4 qs:f:27.75 mx:i:1 ch:i:295 st:Z:2024-08-29T22:06:03.400+00:00 rn:i:585 "
+        f"RG:Z:{HASH}_dna_r10.4.1_e8.2_400bps_sup@v5.0.0",
+        (295, "2024-08-29T22:06:03.400+00:00", HASH, None, None),
+    ),
+    (  # MinKNOW since 26.01
+        f"r5\tRG:Z:{RUN}_unknown_barcode02\tDT:Z:2025-01-06T10:06:36Z\tch:i:512\t"
+        "st:Z:2025-01-06T10:06:36.778368Z\tPU:Z:FAB12345\tLB:Z:My_Sample\tSM:Z:barcode02\tal:Z:mine",
+        (512, "2025-01-06T10:06:36.778368Z", RUN, "barcode02", "My_Sample"),
+    ),
+    ("r6 RG:Z:H0164.2 SM:Z:patient BC:Z:AC-TG", (None, None, "H0164.2", "AC-TG", "patient")),
+    ("r7 RG:Z:run1_hac_barcode04", (None, None, "run1", "barcode04", None)),
+    ("r8 RG:Z:lane_1", (None, None, "lane_1", None, None)),
+    ("r9", (None, None, None, None, None)),
+    ("", (None, None, None, None, None)),
+    ("ch=4 start_time=2020-01-01T00:00:00", (None, "2020-01-01T00:00:00Z", None, None, None)),
+    ("r ch=x ch:i:-1 ch:i:3.0 ch=9999999999 st:Z:now runid=", (None,) * 5),
+    ("r ch=x ch:i:7 ch=8 barcode=a barcode=b", (7, None, None, "a", None)),
+    ("r ch:Z:7 CH=8 xch=9 ch =1 barcode:Z:2", (None,) * 5),
+    (
+        "r barcode=SQK-RBK114-24_barcode11 runid=caf\u00e9 SM:Z:\x07",
+        (None, None, "caf\u00e9", "barcode11", None),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "want"), LINES)
+def test_header_lines(line, want):
+    assert contexts([line]) == [want]
+    assert oracle.context_of(line) == want
+
+
+@pytest.mark.parametrize("folder", ["barcode04", "unclassified", "barcode", "Barcode04", "mixed"])
+def test_the_folder_is_the_last_to_ask(folder):
+    lines = [line for line, _ in LINES]
+    assert contexts(lines, folder) == [oracle.context_of(line, folder) for line in lines]
+    assert contexts(["r"], "unclassified")[0][3] == "unclassified"
+    text, none = np.zeros(1, np.uint8), np.zeros(1, np.int64)
+    assert ReadContext.of_headers(text, none, none, "-").barcode.texts() == [None]
+
+
+def test_a_relative_path_has_a_folder_too(tmp_path, monkeypatch):
+    (tmp_path / "barcode03").mkdir()
+    monkeypatch.chdir(tmp_path / "barcode03")
+    text, none = np.zeros(1, np.uint8), np.zeros(1, np.int64)
+    assert ReadContext.of_headers(text, none, none, "a.fq").barcode.texts() == ["barcode03"]
+
+
+def test_read_groups_of_a_header():
+    groups = {
+        "a": ("run_a", "patient", "lib"),
+        "b_barcode02": (None, "barcode02", "My_Sample"),
+        "c": (None, None, None),
+    }
+    lines = [f"r{i} RG:Z:{name} ch:i:{i}" for i, name in enumerate([*groups, "d", "a"])]
+    assert contexts(lines, groups=groups) == [
+        oracle.context_of(line, groups=groups) for line in lines
+    ]
+    assert contexts(lines[:2], groups=groups) == [
+        (0, None, "run_a", None, "patient"),
+        (1, None, "b", "barcode02", "My_Sample"),
+    ]
+
+
+digits = st.integers(0, 99).map(lambda n: f"{n:02d}")
+times = st.one_of(
+    st.datetimes(timezones=st.timezones()).map(lambda time: time.isoformat()),
+    st.builds(
+        "{}-{}-{}{}{}:{}:{}{}{}".format,
+        st.sampled_from(["2025", "1900", "2000", "0000", "2024"]), digits, digits,
+        st.sampled_from("Tt "), digits, digits, digits,
+        st.sampled_from(["", ".", ".5", ".123456789", ".1234567890"]),
+        st.sampled_from(["", "Z", "z", "+01:00", "-23:59", "+24:00", "+0100", "+1:00"]),
+    ),
+)  # fmt: skip
+words = st.text("abZ01:=_-\u00e9\x07", max_size=6)
+names = words | st.sampled_from(
+    ["barcode04", "unclassified", f"{RUN}_hac_barcode1", f"{HASH}", f"{HASH}x", "kit_barcode2"]
+)
+keys = ["ch=", "ch:i:", "start_time=", "st:Z:", "runid=", "RG:Z:", "barcode=", "BC:Z:", "SM:Z:",
+        "LB:Z:", "sample_id=", "sampleid=", "", "x"]  # fmt: skip
+values = st.one_of(names, times, st.integers(-5, 1 << 33).map(str))
+lines = st.lists(
+    st.lists(st.builds("{}{}".format, st.sampled_from(keys), values), max_size=7).flatmap(
+        lambda fields: (
+            st.builds(
+                "{}".join([*fields, ""]).format, *[st.sampled_from([" ", "\t", "  "])] * len(fields)
+            )
+            if not any("{" in field or "}" in field for field in fields)
+            else st.just("")
+        )
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=300)
+@given(lines=lines, folder=st.sampled_from(["reads", "barcode07"]))
+@example(lines=["r st:Z:2024-02-29T23:59:60Z", "r st:Z:1900-02-29T00:00:00Z"], folder="x")
+@example(lines=["r st:Z:2025-01-01T24:00:00Z", "r st:Z:2025-04-31T00:00:00Z"], folder="x")
+def test_any_line(lines, folder):
+    assert contexts(lines, folder) == [oracle.context_of(line, folder) for line in lines]
+
+
+@settings(max_examples=100)
+@given(texts=st.lists(st.text("ab", max_size=3) | st.integers(0, 99).map(str), max_size=300))
+def test_texts_told_apart(texts):
+    joined = np.frombuffer("".join(texts).encode() or b"-", np.uint8)
+    stops = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    spans = np.stack([stops - [len(text) for text in texts], stops], axis=1) if texts else (
+        np.zeros((0, 2), np.int64))  # fmt: skip
+    numbers = np.empty(len(texts), np.int32)
+    firsts = tell_apart(joined, spans, numbers)
+    distinct = list(dict.fromkeys(text for text in texts if text))
+    assert [texts[first] for first in firsts] == distinct
+    assert numbers.tolist() == [distinct.index(text) if text else -1 for text in texts]
+
+
+def test_columns_of_labels():
+    one = LabelColumn(["a", "b", "c"], np.array([0, -1, 2, 1, -1], np.int32))
+    other = LabelColumn(["b", "d"], np.array([1, 0, 1, 1, -1], np.int32))
+    both = one | other
+    assert both.texts() == ["a", "b", "c", "b", None]
+    assert both.labels == ["a", "b", "c", "d"]
+    assert one.of(lambda label: label.upper() if label != "b" else None).texts() == [
+        "A", None, "C", None, None,
+    ]  # fmt: skip
