@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import Matcher
 from streamer.matching.reports import Columns
 from streamer.matching.result import BatchResult
+from streamer.sequences.context import LabelColumn
 from trie.cpu.threads import run_each, split_range, usable_cores
 from trie.windows import NO_SET
 
@@ -28,10 +29,19 @@ _NO_BITS = np.zeros(0, np.uint64)
 _NO_COUNTS = np.zeros(0, np.int64)
 
 
+class _Group:
+    """The counts of some of the reads: reads and bases by target, windows by set, k-mers seen."""
+
+    def __init__(self, targets: TargetSets, kmers: int) -> None:
+        self.reads, self.bases = np.zeros((2, len(targets.names) + 1), np.int64)
+        self.totals = np.zeros(len(targets), np.int64)
+        self.seen = np.zeros(-(-kmers // 64), np.uint64)
+
+
 class TargetCounts:
     """Counts what batches matched, by target; ``matcher`` has the option ``counted``.
 
-    A bit a distinct k-mer, and eight bytes a target set.
+    A bit a distinct k-mer, and eight bytes a target set, for each group of reads.
     """
 
     def __init__(self, matcher: Matcher, rule: Assignment | None = None) -> None:
@@ -39,43 +49,78 @@ class TargetCounts:
         self._dictionary = matcher.dictionary
         self._numbers = matcher.labels.numbers
         self._threads = matcher.spec.threads or usable_cores()
-        targets = self.targets
-        self._reads, self._bases = np.zeros((2, len(targets.names) + 1), np.int64)
-        self._totals = np.zeros(len(targets), np.int64)
-        self._seen = np.zeros(-(-self._dictionary.codes.size // 64), np.uint64)
+        self._groups: dict[str | None, _Group] = {}
 
     @property
     def targets(self) -> TargetSets:
         """Those that rows are of."""
         return self._dictionary.targets
 
-    def add(self, result: BatchResult) -> None:
-        """Count the reads of the next batch."""
+    def add(self, result: BatchResult, groups: LabelColumn | None = None) -> None:
+        """Count the reads of the next batch, each in its group; without ``groups`` in None."""
         assigned = self._rule.targets_of(result, self.targets)
-        chosen = np.arange(len(result.batch))
-        offsets = result.batch.offsets
-        target_kernels.count_reads(assigned, offsets, chosen, self._reads, self._bases)
-        _count(result, chosen, self._seen, _NO_COUNTS, self._totals, self._threads)
+        if groups is None:
+            self._add(result, assigned, np.arange(len(result.batch)), None)
+            return
+        for index in np.unique(groups.index).tolist():
+            label = None if index < 0 else groups.labels[index]
+            self._add(result, assigned, np.flatnonzero(groups.index == index), label)
 
-    def columns(self) -> Columns:
+    def _add(
+        self,
+        result: BatchResult,
+        assigned: NDArray[np.int32],
+        chosen: NDArray[np.int64],
+        label: str | None,
+    ) -> None:
+        group = self._groups.get(label)
+        if group is None:
+            group = self._groups[label] = _Group(self.targets, self._dictionary.codes.size)
+        offsets = result.batch.offsets
+        target_kernels.count_reads(assigned, offsets, chosen, group.reads, group.bases)
+        _count(result, chosen, group.seen, _NO_COUNTS, group.totals, self._threads)
+
+    @property
+    def groups(self) -> list[str | None]:
+        """Those that reads were in so far, None for reads without one."""
+        return [*self._groups]
+
+    def columns(self, group: str | None = None) -> Columns:
         """A row a target in file order, and one for the reads that are assigned to none.
 
         target (index, -1 in the last row), reads, bases, matches, kmers, seen: int64; 0 in the last
         row but for reads and bases.
         """
-        targets, sets = self.targets, self._dictionary.sets
-        known = np.bincount(sets[sets != NO_SET], minlength=len(targets))
+        targets, kmers = self.targets, self._dictionary.codes.size
+        counted = self._groups.get(group) or _Group(targets, kmers)
         seen = np.zeros(len(targets), np.int64)
-        if self._numbers is not None:
-            set_of = np.empty_like(sets)
-            set_of[self._numbers.of_codes] = sets
-            target_kernels.seen_by_set(self._seen, set_of, seen)
-        counts = {
-            name: _by_target(by_set, targets)
-            for name, by_set in (("matches", self._totals), ("kmers", known), ("seen", seen))
+        target_kernels.seen_by_set(counted.seen, self._set_of, seen)
+        return {
+            "target": np.append(np.arange(len(targets.names)), -1),
+            "reads": counted.reads,
+            "bases": counted.bases,
+            "matches": _by_target(counted.totals, targets),
+            "kmers": self._kmers,
+            "seen": _by_target(seen, targets),
         }
-        target = np.append(np.arange(len(targets.names)), -1)
-        return {"target": target, "reads": self._reads, "bases": self._bases} | counts
+
+    @cached_property
+    def _kmers(self) -> NDArray[np.int64]:
+        """Of each target."""
+        sets = self._dictionary.sets
+        return _by_target(
+            np.bincount(sets[sets != NO_SET], minlength=len(self.targets)), self.targets
+        )
+
+    @cached_property
+    def _set_of(self) -> NDArray[np.uint32]:
+        """By the number of a k-mer."""
+        sets = self._dictionary.sets
+        if self._numbers is None:
+            return sets
+        set_of = np.empty_like(sets)
+        set_of[self._numbers.of_codes] = sets
+        return set_of
 
 
 class CoverageCounts:
