@@ -69,11 +69,12 @@ def send(
             files = Files(
                 reads,
                 start=start,
+                marked=name is not None,
                 batch_bases=batch_bases,
                 batch_reads=batch_reads,
                 on_bytes=show,
             )
-            send_all(producer, files, timeout, marked=name is not None)
+            send_all(producer, files, timeout)
     if not quiet:
         seconds = time.monotonic() - began
         say(f"{files.reads:,} reads, {files.bases:,} bases acknowledged in {seconds:.1f} s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from streamer.cli.choices import say
 from streamer.cli.send_mark import SendMark
@@ -25,18 +25,27 @@ from trie.cpu.interrupts import interrupt_in
 
 
 class Piece(NamedTuple):
-    """Reads of file number ``file``, behind its first ``before`` records."""
+    """Reads that are sent together. mark: as in ``Producer.send``."""
 
     reads: ReadBatch
-    file: int
-    before: int
+    mark: bytes | Mark = b""
+
+
+class Source(Protocol):
+    """Reads to send, in order."""
+
+    def __iter__(self) -> Iterator[Piece]:
+        """The reads; what it raises ends the sending, once those before have arrived."""
+
+    def behind(self, reads: int) -> str:
+        """What follows the first so many reads, for people."""
 
 
 class Files:
     """The reads of several files, in order, and where each of them stands.
 
     ``reads`` and ``bases`` count what has been read, without what is skipped. start: what to skip.
-    ``on_bytes`` is as in ``read_batches``.
+    marked: the reads have marks for a run that goes on. ``on_bytes`` is as in ``read_batches``.
     """
 
     def __init__(
@@ -44,6 +53,7 @@ class Files:
         paths: Sequence[str],
         *,
         start: SendMark | None = None,
+        marked: bool,
         batch_bases: int,
         batch_reads: int,
         on_bytes: Callable[[int], None],
@@ -51,6 +61,7 @@ class Files:
         self.reads = self.bases = 0
         self.paths = paths
         self._start = start
+        self._marked = marked
         self._first = start.file if start else 0
         self._batch_bases = batch_bases
         self._batch_reads = batch_reads
@@ -84,11 +95,14 @@ class Files:
                 rest = part_of(batch, skipped, len(batch)) if skipped else batch
                 self.reads += len(rest)
                 self.bases += rest.symbols
-                yield Piece(rest, index, done)
+                yield Piece(rest, self._marks(index, done, rest.names) if self._marked else b"")
                 done += len(rest)
             if start and done < start.records:
                 start.check(path, done, "")
         self._before.append(self.reads)
+
+    def _marks(self, file: int, before: int, names: Sequence[str]) -> Mark:
+        return lambda done: SendMark.at(self.paths, file, before + done, names[done - 1]).pack()
 
     def _count_bytes(self, read: int) -> None:
         self._bytes = self._bytes_before + read
@@ -106,16 +120,14 @@ class Files:
         return f"go on from {shown_name(self.paths[at])}{which}, record {record}"
 
 
-def send_all(producer: Producer, files: Files, timeout: float, *, marked: bool) -> None:
+def send_all(producer: Producer, source: Source, timeout: float) -> None:
     """Send all reads and wait for their acknowledgement; an error that ends it comes with a line.
 
-    timeout: seconds without any progress. marked: batches carry marks for a run that goes on. The
-    line, on standard error, says how far it came.
+    timeout: seconds without any progress. The line, on standard error, says how far it came.
     """
     try:
-        for piece in prefetched(files, idle=producer.heed):
-            mark = _marks(files.paths, piece) if marked else b""
-            producer.send(piece.reads, timeout=timeout, mark=mark)
+        for piece in prefetched(source, idle=producer.heed):
+            producer.send(piece.reads, timeout=timeout, mark=piece.mark)
         producer.flush(timeout=timeout)
     except BaseException as error:
         answered = False
@@ -123,13 +135,8 @@ def send_all(producer: Producer, files: Files, timeout: float, *, marked: bool) 
             answered = _await_answers(producer, error, timeout)
         finally:
             with suppress(OSError):
-                say(_how_far(producer, files, answered))
+                say(_how_far(producer, source, answered))
         raise
-
-
-def _marks(paths: Sequence[str], piece: Piece) -> Mark:
-    names, index, before = piece.reads.names, piece.file, piece.before
-    return lambda done: SendMark.at(paths, index, before + done, names[done - 1]).pack()
 
 
 def _await_answers(producer: Producer, error: BaseException, timeout: float) -> bool:
@@ -155,7 +162,7 @@ def _await_answers(producer: Producer, error: BaseException, timeout: float) -> 
     return True
 
 
-def _how_far(producer: Producer, files: Files, answered: bool) -> str:
+def _how_far(producer: Producer, source: Source, answered: bool) -> str:
     reads, sent = producer.reads_acknowledged, producer.reads_sent
     text = f"{reads:,} of {sent:,} reads sent are acknowledged"
     if producer.last_acknowledged is not None:
@@ -163,4 +170,4 @@ def _how_far(producer: Producer, files: Files, answered: bool) -> str:
     if not answered:
         matched = producer.reads_matched
         text += f" ({matched:,} are matched, {sent - reads:,} have no answer)"
-    return f"{text}; {files.behind(reads)}"
+    return f"{text}; {source.behind(reads)}"

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from typing import BinaryIO
 
 from streamer.errors import DataError
 from streamer.sequences.read_batch import ReadBatch, bad_name
@@ -28,17 +29,19 @@ def read_batches(
     batch_bases: int = BATCH_BASES,
     batch_reads: int = BATCH_READS,
     on_bytes: Callable[[int], None] | None = None,
+    opened: BinaryIO | None = None,
 ) -> Iterator[ReadBatch]:
     """All reads of the files, in order, in batches that end once they hold ``batch_bases`` bases.
 
     A batch holds reads of one file, so that its errors have a place. The reads before a faulty
     record are yielded before DataError is raised, so that nothing that was read is lost.
     ``on_bytes`` is called with the number of (compressed) bytes read from the files so far.
+    opened: what to read in the place of the file at the only path; it stays open.
     """
     done = 0
     for path in paths:
         with ExitStack() as stack:
-            source = SequenceSource(path, stack)
+            source = SequenceSource(path, stack, opened)
             for piece in _pieces(source, RecordBuffer(source.shown, batch_bases, batch_reads)):
                 if on_bytes is not None:
                     on_bytes(done + source.bytes_read())

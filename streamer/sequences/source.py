@@ -11,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from typing import Any
+from typing import Any, BinaryIO
 
 from xopen import xopen
 
@@ -44,12 +44,13 @@ def shown_name(path: str) -> str:
 
 
 class SequenceSource:
-    """One input; ``stack`` closes what it opens."""
+    """One input, read from ``opened`` if that is given; ``stack`` closes what it opens."""
 
-    def __init__(self, path: str, stack: ExitStack) -> None:
+    def __init__(self, path: str, stack: ExitStack, opened: BinaryIO | None = None) -> None:
         self.path = path
         self.shown = shown_name(path)
         self._stack = stack
+        self._opened = opened
         self._raw: Any = None
         self._record = 0
         self.whole = False
@@ -78,7 +79,9 @@ class SequenceSource:
         raise DataError(problem, file=self.shown, record=self._record or None, name=known)
 
     def _parts(self) -> Iterator[Part]:
-        if self.path == STDIN:
+        if self._opened is not None:
+            self._raw = self._opened
+        elif self.path == STDIN:
             self._raw = sys.stdin.buffer
         else:
             self._raw = self._stack.enter_context(open(self.path, "rb"))
