@@ -23,6 +23,7 @@ from streamer.cli.devices import devices
 from streamer.cli.hamming import hamming
 from streamer.cli.lcs import lcs
 from streamer.cli.match import match
+from streamer.cli.play import play
 from streamer.cli.primer import primer
 from streamer.cli.reload import reload
 from streamer.cli.selftest import selftest
@@ -69,8 +70,8 @@ def _options(
 
 
 for command in (
-    match, asm, hamming, primer, lcs, run, validate, send, status, top, watch, reload, devices,
-    selftest,
+    match, asm, hamming, primer, lcs, run, validate, send, play, status, top, watch, reload,
+    devices, selftest,
 ):  # fmt: skip
     app.command(command.__name__)(command)
 app.add_typer(bench.app, name="bench")

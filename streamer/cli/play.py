@@ -1,0 +1,182 @@
+"""``streamer play``: a run of real reads, live, into the socket of a daemon or into files."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamer.cli import daemon_options
+from streamer.cli.choices import SENT_BASES, SENT_READS, QuietOption, say
+from streamer.cli.daemon_options import ConfigOption
+from streamer.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from streamer.cli.send_files import Piece
+    from streamer.playing.channels import Played
+
+_BATCH_SECONDS = 1.0  # from one batch to the next
+_POLL_SECONDS = 0.05
+_FAST_SECONDS = 60.0  # of a run without a clock, in a batch
+
+
+def play(
+    reads: Annotated[
+        list[str],
+        typer.Argument(metavar="READS", help="FASTQ, plain or compressed; - is standard input."),
+    ],
+    to: Annotated[
+        str | None, typer.Option("--to", help="Send them to this ingest endpoint of a daemon.")
+    ] = None,
+    config: ConfigOption = None,
+    folder: Annotated[
+        str | None,
+        typer.Option("--folder", metavar="DIR", help="Write them there, as MinKNOW does."),
+    ] = None,
+    speed: Annotated[
+        float,
+        typer.Option(min=0.0, help="Times as fast as a sequencer; 0 is as fast as possible."),
+    ] = 1.0,
+    channels: Annotated[
+        int, typer.Option(min=1, help="Channels, of 400 bases a second each.")
+    ] = 512,
+    seed: Annotated[int, typer.Option(help="Of all times and names.")] = 1,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Write FASTQ that is not compressed, as dorado does.")
+    ] = False,
+    file_reads: Annotated[int, typer.Option(min=1, help="Reads in a file, at most.")] = 4000,
+    file_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds of the run in a file, at most.")
+    ] = 3600.0,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the producer, with --to.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Give up after this many seconds without progress.")
+    ] = 300.0,
+    quiet: QuietOption = False,
+) -> None:
+    """Play a run: real reads, complete when a sequencer would have them, in equal order each time.
+
+    Each channel waits for a molecule, then reads it; equal seeds give the same run. Records stay
+    as they are, byte for byte. A file is FLOWCELL_pass_BARCODE_RUN_N.fastq.gz in fastq_pass, with
+    the barcode of the headers or of the folder that the reads come from; it grows, and is complete
+    after --file-reads reads or --file-seconds. final_summary_*.txt ends the run. Ctrl-C completes
+    the files that have been begun and writes no final summary.
+    """
+    from streamer.cli.file_checks import check_files
+    from streamer.cli.progress import progress
+    from streamer.sequences.files import size_of_files
+
+    if (folder is None) == (to is None and config is None):
+        problem = "name either an endpoint (--to) or a folder (--folder)"
+        raise UsageError(problem)
+    check_files(reads, None)
+    with progress("playing", size_of_files(reads), quiet=quiet) as show:
+        run = _Run(reads, speed, channels, seed, show)
+        if folder is None:
+            run.send(daemon_options.endpoint_of("ingest", to, config), name, timeout)
+            done = "acknowledged"
+        else:
+            done = run.write(folder, plain, file_reads, file_seconds)
+    if not quiet:
+        taken = f"{run.played:.1f} s of the run in {time.monotonic() - run.begun:.1f} s"
+        say(f"{run.reads:,} reads, {run.bases:,} bases {done}, {taken}")
+
+
+class _Run:
+    """Reads that come as time passes; ``reads``, ``bases`` and ``played`` seconds so far."""
+
+    def __init__(
+        self,
+        paths: list[str],
+        speed: float,
+        channels: int,
+        seed: int,
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        from streamer.playing.channels import played, together
+        from streamer.playing.raw_reads import raw_reads
+
+        self.reads = self.bases = 0
+        self.played = 0.0
+        self.begun = time.monotonic()
+        self._speed = speed
+        self._seed = seed
+        self._seconds = speed * _BATCH_SECONDS or _FAST_SECONDS
+        run = played(raw_reads(paths, on_bytes), channels, seed)
+        self._groups = together(run, self._seconds, SENT_BASES)
+
+    def _live(self, stopped: Callable[[], object] = lambda: False) -> Iterator[list[Played]]:
+        """Reads that are complete, each group a little after the last of them."""
+        for group in self._groups:
+            due = self.begun
+            if self._speed:
+                due += (group[-1].end // self._seconds + 1) * _BATCH_SECONDS
+            while not stopped() and (left := due - time.monotonic()) > 0:
+                time.sleep(min(left, _POLL_SECONDS))
+            if stopped():
+                return
+            self.reads += len(group)
+            self.bases += sum(one.read.bases for one in group)
+            self.played = group[-1].end
+            yield group
+
+    def __iter__(self) -> Iterator[Piece]:
+        """As ``streamer.cli.send_files.Source``."""
+        from streamer.cli.send_files import Piece
+        from streamer.sequences.files import read_batches
+
+        for group in self._live():
+            for path, ones in groupby(group, key=lambda one: one.read.path):
+                text = io.BytesIO(b"".join(one.read.text for one in ones))
+                batches = read_batches(
+                    [path], batch_bases=SENT_BASES, batch_reads=SENT_READS, opened=text
+                )
+                try:
+                    yield from map(Piece, batches)
+                except DataError as error:
+                    # its number is not that in the file
+                    read = f"read {error.name}: " if error.name else ""
+                    raise DataError(read + error.problem, file=error.file) from None
+
+    def behind(self, reads: int) -> str:
+        """How far the run has come, for people."""
+        return f"the run has come to its second {self.played:.1f}"
+
+    def send(self, endpoint: str, name: str | None, timeout: float) -> None:
+        """Play it into the socket."""
+        from streamer.cli.send_files import send_all
+        from streamer.client.producer import Producer
+
+        answer_seconds = min(daemon_options.ANSWER_SECONDS, timeout)
+        with Producer(endpoint, name=name, answer_seconds=answer_seconds) as producer:
+            producer.connect(timeout=timeout)
+            self.begun = time.monotonic()
+            send_all(producer, self, timeout)
+
+    def write(self, folder: str, plain: bool, file_reads: int, file_seconds: float) -> str:
+        """Play it into files; what has become of them."""
+        from streamer.cli.streams import signals_noted
+        from streamer.playing.run_folder import RunFolder
+
+        files = RunFolder(
+            folder, self._seed, plain=plain, file_reads=file_reads, file_seconds=file_seconds
+        )
+        with signals_noted() as signals:
+            try:
+                for group in self._live(lambda: signals):
+                    for one in group:
+                        files.add(one)
+                    files.flush(self.played)
+            finally:
+                files.close()
+            if not signals:
+                files.end()
+            else:
+                say(f"stopped: files complete: {files.files}; there is no final summary")
+        return f"in {files.files} file{'s' if files.files != 1 else ''}"

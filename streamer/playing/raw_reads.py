@@ -1,0 +1,94 @@
+"""Records of FASTQ as bytes, since what is played must be what was sequenced."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from xopen import xopen
+
+from streamer.errors import DataError
+from streamer.sequences.read_batch import name_of
+from streamer.sequences.source import STDIN, shown_name
+
+_BARCODE = rb"(barcode\d+|unclassified|mixed)"
+_IN_HEADER = re.compile(rb"[ \t](?:barcode=|(?:BC|RG):Z:(?:\S*_)?)" + _BARCODE + rb"(?=\s)")
+_FOLDER = re.compile(_BARCODE)
+
+
+class RawRead(NamedTuple):
+    """A record: ``text`` is its four lines, each with its end. path: of its file."""
+
+    path: str
+    text: bytes
+    bases: int
+
+    @property
+    def header(self) -> bytes:
+        """The first line without ``@``, with its end."""
+        return self.text[1 : self.text.index(b"\n") + 1]
+
+    @property
+    def name(self) -> str:
+        """The first word of the header."""
+        return name_of(self.header.rstrip(b"\r\n"))
+
+    @property
+    def barcode(self) -> str:
+        """As the header has it, else the folder; empty if neither names one."""
+        if found := _IN_HEADER.search(self.header):
+            return found[1].decode()
+        folder = PurePath(self.path).parent.name
+        return folder if _FOLDER.fullmatch(folder.encode("utf-8", "surrogateescape")) else ""
+
+
+def raw_reads(paths: Iterable[str], on_bytes: Callable[[int], None]) -> Iterator[RawRead]:
+    """The records of FASTQ files, plain or compressed, in order.
+
+    A last line without an end gets one. DataError for what is no FASTQ, with its place. on_bytes:
+    called with the number of (compressed) bytes read from the files so far, where it is known.
+    """
+    before = 0
+    for path in paths:
+        record: int | None = 1
+        try:
+            with ExitStack() as stack:
+                file: Any = sys.stdin.buffer
+                if path != STDIN:
+                    file = stack.enter_context(open(path, "rb"))
+                for record, read in enumerate(_of_file(path, file), 2):  # noqa: B007 (of the next)
+                    yield read
+                    if file.seekable():
+                        on_bytes(before + file.tell())
+                before += file.tell() if file.seekable() else 0
+        except EOFError:
+            problem, record = "the compressed stream is truncated", None
+        except OSError as error:
+            problem = (error.strerror or str(error)).lower()
+        except Exception as error:  # decompressors have kinds of their own
+            problem = str(error)
+        else:
+            continue
+        raise DataError(problem, file=shown_name(path), record=record)
+
+
+def _of_file(path: str, raw: Any) -> Iterator[RawRead]:
+    # in this process: another one would be interrupted too
+    file: Any = xopen(raw, "rb", threads=0)
+    while header := file.readline():
+        if not header.strip():
+            continue
+        if not header.startswith(b"@"):
+            problem = "not FASTQ, which runs are played from: the record does not begin with '@'"
+            raise ValueError(problem)
+        letters, plus, qualities = (file.readline() for _ in range(3))
+        bases = len(letters.rstrip(b"\r\n"))
+        if not plus.startswith(b"+") or bases != len(qualities.rstrip(b"\r\n")):
+            problem = "not valid FASTQ: expected letters, '+' and as many qualities, a line each"
+            raise ValueError(problem)
+        end = b"" if qualities.endswith(b"\n") else b"\n"
+        yield RawRead(path, b"".join((header, letters, plus, qualities, end)), bases)
