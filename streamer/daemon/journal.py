@@ -80,7 +80,7 @@ class JournalWorker(Worker):
         self._full = full
         self._silent: deque[str] = deque()
         self._core: LogCore[AnyGroup | Epochs, Record | Begun] = LogCore(
-            _entries, Replay(*replayed)
+            lambda group: entries_of(group, time.time_ns()), Replay(*replayed)
         )
 
     def forget(self, names: Sequence[str]) -> None:
@@ -143,9 +143,8 @@ class JournalWorker(Worker):
         self._core.expired(expired, time.monotonic())
 
 
-def _entries(group: AnyGroup | Epochs) -> tuple[Sequence[Record | Begun], Replay]:
-    """What is to be stored of a group, and what it adds to a restart."""
-    now = time.time_ns()
+def entries_of(group: AnyGroup | Epochs, now: int) -> tuple[Sequence[Record | Begun], Replay]:
+    """What is to be stored of a group, and what it adds to a restart; now: in nanoseconds."""
     if not isinstance(group, AnyGroup):
         return [Begun(name, epoch, now) for name, epoch in group], Replay()
     records = [
