@@ -87,7 +87,7 @@ class HealingCore(SubscriberCore):
                 self._out.complete(message.at)
                 self._out.stream = message.stream
             case Reset():
-                self._out = Positions(self._healed, Cursor(message.stream, message.at))
+                self._out = self._behind(message.reason, message.stream, message.at, self._out)
             case Gap():
                 self._out.message(message.topic, message.until)
             case RecordMessage():
@@ -153,10 +153,15 @@ class HealingCore(SubscriberCore):
         """Go on at the oldest record, or where the stream ends if the cursor is beyond."""
         extent = refused.extent
         at = extent.head if refused.reason == "future" else extent.oldest - 1
-        self._in = Positions(self._healed, Cursor(extent.stream, at))
+        self._in = self._behind(refused.reason, extent.stream, at, self._in)
         self._needed = min(self._needed, extent.head)
         self._next_pull = 0.0
         self.ready.append(Reset(refused.reason, extent.stream, at))
+
+    def _behind(self, reason: str, stream: str, at: int, before: Positions) -> Positions:
+        """Where a reset leads; what is had beyond that does not come again."""
+        ahead = before.last if reason == "too-old" else {}
+        return Positions(self._healed, Cursor(stream, at, ahead))
 
     # ---- the feed ---------------------------------------------------------------------------
 
