@@ -131,10 +131,12 @@ class PullCore:
             head, *body = unseal(frames, crc=crc)
             header = unpack(head)
             self._heard = self._answered = now
-            # beats are about the connection
-            if not self.active or header.get("id") != self._number:
+            if not self.active:
                 return None
-            return self._event(header, body)
+            if header.get("type") == "refused" and "id" not in header:
+                return self._unread(header)
+            # beats are about the connection
+            return self._event(header, body) if header.get("id") == self._number else None
         except WireError as error:
             self.damaged += 1
             self.damage = error
@@ -142,6 +144,14 @@ class PullCore:
             # as if it had been silent for long
             self._heard = now - 2 * _PATIENCE
             return None
+
+    def _unread(self, header: Header) -> Event:
+        """The other side could not read a request: which one, it cannot say."""
+        if header.get("reason") == Reason.CHECKSUM:
+            # as if the answer to it were damaged
+            raise WireError(Reason.CHECKSUM, "a request was damaged on its way")
+        self.active = False
+        return Refused(header)
 
     def _event(self, header: Header, body: Sequence[Buffer]) -> Event | None:
         match header.get("type"):
