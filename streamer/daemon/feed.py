@@ -30,6 +30,8 @@ from streamer.protocol.transport.sending import Message, send_all
 # subscription, whatever it is, in a tree that takes 50 bytes for each of its bytes
 _MAX_SUBSCRIPTION = 64
 _SUBSCRIPTIONS_AT_ONCE = 1000
+# between two looks at the connections, while much waits for them
+_LOOK_MILLISECONDS = 5
 # between two lines of the log
 _REPORT_SECONDS = 10.0
 # a connection that has ended
@@ -111,11 +113,15 @@ class FeedWorker(SocketWorker):
         core = self._core
         try:
             while not self.stopping.is_set():
-                wait = min(int(core.seconds_to_beat(time.monotonic()) * 1000), POLL_MILLISECONDS)
+                most = (
+                    _LOOK_MILLISECONDS
+                    if self._backlog.much(self._held.bytes)
+                    else POLL_MILLISECONDS
+                )
+                wait = min(int(core.seconds_to_beat(time.monotonic()) * 1000), most)
                 if socket in dict(poller.poll(wait)):
                     self._subscriptions(socket)
                 self._publish_waiting(socket)
-                self._end_slow()
                 if not core.seconds_to_beat(time.monotonic()):
                     self._beat(socket)
             self._subscriptions(socket)
@@ -130,7 +136,10 @@ class FeedWorker(SocketWorker):
         while states and states[0] not in FINAL:
             self._announce(socket, states.popleft())
         for group in self.inbox.take():
+            # before and behind it: right after a burst nobody has read it
+            self._end_slow()
             self._publish(socket, group)
+        self._end_slow()
 
     def _publish(self, socket: zmq.Socket[bytes], group: AnyGroup) -> None:
         """Publish what was matched, or drafted, together."""
@@ -163,7 +172,7 @@ class FeedWorker(SocketWorker):
         """End the connection of a subscriber that holds up too much memory; libzmq frees it."""
         held, now = self._held.bytes, time.monotonic()
         self._board.feed_waiting = held
-        if not self._backlog.wants_sample(held, now):
+        if not self._backlog.wants_look(held, now):
             return
         queued: dict[int, int] = {}
         for connection in list(self._backlog.connections):
@@ -172,11 +181,19 @@ class FeedWorker(SocketWorker):
                 queued[connection] = _queued(descriptor)
             else:
                 del self._descriptors[connection]
-        slow = self._backlog.sample(queued, held, now)
+        slow = self._backlog.look(queued, held, now)
         if slow is not None:
-            _end(self._descriptors.pop(slow))
+            _end(self._descriptors.pop(slow.connection))
             self._board.slow_subscribers += 1
-            log.warning("slow subscriber: its connection is ended", waiting_bytes=held)
+            log.warning(
+                "slow subscriber: its connection is ended",
+                waiting_bytes=held,
+                buffer_bytes=self._board.config.feed.buffer_bytes,
+                behind_seconds=round(slow.behind_seconds, 3),
+                still_seconds=round(slow.still_seconds, 3),
+                kernel_bytes=slow.queued,
+                looks=slow.looks,
+            )
 
     def _subscriptions(self, socket: zmq.Socket[bytes]) -> None:
         held = self._core.subscriptions
@@ -203,7 +220,7 @@ class FeedWorker(SocketWorker):
         connection = _inode(descriptor)
         if connection != _NOBODY:
             self._descriptors[connection] = descriptor
-            self._backlog.add(connection, now)
+            self._backlog.add(connection)
         if self._core.subscriptions.add(prefix, connection):
             return
         _end(descriptor)

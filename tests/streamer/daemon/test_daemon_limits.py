@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import random
 import signal
 from contextlib import contextmanager
@@ -153,6 +154,11 @@ def test_a_subscriber_that_stopped_takes_no_more_than_its_share(path, tmp_path):
             assert most < before + 80
             assert status["slow"] == 1
             assert status["bytes"] < 16_777_216
+            said = json.loads(wait_for_line(child, "slow subscriber"))
+            assert said["waiting_bytes"] > said["buffer_bytes"] == 16_777_216
+            assert said["behind_seconds"] >= said["still_seconds"] >= 0.25
+            assert said["looks"] >= 8
+            assert said["kernel_bytes"] > 0
             until(lambda: control.status()["subscriptions"]["kept"] >= 4, "it comes again")
             send(1)
             control.drain()
