@@ -25,10 +25,13 @@ log = structlog.get_logger("sync")
 
 
 class ReplayedJournal:
-    """The journal, as pulls read it: each at its own place, often the same records."""
+    """The journal, as pulls read it: each at its own place, often the same records.
 
-    def __init__(self, directory: str) -> None:
-        self._reader = JournalReader.open(directory)
+    reader: closed with it.
+    """
+
+    def __init__(self, reader: JournalReader) -> None:
+        self._reader = reader
         self._problem = ""
         self._snapshot: SnapshotFile | None = None
         try:

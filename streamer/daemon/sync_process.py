@@ -32,6 +32,7 @@ from streamer.daemon.process import raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
 from streamer.errors import StreamerError
 from streamer.journal.errors import JournalDamage, JournalError, JournalExpired
+from streamer.journal.reader import JournalReader
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, size_of
 
 NICE = 10
@@ -255,7 +256,7 @@ def main() -> None:
 def run(task: Task) -> None:
     """Serve until the daemon ends; StreamerError if the journal cannot be read."""
     limits = SyncLimits(task.connections, task.pulls, task.pull_bytes, task.memory_bytes)
-    journal = ReplayedJournal(task.directory)
+    journal = ReplayedJournal(JournalReader.open(task.directory))
     door = Door(task.endpoint, socket.socket(fileno=task.listener))
     connections = Connections(lambda: None, [door], raise_limit())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
