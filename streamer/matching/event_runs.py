@@ -163,16 +163,18 @@ def best_targets(sets, offsets, set_starts, members, targets, first, stop, best,
     """Write the target with the most windows of each of the reads first..stop - 1 to ``best``.
 
     That is the first of equals, -1 if there is none; ``most`` takes the number of its windows.
-    Windows are counted by set, then by the members of all sets but the largest: for a k-mer that a
-    million records share, the other targets are looked up in it instead of a million steps.
+    Windows are counted by set. Then the members of small sets get their counts, those of the
+    largest sets only if it takes them: once the windows of the sets that are left are fewer than
+    some target has, no other target can win, and that one and its rivals are looked up in them.
+    So k-mers that a million records share do not cost a million steps a read.
     """
     counts = np.zeros(set_starts.size - 1, dtype=np.int64)
     touched = np.empty(set_starts.size - 1, dtype=np.int64)
     tally = np.zeros(targets, dtype=np.int64)
+    rivals = np.empty(targets, dtype=np.int64)
     for read in range(first, stop):
         number = 0
-        largest = np.int64(0)
-        size = np.int64(-1)
+        left = np.int64(0)
         for i in range(offsets[read], offsets[read + 1]):
             held = np.int64(sets[i])
             if sets[i] == NO_SET:
@@ -180,38 +182,53 @@ def best_targets(sets, offsets, set_starts, members, targets, first, stop, best,
             if counts[held] == 0:
                 touched[number] = held
                 number += 1
-                members_held = set_starts[held + 1] - set_starts[held]
-                if members_held > size:
-                    size = members_held
-                    largest = held
             counts[held] += 1
-        if number == 0:
-            best[read] = -1
-            most[read] = 0
-            continue
-        begin, end = set_starts[largest], set_starts[largest + 1]
-        chosen = members[begin]
-        greatest = counts[largest]
-        for i in range(number):
-            held = touched[i]
-            if held != largest:
-                for j in range(set_starts[held], set_starts[held + 1]):
-                    tally[members[j]] += counts[held]
-        for i in range(number):
-            held = touched[i]
-            if held != largest:
-                for j in range(set_starts[held], set_starts[held + 1]):
-                    target = members[j]
-                    windows = tally[target]
-                    if windows == 0:
-                        continue  # seen in another set
-                    tally[target] = 0
-                    if _holds(members, begin, end, target):
-                        windows += counts[largest]
-                    if windows > greatest or (windows == greatest and target < chosen):
-                        greatest = windows
-                        chosen = target
+            left += 1
+        number_left = number
+        found = 0
+        greatest = np.int64(0)
+        least_size = np.int64(1)  # of the sets that are left; they double
+        while number_left > 1 and greatest <= left:
+            for i in range(number):
+                held = touched[i]
+                begin, end = set_starts[held], set_starts[held + 1]
+                if least_size <= end - begin < 2 * least_size:
+                    left -= counts[held]
+                    number_left -= 1
+                    for j in range(begin, end):
+                        target = members[j]
+                        if tally[target] == 0:
+                            rivals[found] = target
+                            found += 1
+                        tally[target] += counts[held]
+                        greatest = max(greatest, tally[target])
+            least_size *= 2
+        if number_left == 1 and greatest <= left:
+            # those in that set alone are equal
+            for i in range(number):
+                held = touched[i]
+                if set_starts[held + 1] - set_starts[held] >= least_size:
+                    target = members[set_starts[held]]
+                    if tally[target] == 0:
+                        rivals[found] = target
+                        found += 1
+        chosen = np.int64(-1)
+        top = np.int64(0)
+        for i in range(found):
+            target = rivals[i]
+            windows = tally[target]
+            tally[target] = 0
+            if windows + left < greatest:
+                continue
+            for j in range(number):
+                held = touched[j]
+                begin, end = set_starts[held], set_starts[held + 1]
+                if end - begin >= least_size and _holds(members, begin, end, target):
+                    windows += counts[held]
+            if windows > top or (windows == top and target < chosen):
+                top = windows
+                chosen = target
         for i in range(number):
             counts[touched[i]] = 0
         best[read] = chosen
-        most[read] = greatest
+        most[read] = top
