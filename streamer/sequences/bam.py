@@ -7,40 +7,147 @@ from __future__ import annotations
 
 import struct
 from binascii import hexlify
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Generator
+from typing import Final
 
-from streamer.sequences.fasta import FormatError
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.errors import DataError
+from streamer.sequences.read_batch import name_of
+from streamer.sequences.record_buffer import (
+    ENOUGH,
+    FAULT,
+    FILLED,
+    FULL,
+    MORE,
+    MOST,
+    RECORDS,
+    RecordBuffer,
+    add_record,
+)
+from streamer.sequences.text import AT, STOP, FormatError, Text
+from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
+from trie.cpu.intrinsics import word_at
+from trie.cpu.jit import njit
 
 MAGIC = b"BAM\x01"
 
-_UNMAPPED = 4
+_UNMAPPED: Final = 4
 _FIXED = struct.Struct("<iiBBHHHiiii")
 """refID, pos, l_read_name, mapq, bin, n_cigar_op, flag, l_seq, next_refID, next_pos, tlen."""
-_READ_BYTES = 1 << 20
+_SIZE: Final = 4
+_LEAST: Final = 32
 
 # two letters a byte, the first in the upper half; decoded through hexadecimal digits
-_LETTERS = bytes.maketrans(b"0123456789abcdef", b"=ACMGRSVTWYHKDBN")
+_LETTERS = b"=ACMGRSVTWYHKDBN"
+_FROM_HEX = bytes.maketrans(b"0123456789abcdef", _LETTERS)
 
 
-def bam_records(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """(name, letters) of every record in order; FormatError for an invalid one."""
-    if _exactly(file, len(MAGIC)) != MAGIC:
+def _pairs(symbols: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8[256, 2]: the two symbols of each byte."""
+    return np.stack([np.repeat(symbols, 16), np.tile(symbols, 16)], axis=1)
+
+
+_LETTER_PAIRS = _pairs(np.frombuffer(_LETTERS, dtype=np.uint8))
+_CODE_PAIRS = LETTER_TO_CODE[_LETTER_PAIRS]
+
+
+class BamParser:
+    """Takes the records of a text.
+
+    lacks_end: whether the file, once read to its end, was cut between two blocks.
+    """
+
+    begins_records = False
+    """Whether a record is counted once it has begun, or once it is whole."""
+
+    def __init__(self, text: Text, lacks_end: Callable[[], bool]) -> None:
+        self._text = text
+        self._lacks_end = lacks_end
+        self._header = _header()
+        self._wanted: int | None = next(self._header)
+
+    def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
+        """Take records until the buffer is FULL or the text ends (MORE).
+
+        FormatError or DataError for a faulty record, once all before it are in the buffer.
+        """
+        text = self._text
+        stop = MORE
+        if self._in_records():
+            pairs = _LETTER_PAIRS if buffer.letters else _CODE_PAIRS
+            columns = buffer.columns(2 * len(text))
+            stop = _take(text.array, text.place, pairs, buffer.letters, *columns)
+        if stop == FAULT:
+            raise self._fault(buffer)
+        if stop == MORE and text.ended:
+            if len(text) or self._wanted is not None:
+                problem = "not valid BAM: it ends within a record or the header"
+                raise FormatError(problem)
+            # writers of FASTQ as BGZF may omit the end block, those of BAM do not
+            if self._lacks_end():
+                problem = f"truncated after {buffer.records} records: BGZF's end block is missing"
+                raise FormatError(problem)
+        return int(stop)
+
+    def _in_records(self) -> bool:
+        """Whether the text is behind the header, of which what is there is taken."""
+        text = self._text
+        while self._wanted is not None:
+            taken = min(abs(self._wanted), len(text))
+            if self._wanted > taken:
+                return False
+            data = text.start(taken) if self._wanted > 0 else b""
+            text.place[AT] += taken
+            if self._wanted < -taken:
+                self._wanted += taken
+                return False
+            try:
+                self._wanted = self._header.send(data)
+            except StopIteration:
+                self._wanted = None
+        return True
+
+    def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:
+        """What is wrong with the record that the text begins with."""
+        size = int.from_bytes(self._text.start(_SIZE), "little", signed=True)
+        if size < _LEAST:
+            return FormatError(
+                f"not valid BAM: the record has {size} bytes, the least are {_LEAST}"
+            )
+        try:
+            name, letters = _record(self._text.start(_SIZE + size)[_SIZE:])
+            encode(letters)
+        except FormatError as error:
+            return error
+        except InvalidBaseError as error:
+            return buffer.bad_letter(error.byte, error.position, name)
+        message = "a valid record was refused"
+        raise AssertionError(message)
+
+
+def _header() -> Generator[int, bytes, None]:
+    """Asks for so many bytes of the header; if negative for them to be passed over."""
+
+    def number(data: bytes) -> int:
+        value = int.from_bytes(data, "little", signed=True)
+        if value < 0:
+            problem = "not valid BAM: a length in the header is negative"
+            raise FormatError(problem)
+        return value
+
+    if (yield len(MAGIC)) != MAGIC:
         problem = "not valid BAM: wrong magic number"
         raise FormatError(problem)
-    _skip(file, _number(file))
-    for _ in range(_number(file)):
-        _skip(file, _number(file))
-        _number(file)
-    while start := file.read(1):
-        size = int.from_bytes(start + _exactly(file, 3), "little", signed=True)
-        if size < _FIXED.size:
-            problem = f"not valid BAM: the record has {size} bytes, the least are {_FIXED.size}"
-            raise FormatError(problem)
-        yield _record(_exactly(file, size))
+    yield -number((yield _SIZE))
+    for _ in range(number((yield _SIZE))):
+        yield -number((yield _SIZE))
+        number((yield _SIZE))
 
 
-def _record(data: bytes) -> tuple[bytes, bytes]:
+def _record(data: bytes) -> tuple[str, bytes]:
+    """Name and letters of a record; FormatError for a fault."""
     _, _, name_size, _, _, cigar_size, flag, letters, _, _, _ = _FIXED.unpack_from(data)
     begin = _FIXED.size + name_size + 4 * cigar_size
     stop = begin + (letters + 1) // 2
@@ -51,31 +158,62 @@ def _record(data: bytes) -> tuple[bytes, bytes]:
         problem = "not unaligned BAM of single reads: convert it with samtools fastq"
         raise FormatError(problem)
     name = data[_FIXED.size : _FIXED.size + name_size].partition(b"\0")[0]
-    return name, hexlify(data[begin:stop]).translate(_LETTERS)[:letters]
+    return name_of(name), hexlify(data[begin:stop]).translate(_FROM_HEX)[:letters]
 
 
-def _number(file: BinaryIO) -> int:
-    """A length, int32."""
-    number = int.from_bytes(_exactly(file, 4), "little", signed=True)
-    if number < 0:
-        problem = "not valid BAM: a length in the header is negative"
-        raise FormatError(problem)
-    return number
+@njit(cache=True, nogil=True)
+def _int32(text, at):
+    return np.int64(np.int32(np.uint32(word_at(text, at))))
 
 
-def _exactly(file: BinaryIO, size: int) -> bytes:
-    """``size`` bytes, read piecewise: a damaged length must not allocate memory."""
-    parts = []
-    while size:
-        part = file.read(min(size, _READ_BYTES))
-        if not part:
-            problem = "not valid BAM: it ends within a record or the header"
-            raise FormatError(problem)
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def _skip(file: BinaryIO, size: int) -> None:
-    while size:
-        size -= len(_exactly(file, min(size, _READ_BYTES)))
+@njit(cache=True, nogil=True)
+def _take(text, place, pairs, raw, state, codes, starts, names, bounds):
+    """Append whole records to the columns; FULL, MORE, or FAULT in front of a faulty one."""
+    at = place[AT]
+    stop = place[STOP]
+    result = MORE
+    while stop - at >= _SIZE:
+        size = _int32(text, at)
+        body = at + _SIZE
+        if size < _LEAST:
+            result = FAULT
+            break
+        if stop - body < size:
+            break
+        name = body + _LEAST
+        letters = _int32(text, body + 16)
+        name_stop = name + np.int64(text[body + 8])
+        first = name_stop + 4 * (np.int64(_int32(text, body + 12)) & 0xFFFF)
+        flag = np.int64(text[body + 14]) | np.int64(text[body + 15]) << 8
+        last = first + (letters + 1) // 2
+        if letters < 0 or last + letters > body + size or flag != _UNMAPPED:
+            result = FAULT
+            break
+        to = state[FILLED]
+        seen = np.uint8(0)
+        for i in range(first, last):
+            one = pairs[text[i], 0]
+            other = pairs[text[i], 1]
+            codes[to] = one
+            codes[to + 1] = other
+            seen |= one | other
+            to += 2
+        if letters & 1:
+            # the last half byte is padding
+            seen = np.uint8(0)
+            for i in range(state[FILLED], state[FILLED] + letters):
+                seen |= codes[i]
+        if not raw and seen > 7:
+            result = FAULT
+            break
+        end = name
+        while end < name_stop and text[end] != 0:
+            end += 1
+        add_record(text, name, end, state, codes, starts, names, bounds)
+        state[FILLED] += letters
+        at = body + size
+        if state[FILLED] >= state[ENOUGH] or state[RECORDS] >= state[MOST]:
+            result = FULL
+            break
+    place[AT] = at
+    return result

@@ -5,7 +5,7 @@ An empty block ends the file. Without it the file was cut, even where its last b
 
 from __future__ import annotations
 
-from streamer.sequences.fasta import Readable
+from streamer.sequences.raw_file import Readable
 
 END_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 

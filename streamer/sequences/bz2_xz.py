@@ -8,17 +8,14 @@ Readers of gzip lose up to a megabyte before the place where a file is truncated
 from __future__ import annotations
 
 import bz2
-import io
 import lzma
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from streamer.sequences.fasta import Readable
-from streamer.sequences.prefetch import prefetched
+from streamer.sequences.raw_file import Readable
 
 _READ_BYTES = 1 << 17
-_AHEAD_BYTES = 1 << 19
 
 _MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
     "bz2": (bz2.BZ2Decompressor, b""),
@@ -69,23 +66,3 @@ class Members:
             out = self._member.decompress(self._data, size)
             self._data = b""
         return out
-
-
-class ReadAhead:
-    """A file that a thread reads a few blocks ahead; errors come after the data before them."""
-
-    def __init__(self, file: Readable) -> None:
-        self._blocks = prefetched(iter(partial(file.read1, _AHEAD_BYTES), b""))
-        self._block = io.BytesIO()
-
-    def read1(self, size: int = -1, /) -> bytes:
-        """At most ``size`` bytes, none at the end."""
-        data = self._block.read(size)
-        if not data:
-            self._block = io.BytesIO(next(self._blocks, b""))
-            data = self._block.read(size)
-        return data
-
-    def close(self) -> None:
-        """End the thread."""
-        self._blocks.close()  # type: ignore[attr-defined]

@@ -1,115 +1,198 @@
 """FASTA in parts, so that memory does not grow with the records.
 
 A record is a line that begins with ``>``, then lines of letters; lines end with LF, CRLF or CR.
-Blank lines, blank space at the ends of lines, and lines that begin with ``#`` are skipped.
+Blank lines, blank space at the ends of lines, and lines that begin with ``#`` are skipped. A kernel
+takes line after line, of letters also what is there of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from typing import Final
 
-FastaPart = tuple[bytes | None, bytes]
-"""The header of a record that begins, without ``>``, or None where one goes on; and letters."""
+import numpy as np
 
-BLOCK_BYTES = 1 << 17
+from streamer.errors import DataError
+from streamer.sequences.record_buffer import (
+    CUT,
+    ENOUGH,
+    FAULT,
+    FILLED,
+    FULL,
+    MORE,
+    MOST,
+    RECORDS,
+    RecordBuffer,
+    add_record,
+)
+from streamer.sequences.text import AT, LINE, STOP, WITHIN, FormatError, Text
+from trie.codes import LETTER_TO_CODE
+from trie.cpu.intrinsics import trailing_zeros
+from trie.cpu.jit import njit
+from trie.cpu.text import equals
+from trie.letter_lines import CR, LF, encode_line
+
 LONGEST_HEADER = 1 << 24  # bytes of a header, at most: nothing else must fit into memory as a whole
-_CUT_WITHIN = 64  # a long line of letters has two letters side by side this near the end of a block
+_SHOWN = 20
+_ENOUGH = 64  # bytes of a line, to show its beginning
+
+# where a text goes on: before the first record, at the beginning of a line, within one of letters
+_BEFORE, _LINES, _LETTERS = range(3)
+_HEADER: Final = 0x3E
+_COMMENT: Final = 0x23
 
 
-class FormatError(ValueError):
-    """A file or a record that is not in its format. name: of the record, if it can be read."""
+class FastaParser:
+    """Takes the records of a text."""
 
-    def __init__(self, problem: str, name: str | None = None) -> None:
-        self.name = name
-        super().__init__(problem)
+    begins_records = True
+    """Whether a record is counted once it has begun, or once it is whole."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
+        """Take records until the next one needs another buffer (FULL) or the text ends (MORE).
+
+        With ``cut`` also until more letters of the last one do (CUT). FormatError or DataError for
+        a fault, once all before it are in the buffer.
+        """
+        text = self._text
+        if text.ended:
+            text.end_line()
+        columns = buffer.columns(len(text))
+        stop = _take(text.array, text.place, cut, LETTER_TO_CODE, buffer.letters, *columns)
+        if stop == FAULT:
+            raise self._fault(buffer)
+        long = stop == MORE and len(text) > LONGEST_HEADER
+        if long and text.start(_ENOUGH).lstrip()[:1] in (b">", b"#"):
+            longest = f"{LONGEST_HEADER >> 20} MiB"
+            problem = f"not valid FASTA: a header or comment of more than {longest}"
+            raise FormatError(problem)
+        return int(stop)
+
+    def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:
+        """What is wrong with the byte or the line that the text begins with."""
+        text = self._text
+        if text.place[WITHIN] == _LETTERS:
+            return buffer.bad_letter(text.start(1)[0], 0)
+        line = text.start().replace(b"\r", b"\n").lstrip().partition(b"\n")[0].strip()
+        shown = line[:_SHOWN].decode("ascii", "replace")
+        number = text.place[LINE]
+        problem = f"expected '>' at the beginning of a record (line {number}), not '{shown}'"
+        return FormatError("not valid FASTA: " + problem)
 
 
-class Readable(Protocol):
-    """What a parser needs of a file."""
+@njit(cache=True, nogil=True)
+def _take(text, place, cut, table, raw, state, codes, starts, names, bounds):
+    """Append lines to the columns; FULL or CUT in front of one, MORE, or FAULT.
 
-    def read1(self, size: int = ..., /) -> bytes:
-        """At most ``size`` bytes, none at the end."""
-
-
-def fasta_parts(file: Readable) -> Iterator[FastaPart]:
-    """The records in order, each as one part or several; only a first part may lack letters.
-
-    Letters are not checked: anything but line ends and headers is passed on unchanged.
+    A fault is at text[AT]: within letters a byte that is none, else a line before the first record.
     """
-    rest = b""
-    begun = False
-    lines = 0
-    while True:
-        data = file.read1(BLOCK_BYTES)
-        # now every line of the block follows a line feed
-        block = b"".join((b"\n", rest, data))
-        if b"\r" in block:
-            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        cut = _cut(block) if data else len(block)
-        rest = block[cut:]
-        stretches = block[:cut].split(b"\n>")
-        if not begun:
-            begun = _header_in(stretches[0], lines)
-            lines += stretches[0].count(b"\n") - 1
-            stretches[0] = stretches[0] if begun else b""
-        for number, stretch in enumerate(stretches):
-            header: bytes | None = None
-            if number:
-                header, _, stretch = stretch.partition(b"\n")
-                begun = True
-            letters = stretch.replace(b"\n", b"")
-            if not letters or letters.isalpha():
-                if letters or header is not None:
-                    yield header, letters
-            else:
-                yield from _line_by_line(header, stretch)
-        if not data:
-            return
+    at = place[AT]
+    stop = place[STOP]
+    within = place[WITHIN]
+    result = MORE
+    while at < stop:
+        first = _nonblank(text, at, stop)
+        if first == stop:
+            break
+        kind = text[first]
+        if kind in (LF, CR):
+            at = _next_line(text, first, stop)
+            if at > stop:
+                at = first
+                break
+            place[LINE] += 1
+            if within == _LETTERS:
+                within = _LINES
+            continue
+        if within != _LETTERS:
+            if kind in (_HEADER, _COMMENT) or within == _BEFORE:
+                end = _line_end(text, first, stop)
+                following = _next_line(text, end, stop)
+                if kind not in (_HEADER, _COMMENT):
+                    if following <= stop or stop - first >= _ENOUGH:
+                        result = FAULT
+                    break
+                if following > stop:
+                    break
+                if kind == _HEADER:
+                    if state[FILLED] >= state[ENOUGH] or state[RECORDS] >= state[MOST]:
+                        result = FULL
+                        break
+                    # blank space behind a header belongs to it only if there is none in front
+                    if first > at:
+                        end = _trimmed(text, first, end)
+                    add_record(text, first + 1, end, state, codes, starts, names, bounds)
+                    within = _LINES
+                at = following
+                place[LINE] += 1
+                continue
+            at = first
+        if cut and state[FILLED] >= state[ENOUGH]:
+            result = CUT
+            break
+        end, bad = encode_line(text, at, stop, codes, state[FILLED], table, True, raw)
+        last = _trimmed(text, at, min(end, stop))
+        within = _LETTERS
+        if bad < last:
+            state[FILLED] += bad - at
+            at = bad
+            result = FAULT
+            break
+        state[FILLED] += last - at
+        at = last
+        if last == end and end < stop and text[end] == LF:
+            at += 1
+            place[LINE] += 1
+            within = _LINES
+        elif end >= stop:
+            break
+    place[AT] = at
+    place[WITHIN] = within
+    return result
 
 
-def _cut(block: bytes) -> int:
-    """Where to cut a block so that the first part can be parsed without the rest."""
-    end = block.rfind(b"\n") + 1
-    start = block[end : end + _CUT_WITHIN].lstrip()[:1]
-    if start.isalpha():
-        # a line may end between any two letters
-        for at in range(len(block) - 1, max(end, len(block) - _CUT_WITHIN), -1):
-            if block[at - 1 : at + 1].isalpha():
-                return at
-    if len(block) - end <= LONGEST_HEADER:
-        return end
-    if start in (b">", b"#"):
-        problem = f"not valid FASTA: a header or comment of more than {LONGEST_HEADER >> 20} MiB"
-        raise FormatError(problem)
-    return len(block)
+@njit(cache=True, nogil=True)
+def _is_blank(byte):
+    """Blank space within a line."""
+    return byte == 0x20 or byte == 0x09 or byte == 0x0B or byte == 0x0C
 
 
-def _header_in(stretch: bytes, before: int) -> bool:
-    """Whether the lines before the first record hold a header; FormatError if they hold letters.
-
-    before: the number of lines before these.
-    """
-    for number, line in enumerate(stretch.split(b"\n"), before):
-        start = line.strip()
-        if start.startswith(b">"):
-            return True
-        if start and not start.startswith(b"#"):
-            shown = start[:20].decode("ascii", "replace")
-            problem = f"expected '>' at the beginning of a record (line {number}), not '{shown}'"
-            raise FormatError("not valid FASTA: " + problem)
-    return False
+@njit(cache=True, nogil=True)
+def _nonblank(text, at, stop):
+    """The first byte of text[at:stop] that is not blank space within a line, or ``stop``."""
+    while at < stop and _is_blank(text[at]):
+        at += 1
+    return at
 
 
-def _line_by_line(header: bytes | None, stretch: bytes) -> Iterator[FastaPart]:
-    """The parts of lines of which some hold more than letters."""
-    letters: list[bytes] = []
-    for line in map(bytes.strip, stretch.split(b"\n")):
-        if line.startswith(b">"):
-            if letters or header is not None:
-                yield header, b"".join(letters)
-            header, letters = line[1:], []
-        elif line and not line.startswith(b"#"):
-            letters.append(line)
-    if letters or header is not None:
-        yield header, b"".join(letters)
+@njit(cache=True, nogil=True)
+def _trimmed(text, first, stop):
+    """Where text[first:stop] ends without the blank space at its end."""
+    while stop > first and _is_blank(text[stop - 1]):
+        stop -= 1
+    return stop
+
+
+@njit(cache=True, nogil=True)
+def _line_end(text, at, stop):
+    """The next LF or CR; ``stop`` or more if there is none."""
+    while at < stop:
+        ends = equals(text, at, LF) | equals(text, at, CR)
+        if ends:
+            return at + np.int64(trailing_zeros(ends))
+        at += 64
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _next_line(text, end, stop):
+    """Where the line begins behind the one that ends at ``end``; more than ``stop`` if unknown."""
+    if end >= stop:
+        return stop + 1
+    if text[end] == LF:
+        return end + 1
+    if end + 1 == stop:
+        return stop + 1
+    return end + 1 + (text[end + 1] == LF)

@@ -1,103 +1,208 @@
 """FASTQ, four lines a record: ``@`` and a header, letters, ``+``, as many qualities as letters.
 
-Lines end with LF or CRLF; blank lines before, between and after records are skipped. dnaio parses
-ASCII fast, but refuses a whole buffer for one other byte and reports the wrong place. What it
-refuses is parsed here line by line: headers are bytes, and an error names its record and line.
+Lines end with LF or CRLF; blank lines before, between and after records are skipped. A kernel takes
+records as long as they are valid; the one it stops at is read again line by line for its message.
+
+    @name and more LF letters LF + LF qualities LF
+    └ 64 bytes at a time, each line to its LF; letters become codes on the way
+
+Operations a record of 150 letters: a step of 64 bytes for the name and one for the header, three
+for the letters, three for the qualities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from typing import Final
 
-import dnaio
 import numpy as np
 
-from streamer.sequences.fasta import FormatError, Readable
+from streamer.errors import DataError
 from streamer.sequences.read_batch import name_of
+from streamer.sequences.record_buffer import (
+    ENOUGH,
+    FAULT,
+    FILLED,
+    FULL,
+    MORE,
+    MOST,
+    RECORDS,
+    RecordBuffer,
+    add_record,
+)
+from streamer.sequences.text import AT, LINE, SEEN, SEEN_LINES, STOP, FormatError, Text
+from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
+from trie.cpu.intrinsics import trailing_zeros
+from trie.cpu.jit import njit
+from trie.cpu.text import equals, outside
+from trie.letter_lines import CR, LF, encode_line
 
-Record = tuple[str, bytes]  # name (``streamer.sequences.read_batch.name_of``) and letters
-BLOCK_BYTES = 1 << 17
-LINES = 4  # of a record
+LINES: Final = 4  # of a record
 _SHOWN = 20
-_NEWLINE = ord("\n")
+
+_BEHIND_LF: Final = np.uint8(0x0B)
+_ASCII: Final = np.uint8(0x7F)
 
 
-def fastq_records(file: Readable) -> Iterator[Record]:
-    """The records in order; FormatError for the first faulty one, after all before it."""
-    waiting: list[bytes] = []
-    newlines = 0
-    first = 1  # number of the first waiting line
-    while data := file.read1(BLOCK_BYTES):
-        newlines += int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))
-        if newlines < LINES:
-            waiting.append(data)
+class FastqParser:
+    """Takes the records of a text."""
+
+    begins_records = False
+    """Whether a record is counted once it has begun, or once it is whole."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
+        """Take records until the buffer is FULL or the text ends (MORE).
+
+        FormatError or DataError for a faulty record, once all before it are in the buffer.
+        """
+        text = self._text
+        if text.ended:
+            text.end_line()
+            text.place[SEEN] = 0
+        columns = buffer.columns(len(text))
+        stop = _take(text.array, text.place, LETTER_TO_CODE, buffer.letters, *columns)
+        if stop == FAULT or (stop == MORE and text.ended and len(text)):
+            raise self._fault(buffer)
+        return int(stop)
+
+    def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:
+        """What is wrong with the record that the text begins with."""
+        *lines, _ = self._text.start().split(b"\n", LINES)
+        try:
+            name, letters = _record(lines, int(self._text.place[LINE]))
+            encode(letters)
+        except FormatError as error:
+            return error
+        except InvalidBaseError as error:
+            return buffer.bad_letter(error.byte, error.position, name)
+        message = f"a valid record was refused: {lines}"
+        raise AssertionError(message)
+
+
+@njit(cache=True, nogil=True)
+def _take(text, place, table, raw, state, codes, starts, names, bounds):
+    """Append whole records to the columns; FULL, MORE, or FAULT in front of a faulty one."""
+    at = place[AT]
+    stop = place[STOP]
+    line = place[LINE]
+    if place[SEEN]:
+        # a record longer than the text was: its lines are counted on, not read again
+        lines = place[SEEN_LINES] + _line_ends(text, at + place[SEEN], stop)
+        if lines < LINES:
+            place[SEEN] = stop - at
+            place[SEEN_LINES] = lines
+            return MORE
+        place[SEEN] = 0
+    result = MORE
+    while at < stop:
+        header = _line_end(text, at, stop)
+        if text[at] != 0x40:
+            if header >= stop or not _blank(text, at, header):
+                break
+            at = header + 1
+            line += 1
             continue
-        cut = len(data)
-        for _ in range(newlines % LINES + 1):
-            cut = data.rfind(b"\n", 0, cut)
-        cut += 1
-        whole, rest = b"".join((*waiting, memoryview(data)[:cut])), data[cut:]
-        waiting = [rest]
-        records = _by_dnaio(whole)
-        if records is not None:
-            yield from records
-            first += newlines - newlines % LINES
-            newlines %= LINES
-        else:
-            lines = (whole + rest).split(b"\n")
-            left = yield from _line_by_line(lines, first)
-            waiting = [b"\n".join(left)]
-            first += len(lines) - len(left)
-            newlines = len(left) - 1
-    last = b"".join(waiting)
-    if last and not last.endswith(b"\n"):
-        last += b"\n"
-    lines = last.split(b"\n")
-    left = yield from _line_by_line(lines, first)
-    if len(left) > 1:
-        _record(left[:-1], first + len(lines) - len(left))
+        first = header + 1
+        if first >= stop:
+            break
+        end, bad = encode_line(text, first, stop, codes, state[FILLED], table, False, raw)
+        if end + 1 >= stop:
+            break
+        header -= text[header - 1] == CR
+        letters = end - first
+        letters -= letters > 0 and text[end - 1] == CR
+        plus = end + 1
+        end = _line_end(text, plus, stop)
+        quality = end + 1
+        if quality >= stop or text[plus] != 0x2B or bad < first + letters:
+            break
+        end -= text[end - 1] == CR
+        if end > plus + 1 and not _equal(text, at + 1, header, plus + 1, end):
+            break
+        end = _qualities_end(text, quality, stop)
+        if end >= stop or text[end] != LF:
+            break
+        count = end - quality
+        count -= count > 0 and text[end - 1] == CR
+        if count != letters:
+            break
+        add_record(text, at + 1, header, state, codes, starts, names, bounds)
+        state[FILLED] += letters
+        at = end + 1
+        line += LINES
+        if state[FILLED] >= state[ENOUGH] or state[RECORDS] >= state[MOST]:
+            result = FULL
+            break
+    place[AT] = at
+    place[LINE] = line
+    if result == MORE and at < stop:
+        # a record is faulty once its lines are there
+        lines = _line_ends(text, at, stop)
+        if lines >= LINES:
+            return FAULT
+        place[SEEN] = stop - at
+        place[SEEN_LINES] = lines
+    return result
 
 
-class _Once:
-    """A file of one block."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read(self, _: int) -> bytes:
-        data, self._data = self._data, b""
-        return data
-
-
-def _by_dnaio(data: bytes) -> list[Record] | None:
-    """The records of whole lines; None if dnaio would refuse or change one."""
-    # dnaio's id ends at a NUL
-    if b"\0" in data:
-        return None
-    try:
-        reader = dnaio.FastqReader(_Once(data), buffer_size=len(data) + 1)  # type: ignore[arg-type]
-        # the id also ends at the first blank, which may be the first letter
-        return [(one.id or name_of(one.name.encode()), one.sequence.encode()) for one in reader]
-    except dnaio.FileFormatError:
-        return None
+@njit(cache=True, nogil=True)
+def _line_end(text, at, stop):
+    """The next LF; ``stop`` or more if there is none."""
+    while at < stop:
+        ends = equals(text, at, LF)
+        if ends:
+            return at + np.int64(trailing_zeros(ends))
+        at += 64
+    return at
 
 
-def _line_by_line(lines: list[bytes], first: int) -> Generator[Record, None, list[bytes]]:
-    """The records of lines, the last of them incomplete; returns the remaining lines.
+@njit(cache=True, nogil=True)
+def _qualities_end(text, at, stop):
+    """The next byte that is LF or not ASCII; ``stop`` or more if there is none."""
+    while at < stop:
+        ends = outside(text, at, _BEHIND_LF, _ASCII)
+        while ends:
+            i = at + np.int64(trailing_zeros(ends))
+            if text[i] == LF or text[i] > _ASCII:
+                return i
+            ends &= ends - np.uint64(1)
+        at += 64
+    return at
 
-    first: the number of the first line.
-    """
-    at = 0
-    while True:
-        while at < len(lines) - 1 and not lines[at].strip():
-            at += 1
-        if at + LINES >= len(lines):
-            return lines[at:]
-        yield _record(lines[at : at + LINES], first + at)
-        at += LINES
+
+@njit(cache=True, nogil=True)
+def _line_ends(text, at, stop):
+    """The number of LF in text[at:stop], up to those of a record."""
+    count = np.int64(0)
+    while at < stop and count < LINES:
+        at = _line_end(text, at, stop) + 1
+        count += at <= stop
+    return count
 
 
-def _record(lines: list[bytes], first: int) -> Record:
+@njit(cache=True, nogil=True)
+def _blank(text, first, stop):
+    """Whether there is nothing but blank space."""
+    for i in range(first, stop):
+        if text[i] != 0x20 and not 0x09 <= text[i] <= 0x0D:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _equal(text, first, stop, other, end):
+    """Whether two parts of the text are the same."""
+    if stop - first != end - other:
+        return False
+    for i in range(stop - first):
+        if text[first + i] != text[other + i]:
+            return False
+    return True
+
+
+def _record(lines: list[bytes], first: int) -> tuple[str, bytes]:
     """The record of its lines, fewer than four at the end of a file; FormatError for a fault."""
     lines = [line.removesuffix(b"\r") for line in lines]
     header = lines[0]

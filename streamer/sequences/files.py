@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from typing import BinaryIO
 
 from streamer.errors import DataError
-from streamer.sequences.read_batch import ReadBatch, bad_name
-from streamer.sequences.record_buffer import ENCODED_AT_ONCE, RecordBuffer, TextPiece
-from streamer.sequences.source import STDIN, SequenceSource
+from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.record_buffer import CUT, MORE, RecordBuffer, TextPiece
+from streamer.sequences.source import STDIN, SequenceSource, shown_name
 
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
@@ -42,7 +42,8 @@ def read_batches(
     for path in paths:
         with ExitStack() as stack:
             source = SequenceSource(path, stack, opened)
-            for piece in _pieces(source, RecordBuffer(source.shown, batch_bases, batch_reads)):
+            buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads)
+            for piece in _pieces(source, buffer):
                 if on_bytes is not None:
                     on_bytes(done + source.bytes_read())
                 yield piece.reads
@@ -67,10 +68,7 @@ def read_pieces(
     size = size or PIECE_BASES
     with ExitStack() as stack:
         source = SequenceSource(path, stack)
-        room = overlap + size + ENCODED_AT_ONCE
-        for piece in _pieces(
-            source, RecordBuffer(source.shown, size, BATCH_READS, room=room), overlap
-        ):
+        for piece in _pieces(source, RecordBuffer(shown_name(path), size, BATCH_READS), overlap):
             if on_bytes is not None:
                 on_bytes(source.bytes_read())
             yield piece
@@ -83,13 +81,8 @@ def _pieces(
 ) -> Iterator[TextPiece]:
     """The records in pieces; without ``overlap`` they are whole."""
     try:
-        for name, letters in source.parts():
-            # a record of FASTA is known to be whole once the next one begins
-            if buffer.full and (name is not None or overlap is not None):
-                yield buffer.piece(overlap if name is None else None)
-            buffer.add(name, letters)
-            if buffer.full and source.whole:
-                yield buffer.piece()
+        while (stop := source.fill(buffer, cut=overlap is not None)) != MORE:
+            yield buffer.piece(overlap if stop == CUT else None)
         last = buffer.piece()
     except DataError as error:
         last, first_error = buffer.before(error)
@@ -103,20 +96,11 @@ def _pieces(
 def read_letters(path: str) -> Iterator[tuple[str, str]]:
     """(first word of the header, letters as they stand) of every record; DataError as above."""
     with ExitStack() as stack:
-        source = SequenceSource(path, stack)
-        current, parts = None, list[str]()
-        number = 0
-        for name, letters in source.parts():
-            if name is not None:
-                if current is not None:
-                    yield current, "".join(parts)
-                current, parts = name, []
-                number += 1
-                if bad := bad_name([name]):
-                    raise DataError(bad[1], file=source.shown, record=number)
-            parts.append(letters.decode("latin-1"))
-        if current is not None:
-            yield current, "".join(parts)
+        buffer = RecordBuffer(shown_name(path), BATCH_BASES, BATCH_READS, letters=True)
+        for piece in _pieces(SequenceSource(path, stack), buffer):
+            letters, offsets = piece.reads.bases.tobytes(), piece.reads.offsets.tolist()
+            for name, first, stop in zip(piece.reads.names, offsets, offsets[1:], strict=False):
+                yield name, letters[first:stop].decode("latin-1")
 
 
 def check_exist(paths: Iterable[str]) -> None:

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import overload
+from collections.abc import Iterator, Sequence
+from typing import Final, overload
 
 import msgpack
 import numpy as np
+from numpy.typing import NDArray
 
+from trie.cpu.intrinsics import put_word, trailing_zeros, word_at
 from trie.cpu.jit import njit
+from trie.cpu.text import outside
+
+COUNT_BYTES = 5
+"""Of the number of names, at most. As many stand in front of each name, at most."""
+
+# printable ASCII but the blank
+_FIRST: Final = np.uint8(0x21)
+_LAST: Final = np.uint8(0x7E)
 
 
 class PackedNames(Sequence[str]):
-    """The strings of a msgpack array, decoded when one of them is first needed."""
+    """The strings of a msgpack array, decoded when one of them is first needed.
 
-    __slots__ = ("_count", "_frame", "_names")
+    bounds: int64[count, 2], where each name begins and ends in the frame, if that is known.
+    """
 
-    def __init__(self, frame: bytes, count: int) -> None:
+    __slots__ = ("_bounds", "_count", "_frame", "_names")
+
+    def __init__(
+        self, frame: bytes | memoryview, count: int, bounds: NDArray[np.int64] | None = None
+    ) -> None:
         self._frame = frame
         self._count = count
+        self._bounds = bounds
         self._names: list[str] | None = None
 
     @classmethod
@@ -27,10 +43,36 @@ class PackedNames(Sequence[str]):
         count = count_names(np.frombuffer(frame, dtype=np.uint8))
         return None if count < 0 else cls(bytes(frame), int(count))
 
+    @classmethod
+    def in_memory(
+        cls, memory: NDArray[np.uint8], stop: int, bounds: NDArray[np.int64]
+    ) -> PackedNames:
+        """Those that ``put_name`` wrote into ``memory`` between COUNT_BYTES and ``stop``."""
+        head = msgpack.Packer().pack_array_header(len(bounds))
+        first = COUNT_BYTES - len(head)
+        memory.data[first:COUNT_BYTES] = head
+        return cls(memory.data[first:stop], len(bounds), bounds - first)
+
     @property
     def packed(self) -> bytes:
         """The msgpack array."""
-        return self._frame
+        return bytes(self._frame)
+
+    @property
+    def bounds(self) -> NDArray[np.int64]:
+        """int64[count, 2]: where each name begins and ends in ``packed``."""
+        if self._bounds is None:
+            self._bounds = np.empty((self._count, 2), dtype=np.int64)
+            _find(np.frombuffer(self._frame, dtype=np.uint8), self._bounds)
+        return self._bounds
+
+    def part(self, start: int, stop: int) -> PackedNames:
+        """The names from ``start`` to ``stop``, exclusive."""
+        ends = np.append(_head_bytes(self._frame[0]), self.bounds[:, 1])
+        first, end = int(ends[start]), int(ends[stop])
+        head = msgpack.Packer().pack_array_header(stop - start)
+        bounds = self.bounds[start:stop] + (len(head) - first)
+        return PackedNames(b"".join((head, self._frame[first:end])), stop - start, bounds)
 
     def __len__(self) -> int:
         return self._count
@@ -41,6 +83,9 @@ class PackedNames(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded())
+
     @overload
     def __getitem__(self, index: int) -> str: ...
 
@@ -48,10 +93,16 @@ class PackedNames(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
 
     def __getitem__(self, index: int | slice) -> str | list[str]:
+        if self._names is None and self._bounds is not None and isinstance(index, int):
+            first, stop = self._bounds[index].tolist()
+            return str(self._frame[first:stop], "utf-8")
+        return self._decoded()[index]
+
+    def _decoded(self) -> list[str]:
         if self._names is None:
             self._names = msgpack.unpackb(self._frame)
         assert self._names is not None
-        return self._names[index]
+        return self._names
 
 
 # too short to release the GIL
@@ -62,6 +113,65 @@ def _number(frame, at, size):
     for i in range(at, at + size):
         value = (value << 8) | np.int64(frame[i])
     return value
+
+
+@njit(cache=True)
+def _head_bytes(first):
+    """How many bytes the number of an array's elements takes, from the first of them."""
+    return 3 if first == 0xDC else 5 if first == 0xDD else 1
+
+
+@njit(cache=True)
+def _find(frame, bounds):
+    """Where the strings of a valid array are."""
+    at = _head_bytes(frame[0])
+    for i in range(len(bounds)):
+        kind = frame[at]
+        at += 1
+        length = np.int64(kind & 0x1F)
+        if kind >= 0xD9:
+            size = 1 << (kind - 0xD9)
+            length = _number(frame, at, size)
+            at += size
+        bounds[i, 0] = at
+        at += length
+        bounds[i, 1] = at
+
+
+@njit(cache=True, nogil=True)
+def put_name(text, first, stop, names, to):
+    """Write the first word of text[first:stop], between blanks or tabs, as a string of msgpack.
+
+    ``names`` needs the bytes of the header, COUNT_BYTES and 8 more behind ``to``. Returns where the
+    word begins and ends in ``names``, and whether it is other than printable ASCII.
+    """
+    while first < stop and (text[first] == 0x20 or text[first] == 0x09):
+        first += 1
+    end = first
+    odd = False
+    while end < stop:
+        other = outside(text, end, _FIRST, _LAST)
+        if not other:
+            end += 64
+            continue
+        end += np.int64(trailing_zeros(other))
+        if end >= stop or text[end] == 0x20 or text[end] == 0x09:
+            break
+        odd = True
+        end += 1
+    length = min(end, stop) - first
+    if length < 0x20:
+        names[to] = np.uint8(0xA0 | length)
+        to += 1
+    else:
+        size = 1 if length < 1 << 8 else 2 if length < 1 << 16 else 4
+        names[to] = np.uint8(0xD9 + size // 2)
+        for i in range(size):
+            names[to + size - i] = np.uint8(length >> (8 * i))
+        to += 1 + size
+    for i in range(0, length, 8):
+        put_word(names, to + i, word_at(text, first + i))
+    return to, to + length, odd
 
 
 @njit(cache=True)

@@ -1,20 +1,39 @@
-"""Records while they are read: letters become codes a few megabytes at a time, a byte a letter."""
+"""Records while they are read, as columns that parsers fill: names, and codes, a byte a letter."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import DataError
+from streamer.sequences.packed_names import COUNT_BYTES, PackedNames, put_name
 from streamer.sequences.read_batch import ReadBatch, bad_name
-from trie.codes import InvalidBaseError, encode, shown_byte
+from streamer.sequences.text import BLOCK_BYTES, ROOM_BYTES
+from trie.codes import shown_byte
+from trie.cpu import array_pool
+from trie.cpu.jit import njit
+from trie.cpu.text import SLACK
 
-ENCODED_AT_ONCE = 4_000_000
 GROWTH = 8
 """Codes that do not fit get an eighth of their memory more. The system moves pages, no bytes."""
+
+FILLED, RECORDS, NAMED, ODD, ENOUGH, MOST = range(6)
+"""Of the state of a ``RecordBuffer``: see ``columns``."""
+
+MORE, FULL, CUT, FAULT = range(4)
+"""Why a parser stops: it needs more text; the buffer is full, also within a record; a fault."""
+
+_ENDLESS = 1 << 62
+_LARGEST = 1 << 25  # codes, of what is reserved at first
+_BEYOND = ROOM_BYTES + BLOCK_BYTES + SLACK  # codes that a parser may need room for
+_RECORD_BYTES = 2  # of a text, at least
+
+
+_T = TypeVar("_T", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,68 +52,100 @@ class TextPiece:
     continues: bool = False
 
 
+Columns = tuple[
+    NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]
+]
+
+
 class RecordBuffer:
     """Records, or parts of them, until there are enough for a ``TextPiece``.
 
-    shown: the file's name in errors. size, records: new symbols and records that are enough. room:
-    codes to reserve memory for if letters come in several parts.
+    shown: the file's name in errors. size, records: new symbols and records that are enough.
+    letters: letters stay as they are, in the place of codes.
     """
 
-    def __init__(self, shown: str, size: int, records: int, room: int = 0) -> None:
+    def __init__(self, shown: str, size: int, records: int, *, letters: bool = False) -> None:
+        self.letters = letters
         self._shown = shown
-        self._size = size
-        self._records = records
-        self._room = room
+        self._size = min(size, _ENDLESS)
+        self._state = np.zeros(6, dtype=np.int64)
+        self._state[MOST] = min(records, _ENDLESS)
         self._first = self._start = 0
-        self._begin([], np.empty(0, dtype=np.uint8))
+        self._names = np.empty(COUNT_BYTES, dtype=np.uint8)
+        self._begin(np.empty(0, dtype=np.uint8))
 
-    def _begin(self, names: list[str], codes: NDArray[np.uint8]) -> None:
-        """Begin a piece with the last codes of the record that goes on, if one does."""
-        self._names = names
-        self._starts = [0] * len(names)
-        self._codes = codes
-        self._filled = self._again = codes.size
-        self._letters: list[bytes] = []
-        self._end = codes.size
-        self._enough = codes.size + self._size
-        self.full = False
-        """There is enough."""
+    def _begin(self, codes: NDArray[np.uint8], name: tuple[int, int] | None = None) -> None:
+        """Begin a piece; with the last codes of the record that goes on, and where its name is."""
+        before = self._names
+        self._again = codes.size
+        room = codes.size + min(self._size, _LARGEST) + _BEYOND
+        self._codes = array_pool.empty(room, np.uint8)
+        self._codes[: codes.size] = codes
+        self._starts = np.zeros(1, dtype=np.int64)
+        self._names = array_pool.empty(before.size, np.uint8)
+        self._bounds = np.empty((0, 2), dtype=np.int64)
+        self._state[:MOST] = codes.size, 0, COUNT_BYTES, 0, codes.size + self._size
+        if name:
+            add_record(before, *name, *self.columns(name[1] - name[0]))
+            self._starts[0] = 0
 
-    def add(self, name: str | None, letters: bytes) -> None:
-        """Letters of a record that begins, or without a name more of the last one."""
-        if name is not None:
-            self._names.append(name)
-            self._starts.append(self._end)
-        self._letters.append(letters)
-        self._end += len(letters)
-        if self._end - self._filled >= ENCODED_AT_ONCE:
-            self._encode()
-        self.full = self._end >= self._enough or len(self._names) >= self._records
+    @property
+    def records(self) -> int:
+        """The number of records that have begun, in all pieces."""
+        return self._first + int(self._state[RECORDS])
+
+    def columns(self, size: int) -> Columns:
+        """The columns, with room for what ``size`` bytes of a text can hold.
+
+        state: int64[6], the numbers of codes (FILLED), of RECORDS and of bytes of names (NAMED),
+        ODD: not 0 if a name is not printable ASCII, and how many codes (ENOUGH) and records (MOST)
+        are enough. starts: int64, where each record begins in codes: uint8. names: uint8, and
+        bounds: int64[:, 2], as ``put_name`` has them.
+        """
+        filled, records, named, *_, most = self._state.tolist()
+        if (need := filled + size + SLACK) > self._codes.size:
+            need = max(need, filled + filled // GROWTH)
+            if self._codes.base is not None:
+                own = np.empty(need, dtype=np.uint8)
+                own[:filled] = self._codes[:filled]
+                self._codes = own
+            else:
+                self._codes.resize(need, refcheck=False)
+        if (need := named + size + size // 64 + SLACK) > self._names.size:
+            self._names = _larger(self._names, max(need, 2 * named), named)
+        if (need := min(most, records + size // _RECORD_BYTES + 1)) > len(self._bounds):
+            need = max(need, 2 * records)
+            self._bounds = _larger(self._bounds, need, records)
+            self._starts = _larger(self._starts, need + 1, records)
+        return self._state, self._codes, self._starts, self._names, self._bounds
 
     def piece(self, overlap: int | None = None) -> TextPiece:
-        """Everything buffered; DataError for the first record with a fault.
+        """Everything buffered; DataError for the first record whose name is faulty.
 
         overlap: the last record goes on, and that many of its symbols are repeated then.
         """
-        self._encode()
-        if bad := bad_name(self._names):
-            raise DataError(bad[1], file=self._shown, record=self._first + bad[0] + 1)
-        if self._codes.base is None:
-            self._codes.resize(self._filled, refcheck=False)
-        codes = self._codes[: self._filled]
-        offsets = np.array([*self._starts, codes.size], dtype=np.int64)
-        reads = ReadBatch(self._names, offsets, codes)
+        filled, records, named, odd, *_ = self._state.tolist()
+        if odd:
+            self._check_names(records)
+        codes = _fitted(self._codes, filled)
+        self._starts[records] = filled
+        offsets = _fitted(self._starts, records + 1)
+        bounds = _fitted(self._bounds, records)
+        names = PackedNames.in_memory(_fitted(self._names, named), named, bounds)
+        reads = ReadBatch(names, offsets, codes)
         made = TextPiece(reads, self._first, self._start, self._again, overlap is not None)
         if overlap is None:
-            self._first += len(self._names)
+            self._first += records
             self._start = 0
-            self._begin([], np.empty(0, dtype=np.uint8))
+            self._begin(codes[:0])
         else:
-            repeated = min(overlap, codes.size - self._starts[-1])
-            before = self._start if len(self._names) == 1 else 0
-            self._first += len(self._names) - 1
-            self._start = before + codes.size - repeated - self._starts[-1]
-            self._begin(self._names[-1:], codes[codes.size - repeated :])
+            begin = int(offsets[-2])
+            repeated = min(overlap, filled - begin)
+            before = self._start if records == 1 else 0
+            self._first += records - 1
+            self._start = before + filled - repeated - begin
+            first, stop = bounds[-1].tolist()
+            self._begin(codes[filled - repeated :], (first, stop))
         return made
 
     def before(self, error: DataError) -> tuple[TextPiece, DataError]:
@@ -106,44 +157,62 @@ class RecordBuffer:
             except DataError as earlier:
                 error = earlier
 
+    def bad_letter(self, byte: int, position: int, name: str | None = None) -> DataError:
+        """The error for a byte in the record behind the last one, or without a name in that one.
+
+        position: of the byte in the record, without a name behind its last code; from 0.
+        """
+        number = self.records + 1
+        if name is None:
+            records = int(self._state[RECORDS])
+            number, name = self.records, self._name(records - 1)
+            position += int(self._state[FILLED] - self._starts[records - 1])
+            position += self._start if records == 1 else 0
+        return DataError(
+            f"{shown_byte(byte)} is not a base",
+            file=self._shown,
+            record=number,
+            name=name if name.isprintable() else None,
+            position=position + 1,
+        )
+
+    def _name(self, record: int) -> str:
+        """The name of a buffered record; bytes that are not UTF-8 are surrogates."""
+        first, stop = self._bounds[record].tolist()
+        return self._names[first:stop].tobytes().decode("utf-8", "surrogateescape")
+
+    def _check_names(self, records: int) -> None:
+        if bad := bad_name([self._name(record) for record in range(records)]):
+            raise DataError(bad[1], file=self._shown, record=self._first + bad[0] + 1)
+
     def _drop(self, record: int) -> None:
         """Forget everything from that record of the buffered ones on."""
-        if record >= len(self._names):
-            return
-        size = self._starts[record]
-        letters = b"".join(self._letters)[: max(0, size - self._filled)]
-        self._filled = min(self._filled, size)
-        self._letters = [letters]
-        del self._names[record:], self._starts[record:]
+        if record < self._state[RECORDS]:
+            named = self._bounds[record - 1, 1] if record else COUNT_BYTES
+            self._state[: NAMED + 1] = self._starts[record], record, named
 
-    def _encode(self) -> None:
-        letters = b"".join(self._letters)
-        try:
-            codes = encode(letters)
-        except InvalidBaseError as error:
-            at = self._filled + error.position
-            index = bisect_right(self._starts, at) - 1
-            position = at - self._starts[index] + (self._start if index == 0 else 0)
-            problem = f"{shown_byte(error.byte)} is not a base"
-            name = self._names[index]
-            raise DataError(
-                problem,
-                file=self._shown,
-                record=self._first + index + 1,
-                name=name if name.isprintable() else None,
-                position=position + 1,
-            ) from None
-        self._letters = []
-        size = self._filled + codes.size
-        if self._filled == 0:
-            self._codes = codes
-        else:
-            if size > self._codes.size:
-                room = max(size, self._room, self._codes.size + self._codes.size // GROWTH)
-                if self._codes.base is None:
-                    self._codes.resize(room, refcheck=False)
-                else:
-                    old, self._codes = self._codes, np.empty(room, dtype=np.uint8)
-                    self._codes[: self._filled] = old[: self._filled]
-            self._codes[self._filled : size] = codes
-        self._filled = size
+
+def _larger(array: NDArray[_T], size: int, used: int) -> NDArray[_T]:
+    """A longer array with the same first elements."""
+    longer = array_pool.empty(size * math.prod(array.shape[1:]), array.dtype)
+    longer = longer.reshape(size, *array.shape[1:])
+    longer[:used] = array[:used]
+    return longer
+
+
+def _fitted(array: NDArray[_T], size: int) -> NDArray[_T]:
+    """The first elements; copied if the others take more memory than they do."""
+    return array[:size].copy() if 4 * size < len(array) else array[:size]
+
+
+@njit(cache=True, nogil=True)
+def add_record(text, first, stop, state, codes, starts, names, bounds):
+    """Begin a record whose name is the first word of text[first:stop]."""
+    record = state[RECORDS]
+    begin, end, odd = put_name(text, first, stop, names, state[NAMED])
+    bounds[record, 0] = begin
+    bounds[record, 1] = end
+    starts[record] = state[FILLED]
+    state[NAMED] = end
+    state[ODD] |= odd
+    state[RECORDS] = record + 1

@@ -1,32 +1,30 @@
-"""A sequence file opened, decompressed and recognized by content, as records in parts.
+"""A sequence file opened, decompressed and recognized by content, read into record buffers.
 
-``streamer.sequences.bz2_xz`` decompresses, for zstd xopen. FASTA comes in parts (``fasta``), since
-a record may be a chromosome; records of FASTQ (``fastq``) and BAM (``bam``) are whole.
+``streamer.sequences.bz2_xz`` decompresses, for zstd xopen, on a thread ahead of the parser:
+``fastq``, ``fasta`` or ``bam``.
 """
 
 from __future__ import annotations
 
-import io
-import itertools
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from typing import Any, BinaryIO
+from contextlib import ExitStack, contextmanager
+from typing import Any, BinaryIO, Protocol
 
 from xopen import xopen
 
 from streamer.errors import DataError
-from streamer.sequences.bam import MAGIC, bam_records
+from streamer.sequences.bam import MAGIC, BamParser
 from streamer.sequences.bgzf import Watched
-from streamer.sequences.bz2_xz import COMPRESSIONS, Members, ReadAhead
-from streamer.sequences.fasta import FormatError, Readable, fasta_parts
-from streamer.sequences.fastq import fastq_records
-from streamer.sequences.read_batch import name_of
+from streamer.sequences.bz2_xz import COMPRESSIONS, Members
+from streamer.sequences.fasta import FastaParser
+from streamer.sequences.fastq import FastqParser
+from streamer.sequences.prefetch import prefetched
+from streamer.sequences.raw_file import LONGEST_MAGIC, Buffered, RawFile, Readable
+from streamer.sequences.record_buffer import MORE, RecordBuffer
+from streamer.sequences.text import BLOCK_BYTES, Block, FormatError, Text, new_block
 
 STDIN = "-"
-
-Part = tuple[str | None, bytes]
-"""The first word of the header of a record that begins, or None where one goes on; and letters."""
 
 _COMPRESSIONS = (
     (b"\x1f\x8b", "gz"),
@@ -34,8 +32,8 @@ _COMPRESSIONS = (
     (b"\xfd7zXZ\x00", "xz"),
     (b"\x28\xb5\x2f\xfd", "zst"),
 )
-_LONGEST_MAGIC = 6
-_BUFFER_BYTES = 128 * 1024
+_READ_BYTES = 1 << 17
+_BLOCKS_AHEAD = 4
 
 
 def shown_name(path: str) -> str:
@@ -43,100 +41,156 @@ def shown_name(path: str) -> str:
     return "<stdin>" if path == STDIN else path
 
 
+class Parser(Protocol):
+    """Takes the records of a text, in their order."""
+
+    begins_records: bool
+    """Whether a record is counted once it has begun, or once it is whole."""
+
+    def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
+        """Take records until the buffer is full (FULL, or CUT within one) or the text ends (MORE).
+
+        FormatError or DataError for a fault, once all before it are in the buffer.
+        """
+
+
 class SequenceSource:
     """One input, read from ``opened`` if that is given; ``stack`` closes what it opens."""
 
     def __init__(self, path: str, stack: ExitStack, opened: BinaryIO | None = None) -> None:
-        self.path = path
-        self.shown = shown_name(path)
+        self._path = path
+        self._shown = shown_name(path)
         self._stack = stack
         self._opened = opened
-        self._raw: Any = None
-        self._record = 0
-        self.whole = False
-        """Every part is a whole record."""
+        self._raw: RawFile | None = None
+        self._watched: Watched | None = None
+        self._text: Text | None = None
+        self._parser: Parser | None = None
 
     def bytes_read(self) -> int:
-        """How far the file has been read, in its own (compressed) bytes; 0 if unknown."""
-        if self._raw is None or not self._raw.seekable():
-            return 0
-        return self._raw.tell()
+        """How far the file has been read, in its own (compressed) bytes."""
+        return 0 if self._raw is None else self._raw.bytes_read
 
-    def parts(self) -> Iterator[Part]:
-        """The records in order, each as one part or several; DataError for what cannot be read."""
-        name = None
+    def fill(self, buffer: RecordBuffer, *, cut: bool = False) -> int:
+        """Read records into the buffer until it is FULL, CUT within one, or the file ends (MORE).
+
+        DataError for what cannot be read, once all before it is in the buffer.
+        """
         try:
-            yield from self._parts()
-            return
+            if self._text is None:
+                with self._reading(buffer):
+                    self._text = Text(self._blocks())
+                    self._parser = self._recognized(self._text)
+            while self._parser is not None:
+                stop = self._parser.parse(buffer, cut=cut)
+                if stop != MORE or self._text.ended:
+                    return stop
+                with self._reading(buffer):
+                    self._text.more()
         except FormatError as error:
-            problem, name = str(error), error.name
-            self._record = max(self._record, 1)
+            record = max(1, self._record(buffer))
+            known = error.name if error.name and error.name.isprintable() else None
+            raise DataError(str(error), file=self._shown, record=record, name=known) from None
+        return MORE
+
+    @contextmanager
+    def _reading(self, buffer: RecordBuffer) -> Iterator[None]:
+        try:
+            yield
         except _READ_ERRORS as error:
             problem = _PROBLEMS.get(type(error)) or (
                 f"cannot be read: {str(error) or type(error).__name__}"
             )
-        known = name if name and name.isprintable() else None
-        raise DataError(problem, file=self.shown, record=self._record or None, name=known)
+            record = self._record(buffer) or None
+            raise DataError(problem, file=self._shown, record=record) from None
 
-    def _parts(self) -> Iterator[Part]:
-        if self._opened is not None:
-            self._raw = self._opened
-        elif self.path == STDIN:
-            self._raw = sys.stdin.buffer
-        else:
-            self._raw = self._stack.enter_context(open(self.path, "rb"))
-        watched = Watched(self._raw)
-        magic, packed = _look_ahead(watched, blanks=False)
-        compression = next((name for start, name in _COMPRESSIONS if magic.startswith(start)), None)
-        opened: Any = packed
-        if compression in COMPRESSIONS:
-            opened = Members(packed, compression)
-            if compression == "gz":
-                opened = self._stack.enter_context(closing(ReadAhead(opened)))
-        elif compression is not None:
-            # zstd in this process, since errors of another are all alike
-            threads = 1 if compression == "gz" else 0
-            opened = self._stack.enter_context(
-                xopen(_buffered(packed), "rb", format=compression, threads=threads)
-            )
-        start, plain = _look_ahead(opened, blanks=True)
-        if start[:1] in (b">", b"#"):
-            yield from self._of_fasta(plain)
-        elif start.startswith(MAGIC):
-            yield from self._of_bam(_buffered(plain), watched)
-        elif start[:1] == b"@":
-            yield from self._of_fastq(plain)
-        elif start:
-            problem = "not a FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
-            raise DataError(problem, file=self.shown)
+    def _record(self, buffer: RecordBuffer) -> int:
+        """The number of the record that is being read; 0 before the first."""
+        if self._parser is None:
+            return 0
+        return buffer.records + (not self._parser.begins_records)
 
-    def _of_fastq(self, plain: Readable) -> Iterator[Part]:
-        self.whole = True
-        self._record = 1
-        for record in fastq_records(plain):
-            yield record
-            self._record += 1
-
-    def _of_bam(self, plain: io.BufferedReader, watched: Watched) -> Iterator[Part]:
-        self.whole = True
-        records = bam_records(plain)
-        for self._record in itertools.count(1):
-            record = next(records, None)
-            if record is None:
+    def _recognized(self, text: Text) -> Parser | None:
+        """The parser for the format; None for an empty file."""
+        # a pipe may deliver the first bytes one by one
+        while True:
+            start = text.start().lstrip()
+            if len(start) >= LONGEST_MAGIC or start[:1] in (b">", b"#", b"@") or text.ended:
                 break
-            yield name_of(record[0]), record[1]
-        # writers of FASTQ as BGZF may omit the end block, those of BAM do not
-        if watched.lacks_end_block():
-            problem = f"truncated after {self._record - 1} records: BGZF's end block is missing"
-            raise FormatError(problem)
+            text.more()
+        if start[:1] in (b">", b"#"):
+            return FastaParser(text)
+        if start[:1] == b"@":
+            return FastqParser(text)
+        if start.startswith(MAGIC):
+            return BamParser(text, self._lacks_end)
+        if start:
+            problem = "not a FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
+            raise DataError(problem, file=self._shown)
+        return None
 
-    def _of_fasta(self, plain: Readable) -> Iterator[Part]:
-        for header, letters in fasta_parts(plain):
-            if header is None:
-                yield None, letters
-            else:
-                self._record += 1
-                yield name_of(header), letters
+    def _blocks(self) -> Iterator[Block]:
+        """The decompressed text, read by a thread a few blocks ahead."""
+        file: Any
+        if self._opened is not None:
+            file = self._opened
+        elif self._path == STDIN:
+            file = sys.stdin.buffer
+        else:
+            file = self._stack.enter_context(open(self._path, "rb"))
+        self._raw = raw = RawFile(file)
+        found = (name for magic, name in _COMPRESSIONS if raw.magic.startswith(magic))
+        if compression := next(found, None):
+            blocks = _filled(self._decompressed(raw, compression), whole=raw.regular)
+        else:
+            blocks = _plain(raw)
+        ahead: Any = prefetched(blocks, _BLOCKS_AHEAD)
+        self._stack.callback(ahead.close)
+        return iter(ahead)
+
+    def _decompressed(self, raw: RawFile, compression: str) -> Readable:
+        if compression == "gz":
+            self._watched = Watched(raw)
+        if compression in COMPRESSIONS:
+            return Members(self._watched or raw, compression)
+        # zstd in this process, since errors of another are all alike
+        threads = 1 if compression == "gz" else 0
+        packed = Buffered(self._watched or raw)
+        file: Any = xopen(packed, "rb", format=compression, threads=threads)
+        return self._stack.enter_context(file)
+
+    def _lacks_end(self) -> bool:
+        return self._watched is not None and self._watched.lacks_end_block()
+
+
+def _plain(raw: RawFile) -> Iterator[Block]:
+    """Blocks of a file that is not compressed."""
+    while True:
+        block = new_block(BLOCK_BYTES)
+        size = raw.readinto(block.array.data[block.first : block.stop])
+        if not size:
+            return
+        yield block._replace(stop=block.first + size)
+
+
+def _filled(file: Readable, *, whole: bool) -> Iterator[Block]:
+    """Blocks of a decompressed file, which are ``whole`` but for the last; also before an error."""
+    while True:
+        block = new_block(BLOCK_BYTES)
+        stop = block.first
+        try:
+            while stop < block.stop and (data := file.read1(min(_READ_BYTES, block.stop - stop))):
+                block.array.data[stop : stop + len(data)] = data
+                stop += len(data)
+                if not whole:
+                    break
+        except BaseException:
+            if stop > block.first:
+                yield block._replace(stop=stop)
+            raise
+        if stop == block.first:
+            return
+        yield block._replace(stop=stop)
 
 
 def _read_errors() -> tuple[type[Exception], ...]:
@@ -167,47 +221,3 @@ _PROBLEMS: dict[type, str] = {
     IsADirectoryError: "is a directory, not a sequence file",
     PermissionError: "permission denied",
 }
-
-
-class _Ahead(io.RawIOBase):
-    """A stream of which ``start`` has been read."""
-
-    def __init__(self, start: bytes, rest: Readable) -> None:
-        self._start = start
-        self._rest = rest
-
-    def readable(self) -> bool:
-        return True
-
-    def read1(self, size: int = _BUFFER_BYTES, /) -> bytes:
-        """At most ``size`` bytes, none at the end, without the copies of a buffered reader."""
-        if not self._start:
-            return self._rest.read1(size)
-        data, self._start = self._start[:size], self._start[size:]
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read1(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _buffered(stream: _Ahead) -> io.BufferedReader:
-    return io.BufferedReader(stream, _BUFFER_BYTES)
-
-
-def _look_ahead(file: Readable, *, blanks: bool) -> tuple[bytes, _Ahead]:
-    """The first bytes of a file, with ``blanks`` those after blank space; and the whole file.
-
-    Waits for enough bytes to recognize the format: a pipe may deliver them one by one.
-    """
-    read: list[bytes] = []
-    start = b""
-    while len(start) < _LONGEST_MAGIC and (piece := file.read1(io.DEFAULT_BUFFER_SIZE)):
-        read.append(piece)
-        start += piece
-        if blanks:
-            start = start.lstrip()
-            if start[:1] in (b">", b"#", b"@"):
-                break
-    return start, _Ahead(b"".join(read), file)

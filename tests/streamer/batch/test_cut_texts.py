@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from streamer.batch.primer import text as primer_text
-from streamer.sequences import fasta
 from streamer.sequences import files as sequence_files
-from streamer.sequences import record_buffer as held
+from streamer.sequences import source
 from tests.data_files import write_fasta
 
 pytestmark = pytest.mark.whole
@@ -47,8 +46,7 @@ def in_pieces(monkeypatch):
     """From now on files are cut every few symbols."""
 
     def cut():
-        monkeypatch.setattr(fasta, "BLOCK_BYTES", 13)
-        monkeypatch.setattr(held, "ENCODED_AT_ONCE", 16)
+        monkeypatch.setattr(source, "BLOCK_BYTES", 13)
         monkeypatch.setattr(sequence_files, "PIECE_BASES", 20)
         monkeypatch.setattr(sequence_files, "BATCH_READS", 2)
         monkeypatch.setattr(primer_text, "piece_symbols", lambda overlap, **_: 4 * overlap)

@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import gzip
 import io
-import struct
-import zlib
 
 import pytest
 
 from streamer.errors import DataError
 from streamer.sequences.bgzf import END_BLOCK, Watched
 from streamer.sequences.files import read_batches
-from tests.streamer.sequences.test_sequence_files import bam_of
+from tests.streamer.sequences.kit import bam_of, bgzf_block, bgzf_blocks
 
 RECORDS = [(f"r{i}", "ACGTACGTAC") for i in range(6)]
-
-
-def block(data):
-    """One block of BGZF (SAM specification 4.1)."""
-    deflate = zlib.compressobj(wbits=-15)
-    packed = deflate.compress(data) + deflate.flush()
-    extra = struct.pack("<2sHH", b"BC", 2, len(packed) + 25)
-    head = struct.pack("<4BI2BH", 0x1F, 0x8B, 8, 4, 0, 0, 255, len(extra))
-    return head + extra + packed + struct.pack("<2I", zlib.crc32(data), len(data))
-
-
-def blocks_of(whole, *cuts):
-    """The data as blocks, cut at these places, without the end block."""
-    places = [0, *cuts, len(whole)]
-    return [block(whole[a:b]) for a, b in zip(places, places[1:], strict=False)]
 
 
 WHOLE = bam_of(RECORDS)
 RECORD_BYTES = len(bam_of(RECORDS[:1])) - len(bam_of([]))
 HALF = len(bam_of([])) + 3 * RECORD_BYTES
-BLOCKS = blocks_of(WHOLE, HALF)
+BLOCKS = bgzf_blocks(WHOLE, HALF)
 
 
 @pytest.fixture
@@ -86,7 +69,7 @@ def test_a_whole_bam(names, content, pipe):
 
 
 def test_a_bam_without_records(names):
-    empty = block(bam_of([]))
+    empty = bgzf_block(bam_of([]))
     assert names(empty + END_BLOCK) == (0, [], "")
     code, _, err = names(empty)
     assert code == 1
@@ -113,7 +96,7 @@ def test_other_bytes_behind_the_end_block(names):
 def test_text_needs_no_end_block(names, mark):
     """Common programs that write FASTQ as BGZF leave it out."""
     text = "".join(f"{mark}r{i}\nACGTA\n" + "+\nIIIII\n" * (mark == "@") for i in range(4)).encode()
-    assert names(b"".join(blocks_of(text, 20))) == (0, ["r0", "r1", "r2", "r3"], "")
+    assert names(b"".join(bgzf_blocks(text, 20))) == (0, ["r0", "r1", "r2", "r3"], "")
 
 
 @pytest.mark.parametrize("size", [1, 3, 11, 28, 29, 64, 1 << 17])

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import random
 
 import numpy as np
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences import fasta
+from streamer.sequences import fasta, source, text
 from streamer.sequences import files as sequence_files
-from streamer.sequences import record_buffer as held
 from streamer.sequences.files import read_batches, read_letters, read_pieces
+from tests.streamer.sequences.kit import InBlocks
 from trie.codes import encode
 
 
-class Trickle(io.BytesIO):
-    """A file that hands over a few bytes at a time."""
-
-    def __init__(self, data, size):
-        super().__init__(data)
-        self._size = size
-
-    def read1(self, size=-1):
-        return super().read1(self._size)
-
-
-def records_of(parts):
-    records = []
-    for header, letters in parts:
-        if header is not None:
-            records.append([header, b""])
-        else:
-            assert letters
-        records[-1][1] += letters
-    return [tuple(record) for record in records]
+@pytest.fixture
+def blocks(monkeypatch):
+    return InBlocks(monkeypatch)
 
 
 def random_fasta(rng, ends):
@@ -56,26 +38,22 @@ def random_fasta(rng, ends):
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
-def test_parts_of_files_handed_over_in_any_size(ends):
+def test_files_handed_over_in_any_size(ends, blocks):
     rng = random.Random(7)
     for _ in range(60):
-        data, wanted = random_fasta(rng, ends)
+        data, records = random_fasta(rng, ends)
+        wanted = [(name.split()[0].decode(), letters.decode()) for name, letters in records]
         for size in (1, 2, 3, 5, 17, 64, 100, 10_000):
-            assert records_of(fasta.fasta_parts(Trickle(data, size))) == wanted, (data, size)
+            blocks(data, size)
+            assert list(read_letters("texts")) == wanted, (data, size)
 
 
-def test_what_is_no_sequence_is_left_in_wherever_lines_are_cut():
-    for sequence in (
-        b"A C",
-        b"AC>GT",
-        b"AC#",
-        b"A" * 99 + b" " * 80 + b"C>",
-        b"--AC--",
-        b"\x00\xff",
-    ):
-        data = b">r\n" + sequence + b"\n"
+def test_what_is_no_sequence_is_left_in_wherever_lines_are_cut(blocks):
+    for sequence in ("A C", "AC>GT", "AC#", "A" * 99 + " " * 80 + "C>", "--AC--", "\x00\xff"):
+        data = f">r\n{sequence}\n".encode("latin-1")
         for size in (1, 2, 3, 50, 1_000):
-            assert records_of(fasta.fasta_parts(Trickle(data, size))) == [(b"r", sequence)]
+            blocks(data, size)
+            assert list(read_letters("texts")) == [("r", sequence)]
 
 
 def test_letters_without_a_header(tmp_path):
@@ -85,21 +63,29 @@ def test_letters_without_a_header(tmp_path):
         list(read_batches([str(path)]))
 
 
-def test_a_header_without_end_is_not_held(monkeypatch):
+@pytest.mark.parametrize("mark", [">", "#"])
+def test_a_header_without_end_is_not_held(mark, monkeypatch):
     monkeypatch.setattr(fasta, "LONGEST_HEADER", 1 << 20)
-    file = Trickle(b">" + b"r" * (3 << 20), 1 << 17)
-    with pytest.raises(fasta.FormatError, match="more than 1 MiB"):
-        list(fasta.fasta_parts(file))
-    assert file.tell() < 2 << 20
-    # a line of what is no sequence is not held either
-    parts = fasta.fasta_parts(Trickle(b">r\n" + b"-" * (3 << 20), 1 << 17))
-    assert max(len(letters) for _, letters in parts) < 2 << 20
+    read = 0
+
+    def blocks(_):
+        nonlocal read
+        while read < 3 << 20:
+            block = text.new_block(1 << 17)
+            block.array[:] = ord("r")
+            block.array[block.first] = ord("r" if read else mark)
+            read += 1 << 17
+            yield block
+
+    monkeypatch.setattr(source.SequenceSource, "_blocks", blocks)
+    with pytest.raises(DataError, match="a header or comment of more than 1 MiB"):
+        list(read_batches(["texts"]))
+    assert read < 2 << 20
 
 
 @pytest.mark.parametrize("overlap", [0, 3, 50])
 def test_pieces_hold_every_record_once(overlap, tmp_path, monkeypatch):
-    monkeypatch.setattr(held, "ENCODED_AT_ONCE", 64)
-    monkeypatch.setattr(fasta, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(source, "BLOCK_BYTES", 40)
     monkeypatch.setattr(sequence_files, "BATCH_READS", 4)
     rng = random.Random(8)
     path = tmp_path / "texts.fa"
@@ -147,8 +133,7 @@ def joined(pieces, overlap):
 
 @pytest.mark.parametrize("position", [1, 30, 64, 65, 150, 400])
 def test_a_fault_is_told_with_its_place_in_the_record(position, tmp_path, monkeypatch):
-    monkeypatch.setattr(held, "ENCODED_AT_ONCE", 64)
-    monkeypatch.setattr(fasta, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(source, "BLOCK_BYTES", 40)
     sequence = "ACGT" * 100
     faulty = sequence[: position - 1] + "!" + sequence[position:]
     path = tmp_path / "texts.fa"

@@ -1,0 +1,135 @@
+"""FASTQ, four lines a record: ``@`` and a header, letters, ``+``, as many qualities as letters.
+
+Lines end with LF or CRLF; blank lines before, between and after records are skipped. dnaio parses
+ASCII fast, but refuses a whole buffer for one other byte and reports the wrong place. What it
+refuses is parsed here line by line: headers are bytes, and an error names its record and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import dnaio
+import numpy as np
+
+from streamer.sequences.read_batch import name_of
+from tests.reference.reader.fasta import FormatError, Readable
+
+Record = tuple[str, bytes]  # name (``streamer.sequences.read_batch.name_of``) and letters
+BLOCK_BYTES = 1 << 17
+LINES = 4  # of a record
+_SHOWN = 20
+_NEWLINE = ord("\n")
+
+
+def fastq_records(file: Readable) -> Iterator[Record]:
+    """The records in order; FormatError for the first faulty one, after all before it."""
+    waiting: list[bytes] = []
+    newlines = 0
+    first = 1  # number of the first waiting line
+    while data := file.read1(BLOCK_BYTES):
+        newlines += int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))
+        if newlines < LINES:
+            waiting.append(data)
+            continue
+        cut = len(data)
+        for _ in range(newlines % LINES + 1):
+            cut = data.rfind(b"\n", 0, cut)
+        cut += 1
+        whole, rest = b"".join((*waiting, memoryview(data)[:cut])), data[cut:]
+        waiting = [rest]
+        records = _by_dnaio(whole)
+        if records is not None:
+            yield from records
+            first += newlines - newlines % LINES
+            newlines %= LINES
+        else:
+            lines = (whole + rest).split(b"\n")
+            left = yield from _line_by_line(lines, first)
+            waiting = [b"\n".join(left)]
+            first += len(lines) - len(left)
+            newlines = len(left) - 1
+    last = b"".join(waiting)
+    if last and not last.endswith(b"\n"):
+        last += b"\n"
+    lines = last.split(b"\n")
+    left = yield from _line_by_line(lines, first)
+    if len(left) > 1:
+        _record(left[:-1], first + len(lines) - len(left))
+
+
+class _Once:
+    """A file of one block."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, _: int) -> bytes:
+        data, self._data = self._data, b""
+        return data
+
+
+def _by_dnaio(data: bytes) -> list[Record] | None:
+    """The records of whole lines; None if dnaio would refuse or change one."""
+    # dnaio's id ends at a NUL
+    if b"\0" in data:
+        return None
+    try:
+        reader = dnaio.FastqReader(_Once(data), buffer_size=len(data) + 1)  # type: ignore[arg-type]
+        # the id also ends at the first blank, which may be the first letter
+        return [(one.id or name_of(one.name.encode()), one.sequence.encode()) for one in reader]
+    except dnaio.FileFormatError:
+        return None
+
+
+def _line_by_line(lines: list[bytes], first: int) -> Generator[Record, None, list[bytes]]:
+    """The records of lines, the last of them incomplete; returns the remaining lines.
+
+    first: the number of the first line.
+    """
+    at = 0
+    while True:
+        while at < len(lines) - 1 and not lines[at].strip():
+            at += 1
+        if at + LINES >= len(lines):
+            return lines[at:]
+        yield _record(lines[at : at + LINES], first + at)
+        at += LINES
+
+
+def _record(lines: list[bytes], first: int) -> Record:
+    """The record of its lines, fewer than four at the end of a file; FormatError for a fault."""
+    lines = [line.removesuffix(b"\r") for line in lines]
+    header = lines[0]
+    name = None
+
+    def fault(line: int, problem: str) -> FormatError:
+        return FormatError(f"not valid FASTQ (line {first + line}): {problem}", name)
+
+    if not header.startswith(b"@"):
+        raise fault(0, f"expected '@' at the beginning of a record, not {_shown(header)}")
+    name = name_of(header[1:])
+    if len(lines) > 2 and not lines[2].startswith(b"+"):
+        problem = (
+            f"expected '+', not {_shown(lines[2])}: a record has four lines; multi-line FASTQ is "
+            "not supported, convert it with seqtk seq"
+        )
+        raise fault(2, problem)
+    if len(lines) < LINES:
+        raise fault(len(lines) - 1, "the file ends within the record")
+    _, letters, plus, qualities = lines
+    if plus[1:] not in (b"", header[1:]):
+        raise fault(2, f"the header after '+' is not the one after '@': {_shown(plus[1:])}")
+    if len(letters) != len(qualities):
+        lengths = f"length {len(letters)} of the sequence, but {len(qualities)} of the qualities"
+        raise fault(3, lengths)
+    if not qualities.isascii():
+        raise fault(3, f"the qualities hold byte 0x{max(qualities):02x}")
+    return name, letters
+
+
+def _shown(line: bytes) -> str:
+    """The beginning of a line, for people."""
+    if not line:
+        return "an empty line"
+    return repr(line[:_SHOWN].decode("ascii", "backslashreplace"))
