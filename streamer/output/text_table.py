@@ -8,22 +8,60 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.cpu.intrinsics import put_word, word_at
+from trie.cpu import array_pool
+from trie.cpu.intrinsics import put_word
 from trie.cpu.jit import njit
+from trie.cpu.text import SLACK, copy_line
 
 Format = Literal["tsv", "jsonl"]
 
 NULL = np.iinfo(np.int64).min  # a number that is null
-_ROWS_AT_ONCE = 1 << 15  # so that the numbers of a block stay in the cache
+_ROWS_AT_ONCE = 1 << 12  # so that the numbers of a block stay in the cache
+_BLOCK_BYTES = 1 << 20
 _DIGITS = 20  # of an int64, with its sign
 
-_SLACK = np.zeros(8, dtype=np.uint8)  # texts are copied eight bytes at a time, up to seven too many
-_PAIRS = np.frombuffer("".join(f"{i:02d}" for i in range(100)).encode(), dtype=np.uint8)
+_SLACK = np.zeros(
+    SLACK, dtype=np.uint8
+)  # texts are copied 64 bytes at a time, most of them too many
+_NO_TEXTS = np.empty(0, dtype=np.uint8), np.empty((0, 2), dtype=np.int64)
+_FEW = 1000  # labels, which lie together; one column of more stays where it is
+_NUMBERS: Final = -1
+_PACKED: Final = -2
+_QUOTE: Final = 0x22
+_BACKSLASH: Final = 0x5C
+
+Texts = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""UTF-8, and int64[texts, 2]: where each text begins and ends in it."""
+
+
+def _three_digits() -> NDArray[np.uint64]:
+    """uint64[1000]: the digits of each number in the three lowest bytes, above them how many."""
+    digits = np.frombuffer("".join(f"{i:03d}" for i in range(1000)).encode(), np.uint8)
+    words = np.zeros((1000, 8), dtype=np.uint8)
+    words[:, :3] = digits.reshape(1000, 3)
+    words[:, 3] = [len(str(i)) for i in range(1000)]
+    return words.view("<u8").ravel().astype(np.uint64)
+
+
+_THREE = _three_digits()
+
+
+@runtime_checkable
+class PackedTexts(Protocol):
+    """Texts of printable characters that are packed already."""
+
+    @property
+    def memory(self) -> NDArray[np.uint8]:
+        """UTF-8."""
+
+    @property
+    def bounds(self) -> NDArray[np.int64]:
+        """int64[texts, 2]: where each of them begins and ends in ``memory``."""
 
 
 class Labels:
@@ -31,24 +69,36 @@ class Labels:
 
     def __init__(self, texts: Sequence[Any]) -> None:
         self.texts = texts
-        self._packed: dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
+        self._packed: dict[str, Texts] = {}
 
     def gather(self, at: NDArray[Any]) -> Lookup:
         """A column of the labels at these indices."""
         return Lookup(self, at)
 
-    def packed(self, format_: Format) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The texts as bytes, one NUL behind each, and int64[texts]: where these NULs are."""
+    def packed(self, format_: Format) -> Texts:
+        """The texts as they stand in a row."""
         if format_ not in self._packed:
-            if format_ == "jsonl":
-                joined = json.dumps(list(self.texts), ensure_ascii=False, separators=("\0", ":"))[
-                    1:-1
-                ]
-            else:
-                joined = "\0".join("." if text is None else str(text) for text in self.texts)
-            letters = np.frombuffer(f"{joined}\0".encode(), dtype=np.uint8)
-            self._packed[format_] = letters, np.flatnonzero(letters == 0)
+            self._packed[format_] = self._in_rows(format_)
         return self._packed[format_]
+
+    def _in_rows(self, format_: Format) -> Texts:
+        if not len(self.texts):
+            return _NO_TEXTS
+        if isinstance(self.texts, PackedTexts):
+            memory, bounds = self.texts.memory, self.texts.bounds
+            return (memory, bounds) if format_ == "tsv" else _quoted(memory, bounds)
+        if format_ == "jsonl":
+            joined = json.dumps(list(self.texts), ensure_ascii=False, separators=("\0", ":"))[1:-1]
+        else:
+            joined = "\0".join("." if text is None else str(text) for text in self.texts)
+        return _separated(joined)
+
+
+def _separated(joined: str) -> Texts:
+    """Texts that were joined by NUL."""
+    letters = np.frombuffer(f"{joined}\0".encode(), dtype=np.uint8)
+    stops = np.flatnonzero(letters == 0)
+    return letters, np.stack([np.append(0, stops[:-1] + 1), stops], axis=1)
 
 
 class Lookup(NamedTuple):
@@ -94,31 +144,39 @@ class Table:
             between = ["{" + keys[0] + ":", *(f",{key}:" for key in keys[1:]), "}\n", "null"]
         else:
             between = ["", *["\t"] * (len(self.columns) - 1), "\n", "."]
-        texts = [np.frombuffer("\0".join([*between, ""]).encode(), dtype=np.uint8)]
-        stops = [np.flatnonzero(texts[0] == 0)]
-        first_label = []
-        size, labels = texts[0].size, len(between)
+        parts = [_separated("\0".join(between))]
+        fixed = sum(map(len, between)) + _DIGITS * len(self.columns)
+        packed = _NO_TEXTS
+        kinds = []
         for column in self.columns.values():
-            first_label.append(labels if isinstance(column, Lookup) else -1)
-            if isinstance(column, Lookup) and len(column.labels.texts):
-                text, ends = column.labels.packed(format_)
-                texts.append(text)
-                stops.append(ends + size)
-                size, labels = size + text.size, labels + ends.size
-        text, stop = np.concatenate([*texts, _SLACK]), np.concatenate(stops)
-        start = np.concatenate([[0], stop[:-1] + 1])
-        length = stop - start
-        fixed = int(length[: len(between)].sum()) + _DIGITS * len(self.columns)
-        at_column = np.array(first_label)
+            if not isinstance(column, Lookup):
+                kinds.append(_NUMBERS)
+                continue
+            own = column.labels.packed(format_)
+            if len(own[1]) > _FEW and packed is _NO_TEXTS:
+                packed = own
+                kinds.append(_PACKED)
+            else:
+                kinds.append(sum(len(bounds) for _, bounds in parts))
+                parts.append(own)
+        places = np.cumsum([0, *(text.size for text, _ in parts)]).tolist()
+        text = np.concatenate([*(text for text, _ in parts), _SLACK])
+        bounds = np.concatenate([own + at for (_, own), at in zip(parts, places, strict=False)])
+        labels = np.array(kinds), fixed, text, bounds, *packed
+        cells = np.empty((len(kinds), _ROWS_AT_ONCE), dtype=np.int64)
+        out, filled = array_pool.empty(_BLOCK_BYTES, np.uint8), 0
         for first in range(0, self.rows, _ROWS_AT_ONCE):
-            parts = [_part(c, first, first + _ROWS_AT_ONCE) for c in self.columns.values()]
-            cells = np.array([_numbers(part) for part in parts], dtype=np.int64)
-            bound = fixed * cells.shape[1] + sum(
-                int(length[label + row[row >= 0]].sum())
-                for label, row in zip(first_label, cells, strict=True) if label >= 0
-            )  # fmt: skip
-            out = np.empty(bound + _SLACK.size, dtype=np.uint8)
-            yield out[: _format(cells, at_column, text, start, stop, out)].data
+            rows = min(self.rows - first, _ROWS_AT_ONCE)
+            for row, column in zip(cells, self.columns.values(), strict=True):
+                row[:rows] = _numbers(column)[first : first + rows]
+            row = 0
+            while True:
+                row, filled, need = _format(cells, row, rows, *labels, out, filled)
+                if row == rows:
+                    break
+                yield out[:filled].data
+                out, filled = array_pool.empty(max(_BLOCK_BYTES, need), np.uint8), 0
+        yield out[:filled].data
 
 
 def texts(values: Sequence[Any]) -> Lookup:
@@ -148,33 +206,54 @@ def _part(column: Column, first: int, stop: int) -> Column:
 
 
 @njit(cache=True, nogil=True)
-def _format(cells, first_label, text, start, stop, out):
-    """Write the rows; returns the bytes written. cells: int64[columns, rows].
+def _format(cells, row, rows, kinds, fixed, text, bounds, packed, packed_bounds, out, at):
+    """Write rows from ``row`` on behind out[:at], as long as they fit.
 
-    Labels are text[start:stop]: first what stands before each column, then the end of a row, then
-    null. first_label: of each column, -1 for numbers.
+    cells: int64[columns, rows]. Labels are in text: first what stands before each column, then the
+    end of a row, then null. kinds: of each column, where its labels begin, or _NUMBERS or _PACKED.
+    fixed: the most that all but labels take in a row. Returns the next row, the bytes in ``out``,
+    and what that row needs.
     """
-    columns, rows = cells.shape
-    at = 0
-    for row in range(rows):
+    columns = kinds.size
+    null = columns + 1
+    for i in range(row, rows):
+        need = fixed + SLACK
         for column in range(columns):
-            at = _copy(text, start[column], stop[column], out, at)
-            cell = cells[column, row]
-            if cell == NULL or (cell < 0 and first_label[column] >= 0):
-                at = _copy(text, start[columns + 1], stop[columns + 1], out, at)
-            elif first_label[column] >= 0:
-                label = first_label[column] + cell
-                at = _copy(text, start[label], stop[label], out, at)
-            else:
+            kind = kinds[column]
+            cell = cells[column, i]
+            if kind != _NUMBERS and cell >= 0:
+                if kind == _PACKED:
+                    need += packed_bounds[cell, 1] - packed_bounds[cell, 0]
+                else:
+                    need += bounds[kind + cell, 1] - bounds[kind + cell, 0]
+        if at + need > out.size:
+            return i, at, need
+        for column in range(columns):
+            at = _copy(text, bounds[column, 0], bounds[column, 1], out, at)
+            kind = kinds[column]
+            cell = cells[column, i]
+            if kind == _NUMBERS and cell != NULL:
                 at = _write_number(cell, out, at)
-        at = _copy(text, start[columns], stop[columns], out, at)
-    return at
+            elif kind == _PACKED and cell >= 0:
+                first, stop = packed_bounds[cell, 0], packed_bounds[cell, 1]
+                if packed.size - stop >= SLACK:
+                    at = _copy(packed, first, stop, out, at)
+                else:
+                    for place in range(first, stop):
+                        out[at] = packed[place]
+                        at += 1
+            else:
+                label = kind + cell if cell >= 0 else null
+                at = _copy(text, bounds[label, 0], bounds[label, 1], out, at)
+        at = _copy(text, bounds[columns, 0], bounds[columns, 1], out, at)
+    return rows, at, 0
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _copy(text, first, stop, out, at):
-    for i in range(0, stop - first, 8):
-        put_word(out, at + i, word_at(text, first + i))
+    copy_line(text, first, out, at)
+    for i in range(64, stop - first, 64):
+        copy_line(text, first + i, out, at + i)
     return at + stop - first
 
 
@@ -184,18 +263,49 @@ def _write_number(value, out, at):
         out[at] = 45  # a minus sign
         at += 1
     rest = np.uint64(abs(value))
-    end = at + 1
-    above = np.uint64(10)
-    while end - at < 19 and rest >= above:
-        end += 1
-        above *= np.uint64(10)
-    i = end
-    while i - at >= 2:
-        pair = np.int64(rest % np.uint64(100)) * 2
-        rest //= np.uint64(100)
-        i -= 2
-        out[i] = _PAIRS[pair]
-        out[i + 1] = _PAIRS[pair + 1]
-    if i > at:
-        out[at] = np.uint8(48) + np.uint8(rest)
-    return end
+    thousand = np.uint64(1000)
+    scale = np.uint64(1)
+    first = rest
+    if rest >= thousand:
+        scale = thousand
+        first = rest // thousand
+        while first >= thousand:
+            scale *= thousand
+            first = rest // scale
+    three = _THREE[first]
+    digits = np.int64(three >> np.uint64(24))
+    put_word(out, at, three >> np.uint64(24 - 8 * digits))
+    at += digits
+    while scale > np.uint64(1):
+        rest -= first * scale
+        scale //= thousand
+        first = rest if scale == np.uint64(1) else rest // scale
+        put_word(out, at, _THREE[first])
+        at += 3
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _quoted(text, bounds):
+    """The texts as strings of JSON."""
+    size = 0
+    for i in range(len(bounds)):
+        for at in range(bounds[i, 0], bounds[i, 1]):
+            size += 2 if text[at] == _QUOTE or text[at] == _BACKSLASH else 1
+    out = np.empty(size + 2 * len(bounds), dtype=np.uint8)
+    places = np.empty_like(bounds)
+    to = 0
+    for i in range(len(bounds)):
+        places[i, 0] = to
+        out[to] = _QUOTE
+        to += 1
+        for at in range(bounds[i, 0], bounds[i, 1]):
+            if text[at] == _QUOTE or text[at] == _BACKSLASH:
+                out[to] = _BACKSLASH
+                to += 1
+            out[to] = text[at]
+            to += 1
+        out[to] = _QUOTE
+        to += 1
+        places[i, 1] = to
+    return out, places

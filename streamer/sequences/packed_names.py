@@ -59,6 +59,11 @@ class PackedNames(Sequence[str]):
         return bytes(self._frame)
 
     @property
+    def memory(self) -> NDArray[np.uint8]:
+        """``packed`` without a copy."""
+        return np.frombuffer(self._frame, dtype=np.uint8)
+
+    @property
     def bounds(self) -> NDArray[np.int64]:
         """int64[count, 2]: where each name begins and ends in ``packed``."""
         if self._bounds is None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 
+import msgpack
 import numpy as np
 import pytest
 
 from streamer.output import text_table as module
 from streamer.output.text_table import NULL, Labels, Lookup, Table, distinct, same, texts
+from streamer.sequences.packed_names import PackedNames
 
 EDGES = [0, 1, 9, 10, 99, 100, -1, -10, 10**18 - 1, 10**18, 2**63 - 1, 1 - 2**63, NULL]
 NAMES = ["read1", "", "ü", 'a"b', "back\\slash", "x" * 300, "tab\there", None, 7, 58.25, 1e-7]
@@ -68,6 +70,32 @@ def test_lines_are_those_of_python(size, block, monkeypatch):
     assert b"".join(table.formatted("tsv")).decode() == as_tsv(rows)
     assert b"".join(table.formatted("jsonl")).decode() == as_json(rows)
     assert table.records() == rows
+
+
+@pytest.mark.parametrize("few", [0, 100, 1000])
+@pytest.mark.parametrize("long", [3, 70])
+def test_packed_texts(few, long, monkeypatch):
+    monkeypatch.setattr(module, "_FEW", few)
+    names = ["r" * (i % long) + ["", "é", '"', "\\", "x"][i % 5] for i in range(200)]
+    packed = PackedNames(msgpack.packb(names), len(names))
+    at = np.array([199, -1, *range(200), 0])
+    table = Table({"packed": Labels(packed).gather(at), "same": Labels(names).gather(at)})
+    rows = [dict.fromkeys(table.columns, None if i < 0 else names[i]) for i in at]
+    assert b"".join(table.formatted("tsv")).decode() == as_tsv(rows)
+    assert b"".join(table.formatted("jsonl")).decode() == as_json(rows)
+
+
+def test_rows_longer_than_a_block(monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 500)
+    names = ["x" * size for size in (1, 300, 3000, 0, 299)]
+    blocks = list(Table({"n": np.arange(5), "name": texts(names)}).formatted("tsv"))
+    assert len(blocks) > 2
+    assert b"".join(blocks).decode() == "".join(f"{i}\t{n}\n" for i, n in enumerate(names))
+
+
+def test_no_labels():
+    table = Table({"name": Labels([]).gather(np.array([-1, -1])), "n": np.array([1, NULL])})
+    assert b"".join(table.formatted("tsv")) == b".\t1\n.\t.\n"
 
 
 def test_every_number_of_digits():
