@@ -31,6 +31,7 @@ from streamer.sequences.context_kernels import (
     SAMPLE,
     TIME_BYTES,
     find_fields,
+    find_tags,
     tell_apart,
 )
 
@@ -74,6 +75,19 @@ class LabelColumn:
         return cls(labels, np.full(reads, len(labels) - 1, dtype=np.int32))
 
 
+def read_groups(header: bytes) -> dict[str, ReadGroup]:
+    """Those that the header of a SAM file describes, by ID."""
+    groups = {}
+    for line in header.decode("utf-8", "replace").splitlines():
+        kind, *words = line.split("\t")
+        fields = {word[:2]: word[3:] for word in words if word[2:3] == ":"}
+        if kind == "@RG" and "ID" in fields:
+            run = re.search(r"(?:^|\s)runid=(\S+)", fields.get("DS", ""))
+            sample, library = fields.get("SM"), fields.get("LB")
+            groups[fields["ID"]] = ReadGroup(run[1] if run else None, sample, library)
+    return groups
+
+
 class ReadGroup(NamedTuple):
     """What the header of a SAM file says of a read group (@RG); None where it says nothing."""
 
@@ -106,10 +120,25 @@ class ReadContext:
         times = np.empty((lines, TIME_BYTES), np.uint8)
         spans = np.empty((lines, FIELDS, 2), np.int64)
         find_fields(text, firsts, stops, channel, times, spans)
-        return cls.of_fields(text, channel, times, spans, path, {})
+        return cls._of_fields(text, channel, times, spans, path, {})
 
     @classmethod
-    def of_fields(
+    def of_bam_records(
+        cls,
+        text: NDArray[np.uint8],
+        records: NDArray[np.int64],
+        path: str,
+        groups: Mapping[str, ReadGroup],
+    ) -> ReadContext:
+        """Of records text[records[i, 0]:records[i, 1]] of a BAM file; eight bytes follow each."""
+        channel = np.empty(len(records), np.int32)
+        times = np.empty((len(records), TIME_BYTES), np.uint8)
+        spans = np.empty((len(records), FIELDS, 2), np.int64)
+        find_tags(text, records, channel, times, spans)
+        return cls._of_fields(text, channel, times, spans, path, groups)
+
+    @classmethod
+    def _of_fields(
         cls,
         text: NDArray[np.uint8],
         channel: NDArray[np.int32],

@@ -1,4 +1,4 @@
-"""The kernels behind the context of reads: fields of header lines, found and told apart.
+"""The kernels behind the context of reads: fields of headers and tags, found and told apart.
 
     @read7 runid=8f3c ch=12 start_time=2024-02-22T15:52:51Z barcode=barcode04 sample_id=two
     @read8<TAB>ch:i:12<TAB>st:Z:2025-01-06T10:06:36.778+00:00<TAB>RG:Z:8f3c_hac@v5.0.0_barcode04
@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
 
 RUN, GROUP, BARCODE, SAMPLE, LIBRARY = range(5)
@@ -121,6 +122,93 @@ def _take_field(text, at, end, channels, times, spans, line):
     if begin < end and spans[line, field, 1] == 0:
         spans[line, field, 0] = begin
         spans[line, field, 1] = end
+
+
+@njit(cache=True, nogil=True)
+def find_tags(text, records, channels, times, spans):
+    """As ``find_fields``, from the tags of BAM records text[records[i, 0]:records[i, 1]].
+
+    Their lengths fit; tags behind one that does not are not looked at (SAM specification 4.2.4).
+    """
+    for record in range(len(records)):
+        channels[record] = -1
+        times[record] = 0
+        spans[record] = 0
+        body = records[record, 0] + 4
+        stop = records[record, 1]
+        letters = _signed(text, body + 16, 4)
+        cigar = np.int64(text[body + 12]) | np.int64(text[body + 13]) << 8
+        at = body + 32 + np.int64(text[body + 8]) + 4 * cigar + (letters + 1) // 2 + letters
+        while stop - at > 3:
+            kind = text[at + 2]
+            begin = at + 3
+            end = _value_end(text, begin, stop, kind)
+            if end > stop:
+                break
+            _take_tag(text, at, begin, end, kind, channels, times, spans, record)
+            at = end
+
+
+@njit(cache=True, nogil=True)
+def _signed(text, at, size):
+    """A little-endian number of ``size`` bytes in two's complement."""
+    shift = np.uint64(64 - 8 * size)
+    return np.int64(np.uint64(word_at(text, at)) << shift) >> np.int64(shift)
+
+
+@njit(cache=True, nogil=True)
+def _size_of(kind):
+    """Bytes of a value of that type; 0 for a text, -1 for a type that is not known."""
+    if kind in (0x41, 0x43, 0x63):  # A C c
+        return 1
+    if kind in (0x53, 0x73):  # S s
+        return 2
+    if kind in (0x49, 0x69, 0x66):  # I i f
+        return 4
+    return 0 if kind in (0x5A, 0x48) else -1  # Z H
+
+
+@njit(cache=True, nogil=True)
+def _value_end(text, begin, stop, kind):
+    """Where a tag's value ends; behind ``stop`` if it does not fit."""
+    if kind == 0x42:  # B: a type and a number of values
+        if stop - begin < 5:
+            return stop + 1
+        size, count = _size_of(text[begin]), _signed(text, begin + 1, 4)
+        return begin + 5 + size * count if size > 0 and count >= 0 else stop + 1
+    size = _size_of(kind)
+    if size:
+        return begin + size if size > 0 else stop + 1
+    while begin < stop and text[begin] != 0:
+        begin += 1
+    return begin + 1
+
+
+@njit(cache=True, nogil=True)
+def _take_tag(text, at, begin, end, kind, channels, times, spans, record):
+    if text[at] == _CH_TAG[0] and text[at + 1] == _CH_TAG[1] and channels[record] < 0:
+        size = end - begin
+        if kind in (0x43, 0x53, 0x49):  # not signed
+            number = _signed(text, begin, size) & ((np.int64(1) << (8 * size)) - 1)
+        elif kind in (0x63, 0x73, 0x69):
+            number = _signed(text, begin, size)
+        else:
+            return
+        channels[record] = number if 0 <= number <= _MOST else -1
+    elif kind == 0x5A:
+        end -= 1
+        if text[at] == _TIME_TAG[0] and text[at + 1] == _TIME_TAG[1]:
+            if times[record, 0] == 0:
+                take_time(text, begin, end, times[record])
+            return
+        field = -1
+        for own, tag in ((GROUP, _GROUP_TAG), (BARCODE, _BARCODE_TAG),
+                         (SAMPLE, _SAMPLE_TAG), (LIBRARY, _LIBRARY_TAG)):  # fmt: skip
+            if text[at] == tag[0] and text[at + 1] == tag[1]:
+                field = own
+        if field >= 0 and begin < end and spans[record, field, 1] == 0:
+            spans[record, field, 0] = begin
+            spans[record, field, 1] = end
 
 
 @njit(cache=True, nogil=True)

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamer.sequences.context import LabelColumn, ReadContext, ReadGroup
-from streamer.sequences.context_kernels import FIELDS, TIME_BYTES, find_fields, tell_apart
+from streamer.sequences.context import LabelColumn, ReadContext, ReadGroup, read_groups
+from streamer.sequences.context_kernels import tell_apart
 from tests.reference import context as oracle
 
 RUN = "e4994c62-93f9-439a-bc8f-d20c95a137a5"
 HASH = "bc8993f4557dd53bf0cbda5fd68453fea5e94485"
 
 
-def contexts(lines, folder="reads", groups=None):
+def contexts(lines, folder="reads"):
     """(channel, start_time, run, barcode, sample) of each line."""
     encoded = [line.encode("utf-8", "surrogateescape") for line in lines]
     text = np.frombuffer(b"".join(encoded) or b"\n", np.uint8)
     stops = np.cumsum([len(line) for line in encoded], dtype=np.int64)
     firsts = stops - [len(line) for line in encoded] if lines else stops
-    path = f"/data/{folder}/reads.fastq.gz"
-    if groups is None:
-        found = ReadContext.of_headers(text, firsts, stops, path)
-    else:
-        found = of_groups(text, firsts, stops, path, groups)
+    return rows_of(ReadContext.of_headers(text, firsts, stops, f"/data/{folder}/reads.fastq.gz"))
+
+
+def rows_of(found):
     columns = (found.run.texts(), found.barcode.texts(), found.sample.texts())
     return [
         (None if channel < 0 else channel, time.decode() or None, *labels)
@@ -33,15 +34,6 @@ def contexts(lines, folder="reads", groups=None):
             found.channel.tolist(), found.start_time.tolist(), *columns, strict=True
         )
     ]
-
-
-def of_groups(text, firsts, stops, path, groups):
-    channel = np.empty(firsts.size, np.int32)
-    times = np.empty((firsts.size, TIME_BYTES), np.uint8)
-    spans = np.empty((firsts.size, FIELDS, 2), np.int64)
-    find_fields(text, firsts, stops, channel, times, spans)
-    known = {name: ReadGroup(*group) for name, group in groups.items()}
-    return ReadContext.of_fields(text, channel, times, spans, path, known)
 
 
 # as the programs wrote them
@@ -109,20 +101,115 @@ def test_a_relative_path_has_a_folder_too(tmp_path, monkeypatch):
     assert ReadContext.of_headers(text, none, none, "a.fq").barcode.texts() == ["barcode03"]
 
 
-def test_read_groups_of_a_header():
-    groups = {
-        "a": ("run_a", "patient", "lib"),
-        "b_barcode02": (None, "barcode02", "My_Sample"),
+SIZES = {"A": "c", "c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "f": "f"}
+
+
+def tag_bytes(tag, kind, value):
+    """A tag as BAM has it (SAM specification 4.2.4)."""
+    if kind in "ZH":
+        data = value.encode() + b"\0"
+    elif kind == "B":
+        data = value[0].encode() + struct.pack(f"<i{len(value[1])}{SIZES[value[0]]}",
+                                               len(value[1]), *value[1])  # fmt: skip
+    else:
+        data = struct.pack(f"<{SIZES[kind]}", value.encode() if kind == "A" else value)
+    return tag.encode() + kind.encode() + data
+
+
+def bam_record(name, letters, tags, cut=0):
+    """A record, as many bytes shorter at its end as are cut."""
+    body = struct.pack("<iiBBHHHiiii", -1, -1, len(name) + 1, 0, 0, 0, 4, letters, -1, -1, 0)
+    body += name.encode() + b"\0" + bytes((letters + 1) // 2) + b"\xff" * letters
+    aux = b"".join(tag_bytes(*tag) for tag in tags)
+    body += aux[: len(aux) - cut]
+    return struct.pack("<i", len(body)) + body
+
+
+def contexts_of_bam(records, groups=b"", folder="reads"):
+    text = np.frombuffer(b"".join(records) + bytes(8), np.uint8)
+    sizes = np.array([len(record) for record in records], np.int64)
+    stops = np.cumsum(sizes)
+    places = np.stack([stops - sizes, stops], axis=1)
+    path = f"/data/{folder}/reads.bam"
+    return rows_of(ReadContext.of_bam_records(text, places, path, read_groups(groups)))
+
+
+def as_line(tags):
+    """The same as a header line."""
+    shown = [
+        f"{tag}:{'i' if kind in 'cCsSiI' else kind}:{value}"
+        for tag, kind, value in tags
+        if kind not in "ABf"
+    ]
+    return "\t".join(["r", *shown])
+
+
+HEADER = b"""@HD\tVN:1.6\tSO:unknown
+@PG\tID:basecaller\tPN:dorado\tDS:runid=no
+@RG\tID:a_hac_SQK-NBD114-24_barcode02\tSM:barcode02\tLB:My_Sample\tDS:basecall_model=hac runid=run_a
+@RG\tID:b\tSM:patient\tLB:lib\tPL:ILLUMINA
+@RG\tID:c\tDS:no run
+@RG\tSM:nobody
+"""
+
+
+def test_read_groups_of_a_bam_file():
+    told = {
+        "a_hac_SQK-NBD114-24_barcode02": ("run_a", "barcode02", "My_Sample"),
+        "b": (None, "patient", "lib"),
         "c": (None, None, None),
     }
-    lines = [f"r{i} RG:Z:{name} ch:i:{i}" for i, name in enumerate([*groups, "d", "a"])]
-    assert contexts(lines, groups=groups) == [
-        oracle.context_of(line, groups=groups) for line in lines
+    assert read_groups(HEADER) == {name: ReadGroup(*group) for name, group in told.items()}
+    tags = [[("RG", "Z", name), ("ch", "C", 200 + at)] for at, name in enumerate([*told, "d", "b"])]
+    found = contexts_of_bam([bam_record("r", 5, some) for some in tags], HEADER)
+    assert found == [oracle.context_of(as_line(some), groups=told) for some in tags]
+    assert found[:2] == [
+        (200, None, "run_a", "barcode02", "My_Sample"),
+        (201, None, "b", None, "patient"),
     ]
-    assert contexts(lines[:2], groups=groups) == [
-        (0, None, "run_a", None, "patient"),
-        (1, None, "b", "barcode02", "My_Sample"),
-    ]
+    assert contexts_of_bam([], HEADER) == []
+
+
+numbers = {"c": 7, "C": 8, "s": 15, "S": 16, "i": 31, "I": 32}
+tags = st.one_of(
+    st.sampled_from("cCsSiI").flatmap(
+        lambda kind: st.tuples(
+            st.sampled_from(["ch", "mx", "Ch"]),
+            st.just(kind),
+            st.integers(0 if kind.isupper() else -(1 << numbers[kind]), (1 << numbers[kind]) - 1),
+        )
+    ),
+    st.tuples(
+        st.sampled_from(["st", "RG", "BC", "SM", "LB", "DS", "ch"]), st.just("Z"),
+        st.sampled_from(["barcode04", f"{RUN}_hac_barcode1", "2025-01-06T10:06:36Z", "x", ""]),
+    ),
+    st.tuples(st.just("mv"), st.just("B"),
+              st.tuples(st.sampled_from("cS"), st.lists(st.integers(0, 9), max_size=5))),
+    st.tuples(st.sampled_from(["tp", "st"]), st.just("A"), st.just("P")),
+    st.tuples(st.sampled_from(["qs", "ch"]), st.just("f"), st.just(1.5)),
+)  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(records=st.lists(st.tuples(st.integers(0, 6), st.lists(tags, max_size=6)), max_size=4))
+def test_any_tags(records):
+    found = contexts_of_bam([bam_record("r", *record) for record in records])
+    assert found == [oracle.context_of(as_line(tags)) for _, tags in records]
+
+
+def test_a_tag_that_is_cut_is_not_looked_at():
+    tags = [("qs", "f", 9.5), ("ch", "S", 512), ("mv", "B", ("c", [5, 1, 1])),
+            ("st", "Z", "2025-01-06T10:06:36Z"), ("BC", "Z", "barcode04")]  # fmt: skip
+    sizes = [len(tag_bytes(*tag)) for tag in tags]
+    for cut in range(sum(sizes) + 1):
+        whole = sum(np.cumsum(sizes) <= sum(sizes) - cut)
+        found = contexts_of_bam([bam_record("r", 4, tags, cut), bam_record("s", 3, tags)])
+        want = [oracle.context_of(as_line(some)) for some in (tags[:whole], tags)]
+        assert found == want
+    unknown = tag_bytes("xx", "i", 3).replace(b"xxi", b"xxQ")
+    behind = tag_bytes("ch", "C", 9)
+    assert contexts_of_bam([bam_record("r", 0, []) + unknown + behind]) == [(None,) * 5]
+    assert contexts_of_bam([bam_record("r", 0, []) + behind + unknown])[0][0] == 9
 
 
 digits = st.integers(0, 99).map(lambda n: f"{n:02d}")
