@@ -139,13 +139,31 @@ class Table:
         """The rows as lines of UTF-8, a block at a time."""
         if not self.rows:
             return
+        kinds, *labels = self._labels(format_)
+        cells = np.empty((kinds.size, _ROWS_AT_ONCE), dtype=np.int64)
+        out, filled = array_pool.empty(_BLOCK_BYTES, np.uint8), 0
+        for first in range(0, self.rows, _ROWS_AT_ONCE):
+            count = min(self.rows - first, _ROWS_AT_ONCE)
+            for own, column in zip(cells, self.columns.values(), strict=True):
+                own[:count] = _numbers(column)[first : first + count]
+            row = 0
+            while True:
+                row, filled, need = _format(cells, row, count, kinds, *labels, out, filled)
+                if row == count:
+                    break
+                yield out[:filled].data
+                out, filled = array_pool.empty(max(_BLOCK_BYTES, need), np.uint8), 0
+        yield out[:filled].data
+
+    def _labels(self, format_: Format) -> tuple[NDArray[Any], int, NDArray[Any], Any, Any, Any]:
+        """What ``_format`` needs to know of the columns."""
         if format_ == "jsonl":
             keys = [json.dumps(name) for name in self.columns]
             between = ["{" + keys[0] + ":", *(f",{key}:" for key in keys[1:]), "}\n", "null"]
         else:
             between = ["", *["\t"] * (len(self.columns) - 1), "\n", "."]
-        parts = [_separated("\0".join(between))]
         fixed = sum(map(len, between)) + _DIGITS * len(self.columns)
+        parts = [_separated("\0".join(between))]
         packed = _NO_TEXTS
         kinds = []
         for column in self.columns.values():
@@ -162,21 +180,7 @@ class Table:
         places = np.cumsum([0, *(text.size for text, _ in parts)]).tolist()
         text = np.concatenate([*(text for text, _ in parts), _SLACK])
         bounds = np.concatenate([own + at for (_, own), at in zip(parts, places, strict=False)])
-        labels = np.array(kinds), fixed, text, bounds, *packed
-        cells = np.empty((len(kinds), _ROWS_AT_ONCE), dtype=np.int64)
-        out, filled = array_pool.empty(_BLOCK_BYTES, np.uint8), 0
-        for first in range(0, self.rows, _ROWS_AT_ONCE):
-            rows = min(self.rows - first, _ROWS_AT_ONCE)
-            for row, column in zip(cells, self.columns.values(), strict=True):
-                row[:rows] = _numbers(column)[first : first + rows]
-            row = 0
-            while True:
-                row, filled, need = _format(cells, row, rows, *labels, out, filled)
-                if row == rows:
-                    break
-                yield out[:filled].data
-                out, filled = array_pool.empty(max(_BLOCK_BYTES, need), np.uint8), 0
-        yield out[:filled].data
+        return np.array(kinds), fixed, text, bounds, *packed
 
 
 def texts(values: Sequence[Any]) -> Lookup:
