@@ -13,13 +13,12 @@ from gpu.card.packing import (
     BLOCK,
     PackedChunk,
     chunk_arrays,
-    clear_bits,
-    open_windows,
     squeeze,
 )
 from trie.codes import INVALID, LETTER_TO_CODE, InvalidBaseError, as_letters, check_k, eight_codes
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
+from trie.window_starts import clear_bits, open_windows
 from trie.windows import check_batch
 
 

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.codes import check_k
-from trie.cpu.intrinsics import trailing_zeros, word_at
+from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range
+from trie.window_starts import close_around_gaps, open_windows
 from trie.windows import check_batch, read_at
 
 MAX_SYMBOLS = 2**31 - 64
@@ -33,7 +34,6 @@ SPARE_WORDS = 4  # words after the packed bases that a kernel may read: a window
 _PARALLEL_FROM = 1 << 18
 BLOCK = 4096
 _GAPS = np.uint64(0x0404040404040404)
-_ONES = np.uint32(0xFFFFFFFF)
 
 
 class ChunkTooLargeError(ValueError):
@@ -166,65 +166,6 @@ def _squeeze_all(bases, first, stop, packed):
 
 
 @njit(cache=True, nogil=True)
-def set_bits(mask, low, high):
-    """Set the bits [low, high)."""
-    if low >= high:
-        return
-    begin = low >> 5
-    end = (high - 1) >> 5
-    head = np.uint32(_ONES << np.uint32(low & 31))
-    tail = np.uint32(_ONES >> np.uint32(31 - ((high - 1) & 31)))
-    if begin == end:
-        mask[begin] |= np.uint32(head & tail)
-        return
-    mask[begin] |= head
-    for at in range(begin + 1, end):
-        mask[at] = _ONES
-    mask[end] |= tail
-
-
-@njit(cache=True, nogil=True)
-def clear_bits(mask, low, high):
-    """Clear the bits [low, high), at most 32 of them."""
-    for at in range(low >> 5, ((high - 1) >> 5) + 1):
-        head = np.uint32(_ONES << np.uint32(max(low - 32 * at, 0)))
-        tail = np.uint32(_ONES >> np.uint32(31 - min(high - 1 - 32 * at, 31)))
-        mask[at] &= np.uint32(~np.uint32(head & tail))
-
-
-@njit(cache=True, nogil=True)
-def open_windows(offsets, k, read, begin, end, starts):
-    """Set the starts of the windows in [begin, end), 32 | begin, from ``read`` on.
-
-    Returns the read that goes on at ``end``.
-    """
-    starts[begin >> 5 : (end + 31) >> 5] = np.uint32(0)
-    while True:
-        set_bits(starts, max(offsets[read], begin), min(offsets[read + 1] - k + 1, end))
-        if offsets[read + 1] >= end:
-            return read
-        read += 1
-
-
-@njit(cache=True, nogil=True)
-def _close_around_gaps(bases, k, begin, end, first, stop, starts):
-    """Clear the starts in [first, stop) of windows with a gap code of the symbols [begin, end)."""
-    at = begin
-    while at < end:
-        if at + 8 <= end:
-            gaps = word_at(bases, at) & _GAPS
-            while gaps != 0:
-                gap = at + (np.int64(trailing_zeros(gaps)) >> 3)
-                clear_bits(starts, max(gap - k + 1, first), min(gap + 1, stop))
-                gaps &= gaps - np.uint64(1)
-            at += 8
-        else:
-            if bases[at] > 3:
-                clear_bits(starts, max(at - k + 1, first), min(at + 1, stop))
-            at += 1
-
-
-@njit(cache=True, nogil=True)
 def _pack(bases, offsets, k, first, stop, packed, starts):
     """Pack the symbols [first, stop), 32 | first; windows that start there may reach beyond."""
     read = read_at(offsets, first)
@@ -232,5 +173,5 @@ def _pack(bases, offsets, k, first, stop, packed, starts):
         end = min(begin + BLOCK, stop)
         read = open_windows(offsets, k, read, begin, end, starts)
         if _squeeze_all(bases, begin, end, packed) & _GAPS:
-            _close_around_gaps(bases, k, begin, end, first, stop, starts)
-    _close_around_gaps(bases, k, stop, min(stop + k - 1, bases.size), first, stop, starts)
+            close_around_gaps(bases, k, begin, end, first, stop, starts)
+    close_around_gaps(bases, k, stop, min(stop + k - 1, bases.size), first, stop, starts)

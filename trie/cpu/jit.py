@@ -49,6 +49,16 @@ def njit(function: Callable[..., Any] | None = None, *, cache: bool = False, **o
     return decorate if function is None else decorate(function)
 
 
+def inner(function: Callable[..., Any]) -> Any:
+    """For a kernel that other kernels call, Python never, and that makes no array.
+
+    It compiles in half the time, is stored as a part of its callers, and does not count references
+    to its arrays: two atomic operations for each of them in each call.
+    """
+    options: Any = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return numba.njit(**options)(function)
+
+
 @cache
 def private_folder() -> str:
     """This user's folder under the temporary directory, made if need be.

@@ -53,6 +53,14 @@ class KmerIndex:
         """Bytes of the arrays of the index."""
         return self._store.memory_bytes()
 
+    def arrays(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32], np.uint64]:
+        """Keys, values and shift of the table of an index with values, to look up in a kernel.
+
+        ``trie.index.buckets`` has the functions. The next call that adds may replace them.
+        """
+        assert isinstance(self._store, KmerTable)
+        return self._store.arrays()
+
     def codes(self) -> NDArray[np.uint64]:
         """All k-mer codes, ascending."""
         codes = self._store.codes()

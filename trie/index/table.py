@@ -53,6 +53,10 @@ class KmerTable:
         """Bytes of the arrays."""
         return self._keys.nbytes + self._stored.nbytes
 
+    def arrays(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32], np.uint64]:
+        """Keys, values and shift, as ``trie.index.buckets`` takes them."""
+        return self._keys, self._stored, self._shift
+
     def codes(self) -> NDArray[np.uint64]:
         """The k-mer codes, in no particular order."""
         out = np.empty(len(self), dtype=np.uint64)

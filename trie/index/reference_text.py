@@ -1,0 +1,103 @@
+"""A reference text and its reverse complement, packed, to compare reads with 32 bases at a time.
+
+    symbols    | PAD gaps | the text | PAD gaps |    and then the reverse complement of all of that
+    packed     2 bits a symbol, four a byte, the first lowest; a gap code as A
+    gaps       a bit a symbol, the first lowest
+    near       a byte for 256 symbols: whether they, or the 31 behind them, hold a gap code; so that
+               the line with their gaps is seldom read
+
+All three are parts of one array. A *place* is the number of a symbol. The reverse complement of the
+symbols [p, q) is [size - q, size - p). Reads are compared as they run, so that both strands are the
+same loop. A text whose k-mers stand for themselves has no second half. It takes 0.75 bytes a base.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trie.codes import GAP
+from trie.cpu.intrinsics import trailing_zeros, word_at
+from trie.cpu.jit import inner
+from trie.cpu.vectors import aligned_words
+from trie.index.mers import BLOCK
+from trie.packed_codes import pack_codes
+
+PAD: Final = 64
+"""Gap codes at both ends: a window of k symbols around any base of the text stays inside."""
+
+_BEHIND: Final = 2 * BLOCK  # symbols that comparing a block of reads may go beyond the end
+_NEAR: Final = 256
+_COMPLEMENT = np.array([3, 2, 1, 0, GAP], dtype=np.uint8)
+_LOW_BITS: Final = np.uint64(0x5555555555555555)
+_SPREAD: Final = (
+    (16, 0x0000FFFF0000FFFF),
+    (8, 0x00FF00FF00FF00FF),
+    (4, 0x0F0F0F0F0F0F0F0F),
+    (2, 0x3333333333333333),
+    (1, 0x5555555555555555),
+)
+
+
+class TextShape(NamedTuple):
+    """size: symbols of the text, paddings and both halves. gaps, near: where these parts begin."""
+
+    size: int
+    gaps: int
+    near: int
+
+
+def padded(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Base codes (uint8[n]) with gap codes before and behind them: a half of a text."""
+    pad = np.full(PAD, GAP, dtype=np.uint8)
+    return np.concatenate((pad, codes, pad))
+
+
+def reference_text(
+    half: NDArray[np.uint8], *, canonical: bool
+) -> tuple[NDArray[np.uint8], TextShape]:
+    """The text (uint8) of ``padded`` base codes."""
+    parts = [half, _COMPLEMENT[half[::-1]]] if canonical else [half]
+    size = half.size * len(parts)
+    behind = _BEHIND + -size % _NEAR
+    symbols = np.concatenate((*parts, np.full(behind, GAP, dtype=np.uint8)))
+    packed, places = pack_codes(symbols)
+    near = np.zeros(symbols.size // _NEAR, dtype=np.uint8)
+    near[places // _NEAR] = near[np.maximum(places - 31, 0) // _NEAR] = 1
+    gaps = np.packbits(symbols == GAP, bitorder="little")
+    shape = TextShape(size, packed.size, packed.size + gaps.size)
+    text = aligned_words((shape.near + near.size + 7) // 8).view(np.uint8)
+    np.concatenate((packed, gaps, near), out=text[: shape.near + near.size])
+    return text, shape
+
+
+@inner
+def unlike(text, shape, place, sixteens, at):
+    """uint64: bit 2i is set where symbol at + i of a block is not place + i of the text, i < 32."""
+    shift = np.uint64(2 * (place & 3))
+    byte = place >> 2
+    low = np.uint64(word_at(text, byte)) >> shift
+    high = (np.uint64(word_at(text, byte + 8)) << np.uint64(1)) << (np.uint64(63) - shift)
+    here = np.uint64(sixteens[at]) | np.uint64(sixteens[at + 16]) << np.uint64(32)
+    apart = here ^ (low | high)
+    apart = (apart | apart >> np.uint64(1)) & _LOW_BITS
+    if text[shape.near + (place >> 8)]:
+        gaps = np.uint64(word_at(text, shape.gaps + (place >> 3))) >> np.uint64(place & 7)
+        gaps &= np.uint64(0xFFFFFFFF)
+        for step, mask in _SPREAD:
+            gaps = (gaps | gaps << np.uint64(step)) & np.uint64(mask)
+        apart |= gaps
+    return apart
+
+
+@inner
+def reach(text, shape, shift, sixteens, at, limit):
+    """The first symbol of a block from ``at`` on, up to ``limit``, that is not symbol + shift."""
+    while at < limit:
+        apart = unlike(text, shape, at + shift, sixteens, at)
+        if apart != 0:
+            return min(at + (np.int64(trailing_zeros(apart)) >> 1), limit)
+        at += 32
+    return limit

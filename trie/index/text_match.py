@@ -1,0 +1,302 @@
+"""Match reads against a reference text: the kernel behind ``trie.index.text_index``.
+
+A block of 4,096 symbols passes through stages, each a plain loop, so that the cache misses of a
+stage overlap. It begins with *runs*: the windows of a read, or of a part without gap codes.
+
+    seek         a window of each run: its minimizer's places, then the text there, are prefetched
+    follow       where the text has that window, the read is compared with it to both sides, 32
+                 bases at a time; windows without a difference match. The other windows are cut into
+                 runs of up to w windows that share an m-mer, if possible one with a difference
+    keep         all windows of a run are mismatches if the text lacks that m-mer. Of those left
+                 over, so they are if it lacks the m-mers beside it; the rest are sought again
+
+After two rounds the windows left are settled one by one. w windows of k symbols share an m-mer,
+w = k - m + 1: a read from elsewhere costs a look-up for w windows, a difference one for each w of
+the k windows that hold it, and a match none. At k = 31, with 1 % errors and half the reads from
+elsewhere, that is 5 look-ups in the filter and 1 in the table of minimizers for 100 windows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from trie.cpu.intrinsics import leading_zeros, prefetch_far, trailing_zeros
+from trie.cpu.jit import inner, njit
+from trie.index.buckets import find_slot
+from trie.index.buckets import key_of as slot_key
+from trie.index.mer_filter import filter_place, lacks
+from trie.index.mers import BLOCK, fill_sixteens, is_turned, mer_at, minimizer
+from trie.index.minimizer_places import (
+    FREQUENT,
+    kmer_at,
+    line_of,
+    next_line,
+    place_in,
+    spills,
+    with_key,
+)
+from trie.index.reference_text import reach, unlike
+from trie.window_starts import close_around_gaps, open_windows, set_bits
+from trie.windows import read_at
+
+_TRIES: Final = 4
+"""Differences without a match between them until a read is not followed further."""
+
+
+_ROUNDS: Final = 2
+
+# of a run: its first window, the one to seek, the one behind its last, and that of its read
+_BEGIN, _SOUGHT, _STOP, _END = range(4)
+
+
+@inner
+def _first_runs(starts, first, end, runs):
+    """Write the runs of a block, all of whose windows start one after the other; how many."""
+    count = np.int64(0)
+    before = np.uint32(0)
+    for word in range(first >> 5, (end + 31) >> 5):
+        bits = starts[word]
+        edges = np.uint32(bits ^ np.uint32(np.uint32(bits << np.uint32(1)) | before))
+        before = np.uint32(bits >> np.uint32(31))
+        while edges != 0:
+            bit = trailing_zeros(edges)
+            edges = np.uint32(edges & np.uint32(edges - np.uint32(1)))
+            at = 32 * word + np.int64(bit) - first
+            if np.uint32(bits >> bit) & np.uint32(1):
+                runs[count, _BEGIN] = runs[count, _SOUGHT] = at
+            else:
+                runs[count, _STOP] = runs[count, _END] = at
+                count += 1
+    if before:
+        runs[count, _STOP] = runs[count, _END] = end - first
+        count += 1
+    return count
+
+
+@inner
+def _seek(shape, text, entries, sixteens, runs, count, keys, lasts):
+    """Prefetch the lines of the table and then of the text where the sought windows may be."""
+    for i in range(count):
+        keys[i], lasts[i] = minimizer(sixteens, runs[i, _SOUGHT], shape.mers)
+        prefetch_far(entries, line_of(keys[i], shape.shift))
+    for i in range(count):
+        line = line_of(keys[i], shape.shift)
+        found = with_key(entries, line, keys[i])
+        if found != 0:
+            entry = entries[line + np.uint64(trailing_zeros(found))]
+            shift = _shift_of(shape, sixteens, lasts[i], entry)
+            prefetch_far(text, (runs[i, _SOUGHT] + shift) >> 2)
+
+
+@inner
+def _shift_of(shape, sixteens, last, entry):
+    """From symbols of a block to places, if its m-mer at ``last`` is the one of an entry."""
+    place = place_in(entry)
+    if is_turned(sixteens[last], shape.mers):
+        place = shape.text.size - place - shape.mers.length
+    return place - last
+
+
+@inner
+def _fit(shape, text, entries, keys, kmer_places, sixteens, at, limit):
+    """How far the text has the symbols from a window on, and the shift; 0, 0 if it lacks it."""
+    k = shape.k
+    key, last = minimizer(sixteens, at, shape.mers)
+    line = line_of(key, shape.shift)
+    while True:
+        found = with_key(entries, line, key)
+        while found != 0:
+            entry = entries[line + np.uint64(trailing_zeros(found))]
+            found &= np.uint8(found - np.uint8(1))
+            shift = _shift_of(shape, sixteens, last, entry)
+            if place_in(entry) == FREQUENT:
+                kmer, turned = kmer_at(sixteens, at, k, shape.mers.unused == 0)
+                slot = find_slot(keys, shape.key_shift, slot_key(kmer))
+                if keys[slot] != slot_key(kmer):
+                    return 0, 0
+                place = np.int64(kmer_places[slot])
+                shift = (shape.text.size - place - k if turned else place) - at
+            end = reach(text, shape.text, shift, sixteens, at, limit)
+            if end - at >= k:
+                return end, shift
+        if not spills(entries, line):
+            return 0, 0
+        line = next_line(entries, line)
+
+
+@inner
+def _cut(shape, filter_, sixteens, begin, stop, end, runs, words, bits, count):
+    """Cut the windows [begin, stop) into runs that share an m-mer, the one to look up."""
+    while begin < stop:
+        last = min(begin + shape.mers.width, stop) - 1
+        words[count], bits[count] = filter_place(mer_at(sixteens[last], shape.mers), filter_)
+        prefetch_far(filter_, words[count])
+        runs[count, _BEGIN] = begin
+        runs[count, _SOUGHT] = last
+        runs[count, _STOP] = begin = last + 1
+        runs[count, _END] = end
+        count += 1
+    return count
+
+
+@inner
+def _follow(
+    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, run_count, hits, hit_count,
+    cut_runs, words, bits,
+):  # fmt: skip
+    """Compare reads with the text from the sought windows on.
+
+    Appends to ``hits`` (first window, one behind the last, shift) and cuts what does not match into
+    ``cut_runs``; returns how many there are of both.
+    """
+    k = shape.k
+    count = np.int64(0)
+    settled = 0  # windows before it match or are in a run
+    for i in range(run_count):
+        begin = max(runs[i, _BEGIN], settled)
+        at, stop, end = runs[i, _SOUGHT], runs[i, _STOP], runs[i, _END]
+        if begin >= stop:
+            continue
+        limit = end + k - 1
+        reached, shift = _fit(shape, text, entries, keys, kmer_places, sixteens, at, limit)
+        tries = _TRIES
+        if reached:
+            tries = 0
+            apart = unlike(text, shape.text, begin + shift, sixteens, begin)
+            apart &= (np.uint64(1) << np.uint64(2 * (at - begin))) - np.uint64(1)
+            at = begin
+            if apart != 0:
+                at += ((63 - np.int64(leading_zeros(apart))) >> 1) + 1
+        while tries < _TRIES:
+            tries += 1
+            if reached - at >= k:
+                tries = 0
+                hits[hit_count, 0] = at
+                hits[hit_count, 1] = reached - k + 1
+                hits[hit_count, 2] = shift
+                hit_count += 1
+                count = _cut(shape, filter_, sixteens, begin, at, end, cut_runs, words, bits, count)
+                begin = reached - k + 1
+            at = reached + 1
+            if at >= end:
+                break
+            reached = reach(text, shape.text, shift, sixteens, at, limit)
+        # not followed, a run of a whole read is cut up; else windows further on are sought too
+        settled = min(max(at, stop), end)
+        count = _cut(shape, filter_, sixteens, begin, settled, end, cut_runs, words, bits, count)
+    return count, hit_count
+
+
+@inner
+def _keep(filter_, runs, words, bits, count, other_words, other_bits):
+    """Move the runs to the front that one of two look-ups leaves open; how many."""
+    kept = 0
+    for i in range(count):
+        here = filter_[words[i]] & bits[i] == bits[i]
+        here |= filter_[other_words[i]] & other_bits[i] == other_bits[i]
+        for column in range(4):
+            runs[kept, column] = runs[i, column]
+        kept += np.int64(here)
+    return kept
+
+
+@inner
+def _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits):
+    """The m-mer before a run's shared one is in all windows but the last, the next one in that."""
+    for i in range(count):
+        last = runs[i, _SOUGHT]
+        before = last - 1 if runs[i, _BEGIN] < last else last + 1
+        words[i], bits[i] = filter_place(mer_at(sixteens[before], shape.mers), filter_)
+        prefetch_far(filter_, words[i])
+        mer = mer_at(sixteens[last + 1], shape.mers)
+        other_words[i], other_bits[i] = filter_place(mer, filter_)
+        prefetch_far(filter_, other_words[i])
+
+
+@inner
+def _settle(
+    shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, hits, hit_count
+):
+    """Settle what is left, one window at a time; how many hits there are then."""
+    k, mers = shape.k, shape.mers
+    settled = 0
+    for i in range(count):
+        begin = max(runs[i, _BEGIN], settled)
+        limit = runs[i, _END] + k - 1
+        while begin < runs[i, _STOP]:
+            at = begin + mers.width - 1
+            if not lacks(filter_, sixteens, at, mers):
+                end, shift = _fit(shape, text, entries, keys, kmer_places, sixteens, begin, limit)
+                if end:
+                    hits[hit_count, 0] = begin
+                    hits[hit_count, 1] = begin = end - k + 1
+                    hits[hit_count, 2] = shift
+                    hit_count += 1
+                    continue
+                step = 1
+                while at > begin and not lacks(filter_, sixteens, at, mers):
+                    at = max(at - step, begin)
+                    step *= 2
+            begin = at + 1
+        settled = begin
+    return hit_count
+
+
+@inner
+def _write(shape, hits, count, first, matches, text_sets, sets):
+    """Write the matches of a block, and their sets unless there are none."""
+    for i in range(count):
+        set_bits(matches, first + hits[i, 0], first + hits[i, 1])
+        if sets.size:
+            for at in range(hits[i, 0], hits[i, 1]):
+                place = at + hits[i, 2]
+                if place >= text_sets.size:
+                    place = shape.text.size - place - shape.k
+                sets[first + at] = text_sets[place]
+
+
+@njit(cache=True, nogil=True)
+def match_range(
+    shape, text, filter_, entries, keys, kmer_places, text_sets, bases, offsets, start, stop,
+    starts, matches, sets, fours, sixteens,
+):  # fmt: skip
+    """Match the windows that begin in [start, stop), 32 | start; ``matches`` is zero there.
+
+    shape: ``IndexShape``. starts, matches: uint32, bits of the symbols (``trie.window_starts``).
+    sets: uint32[symbols], receives the set of each match, or empty. fours, sixteens: of a block.
+    """
+    # arrays are arguments, as taking them from a tuple counts references, in atomic operations
+    runs = np.empty((BLOCK, 4), dtype=np.int64)
+    cut_runs = np.empty((BLOCK, 4), dtype=np.int64)
+    hits = np.empty((BLOCK, 3), dtype=np.int64)
+    words, bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
+    other_words, other_bits = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK, dtype=np.uint64)
+    lasts = np.empty(BLOCK, dtype=np.int64)
+    k = shape.k
+    read = read_at(offsets, start)
+    for first in range(start, stop, BLOCK):
+        end = min(first + BLOCK, stop)
+        read = open_windows(offsets, k, read, first, end, starts)
+        close_around_gaps(bases, k, first, min(end + k - 1, bases.size), first, end, starts)
+        count = _first_runs(starts, first, end, runs)
+        fill_sixteens(bases, first, fours, sixteens)
+        hit_count = np.int64(0)
+        for _ in range(_ROUNDS):
+            _seek(shape, text, entries, sixteens, runs, count, words, lasts)
+            count, hit_count = _follow(
+                shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, hits,
+                hit_count, cut_runs, words, bits,
+            )  # fmt: skip
+            count = _keep(filter_, cut_runs, words, bits, count, words, bits)
+            runs, cut_runs = cut_runs, runs
+        _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits)
+        count = _keep(filter_, runs, words, bits, count, other_words, other_bits)
+        for i in range(count):
+            runs[i, _SOUGHT] = runs[i, _BEGIN]
+        _seek(shape, text, entries, sixteens, runs, count, words, lasts)
+        hit_count = _settle(
+            shape, text, filter_, entries, keys, kmer_places, sixteens, runs, count, hits, hit_count
+        )
+        _write(shape, hits, hit_count, first, matches, text_sets, sets)
