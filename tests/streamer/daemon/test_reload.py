@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import random
+import threading
+from contextlib import contextmanager
 
 import pytest
 
-from streamer.client import Control, Producer
-from tests.daemon_kit import running, write_fasta
+from streamer.client import Control, Producer, RefusedError, Retract, Settled, Subscriber
+from streamer.daemon import reload as reload_room
+from streamer.daemon.restore import put_snapshot
+from tests.daemon_kit import Raw, list_batch, random_dna, running, write_fasta
+from tests.reference.exact import dictionary_of
 from tests.reload_kit import (
+    GENOME,
+    K,
     answers,
     batches_of,
     configured,
@@ -18,26 +25,33 @@ from tests.reload_kit import (
     stored,
     totals_of,
 )
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole
 
 
-def send(daemon, batches):
-    with Producer(daemon.endpoints["ingest"], name="lab") as producer:
+def send(daemon, batches, name="lab"):
+    with Producer(daemon.endpoints["ingest"], name=name) as producer:
         for reads in batches:
             producer.send(reads)
         producer.flush(matched=True, timeout=DEADLINE)
 
 
+@contextmanager
+def reloadable(folder, sources, dictionary="", durability="os", overrides=()):
+    """A daemon with these sources, and its control."""
+    write_fasta(folder / "ref.fa", sources)
+    path = configured(folder, dictionary, durability)
+    with running(path, overrides) as daemon, Control(daemon.endpoints["control"]) as control:
+        yield daemon, control
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_after_settled_the_fold_is_one_match_of_all_kept_reads(tmp_path, seed):
     rng = random.Random(seed)
-    path = configured(tmp_path)
     sources = sources_of(rng)
-    write_fasta(tmp_path / "ref.fa", sources)
     batches = []
-    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+    with reloadable(tmp_path, sources) as (daemon, control):
         for version in range(2, 5):
             more = batches_of(rng, 6)
             send(daemon, more)
@@ -62,3 +76,268 @@ def test_after_settled_the_fold_is_one_match_of_all_kept_reads(tmp_path, seed):
     assert any(topic == "retract" for topic, *_ in stored(tmp_path))
     for name, count in totals_of(want).items():
         assert fold.totals[name] == status["totals"][name] == count
+
+
+def test_other_sources_at_a_start_are_a_reload(tmp_path):
+    """Also while a revision is under way, and back to what it was before."""
+    rng = random.Random(5)
+    first, second = sources_of(rng), sources_of(rng)
+    batches = batches_of(rng, 8)
+    with reloadable(tmp_path, first) as (daemon, _):
+        send(daemon, batches)
+    for sources in (second, first, first):
+        with reloadable(tmp_path, sources) as (daemon, control):
+            settle(control)
+            fold = folded(stored(tmp_path))
+            assert fold.answers() == answers(batches, sources)
+            version = control.status()["dictionary"]["version"]
+            assert fold.settled[-1] == (version, 0)
+    # equal sources go on without a word
+    assert [version for version, _ in fold.settled] == [2, 3]
+
+
+def test_a_revision_goes_on_after_a_restart(tmp_path, monkeypatch):
+    """What is committed of it is not done again; the engine may do one batch a step here."""
+    monkeypatch.setattr("streamer.daemon.revising._BASES", 1)
+    rng = random.Random(6)
+    sources, batches = sources_of(rng), [batches_of(rng, 1)[0] for _ in range(30)]
+    with reloadable(tmp_path, sources_of(rng)) as (daemon, _):
+        send(daemon, batches)
+    starts = 0
+    while True:
+        with reloadable(tmp_path, sources) as (daemon, control):
+            starts += 1
+            if control.status()["revision"] is None:
+                break
+    fold = folded(stored(tmp_path))
+    assert fold.answers() == answers(batches, sources)
+    assert fold.settled == [(2, 0)]
+    revised = [header["batch"] for topic, header, _ in stored(tmp_path) if topic == "retract"]
+    assert len(revised) == len(set(revised)) > 10
+
+
+@pytest.mark.parametrize(
+    ("dictionary", "overrides"),
+    [
+        ('strands = "both"', ["matching.distance=1"]),
+        ('strands = "forward"', ["matching.distance=1", "matching.semantics='ltb'"]),
+        ('seed_bases = 900\nmode = "frozen"', []),
+        ('strands = "forward"', []),
+    ],
+    ids=["near", "ltb", "seeded", "forward"],
+)
+def test_the_fold_is_that_of_a_daemon_that_began_with_it(tmp_path, dictionary, overrides):
+    rng = random.Random(7)
+    before, after = sources_of(rng), sources_of(rng)
+    # seeds are in no source
+    batches = [[("seed", random_dna(rng, 1000))], *batches_of(rng, 7)]
+    for name, sources in (("one", before), ("two", after)):
+        folder = tmp_path / name
+        folder.mkdir()
+        with reloadable(folder, sources, dictionary, overrides=overrides) as (daemon, control):
+            send(daemon, batches[:4])
+            if name == "one":
+                write_fasta(folder / "ref.fa", after)
+                control.reload()
+            send(daemon, batches[4:])
+            settle(control)
+    one, two = (folded(stored(tmp_path / name)) for name in ("one", "two"))
+    assert one.answers() == two.answers()
+    assert one.totals == two.totals
+    assert one.settled
+    assert not two.settled
+
+
+@pytest.mark.parametrize("distance", [0, 1])
+def test_a_growing_dictionary_only_gains(tmp_path, distance):
+    """Over reloads and restarts: every k-mer of any source, and of the reads, stays known."""
+    overrides = [f"matching.distance={distance}"] if distance else []
+    pieces = [[("t", GENOME[at : at + 400])] for at in (0, 700, 1400, 2100)]
+    read = GENOME[2600:2900]
+    settings = 'mode = "grow"\nstrands = "both"'
+    with reloadable(tmp_path, pieces[0], settings, overrides=overrides) as (daemon, control):
+        send(daemon, [[("grown", read)]])
+        for piece in pieces[1:3]:
+            write_fasta(tmp_path / "ref.fa", piece)
+            said = control.reload()
+            assert said["batches"] == 0
+        assert control.status()["revision"] is None
+    known = [*(piece[0] for piece in pieces), ("grown", read)]
+    for _ in range(2):
+        # the second time nothing has changed
+        with reloadable(tmp_path, pieces[3], settings, overrides=overrides) as (daemon, control):
+            kmers = len(dictionary_of(known, K, "both"))
+            assert control.status()["dictionary"]["kmers"] == kmers
+            with Subscriber(daemon.endpoints["feed"], ["read"]) as feed:
+                assert feed.wait_for_daemon(DEADLINE)
+                send(daemon, [known])
+                message = feed.receive(DEADLINE)
+            assert message.mismatches.tolist() == [0] * 5
+            # what earlier sources had has no target
+            assert message.best_target[0] == -1
+            assert message.labels[int(message.best_target[3])] == "t"
+    fold = folded(stored(tmp_path))
+    assert not any(topic in ("retract", "upgrade") for topic, *_ in stored(tmp_path))
+    # from the next batch on
+    assert [batch for _, batch in fold.settled] == [1, 1, 1]
+    if distance:
+        rows = [row for rows in fold.answers()[1] for row in rows["near"]]
+        assert {end for _, end, least, *_ in rows if not least} >= set(range(11, 400))
+
+
+def test_without_a_journal_the_new_dictionary_counts_from_now_on(tmp_path):
+    rng = random.Random(8)
+    before, after = sources_of(rng), sources_of(rng)
+    read = [("r", GENOME[:300])]
+    with reloadable(tmp_path, before, durability="none") as (daemon, control):
+        with Subscriber(daemon.endpoints["feed"], ["read", "retract", "settled"]) as feed:
+            assert feed.wait_for_daemon(DEADLINE)
+            send(daemon, [read, read])
+            write_fasta(tmp_path / "ref.fa", after)
+            assert control.reload()["batches"] == 0
+            send(daemon, [read], "other")
+            messages = [feed.receive(DEADLINE) for _ in range(4)]
+        assert control.status()["revision"] is None
+    assert not any(isinstance(message, Retract) for message in messages)
+    *_, settled, last = messages
+    assert isinstance(settled, Settled)
+    assert (settled.version, settled.from_batch) == (2, 2)
+    assert last.origin.version == 2
+    want = answers([read], after)[0][0]["read"][0]
+    assert (last.length[0], last.windows[0], last.matches[0]) == want[:3]
+
+
+def test_an_equal_dictionary_changes_nothing(tmp_path):
+    sources = sources_of(random.Random(9))
+    with reloadable(tmp_path, sources) as (daemon, control):
+        send(daemon, batches_of(random.Random(9), 3))
+        said = control.reload()
+        assert said["version"] == said["version_before"] == 1
+        # other letters of the same bases
+        write_fasta(tmp_path / "ref.fa", [(name, letters.lower()) for name, letters in sources])
+        assert control.reload()["version"] == 1
+    assert not folded(stored(tmp_path)).settled
+
+
+def test_what_cannot_be_loaded_changes_nothing(tmp_path):
+    rng = random.Random(10)
+    sources = sources_of(rng)
+    batches = batches_of(rng, 3)
+    with reloadable(tmp_path, sources) as (daemon, control):
+        send(daemon, batches)
+        ref = tmp_path / "ref.fa"
+        for damage, message in [
+            (">one\nACGT!ACGT\n", "ref.fa.*position 5"),
+            (">one\nACGT\n", "holds no whole 11-mer"),
+            ("", "ref.fa"),
+            (None, "ref.fa"),
+        ]:
+            ref.unlink()
+            if damage is not None:
+                ref.write_text(damage)
+            with pytest.raises(RefusedError, match=message) as refused:
+                control.reload()
+            assert refused.value.reason == "sources"
+            assert "\n" not in str(refused.value)
+            if damage is None:
+                ref.touch()
+        status = control.status()
+        assert status["dictionary"]["version"] == 1
+        send(daemon, batches, "other")
+    fold = folded(stored(tmp_path))
+    assert not fold.settled
+    assert fold.answers() == answers(batches * 2, sources)
+
+
+def test_one_reload_at_a_time(tmp_path, monkeypatch):
+    """Matching and all else go on while the files are read."""
+    load, reading = reload_room.load_dictionary, []
+    done = threading.Event()
+
+    def slowly(*given, **named):
+        reading.append(1)
+        assert done.wait(DEADLINE)
+        return load(*given, **named)
+
+    monkeypatch.setattr(reload_room, "load_dictionary", slowly)
+    rng = random.Random(11)
+    before, after = sources_of(rng), sources_of(rng)
+    batches = batches_of(rng, 2)
+    with (
+        reloadable(tmp_path, before) as (daemon, control),
+        Raw(daemon.endpoints["control"]) as raw,
+    ):
+        write_fasta(tmp_path / "ref.fa", after)
+        raw.send({"v": 2, "id": "one", "command": "reload"})
+        until(lambda: reading, "the files are read")
+        with pytest.raises(RefusedError, match="another reload is under way") as refused:
+            control.reload()
+        assert refused.value.reason == "busy"
+        send(daemon, batches)
+        raw.send({"v": 2, "id": "two", "command": "status"})
+        answer = raw.receive()
+        assert (answer["id"], answer["status"]["dictionary"]["version"]) == ("two", 1)
+        done.set()
+        answer = raw.receive()
+        assert (answer["id"], answer["ok"], answer["version"]) == ("one", True, 2)
+        settle(control)
+        control.reload()
+    assert folded(stored(tmp_path)).answers() == answers(batches, after)
+
+
+def test_a_dictionary_without_sources_cannot_be_reloaded(tmp_path):
+    path = configured(tmp_path)
+    with (
+        running(path, ["dictionary.sources=[]"]) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+        pytest.raises(RefusedError, match="sources is empty"),
+    ):
+        control.reload()
+
+
+def test_a_revision_ends_under_steady_load(tmp_path, monkeypatch):
+    """Batches wait all the time; kept ones have their share."""
+    monkeypatch.setattr("streamer.daemon.revising._BASES", 1)
+    rng = random.Random(12)
+    before, after = sources_of(rng), sources_of(rng)
+    kept = batches_of(rng, 20)
+    with reloadable(tmp_path, before) as (daemon, control):
+        send(daemon, kept)
+        write_fasta(tmp_path / "ref.fa", after)
+        monkeypatch.setattr(type(daemon.service._engine.inbox), "waiting", property(lambda _: True))
+        control.reload()
+        assert control.status()["revision"]["batches"] == 20
+        more = []
+        with Raw(daemon.endpoints["ingest"]) as raw:
+            raw.open()
+            while control.status()["revision"] is not None:
+                more.append([[f"m{len(more)}", random_dna(rng, 20_000)]])
+                raw.send(*list_batch(len(more), more[-1]))
+                raw.accepted(len(more), matched=len(more))
+        assert len(more) > 1
+    assert folded(stored(tmp_path)).answers() == answers([*kept, *more], after)
+
+
+def test_what_is_no_longer_kept_is_not_revised(tmp_path):
+    """The end says from which batch on the answers are of the new dictionary."""
+    rng = random.Random(13)
+    before, after = sources_of(rng), sources_of(rng)
+    batches = batches_of(rng, 30)
+    overrides = ["journal.keep_bytes=20000"]
+    with reloadable(tmp_path, before, overrides=overrides) as (daemon, control):
+        send(daemon, batches)
+        # what is behind a snapshot is kept in any case
+        put_snapshot(daemon.service._journal)
+        until(lambda: control.status()["journal"]["oldest"] > 5, "some are not kept")
+        write_fasta(tmp_path / "ref.fa", after)
+        control.reload()
+        settle(control)
+        oldest = control.status()["journal"]["oldest"]
+    fold = folded(stored(tmp_path, oldest - 1))
+    ((version, first),) = fold.settled
+    assert version == 2
+    assert 0 < first < 30
+    want = answers(batches, after)
+    assert {n: said for n, said in fold.answers().items() if n >= first} == {
+        n: said for n, said in want.items() if n >= first
+    }
