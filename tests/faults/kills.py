@@ -38,13 +38,13 @@ from streamer.matching.matcher import Matcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.faults.nursery import POINTS, Nursery
 from tests.faults.plain_client import PlainProducer, PlainSubscriber
+from tests.waiting import DEADLINE
 
 K = 9
 PRODUCERS = 2
 TOPICS = ("match", "mismatch", "delta", "read")
 # of one journal, after which it is checked
 LIVES = 25
-_WAIT_SECONDS = 60.0
 _LONGEST_LIFE = 0.06
 
 CONFIG = """
@@ -60,6 +60,8 @@ endpoint = "ipc://{folder}/feed"
 beat_seconds = 0.05
 [control]
 endpoint = "ipc://{folder}/control"
+[sync]
+endpoint = "ipc://{folder}/sync"
 [journal]
 durability = "{durability}"
 directory = "{folder}/journal"
@@ -112,7 +114,7 @@ class Round:
         pid = self._nursery.start(self.config, die, self._mistake)
         life = rng.random() * _LONGEST_LIFE
         spoken: float | None = None
-        deadline = time.monotonic() + _WAIT_SECONDS
+        deadline = time.monotonic() + DEADLINE
         for producer in self.producers:
             producer.connect()
         while Path(f"/proc/{pid}").exists() and not _is_zombie(pid):
@@ -133,7 +135,7 @@ class Round:
         pid = self._nursery.start(self.config, mistake=self._mistake)
         for producer in self.producers:
             producer.connect()
-        deadline = time.monotonic() + _WAIT_SECONDS
+        deadline = time.monotonic() + DEADLINE
         while not all(producer.finished for producer in self.producers):
             self._step(more=False)
             assert time.monotonic() < deadline, "not all became durable"
@@ -147,7 +149,11 @@ class Round:
                 producer.add(*self._batch(len(producer.batches) + 1))
             producer.step()
         self.feed.step()
-        time.sleep(0.0005)
+        # until somebody is told something; a look now and then whether the daemon lives
+        waiting = zmq.Poller()
+        for client in (*self.producers, self.feed):
+            waiting.register(client.socket, zmq.POLLIN)
+        waiting.poll(1)
 
     def _batch(self, number: int) -> tuple[list[bytes], bytes]:
         rng = self._rng

@@ -47,6 +47,11 @@ class PlainProducer:
         self._credit = 0
         self._socket: zmq.Socket[bytes] | None = None
 
+    @property
+    def socket(self) -> zmq.Socket[bytes]:
+        assert self._socket is not None
+        return self._socket
+
     def connect(self) -> None:
         """Connect anew, as after a restart of the daemon, and ask where it stands."""
         self.close()
@@ -76,9 +81,8 @@ class PlainProducer:
 
     def step(self) -> None:
         """Take what has come, and send what there is credit for."""
-        assert self._socket is not None
-        while self._socket.poll(0):
-            (frame,) = unseal(self._socket.recv_multipart())
+        while self.socket.poll(0):
+            (frame,) = unseal(self.socket.recv_multipart())
             self._hear(msgpack.unpackb(frame))
         in_flight = 0
         while self._sent < len(self.batches):
@@ -94,8 +98,7 @@ class PlainProducer:
         self._credit -= in_flight
 
     def _send(self, header: Header, *frames: bytes) -> None:
-        assert self._socket is not None
-        self._socket.send_multipart(seal([msgpack.packb(header), *frames]))
+        self.socket.send_multipart(seal([msgpack.packb(header), *frames]))
 
     def _hear(self, header: Header) -> None:
         assert header["type"] in ("welcome", "ack"), f"refused: {header}"
@@ -128,22 +131,22 @@ class PlainSubscriber:
     """Collects messages of the feed: by (topic, at), what they say but for when and where."""
 
     def __init__(self, context: zmq.Context[Any], endpoint: str, topics: Sequence[str]) -> None:
-        self._socket = context.socket(zmq.SUB)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 5)
-        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self.socket = context.socket(zmq.SUB)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, 5)
+        self.socket.setsockopt(zmq.RCVHWM, 0)
         for topic in topics:
-            self._socket.subscribe(topic + ".")
-        self._socket.connect(endpoint)
+            self.socket.subscribe(topic + ".")
+        self.socket.connect(endpoint)
         self.messages: dict[tuple[str, int], tuple[Header, list[bytes]]] = {}
         self.repeated = 0
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def step(self) -> None:
-        while self._socket.poll(0):
-            topic, first, *frames = unseal(self._socket.recv_multipart())
+        while self.socket.poll(0):
+            topic, first, *frames = unseal(self.socket.recv_multipart())
             header = msgpack.unpackb(first)
             key = topic.decode().removesuffix("."), header["at"]
             content = {k: v for k, v in header.items() if k not in ("epoch", "time")}

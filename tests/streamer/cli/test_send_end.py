@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,13 +33,30 @@ def status(folder):
         return control.status()
 
 
+# says what it is told; it has patience until two batches are durable
+TELLING = """
+import sys
+from streamer.client.core.producer import ProducerCore
+hear, check = ProducerCore.hear, ProducerCore.check
+def hear_and_tell(self, *given):
+    hear(self, *given)
+    print(f"told: {self.state}, {self.account.durable} durable.", file=sys.stderr, flush=True)
+def check_later(self, *given):
+    if self.account.durable >= 2:
+        check(self, *given)
+ProducerCore.hear, ProducerCore.check = hear_and_tell, check_later
+from streamer.cli.app import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @contextmanager
-def sending(folder, *options):
+def sending(folder, *options, code=""):
     """``send`` in a process of its own, and a function that writes reads into its input."""
     pipe = folder / "pipe"
     os.mkfifo(pipe)
     arguments = ["send", str(pipe), "--to", f"ipc://{folder}/ingest", "--batch-reads", "10"]
-    with process([*arguments, *options]) as child, open(pipe, "w") as file:
+    with process([*arguments, *options], code) as child, open(pipe, "w") as file:
 
         def write(prefix, count, *, last=False):
             file.writelines(f">{name}\n{text}\n" for name, text in named(prefix, count))
@@ -87,7 +106,13 @@ def test_a_drain_is_said_as_such_and_what_is_acknowledged_is_matched(path, tmp_p
     limits = ["ingest.memory_bytes=1048576", "ingest.max_batch_bytes=300000"]
     with running(path, limits) as daemon:
         with daemon.engine_held():
-            drains = threading.Timer(0.5, daemon.service.drain, ["the test"])
+            board = daemon.service.board
+
+            def drain():
+                until(lambda: board.queued_batches >= 3, "some batches")
+                daemon.service.drain("the test")
+
+            drains = threading.Thread(target=drain)
             drains.start()
             to = ("--to", daemon.endpoints["ingest"], "--batch-reads", 5)
             code, _, err = streamer("send", reads, *to)
@@ -103,10 +128,12 @@ def test_a_drain_is_said_as_such_and_what_is_acknowledged_is_matched(path, tmp_p
 
 
 def test_a_drain_while_nothing_is_to_be_sent_is_said_as_such(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest, "_READ_SECONDS", 2.0)
-    with running(path) as daemon, sending(tmp_path) as (child, write):
+    with running(path) as daemon, sending(tmp_path, code=TELLING) as (child, write):
+        # what the daemon waits for before it closes its socket
+        told = SimpleNamespace(sleep=lambda _: wait_for_line(child, "told: ended"))
+        monkeypatch.setattr(ingest, "time", SimpleNamespace(**(vars(time) | vars(told))))
         write("a", 21)
-        until(lambda: status(tmp_path)["totals"]["reads"] == 20, "two batches")
+        wait_for_line(child, "2 durable.")
         daemon.service.drain("the test")
         daemon.join()
         write("b", 20)
@@ -120,9 +147,9 @@ def test_a_drain_while_nothing_is_to_be_sent_is_said_as_such(path, tmp_path, mon
 def test_a_daemon_that_hangs(path, tmp_path):
     with process(["run", "--config", path]) as daemon:
         wait_for_line(daemon, '"ready"')
-        with sending(tmp_path, "--timeout", "1") as (child, write):
+        with sending(tmp_path, "--timeout", "1", code=TELLING) as (child, write):
             write("a", 21)
-            until(lambda: status(tmp_path)["totals"]["reads"] == 20, "two batches")
+            wait_for_line(child, "2 durable.")
             daemon.send_signal(signal.SIGSTOP)
             write("b", 20, last=True)
             first, last = last_lines(child)

@@ -253,10 +253,9 @@ def test_every_line_of_a_json_log_is_json(path):
     assert said[NOTICE] == "info"
     assert said["take care"] == "warning"
     assert second.returncode == 1
-    last = json.loads(err.splitlines()[-1])
-    assert last["level"] == "error"
-    assert "endpoint in use" in last["event"]
-    assert all(map(json.loads, err.splitlines()))
+    # the log's thread may write other lines after it where cores are few
+    (why,) = [line for line in map(json.loads, err.splitlines()) if line["level"] == "error"]
+    assert "endpoint in use" in why["event"]
 
 
 def test_endpoint_in_use_is_one_line_and_exit_1(path, streamer):

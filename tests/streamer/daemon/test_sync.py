@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,9 +121,13 @@ def test_endpoints(tmp_path, endpoint):
         assert {at for _, at in puller.order} == {1, 2}
 
 
-def test_nobody_who_does_not_pull_has_a_process(served):
-    served.commit(3)
-    time.sleep(0.05)
+def test_nobody_who_does_not_pull_has_a_process(served, monkeypatch):
+    looks = []
+    wait = served.worker._wait_for_somebody
+    monkeypatch.setattr(served.worker, "_wait_for_somebody", lambda door: looks.append(wait(door)))
+    for count in (1, 2, 3):
+        served.commit(1)
+        until(lambda count=count: len(looks) >= count, "another look for clients")
     assert served.worker.process is None
 
 

@@ -23,6 +23,8 @@ def sockets():
     context = zmq.Context()
     feed = context.socket(zmq.XPUB)
     feed.sndhwm = 0
+    # else the kernel may take all that is sent here
+    feed.sndbuf = 1 << 16
     feed.setsockopt(zmq.XPUB_VERBOSER, 1)
     feed.bind("tcp://127.0.0.1:*")
 
