@@ -308,6 +308,8 @@ class EngineWorker(Worker):
         revision, kept, noted = self._revision.revision, self._kept, None
         if revision is not None and kept is not None:
             batch = kept.number(revision.after) if batch is None else batch
+            # not recorded yet
+            batch = self._restored.number if batch is None else batch
             noted = {"version": revision.version, "batches": max(0, revision.batch - batch)}
         self._board.revision = noted
 

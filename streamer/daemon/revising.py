@@ -48,19 +48,18 @@ class Step(NamedTuple):
 
 
 class KeptBatches:
-    """The batches of a journal. first: number of the next one when it was opened."""
+    """The batches of a journal."""
 
-    def __init__(self, journal: Journal, first: int) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._first = first
 
     @property
     def extent(self) -> tuple[int, int]:
         """The oldest record that is kept, and the last one."""
         return self._journal.oldest, self._journal.head
 
-    def number(self, after: int = 0) -> int:
-        """Number of the first batch behind a record, of the oldest that is kept at least."""
+    def number(self, after: int = 0) -> int | None:
+        """Number of the first batch that is kept behind a record; None if none is recorded."""
         journal = self._journal
         after = max(after, journal.oldest - 1)
         while after < journal.head:
@@ -74,8 +73,7 @@ class KeptBatches:
                 after = expired.oldest - 1
             except JournalDamage as damage:
                 after = _behind(damage)
-        # it is not recorded yet
-        return self._first
+        return None
 
     def revise(
         self,
@@ -97,7 +95,8 @@ class KeptBatches:
             if draft is not None:
                 drafts.append(draft)
         if settled := after >= until:
-            number = min(self.number(), revision.batch)
+            kept = self.number()
+            number = revision.batch if kept is None else min(kept, revision.batch)
             drafts.append(settled_draft(at + len(drafts), matcher.version, number))
         return Step(after, batches[-1].about["batch"] + 1 if batches else None, settled, drafts)
 

@@ -102,7 +102,7 @@ class Service:
             self.board,
             notify,
             restored,
-            kept=KeptBatches(journal, restored.number) if journal is not None else None,
+            kept=KeptBatches(journal) if journal is not None else None,
             forward=(self._recorder or self._feed).inbox.put,
             wants_words=lambda: self._feed.wants("word"),
             warm_up=warm_up,
