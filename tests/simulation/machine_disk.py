@@ -1,0 +1,82 @@
+"""A machine's disk: what was written, what of that is synced, and what can go wrong with it.
+
+The kernel's view is ``files``: it outlives a kill. What outlives a power cut is up to the model of
+the power cuts' tests: all that was synced, and any part of what was not.
+"""
+
+from __future__ import annotations
+
+import random
+
+from streamer.journal.errors import JournalFailed, JournalFull
+from tests.faults.disk_model import DiskModel
+
+
+class MachineDisk:
+    """Files by name. full: nothing more can be written. failing: the next sync fails.
+
+    cuts: how often the power went.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.files: dict[str, bytearray] = {}
+        self.full = self.failing = False
+        self._chance = chance
+        self._begin({})
+
+    def _begin(self, content: dict[str, bytes]) -> None:
+        self.files = {name: bytearray(data) for name, data in content.items()}
+        self._model = DiskModel(content)
+        self._numbers = self._model.first_files()
+        self._made = 0
+
+    def create(self, name: str) -> None:
+        """A new file without content; its name is not synced."""
+        self.files[name] = bytearray()
+        self._made += 1
+        self._numbers[name] = self._made
+        self._model.do(("create", name, self._made))
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+        del self.files[name]
+        self._model.do(("delete", name))
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        """Write, over what is there or at the end. JournalFull leaves half of it."""
+        if self.full:
+            self._write(name, offset, data[: len(data) // 2])
+            message = f"{name}: no room"
+            raise JournalFull(message)
+        self._write(name, offset, data)
+
+    def _write(self, name: str, offset: int, data: bytes) -> None:
+        file = self.files[name]
+        assert offset <= len(file), "a hole"
+        file[offset : offset + len(data)] = data
+        self._model.do(("write", self._numbers[name], offset, bytes(data)))
+
+    def sync(self, name: str) -> None:
+        """The content is on the disk. JournalFailed: it may be gone, although it was written."""
+        if self.failing:
+            self.failing = False
+            # the kernel takes the pages for clean, and may drop them
+            survived = self._model.after_cut(self._chance) or {}
+            self.files[name] = bytearray(survived.get(name, b""))
+            self._begin({name: bytes(data) for name, data in self.files.items()})
+            message = f"{name}: sync failed"
+            raise JournalFailed(message)
+        self._model.do(("sync", self._numbers[name]))
+
+    def sync_names(self) -> None:
+        """The names of all files are on the disk."""
+        self._model.do(("sync names",))
+
+    def cut_power(self) -> None:
+        """What was not synced survives in part."""
+        self._begin(self._model.after_cut(self._chance) or {})
+
+    def flip(self, name: str, offset: int, bit: int) -> None:
+        """A bit of what is stored is another one from now on."""
+        self.files[name][offset] ^= 1 << bit
+        self._begin({name: bytes(data) for name, data in self.files.items()})

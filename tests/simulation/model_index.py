@@ -1,0 +1,122 @@
+"""The model journal's index: transactions, one after the other, and what they come to.
+
+Each is behind its length and a checksum that continues that of the one before, so that what an
+earlier life has left behind the end is never taken for one.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgpack
+
+from streamer.journal.record import LOST, Key, Outline, Received
+from streamer.protocol.checksums import crc32c
+
+_HEAD = struct.Struct("<II")
+
+
+class Row(NamedTuple):
+    """What the index says of a record; one that was given up has a kind that begins so."""
+
+    at: int
+    kind: str
+    meta: bytes
+    offset: int
+    lengths: list[int]
+    sum: int
+    key: list[Any] | None
+    time: int
+    about: int | None
+
+    @property
+    def lost(self) -> Outline | None:
+        """What is still known of it, if it was given up."""
+        word, _, kind = self.kind.partition(" ")
+        return Outline(self.at, kind, self.meta) if word == LOST else None
+
+
+class StoredSnapshot(NamedTuple):
+    """What the index says of a snapshot; without a file it was given up."""
+
+    at: int
+    file: str
+    lengths: list[int]
+    sum: int
+    meta: bytes
+
+
+@dataclass
+class Committed:
+    """What the transactions so far say."""
+
+    stream: str = ""
+    epoch: int = 0
+    head: int = 0
+    oldest: int = 1
+    rows: dict[int, Row] = field(default_factory=dict)
+    producers: dict[str, Received] = field(default_factory=dict)
+    contents: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    snapshot: StoredSnapshot | None = None
+    # where the data ends, and the index
+    data_end: int = 0
+    end: int = 0
+    _chain: int = 0
+
+    @classmethod
+    def read(cls, index: bytes) -> Committed:
+        """All whole transactions of an index."""
+        found = cls()
+        while found.take(index[found.end :]):
+            pass
+        return found
+
+    def packed(self, change: dict[str, Any]) -> bytes:
+        """The next transaction."""
+        body: bytes = msgpack.packb(change)
+        return _HEAD.pack(len(body), self._sum(body)) + body
+
+    def take(self, data: bytes) -> bool:
+        """Take in the transaction at the beginning of ``data``, if there is one."""
+        if len(data) < _HEAD.size:
+            return False
+        size, crc = _HEAD.unpack(data[: _HEAD.size])
+        body = data[_HEAD.size : _HEAD.size + size]
+        if not size or len(body) < size or self._sum(body) != crc:
+            return False
+        self._apply(msgpack.unpackb(body))
+        self.end += _HEAD.size + size
+        self._chain = crc
+        return True
+
+    def _sum(self, body: bytes) -> int:
+        return crc32c([self._chain.to_bytes(4, "little"), body])
+
+    def _apply(self, change: dict[str, Any]) -> None:
+        self.stream = change.get("stream", self.stream)
+        self.epoch = change.get("epoch", self.epoch)
+        for fields in change.get("rows", ()):
+            row = Row(*fields)
+            self._forget(row.at)
+            self.rows[row.at] = row
+            self.head = max(self.head, row.at)
+            self.data_end = max(self.data_end, row.offset + sum(row.lengths))
+            if row.key is not None:
+                key = Key(*row.key)
+                self.producers[key.producer] = Received(*key[:3], key.mark, row.time)
+                self.contents[key[:3]] = key.content
+        for name, epoch, time in change.get("begun", ()):
+            before = self.producers.get(name)
+            self.producers[name] = Received(name, epoch, 0, before.mark if before else b"", time)
+        self.oldest = change.get("oldest", self.oldest)
+        for at in [at for at in self.rows if at < self.oldest]:
+            self._forget(at)
+        if "snapshot" in change:
+            self.snapshot = StoredSnapshot(*change["snapshot"])
+
+    def _forget(self, at: int) -> None:
+        row = self.rows.pop(at, None)
+        if row is not None and row.key is not None:
+            del self.contents[Key(*row.key)[:3]]

@@ -1,0 +1,308 @@
+"""The store of records as a model: data and an index on a simulated disk, in steps.
+
+It keeps the promises of ``streamer.journal``, which has tests of its own against power cuts: data
+is synced before the index names it, a transaction is there or not, and stored bytes are checked.
+Each step is one at which the process may be killed or the power may go.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, TypeVar
+
+from streamer.journal.errors import JournalDamage, JournalExpired
+from streamer.journal.record import LOST, Begun, Key, Outline, Received, Record, Snapshot
+from streamer.protocol.checksums import crc32c
+from tests.simulation.machine_disk import MachineDisk
+from tests.simulation.model_index import Committed, Row, StoredSnapshot
+
+INDEX, DATA, SNAPSHOT = "index", "data", "snapshot-"
+
+# seconds: of a write, of a sync
+_WRITE, _SYNC = 0.0004, 0.004
+
+T = TypeVar("T")
+
+
+class DiskStep(float):
+    """Seconds until the next step; ``done``: what the last one was."""
+
+    done: str
+
+    def __new__(cls, seconds: float, done: str) -> DiskStep:
+        step = super().__new__(cls, seconds)
+        step.done = done
+        return step
+
+
+Storing = Generator[DiskStep, None, T]
+
+
+class JournalModel:
+    """A view of what is committed; JournalReader and Journal have the same methods.
+
+    committed: shared with the owner, as other processes see it.
+    """
+
+    def __init__(self, disk: MachineDisk, committed: Committed) -> None:
+        self.committed = committed
+        self.disk = disk
+
+    @property
+    def stream(self) -> str:
+        return self.committed.stream
+
+    @property
+    def epoch(self) -> int:
+        return self.committed.epoch
+
+    @property
+    def head(self) -> int:
+        return self.committed.head
+
+    @property
+    def oldest(self) -> int:
+        return self.committed.oldest
+
+    def refresh(self) -> int:
+        return self.head
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def records(self, after: int, until: int | None = None) -> Iterator[Record]:
+        until = self.head if until is None else min(until, self.head)
+        for record in self.history(after, until):
+            if isinstance(record, Record):
+                yield record
+
+    def history(self, after: int, until: int) -> Iterator[Record | Outline]:
+        for at in range(after + 1, max(until, after + 1) + 1):
+            if at < self.oldest:
+                message = f"record {at} is no longer kept"
+                raise JournalExpired(message, self.oldest)
+            if at <= until:
+                row = self.committed.rows[at]
+                yield row.lost or self.record(row)
+
+    def about(self, at: int) -> Iterator[Record | Outline]:
+        for row in sorted(self.committed.rows.values()):
+            if row.about == at:
+                yield row.lost or self.record(row)
+
+    def record(self, row: Row) -> Record:
+        """A record, checked."""
+        data = self.read(DATA, row.offset, sum(row.lengths))
+        if crc32c([data]) != row.sum:
+            message = "wrong checksum"
+            raise JournalDamage(message, file=DATA, offset=row.offset, record=row.at)
+        key = None if row.key is None else Key(*row.key)
+        frames = _split(data, row.lengths)
+        return Record(row.at, row.kind, row.meta, frames, key, row.time, row.about)
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Some bytes of a file."""
+        return bytes(self.disk.files.get(name, b"")[offset : offset + size])
+
+    def outlines(self, after: int) -> Iterator[Outline]:
+        for at in range(max(after + 1, self.oldest), self.head + 1):
+            row = self.committed.rows[at]
+            yield row.lost or Outline(row.at, row.kind, row.meta)
+
+
+def _split(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
+    frames, begin = [], 0
+    for length in lengths:
+        frames.append(data[begin : begin + length])
+        begin += length
+    return tuple(frames)
+
+
+class ReadJournal(JournalModel):
+    """As JournalReader has it."""
+
+    def snapshot(self) -> StoredSnapshot | None:
+        return self.committed.snapshot
+
+    def open_snapshot(self, row: StoredSnapshot) -> ReadSnapshot:
+        return ReadSnapshot(row, self.read(row.file, 0, sum(row.lengths)))
+
+
+class ReadSnapshot:
+    """As SnapshotFile; it stays readable when another one has taken its place."""
+
+    def __init__(self, row: StoredSnapshot, data: bytes) -> None:
+        self.row = row
+        self._data = data
+        if not row.file:
+            message = "snapshot: given up"
+            raise JournalDamage(message, file=SNAPSHOT)
+
+    def size(self, frame: int) -> int:
+        return self.row.lengths[frame]
+
+    def check(self, most: int) -> bool:
+        _check_snapshot(self.row, self._data)
+        return True
+
+    def pieces(self, frame: int) -> Iterator[bytes]:
+        yield _split(self._data, self.row.lengths)[frame]
+
+
+def _check_snapshot(row: StoredSnapshot, data: bytes) -> None:
+    if crc32c([data]) != row.sum:
+        message = "snapshot: wrong checksum"
+        raise JournalDamage(message, file=row.file, offset=0)
+
+
+class OwnedJournal(JournalModel):
+    """As Journal, of its only writer, after ``opening``. synced: durability ``fsync``."""
+
+    def __init__(self, disk: MachineDisk, chance: random.Random, *, synced: bool) -> None:
+        super().__init__(disk, Committed())
+        self._chance = chance
+        self._synced = synced
+        self._commits = False
+
+    def opening(self, *, accept_loss: bool) -> Storing[None]:
+        """Recover, and begin a new epoch. JournalDamage unless ``accept_loss``."""
+        for name in (INDEX, DATA):
+            if name not in self.disk.files:
+                self.disk.create(name)
+        self.disk.sync_names()
+        yield self._step(_SYNC, "opened")
+        self.committed = Committed.read(bytes(self.disk.files[INDEX]))
+        change: dict[str, Any] = {"epoch": self.epoch + 1}
+        if not self.stream:
+            change["stream"] = f"{self._chance.getrandbits(64):016x}"
+        if damages := self._damages():
+            if not accept_loss:
+                raise damages[0]
+            at = [damage.record for damage in damages]
+            rows = [self.committed.rows[record] for record in at if record is not None]
+            change["rows"] = [
+                row._replace(kind=f"{LOST} {row.kind}", lengths=[], key=None) for row in rows
+            ]
+            if None in at and self.committed.snapshot is not None:
+                given_up = self.committed.snapshot._replace(file="", lengths=[], sum=0)
+                change["snapshot"] = given_up
+        yield from self._commit(change)
+
+    def snapshot(self) -> Snapshot | None:
+        row = self.committed.snapshot
+        if row is None or not row.file:
+            return row and Snapshot(row.at, row.meta, ())
+        data = self.read(row.file, 0, sum(row.lengths))
+        _check_snapshot(row, data)
+        return Snapshot(row.at, row.meta, _split(data, row.lengths))
+
+    def producers(self) -> list[Received]:
+        return [*self.committed.producers.values()]
+
+    def content(self, producer: str, epoch: int, sequence: int) -> int | None:
+        return self.committed.contents.get((producer, epoch, sequence))
+
+    def _damages(self) -> list[JournalDamage]:
+        """What recovery would stumble over; with any, all there is."""
+        found: list[JournalDamage] = []
+        after = self.oldest - 1
+        try:
+            if (snapshot := self.snapshot()) is not None and snapshot.frames:
+                after = snapshot.at
+        except JournalDamage as damage:
+            found.append(damage)
+        rows = [self.committed.rows[at] for at in range(self.oldest, self.head + 1)]
+        for row in rows:
+            try:
+                if row.lost is None:
+                    self.record(row)
+            except JournalDamage as damage:
+                found.append(damage)
+        needed = [d for d in found if d.record is None or d.record > after]
+        return found if needed else []
+
+    def appending(self, entries: Sequence[Record | Begun]) -> Storing[None]:
+        """Store a group; JournalFull, JournalFailed as ``Journal.append``."""
+        records = [entry for entry in entries if isinstance(entry, Record)]
+        begun = [entry for entry in entries if isinstance(entry, Begun)]
+        rows, data, offset = [], b"", self.committed.data_end
+        for record in records:
+            assert record.at == self.head + 1 + len(rows), "numbers do not follow"
+            frames = [bytes(frame) for frame in record.frames]
+            joined = b"".join(frames)
+            lengths = [len(frame) for frame in frames]
+            place = offset + len(data)
+            crc = crc32c([joined])
+            about = record.key, record.time, record.about
+            rows.append(Row(record.at, record.kind, record.meta, place, lengths, crc, *about))
+            data += joined
+        if records:
+            # what is behind the end was never committed
+            yield from self._write(DATA, offset, data)
+            if self._synced:
+                yield from self._sync(DATA)
+        yield from self._commit({"rows": rows, "begun": begun})
+
+    def storing(self, snapshot: Snapshot) -> Storing[None]:
+        """Store a snapshot in the place of the one before."""
+        before = self.committed.snapshot
+        assert before is None or snapshot.at >= before.at
+        others = [name for name in self.disk.files if name.startswith(SNAPSHOT)]
+        name = SNAPSHOT + str(1 + max((int(n.removeprefix(SNAPSHOT)) for n in others), default=0))
+        self.disk.create(name)
+        frames = [bytes(frame) for frame in snapshot.frames]
+        yield from self._write(name, 0, b"".join(frames))
+        if self._synced:
+            yield from self._sync(name)
+            self.disk.sync_names()
+            yield self._step(_SYNC, "names synced")
+        lengths = [len(frame) for frame in frames]
+        row = StoredSnapshot(snapshot.at, name, lengths, crc32c(frames), snapshot.meta)
+        yield from self._commit({"snapshot": row})
+        for other in others:
+            self.disk.delete(other)
+
+    def expiring(self, keep: int) -> Storing[int]:
+        """Let go of all but the last ``keep`` records, and of none that recovery needs."""
+        snapshot = self.committed.snapshot
+        needed = 0 if snapshot is None else snapshot.at
+        oldest = max(self.oldest, min(needed, self.head - keep) + 1)
+        gone = oldest - self.oldest
+        if gone:
+            yield from self._commit({"oldest": oldest})
+        return gone
+
+    def _commit(self, change: dict[str, Any]) -> Storing[None]:
+        # one transaction at a time, as in SQLite
+        while self._commits:
+            yield self._step(_WRITE, "waited")
+        self._commits = True
+        try:
+            yield from self._commit_alone(change)
+        finally:
+            self._commits = False
+        yield self._step(_WRITE, "committed")
+
+    def _commit_alone(self, change: dict[str, Any]) -> Storing[None]:
+        committed = self.committed
+        data = committed.packed(change)
+        yield from self._write(INDEX, committed.end, data)
+        if self._synced:
+            yield from self._sync(INDEX)
+        committed.take(data)
+
+    def _write(self, name: str, offset: int, data: bytes) -> Storing[None]:
+        half = len(data) // 2
+        self.disk.write(name, offset, data[:half])
+        yield self._step(_WRITE, f"half of {name} written")
+        self.disk.write(name, offset + half, data[half:])
+        yield self._step(_WRITE, f"{name} written")
+
+    def _sync(self, name: str) -> Storing[None]:
+        yield self._step(_SYNC, f"{name} syncs")
+        self.disk.sync(name)
+        yield self._step(_WRITE, f"{name} synced")
+
+    def _step(self, mean: float, done: str) -> DiskStep:
+        return DiskStep(min(self._chance.expovariate(1 / mean), 50 * mean), done)

@@ -1,0 +1,318 @@
+"""Sockets over a network that delays, parts and breaks: DEALER to ROUTER, as ZeroMQ has them.
+
+A connection delivers in order, and each thing once. When it ends, some of what is on its way still
+arrives, the rest is lost, and the client connects anew: the server knows it by another route then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from streamer.protocol.header import Buffer
+from tests.simulation.clock import EventClock, Process
+
+Frames = list[bytes]
+T = TypeVar("T")
+
+_LONGEST_DELAY = 1.0
+_RECONNECT, _RECONNECT_AT_MOST = 0.05, 1.0
+_ROOM = 1000
+
+
+@dataclass
+class Noise:
+    """How often something happens to a message: shares of all. latency: mean, in seconds.
+
+    drop, repeat, reorder: on the feed only; the other sockets lose messages with their connections.
+    damaging: whether bits were ever flipped.
+    """
+
+    latency: float
+    drop: float = 0.0
+    repeat: float = 0.0
+    reorder: float = 0.0
+    flip: float = 0.0
+    damaging: bool = False
+
+    def calm(self) -> None:
+        """Nothing happens to messages from now on."""
+        self.drop = self.repeat = self.reorder = self.flip = 0.0
+
+
+class Path:
+    """The way between a client's machine and the daemon's."""
+
+    def __init__(self, clock: EventClock, noise: Noise) -> None:
+        self.clock = clock
+        self.noise = noise
+        self.parted = False
+        self._channels: dict[int, Channel[Any]] = {}
+        self._ends: dict[int, Callable[[], None]] = {}
+        self._number = 0
+
+    def delay(self) -> float:
+        """Of the next message."""
+        return min(self.clock.random.expovariate(1 / self.noise.latency), _LONGEST_DELAY)
+
+    def chance(self, share: float) -> bool:
+        """Whether it happens this time."""
+        return share > 0 and self.clock.random.random() < share
+
+    def damaged(self, frames: Frames) -> Frames:
+        """The frames as they arrive: rarely with a flipped bit."""
+        if not self.chance(self.noise.flip):
+            return frames
+        which = self.clock.random.choice([n for n, frame in enumerate(frames) if frame])
+        changed = bytearray(frames[which])
+        changed[self.clock.random.randrange(len(changed))] ^= 1 << self.clock.random.randrange(8)
+        return [*frames[:which], bytes(changed), *frames[which + 1 :]]
+
+    def part(self) -> None:
+        """Nothing arrives from now on."""
+        self.parted = True
+
+    def heal(self) -> None:
+        """What was on its way arrives."""
+        self.parted = False
+        for channel in [*self._channels.values()]:
+            channel.move()
+
+    def break_connections(self) -> None:
+        """All connections end."""
+        for end in [*self._ends.values()]:
+            end()
+
+    def open(self, channel: Channel[Any]) -> int:
+        """A channel begins; its number."""
+        self._number += 1
+        self._channels[self._number] = channel
+        return self._number
+
+    def connect(self, end: Callable[[], None]) -> int:
+        """A connection begins, with a way to end it; its number."""
+        self._number += 1
+        self._ends[self._number] = end
+        return self._number
+
+    def close(self, number: int) -> None:
+        """A channel or a connection has ended."""
+        self._channels.pop(number, None)
+        self._ends.pop(number, None)
+
+
+class Channel(Generic[T]):
+    """Carries things to a process, in order, each after a delay."""
+
+    def __init__(self, path: Path, receiver: Process, deliver: Callable[[T], None]) -> None:
+        self.waiting: deque[tuple[float, T]] = deque()
+        self._path = path
+        self._receiver = receiver
+        self._deliver = deliver
+        self._last = 0.0
+        self._number = path.open(self)
+
+    def send(self, thing: T, *, overtakes: bool = False) -> None:
+        """Something sets out; it may overtake the last one that is on its way."""
+        ready = max(self._last, self._path.clock.now + self._path.delay())
+        self._last = ready
+        if overtakes and self.waiting:
+            _, before = self.waiting.pop()
+            self.waiting.append((ready, thing))
+            self.waiting.append((ready, before))
+        else:
+            self.waiting.append((ready, thing))
+        self._receiver.at(ready, self.move)
+
+    def move(self) -> None:
+        """Deliver what has come, if it can."""
+        while self.waiting and self.waiting[0][0] <= self._path.clock.now and not self._path.parted:
+            if not self._receiver.alive:
+                self.waiting.clear()
+            elif self._receiver.stalled_until > self._path.clock.now:
+                self._receiver.at(self._receiver.stalled_until, self.move)
+                return
+            else:
+                self._deliver(self.waiting.popleft()[1])
+
+    def end(self, keep: int) -> None:
+        """Nothing more sets out, and only the first ones of those on their way arrive."""
+        while len(self.waiting) > keep:
+            self.waiting.pop()
+        self._path.close(self._number)
+        # nobody moves them after a partition
+        if self._path.parted:
+            self.waiting.clear()
+
+
+class Sent(Enum):
+    """What became of a message that was handed to a ROUTER."""
+
+    SENT = "sent"
+    GONE = "gone"
+    FULL = "full"
+
+
+class Endpoint:
+    """An address; ``knock`` is called when somebody wants to connect and nobody serves there."""
+
+    def __init__(self) -> None:
+        self.server: Router | None = None
+        self.knock: Callable[[], None] = lambda: None
+
+
+class Router:
+    """A server's socket. wake: called when a message has come into ``inbox``, with its route.
+
+    life: which start of the daemon it belongs to. room: messages that may wait for one client.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        endpoint: Endpoint,
+        wake: Callable[[], None],
+        *,
+        life: int,
+        room: int = _ROOM,
+    ) -> None:
+        self.process = process
+        self.inbox: deque[tuple[bytes, Frames]] = deque()
+        self.connections: dict[bytes, Link] = {}
+        self.wake = wake
+        self.life = life
+        self.room = room
+        self._endpoint = endpoint
+        self._routes = 0
+        endpoint.server = self
+        process.at_end.append(self.close)
+
+    def next_route(self) -> bytes:
+        """A route that nobody had."""
+        self._routes += 1
+        return b"%d.%d" % (self.life, self._routes)
+
+    def send(self, route: bytes, frames: Sequence[Buffer]) -> Sent:
+        """Send to a client, without waiting."""
+        connection = self.connections.get(route)
+        if connection is None:
+            return Sent.GONE
+        if connection.held >= self.room:
+            return Sent.FULL
+        connection.down.send([bytes(frame) for frame in frames])
+        return Sent.SENT
+
+    def close(self) -> None:
+        """End all connections."""
+        if self._endpoint.server is self:
+            self._endpoint.server = None
+        for connection in [*self.connections.values()]:
+            connection.end()
+
+
+class Dealer:
+    """A client's socket, which connects again and again. inbox: with the life of who sent it.
+
+    immediate: whether nothing is queued while there is no connection. wake: as of Router.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        path: Path,
+        endpoint: Endpoint,
+        wake: Callable[[], None],
+        *,
+        immediate: bool,
+    ) -> None:
+        self.process = process
+        self.path = path
+        self.inbox: deque[tuple[int, Frames]] = deque()
+        self.connection: Link | None = None
+        self.wake = wake
+        self._endpoint = endpoint
+        self._immediate = immediate
+        self._queued: deque[Frames] = deque()
+        self._interval = _RECONNECT
+        self._closed = False
+        process.at_end.append(self.close)
+        self._try()
+
+    def send(self, frames: Sequence[Buffer]) -> bool:
+        """Send, without waiting; whether there was room."""
+        message = [bytes(frame) for frame in frames]
+        if self.connection is not None:
+            if len(self.connection.up.waiting) >= _ROOM:
+                return False
+            self.connection.up.send(message)
+        elif self._immediate or len(self._queued) >= _ROOM:
+            return False
+        else:
+            self._queued.append(message)
+        return True
+
+    def close(self) -> None:
+        """End the connection for good."""
+        self._closed = True
+        if self.connection is not None:
+            self.connection.end()
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        self.connection = None
+        if not self._closed:
+            self._interval = _RECONNECT
+            self.process.after(self._interval, self._try)
+
+    def _try(self) -> None:
+        server = self._endpoint.server
+        if self._closed:
+            return
+        if server is None:
+            self._endpoint.knock()
+        if server is None or self.path.parted:
+            self._interval = min(2 * self._interval, _RECONNECT_AT_MOST)
+            self.process.after(self._interval, self._try)
+            return
+        self.connection = Link(self, server)
+        while self._queued:
+            self.connection.up.send(self._queued.popleft())
+        self.wake()
+
+
+class Link:
+    """Between a DEALER and a ROUTER, which knows it by its ``route``."""
+
+    def __init__(self, dealer: Dealer, router: Router) -> None:
+        self.route = router.next_route()
+        self._dealer = dealer
+        self._router = router
+        self.up: Channel[Frames] = Channel(dealer.path, router.process, self._to_router)
+        self.down: Channel[Frames] = Channel(dealer.path, dealer.process, self._to_dealer)
+        router.connections[self.route] = self
+        self._number = dealer.path.connect(self.end)
+
+    @property
+    def held(self) -> int:
+        """Messages that the client has not taken."""
+        return len(self.down.waiting) + len(self._dealer.inbox)
+
+    def end(self) -> None:
+        """Some of what is on its way still arrives."""
+        if self._router.connections.pop(self.route, None) is not self:
+            return
+        for channel in (self.up, self.down):
+            channel.end(self._dealer.path.clock.random.randint(0, len(channel.waiting)))
+        self._dealer.path.close(self._number)
+        self._dealer.lost()
+
+    def _to_router(self, frames: Frames) -> None:
+        self._router.inbox.append((self.route, self._dealer.path.damaged(frames)))
+        self._router.wake()
+
+    def _to_dealer(self, frames: Frames) -> None:
+        self._dealer.inbox.append((self._router.life, self._dealer.path.damaged(frames)))
+        self._dealer.wake()

@@ -1,0 +1,215 @@
+"""One pass over the stream: what every record must be, from nothing but the order of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import msgpack
+import numpy as np
+
+from streamer.daemon.batch_record import Accepted, Matched
+from streamer.daemon.core.heads import Heads
+from streamer.daemon.core.producers import ProducerState
+from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.stored_batch import StoredBatch, to_record
+from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED, stored_topics
+from streamer.journal.record import Record
+from streamer.matching.matcher import Start
+from tests.faults.plain_fold import PlainFold
+from tests.simulation.said import told
+from tests.simulation.toy_matcher import ToyMatcher, dictionary_of
+
+
+class LossyStart(NamedTuple):
+    """A start after damage: it went on from a snapshot and the records after it, less some.
+
+    head, oldest: the last record then, and the first one kept. snapshot: its record, 0 for none;
+    whole: whether its k-mers are there.
+    """
+
+    head: int
+    oldest: int
+    snapshot: int
+    whole: bool
+    given_up: frozenset[int]
+
+
+@dataclass
+class PassState:
+    """After a record. grown, sourced: k-mers that the stream brought, and earlier dictionaries."""
+
+    number: int = 0
+    position: int = 0
+    version: int = 1
+    fingerprint: int = 0
+    grown: set[int] = field(default_factory=set)
+    sourced: set[int] = field(default_factory=set)
+    heads: dict[str, int] = field(default_factory=dict)
+
+    def take(self, record: Record, *, learns: bool = True) -> None:
+        """Go on behind a record; learns: with its k-mers, too."""
+        self.heads.update(dict.fromkeys(stored_topics(record.kind, record.meta), record.at))
+        meta = msgpack.unpackb(record.meta)
+        if record.kind == DICTIONARY:
+            self.version, self.fingerprint = meta["version"], meta["fingerprint"]
+        elif record.kind == BATCH:
+            about = meta["about"]
+            self.number = about["batch"] + 1
+            self.position = about["base"] + about["bases"]
+            self.version = about["version"]
+        if learns:
+            self.learn(record)
+
+    def learn(self, record: Record) -> None:
+        """Know the k-mers of a record."""
+        if record.kind == DICTIONARY:
+            self.sourced.update(np.frombuffer(record.frames[1], np.uint64).tolist())
+        elif record.kind == BATCH:
+            self.grown.update(StoredBatch(record).new_kmers.tolist())
+
+
+class SinglePass:
+    """Matches what was accepted once more.
+
+    sources: the dictionaries by their fingerprints. starts: those after damage. flipped: records
+    with a damaged bit. kept: the oldest record that was kept soon after a record was committed.
+    diverges: called with what is not as it must be.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        *,
+        grows: bool,
+        sources: Mapping[int, frozenset[int]],
+        starts: Sequence[LossyStart],
+        flipped: set[int],
+        kept: Callable[[int], int],
+        diverges: Callable[[str], None],
+    ) -> None:
+        self._records = records
+        self._grows = grows
+        self._sources = sources
+        self._starts = starts
+        self._flipped = flipped
+        self._kept = kept
+        self._diverges = diverges
+        self._fold = PlainFold()
+        self._history = [PassState()]
+
+    def check(self) -> None:
+        """Compare all records."""
+        unsettled = 0
+        for record in self._records:
+            for start in self._starts:
+                if start.head == record.at - 1:
+                    self._history[-1] = self._begun(start)
+            state = deepcopy(self._history[-1])
+            if record.kind == BATCH:
+                self._check_batch(state, record)
+            elif record.kind == DICTIONARY:
+                self._check_dictionary(state, record)
+                unsettled = state.version + 1 if state.fingerprint else 0
+            elif record.kind == SETTLED:
+                self._check_settled(state, record)
+                unsettled = 0
+            for message in told(record):
+                self._fold.take(*message)
+            state.take(record)
+            self._history.append(state)
+        if unsettled:
+            self._diverges(f"kept batches were never matched with version {unsettled}")
+
+    def _begun(self, start: LossyStart) -> PassState:
+        """Where a start went on: without k-mers that were given up it has another version."""
+        first, lost = start.snapshot, 0
+        if not first or (not start.whole and start.oldest == 1):
+            state, first = PassState(), 0
+        else:
+            state = deepcopy(self._history[first])
+            if not start.whole:
+                state.grown, state.sourced = set(), set()
+                lost = sum(map(_added, self._records[:first]))
+                for record in self._records[start.oldest - 1 : first]:
+                    if record.at not in start.given_up:
+                        state.learn(record)
+                        lost -= _added(record)
+        for record in self._records[first : start.head]:
+            given_up = record.at in start.given_up
+            state.take(record, learns=not given_up)
+            lost += _added(record) if given_up else 0
+        state.version += lost != 0
+        return state
+
+    def _check_dictionary(self, state: PassState, record: Record) -> None:
+        meta = msgpack.unpackb(record.meta)
+        expected = state.version + (state.fingerprint != 0), state.number
+        if (meta["version"], meta["batch"]) != expected:
+            self._diverges(f"record {record.at}: the dictionary has other numbers than {expected}")
+
+    def _check_batch(self, state: PassState, record: Record) -> None:
+        expected = self._made(state, record)
+        if (expected.meta, expected.frames) != (record.meta, record.frames):
+            self._diverges(f"record {record.at}: one pass over the stream gives another one")
+
+    def _made(self, state: PassState, record: Record) -> Record:
+        """A record of the reads of ``record``, matched in this state."""
+        known = np.array(sorted(state.grown | state.sourced), np.uint64)
+        start = Start(state.number, state.position, state.version, known)
+        dictionary = dictionary_of(self._sources[state.fingerprint])
+        matcher = ToyMatcher(dictionary, start, grows=self._grows)
+        key, batch = record.key, StoredBatch(record)
+        assert key is not None
+        producer = ProducerState(key.producer, key.epoch)
+        item = Accepted(
+            state.number,
+            producer,
+            key.epoch,
+            key.sequence,
+            0,
+            batch.reads,
+            batch.names,
+            0.0,
+            key.content,
+            key.mark,
+        )
+        matched = Matched(record.at, item, matcher.match(batch.reads), dictionary)
+        (made,) = MatchedGroup([matched], Heads(state.heads)).publications(intervals=True)
+        # its frames live as long as what they were made of
+        expected = to_record(made, record.time)
+        return replace(expected, frames=tuple(bytes(frame) for frame in expected.frames))
+
+    def _check_settled(self, state: PassState, record: Record) -> None:
+        """What counts by now of all batches from one on is what the last dictionary says."""
+        ((_, _, fields, _),) = msgpack.unpackb(record.meta)["topics"]
+        if self._grows:
+            return
+        first, counts = self._kept(record.at), self._fold.answers()
+        for batch in self._records[: record.at - 1]:
+            if batch.kind != BATCH or batch.at in self._flipped:
+                continue
+            number = msgpack.unpackb(batch.meta)["about"]["batch"]
+            if batch.at >= first and number < fields["from_batch"]:
+                self._diverges(f"record {record.at} leaves out batch {number}, which is kept")
+            if number < fields["from_batch"]:
+                continue
+            then = deepcopy(self._history[batch.at - 1])
+            then.version, then.fingerprint = state.version, state.fingerprint
+            expected = PlainFold()
+            for message in told(self._made(then, batch)):
+                expected.take(*message)
+            if counts[number] != expected.answers()[number]:
+                self._diverges(
+                    f"record {record.at} says that all is of version {state.version}, "
+                    f"but of batch {number} other answers count"
+                )
+
+
+def _added(record: Record) -> int:
+    """How many k-mers a record says that it has added."""
+    counts = msgpack.unpackb(record.meta).get("counts", {})
+    added: int = 0 if record.kind == REVISION else counts.get("new_kmers", 0)
+    return added

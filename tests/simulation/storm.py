@@ -1,0 +1,204 @@
+"""Makes the faults of a plan happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.simulation.model_journal import DATA, SNAPSHOT
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_STEPS = 60
+_LONGEST_SECONDS = 4.0
+
+
+class Storm:
+    """counts: of the faults that had an effect, by kind."""
+
+    def __init__(self, world: World) -> None:
+        self.counts: Counter[str] = Counter()
+        self._world = world
+        self._over = False
+
+    def begin(self) -> None:
+        """Storm happen from now on."""
+        for kind in self._world.plan.rates:
+            self._plan(kind)
+
+    def end(self) -> None:
+        """No more of them, also none that was to come a few steps later."""
+        self._over = True
+        if (daemon := self._world.daemon) is not None:
+            daemon.spare()
+
+    def _plan(self, kind: str) -> None:
+        world = self._world
+        wait = world.clock.random.expovariate(world.plan.rates[kind])
+        world.clock.after(wait, lambda: self._happen(kind))
+
+    def _happen(self, kind: str) -> None:
+        if self._over:
+            return
+        if getattr(self, f"_{kind}")():
+            self.counts[kind] += 1
+        self._plan(kind)
+
+    def _seconds(self) -> float:
+        """How long something lasts: mostly short."""
+        chance = self._world.clock.random
+        return min(chance.expovariate(chance.choice((10.0, 1.0, 0.3))), 2 * _LONGEST_SECONDS)
+
+    def _steps(self) -> int:
+        """How many more steps the daemon has."""
+        chance = self._world.clock.random
+        return chance.choice((0, chance.randrange(_STEPS)))
+
+    def _client(self) -> str | None:
+        """The name of a client that takes part by now."""
+        names = [*self._world.paths]
+        return self._world.clock.random.choice(names) if names else None
+
+    # ---- the daemon and its machine ---------------------------------------------------------
+
+    def _kill(self) -> bool:
+        world, daemon = self._world, self._world.daemon
+        if daemon is None or not daemon.alive or daemon.doomed:
+            return False
+        daemon.doom(self._steps(), world.restart_daemon)
+        return True
+
+    def _power(self) -> bool:
+        world, daemon = self._world, self._world.daemon
+        if daemon is None or not daemon.alive or daemon.doomed:
+            return False
+
+        def cut() -> None:
+            if (replay := getattr(daemon, "replay", None)) is not None and replay.process:
+                replay.process.kill("no power")
+            world.site.disk.cut_power()
+            world.restart_daemon()
+
+        daemon.doom(self._steps(), cut)
+        return True
+
+    def _sync(self) -> bool:
+        self._world.site.disk.failing = True
+        return True
+
+    def _full(self) -> bool:
+        disk = self._world.site.disk
+        if disk.full:
+            return False
+        disk.full = True
+        self._world.clock.note("disk", "has no room")
+        self._world.clock.after(self._seconds(), self._room)
+        return True
+
+    def _room(self) -> None:
+        self._world.site.disk.full = False
+
+    def _flip(self) -> bool:
+        """A bit of a record that is kept, or of the snapshot."""
+        world, daemon = self._world, self._world.daemon
+        chance, disk = world.clock.random, world.site.disk
+        if daemon is None or not daemon.serving:
+            return False
+        committed = daemon.journal.committed
+        rows = [row for row in committed.rows.values() if sum(row.lengths)]
+        snapshot = committed.snapshot
+        if snapshot is not None and chance.random() < 0.2 and (name := snapshot.file) in disk.files:
+            assert name.startswith(SNAPSHOT)
+            if not (size := len(disk.files[name])):
+                return False
+            place, at = (name, chance.randrange(size)), None
+        elif rows:
+            row = chance.choice(rows)
+            place, at = (DATA, row.offset + chance.randrange(sum(row.lengths))), row.at
+        else:
+            return False
+        world.promises.flips(daemon.journal, at)
+        world.clock.note("disk", f"a bit of {place[0]} flips at {place[1]}")
+        disk.flip(*place, chance.randrange(8))
+        return True
+
+    def _drain(self) -> bool:
+        daemon = self._world.daemon
+        if daemon is None or not daemon.serving:
+            return False
+        daemon.drain()
+        return True
+
+    def _reload(self) -> bool:
+        """The files of the dictionary change, and the daemon is asked to read them again."""
+        daemon = self._world.daemon
+        if daemon is None or not daemon.serving or not daemon.engine.ready:
+            return False
+        self._world.choose_sources()
+        daemon.engine.reload()
+        return True
+
+    def _replay(self) -> bool:
+        daemon = self._world.daemon
+        if daemon is None or not daemon.serving or daemon.replay.process is None:
+            return False
+        daemon.replay.process.kill("by itself")
+        return True
+
+    def _stop(self) -> bool:
+        daemon = self._world.daemon
+        if daemon is None or not daemon.alive:
+            return False
+        daemon.stall(self._seconds())
+        return True
+
+    # ---- clients and their network ----------------------------------------------------------
+
+    def _producer(self) -> bool:
+        world = self._world
+        running = [p for p in world.producers.values() if p.alive]
+        if not running:
+            return False
+        producer = world.clock.random.choice(running)
+        producer.kill("by a fault")
+        world.restart(lambda: world.start_producer(producer.job))
+        return True
+
+    def _subscriber(self) -> bool:
+        world = self._world
+        running = [n for n, s in [*world.watchers.items(), *world.healers.items()] if s.alive]
+        if not running:
+            return False
+        name = world.clock.random.choice(running)
+        (world.watchers.get(name) or world.healers[name]).kill("by a fault")
+        world.restart(lambda: world.start_subscriber(name))
+        return True
+
+    def _part(self) -> bool:
+        world = self._world
+        if (name := self._client()) is None or (path := world.paths[name]).parted:
+            return False
+        path.part()
+        world.clock.note(name, "is parted from the daemon")
+        world.clock.after(self._seconds(), path.heal)
+        return True
+
+    def _break(self) -> bool:
+        world = self._world
+        if (name := self._client()) is None:
+            return False
+        world.paths[name].break_connections()
+        world.clock.note(name, "loses its connections")
+        return True
+
+    def _stall(self) -> bool:
+        world = self._world
+        if (name := self._client()) is None:
+            return False
+        client = world.producers.get(name) or world.watchers.get(name) or world.healers.get(name)
+        if client is None or not client.alive:
+            return False
+        client.stall(self._seconds())
+        world.clock.note(name, "stands still")
+        return True

@@ -1,0 +1,334 @@
+"""Subscribers: those that only follow the feed, and those that ask sync for what they missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from streamer.client.core.fetch import FetchCore, StoredState
+from streamer.client.core.healing import HealingCore
+from streamer.client.core.positions import Cursor
+from streamer.client.core.pull import Refused
+from streamer.client.core.subscriber import SubscriberCore
+from streamer.client.errors import DaemonError, DaemonSilentError, RefusedError
+from streamer.client.messages import Gap, Message, NewStream, RecordMessage, Reset
+from streamer.protocol.header import Reason, WireError
+from streamer.protocol.schema import TOPICS
+from tests.simulation.clock import EventClock, Pause, Process, Steps, Thread
+from tests.simulation.feed_network import FeedClient, FeedEndpoint
+from tests.simulation.network import Dealer, Endpoint, Path
+from tests.simulation.promises import Promises
+from tests.simulation.said import said
+
+ANSWER_SECONDS = 5.0
+_POLL_SECONDS = 0.2
+_PAUSE_SECONDS = 1.0
+_SYNC = "sync"
+
+
+@dataclass
+class Heard:
+    """What a subscriber has to show: it outlives its process.
+
+    name, topics: of the subscriber. messages: of each topic by record, in order, what they say.
+    gaps: ranges of records, exclusive and inclusive, that it knows to lack on a topic, resets: on
+    all of them. start: it has everything behind this record but for these, None before it has heard
+    anything. cursor: where to go on. state: fetched at ``start``. over: it hears nothing more.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    messages: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    gaps: list[tuple[str, int, int]] = field(default_factory=list)
+    resets: list[tuple[int, int]] = field(default_factory=list)
+    start: int | None = None
+    cursor: Cursor | None = None
+    state: StoredState | None = None
+    over: bool = False
+
+    def restart(self) -> None:
+        """Forget everything."""
+        self.messages.clear()
+        self.gaps.clear()
+        self.resets.clear()
+        self.start = self.cursor = self.state = None
+
+    def add(self, other: Heard) -> None:
+        """Take in what was heard since."""
+        for topic, messages in other.messages.items():
+            self.messages.setdefault(topic, {}).update(messages)
+        self.gaps += other.gaps
+        self.resets += other.resets
+        self.start = other.start if self.start is None else self.start
+        self.cursor = other.cursor
+        self.state = other.state if self.state is None else self.state
+
+
+class Follower(Process):
+    """A process that follows the feed, with the shell of ``streamer.client.feed_reader``."""
+
+    def __init__(
+        self,
+        clock: EventClock,
+        name: str,
+        path: Path,
+        feed: FeedEndpoint,
+        topics: Sequence[str],
+        promises: Promises,
+    ) -> None:
+        super().__init__(clock, name)
+        self.topics = tuple(topics)
+        self.promises = promises
+        self.path = path
+        self.core = self.make_core()
+        self._thread = Thread(self, self._run(), self.fails)
+        prefixes = [TOPICS[topic].wire.encode() for topic in (*topics, "status", "beat")]
+        self._feed = FeedClient(self, path, feed, prefixes, self.wake)
+
+    @property
+    def listens(self) -> bool:
+        """Whether the daemon knows its subscriptions, and it does not stand still."""
+        connection = self._feed.connection
+        known = connection is not None and len(connection.prefixes) == len(self._feed.prefixes)
+        return known and self.stalled_until <= self.clock.now
+
+    def make_core(self) -> SubscriberCore:
+        """The core."""
+        return SubscriberCore(self.topics, ANSWER_SECONDS)
+
+    def wake(self) -> None:
+        """Something has come."""
+        self._thread.wake()
+
+    def prepare(self) -> Steps:
+        """What comes before the feed."""
+        return
+        yield 0.0
+
+    def ask(self) -> bool:
+        """Exchange messages with sync; whether one came."""
+        return False
+
+    def take(self, message: Message) -> None:
+        """A message, or what is to be said of some."""
+        raise NotImplementedError
+
+    def fails(self, error: Exception) -> None:
+        """A call raised this."""
+        self.promises.unexpected(self.name, error)
+
+    def _run(self) -> Steps:
+        yield 0.0
+        yield from self.prepare()
+        clock = self.clock
+        while self.alive:
+            came = bool(self._feed.inbox)
+            if came:
+                self.core.take(self._feed.inbox.popleft())
+            came = self.ask() or came
+            while self.alive and (message := self.core.next()) is not None:
+                self.take(message)
+            if not came:
+                before = clock.now
+                yield Pause(_POLL_SECONDS)
+                if not self._feed.inbox:
+                    self.core.wait(min(_POLL_SECONDS, clock.now - before))
+            elif clock.random.random() < 0.1:
+                yield 0.0005
+
+
+class Watcher(Follower):
+    """Follows the feed and nothing else; what it misses it only notices."""
+
+    def __init__(
+        self,
+        clock: EventClock,
+        name: str,
+        path: Path,
+        feed: FeedEndpoint,
+        topics: Sequence[str],
+        promises: Promises,
+    ) -> None:
+        self.heard = Heard(name, tuple(topics))
+        super().__init__(clock, name, path, feed, topics, promises)
+        promises.watches(self.heard)
+        self.at_end.append(self._killed)
+
+    def _killed(self) -> None:
+        self.heard.over = True
+
+    def take(self, message: Message) -> None:
+        match message:
+            case RecordMessage():
+                topic, at = message.stamp.topic, message.stamp.at
+                known = self.heard.messages.setdefault(topic, {})
+                self.promises.follows(self.name, topic, known, at)
+                known[at] = said(message)
+                self.note(lambda: f"has {topic} {at}")
+            case Gap(topic, after, until):
+                self.heard.gaps.append((topic, after, until))
+                self.note(f"misses {topic} after {after} to {until}")
+            case NewStream():
+                self.promises.unexpected(self.name, message)
+
+
+class Healer(Follower):
+    """Heals itself over sync; ``heard`` and its cursor are stored together, now and then.
+
+    fetches: begins with the state at a record, else with what is said next, or with the first
+    record if ``from_first``. ended: called when the process ends by itself.
+    """
+
+    def __init__(
+        self,
+        clock: EventClock,
+        name: str,
+        path: Path,
+        feed: FeedEndpoint,
+        sync: Endpoint,
+        heard: Heard,
+        promises: Promises,
+        ended: Callable[[], None],
+        *,
+        fetches: bool = False,
+        from_first: bool = False,
+    ) -> None:
+        self._stored = heard
+        self._new = Heard(heard.name, heard.topics, cursor=heard.cursor)
+        self._fetches = fetches
+        if from_first and heard.cursor is None:
+            self._new.cursor, self._new.start = Cursor("", 0), 0
+        self._ended = ended
+        self._numbers = count(1)
+        super().__init__(clock, name, path, feed, heard.topics, promises)
+        self._sync = self._connect(sync)
+        # ``streamer.Sync`` has a connection of its own
+        self._state = self._connect(sync) if fetches else self._sync
+
+    def _connect(self, sync: Endpoint) -> Dealer:
+        return Dealer(self, self.path, sync, self.wake, immediate=False)
+
+    @property
+    def healing(self) -> HealingCore:
+        """The core."""
+        assert isinstance(self.core, HealingCore)
+        return self.core
+
+    def make_core(self) -> SubscriberCore:
+        return HealingCore(self.topics, ANSWER_SECONDS, self._new.cursor)
+
+    def prepare(self) -> Steps:
+        if not self._fetches or self._new.cursor is not None:
+            return
+        found = yield from self._fetch()
+        while isinstance(found, Refused):
+            reason = found.header["reason"]
+            if reason == Reason.DAMAGED:
+                break
+            if reason != Reason.CREDIT:
+                raise RefusedError(_SYNC, found.header)
+            yield _PAUSE_SECONDS
+            found = yield from self._fetch()
+        self._state.close()
+        if isinstance(found, StoredState):
+            self._new.state, self._new.cursor = found, found.cursor
+        else:
+            # as docs/protocol.md says: from the oldest record
+            self._fetches, self._new.cursor = False, Cursor("", 0)
+        self._new.start = self._new.cursor.at
+        self.note(f"begins behind record {self._new.start}")
+        self.core = self.make_core()
+
+    def _fetch(self) -> Generator[float, None, StoredState | Refused]:
+        """The stored state."""
+        core, asked = FetchCore(next(self._numbers)), self.clock.now
+        while True:
+            while core.requests:
+                self._state.send(core.requests.popleft())
+            while self._state.inbox:
+                _, frames = self._state.inbox.popleft()
+                asked = self.clock.now
+                found = core.take(frames)
+                if found is not None:
+                    return found
+            if self.clock.now - asked > ANSWER_SECONDS:
+                raise DaemonSilentError(_SYNC, ANSWER_SECONDS)
+            if not core.requests:
+                yield Pause(_POLL_SECONDS)
+
+    def ask(self) -> bool:
+        core, now = self.healing, self.clock.now
+        came = bool(self._sync.inbox)
+        if came:
+            core.answer(self._sync.inbox.popleft()[1], now)
+        core.tick(now)
+        while core.pull.requests:
+            self._sync.send(core.pull.requests.popleft())
+        if core.refusal is not None:
+            raise RefusedError(_SYNC, core.refusal)
+        if core.pull.hopeless:
+            problem = f"invalid message: {core.pull.damage}"
+            raise DaemonError(_SYNC, problem)
+        if core.unserved and not core.lost:
+            raise DaemonSilentError(_SYNC, ANSWER_SECONDS)
+        if self._new.start is None and core.cursor is not None:
+            self._new.start = core.cursor.at
+        if self.clock.random.random() < 0.2:
+            self._store()
+        return came
+
+    def take(self, message: Message) -> None:
+        match message:
+            case RecordMessage():
+                topic, at = message.stamp.topic, message.stamp.at
+                known = self._new.messages.setdefault(topic, {})
+                self.promises.follows(self.name, topic, known, at)
+                self.promises.follows(self.name, topic, self._stored.messages.get(topic, {}), at)
+                known[at] = said(message)
+                self.note(lambda: f"has {topic} {at}")
+            case Gap(topic, after, until):
+                self.note(f"lacks {topic} after {after} to {until}")
+                self._new.gaps.append((topic, after, until))
+            case Reset():
+                self._reset(message)
+            case NewStream():
+                self.promises.unexpected(self.name, message)
+
+    def _reset(self, reset: Reset) -> None:
+        self.note(f"is reset to {reset.at}: {reset.reason}")
+        self.promises.reset(self.name, self._new.cursor, reset)
+        if self._fetches:
+            self._stored.restart()
+            self.kill("begins anew, with the state")
+            self._ended()
+            return
+        cursor = self._new.cursor
+        self._new.resets.append((0 if cursor is None else cursor.at, reset.at))
+
+    def _store(self) -> None:
+        """Effects and cursor, in one step."""
+        self._new.cursor = self.healing.cursor
+        if self._new.cursor is not None:
+            self._stored.add(self._new)
+            self._new = Heard(
+                self.name, self.topics, start=self._new.start, cursor=self._new.cursor
+            )
+
+    def reached(self, head: int) -> bool:
+        """Whether it has everything up to a record."""
+        self._store()
+        cursor = self.healing.cursor
+        return not self.healing.healing and cursor is not None and cursor.at >= head
+
+    def fails(self, error: Exception) -> None:
+        match error:
+            case DaemonSilentError():
+                pass
+            case DaemonError() | WireError() if self.path.noise.damaging:
+                pass
+            case _:
+                super().fails(error)
+        self.note(f"fails: {error}")
+        self.kill("exit")
+        self._ended()
