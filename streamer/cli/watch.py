@@ -118,14 +118,14 @@ def _subscriber(
 ) -> Subscriber:
     """A subscriber from the place on, if there is one."""
     from streamer.client.subscriber import Subscriber
-    from streamer.protocol.schema import BATCH_TOPICS, LIVE_ONLY
+    from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS
 
     answer_seconds = daemon_options.ANSWER_SECONDS
     if place is None or sync is None:
         return Subscriber(endpoint, topics, answer_seconds=answer_seconds)
     start = place.read() or _oldest(sync)
     feed = Subscriber(endpoint, topics, sync=sync, cursor=start, answer_seconds=answer_seconds)
-    live = [topic for topic in feed.topics if topic in LIVE_ONLY or topic not in BATCH_TOPICS]
+    live = [topic for topic in feed.topics if topic in LIVE_ONLY or topic not in RECORD_TOPICS]
     if live:
         say(f"{', '.join(live)}: not kept by the daemon, so only what comes from now on")
     return feed
