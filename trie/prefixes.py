@@ -1,4 +1,4 @@
-"""How deep a k-mer goes in the trie of a set of k-mers, from the ascending codes alone.
+"""How deep a k-mer goes in the trie of a set of k-mers, or its rank, from ascending codes alone.
 
 The longest prefix that a code shares with any of the set is the one that it shares with its
 neighbor below or above in ascending order. A table of where each value of the upper bits begins
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from trie.codes import check_k
 from trie.cpu.intrinsics import leading_zeros, prefetch_far
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner, njit
 from trie.cpu.threads import run_ranges
-from trie.windows import BLOCK, GRAIN, MATCH, MISMATCH, check_batch, roll_block, start_state
+from trie.windows import BLOCK, GRAIN, MATCH, MISMATCH, NO_SET, check_batch, roll_block, start_state
 
 
 class PrefixDepths:
@@ -61,6 +61,30 @@ class PrefixDepths:
 
         run_ranges(measure, 0, bases.size, threads, grain=GRAIN, align=64)
 
+    def ranks(
+        self,
+        bases: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        *,
+        canonical: bool,
+        threads: int = 1,
+    ) -> NDArray[np.uint32]:
+        """Which of the codes each window of a batch has: uint32[total], NO_SET for none of them.
+
+        Raises BatchShapeError for invalid offsets.
+        """
+        bases, offsets = check_batch(bases, offsets)
+        ranks = np.full(bases.size, NO_SET, dtype=np.uint32)
+
+        def rank(start: int, stop: int) -> None:
+            _rank(
+                self._codes, self._starts, self._shift, bases, offsets, self._k, canonical,
+                start, stop, ranks,
+            )  # fmt: skip
+
+        run_ranges(rank, 0, bases.size, threads, grain=GRAIN, align=64)
+        return ranks
+
 
 @njit(cache=True, nogil=True)
 def _fill_starts(codes, shift, starts):
@@ -71,6 +95,39 @@ def _fill_starts(codes, shift, starts):
             at += 1
         starts[upper] = at
     starts[starts.size - 1] = codes.size
+
+
+@inner
+def _first_from(codes, starts, shift, code):
+    """How many of the codes are smaller."""
+    low = np.int64(starts[code >> shift])
+    high = np.int64(starts[(code >> shift) + np.uint64(1)])
+    while low < high:
+        middle = (low + high) >> 1
+        if codes[middle] < code:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _rank(codes, starts, shift, bases, offsets, k, canonical, start, stop, ranks):
+    """Write the ranks of the windows that begin in [start, stop)."""
+    state = start_state(offsets, np.uint64(start))
+    block = np.empty(BLOCK, dtype=np.uint64)
+    positions = np.empty(BLOCK, dtype=np.uint64)
+    end = np.uint64(min(stop + k - 1, bases.size))
+    while state[0] < end:
+        count = roll_block(bases, offsets, k, canonical, end, state, block, positions)
+        for j in range(count):
+            prefetch_far(starts, block[j] >> shift)
+        for j in range(count):
+            prefetch_far(codes, np.uint64(starts[block[j] >> shift]))
+        for j in range(count):
+            rank = _first_from(codes, starts, shift, block[j])
+            if rank < codes.size and codes[rank] == block[j]:
+                ranks[positions[j]] = rank
 
 
 @njit(cache=True, nogil=True)
@@ -102,15 +159,7 @@ def _measure(codes, starts, shift, bases, offsets, k, canonical, start, stop, ev
             prefetch_far(codes, np.uint64(starts[block[j] >> shift]))
         for j in range(missing):
             code = block[j]
-            upper = code >> shift
-            low = np.int64(starts[upper])
-            high = np.int64(starts[upper + one])
-            while low < high:
-                middle = (low + high) >> 1
-                if codes[middle] < code:
-                    low = middle + 1
-                else:
-                    high = middle
+            low = _first_from(codes, starts, shift, code)
             # the fewer leading bits differ, the longer the prefix in common
             apart = ~np.uint64(0)
             if low < codes.size:

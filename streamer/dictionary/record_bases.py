@@ -48,9 +48,9 @@ class RecordCollector:
 
 
 def joined_records(parts: Sequence[RecordBases | None]) -> RecordBases | None:
-    """Those of all parts, one after the other; None if one is."""
+    """Those of all parts, one after the other; None if one is, or there are none."""
     kept = [part for part in parts if part is not None]
-    if len(kept) < len(parts):
+    if not kept or len(kept) < len(parts):
         return None
     bases = np.concatenate([part.bases for part in kept])
     lengths = np.concatenate([np.diff(part.offsets) for part in kept])

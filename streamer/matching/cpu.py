@@ -1,4 +1,4 @@
-"""The engine on the CPU: the index, or a walk over the snapshot reconciled with the index."""
+"""The engine on the CPU: an index, or a walk over the snapshot reconciled with the index."""
 
 from __future__ import annotations
 
@@ -9,21 +9,35 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import slice_reads
+from streamer.matching.events import Events
 from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchEngine, MatchTask, SpanFound
 from streamer.matching.tree_worker import VersionedSnapshot
-from trie.index.kmer_index import KmerIndex
+from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
+from trie.index.reference_text import padded, padded_size
+from trie.index.text_index import TextIndex
+from trie.prefixes import PrefixDepths
 from trie.snapshots.walk import walk
-from trie.windows import MATCH, MISMATCH, window_codes
+from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
 
 NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """Codes in stream order, and where their windows start."""
 
 
 class CpuEngine(MatchEngine):
-    """Matches against ``dictionary``; ``walks`` uses the snapshot."""
+    """Matches against ``dictionary``; ``walks`` uses the snapshot.
+
+    Unless k-mers are added (``changes``), matches are looked up in the records of the dictionary if
+    they are kept and fit such an index.
+    """
 
     def __init__(
-        self, dictionary: Dictionary, *, walks: bool, with_sets: bool, threads: int
+        self,
+        dictionary: Dictionary,
+        *,
+        walks: bool,
+        with_sets: bool,
+        changes: bool,
+        threads: int,
     ) -> None:
         self.walks = walks
         self._k = dictionary.k
@@ -31,14 +45,18 @@ class CpuEngine(MatchEngine):
         # with strands "both" the trie holds both orientations and is walked as the read runs
         self._walks_canonical = dictionary.strands == "canonical"
         self._threads = threads
-        self._index = KmerIndex(self._k, expected=dictionary.codes.size, with_values=with_sets)
-        self._index.add(dictionary.codes, dictionary.sets if with_sets else None, threads=threads)
+        self._dictionary = dictionary
+        self._text = None if walks or changes else _text_index(dictionary, with_sets, threads)
+        if self._text is None:
+            self._index = KmerIndex(self._k, expected=dictionary.codes.size, with_values=with_sets)
+            sets = dictionary.sets if with_sets else None
+            self._index.add(dictionary.codes, sets, threads=threads)
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._index) if self._text is None else self._dictionary.codes.size
 
     def codes(self) -> NDArray[np.uint64]:
-        return self._index.codes()
+        return self._index.codes() if self._text is None else self._dictionary.codes
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add k-mers without a target."""
@@ -47,33 +65,31 @@ class CpuEngine(MatchEngine):
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """As ``MatchEngine.run``, one span after the other."""
         batch = task.batch
-        # k-mers that are learnt from this batch have no set: a fixed dictionary's are at hand
-        fixed = not (self.walks or task.grows or any(seeding for seeding, _ in task.spans))
+        events = self._events_in_text(task)
+        if events is not None and task.depths is None:
+            if task.spans:
+                parts = [chunks for _, chunks in task.spans]
+                yield SpanFound(False, np.concatenate(parts), 0, events=events)
+            return
         for number, (seeding, chunks) in enumerate(task.spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
             bases = batch.bases[start:stop]
             offsets = slice_reads(batch.offsets, start, stop)
-            events = task.events[start:stop]
+            span_events = task.events[start:stop]
             current = None if task.snapshot is None else task.snapshot(number)
-            if fixed:
-                sets = None if task.sets is None else task.sets[start:stop]
-                self._index.match(
-                    bases, offsets, canonical=self._canonical, threads=self._threads,
-                    events=events, values=sets,
-                )  # fmt: skip
-                codes, starts = NO_CODES, NO_STARTS
-            else:
+            codes, starts = NO_CODES, NO_STARTS
+            if events is None:
                 codes, starts = self._match_span(
-                    bases, offsets, events, seeding, task.grows, current
+                    bases, offsets, span_events, seeding, task.grows, current
                 )
             if task.depths is not None and task.nodes is not None and current is not None:
                 _, depths, nodes = self._walk(bases, offsets, current, want_nodes=True)
                 assert nodes is not None
-                depths[events == MATCH] = self._k
+                depths[span_events == MATCH] = self._k
                 task.depths[start:stop], task.nodes[start:stop] = depths, nodes
             version = 0 if current is None else current.version
             yield SpanFound(seeding, chunks, version, codes, starts + start)
-        if task.sets is not None and not fixed:
+        if task.sets is not None and events is None:
             self._index.match(
                 batch.bases,
                 batch.offsets,
@@ -82,6 +98,17 @@ class CpuEngine(MatchEngine):
                 events=np.empty_like(task.events),
                 values=task.sets,
             )
+
+    def _events_in_text(self, task: MatchTask) -> Events | None:
+        """The events of a batch by the text, also as bytes if depths are wanted; and the sets."""
+        if self._text is None:
+            return None
+        bases, offsets = task.batch.bases, task.batch.offsets
+        bits = self._text.match(bases, offsets, threads=self._threads, sets=task.sets)
+        events = Events(task.events.size, bits=bits)
+        if task.depths is not None:
+            task.events[:] = events.codes
+        return events
 
     def _match_span(
         self,
@@ -125,3 +152,22 @@ class CpuEngine(MatchEngine):
             current.tree, bases, offsets,
             canonical=self._walks_canonical, threads=self._threads, want_nodes=want_nodes,
         )  # fmt: skip
+
+
+def _text_index(dictionary: Dictionary, with_sets: bool, threads: int) -> TextIndex | None:
+    """An index of the records, if they hold all k-mers and are worth it."""
+    records, k, kmers = dictionary.records, dictionary.k, dictionary.codes.size
+    if records is None or dictionary.has_grown or k <= ALWAYS_BITSET_K:
+        return None
+    if not TextIndex.fits(k, padded_size(*records), kmers):
+        return None
+    half = padded(*records)
+    canonical = dictionary.strands != "forward"
+    sets = None
+    if with_sets:
+        whole = np.array([0, half.size])
+        ranks = PrefixDepths(dictionary.codes, k).ranks(
+            half, whole, canonical=canonical, threads=threads
+        )
+        sets = np.append(dictionary.sets, NO_SET)[np.minimum(ranks, kmers)]
+    return TextIndex(half, k, kmers, canonical=canonical, sets=sets, threads=threads)

@@ -62,6 +62,35 @@ class Events:
             _to_bits(self._codes, *self._bits)
         return self._bits
 
+    def part(self, start: int, stop: int) -> Events:
+        """The events of the symbols [start, stop)."""
+        size = stop - start
+        if self._bits is None:
+            return Events(size, codes=self.codes[start:stop])
+        words = max(-(-size // 32), _LEAST_WORDS)
+        starts, matches = np.empty(words, np.uint32), np.empty(words, np.uint32)
+        for whole, part in zip(self._bits, (starts, matches), strict=True):
+            _move_bits(whole, start, size, part)
+        return Events(size, bits=(starts, matches))
+
+
+@njit(cache=True, nogil=True)
+def _move_bits(words, start, size, part):
+    """Write ``size`` bits from ``start`` on to the front of ``part``, zeros behind them."""
+    shift = np.uint64(start & 31)
+    for i in range(part.size):
+        left = size - 32 * i
+        value = np.uint64(0)
+        if left > 0:
+            at = (start >> 5) + i
+            value = np.uint64(words[at])
+            if at + 1 < words.size:
+                value |= np.uint64(words[at + 1]) << np.uint64(32)
+            value >>= shift
+        if left < 32:
+            value &= (np.uint64(1) << np.uint64(max(left, 0))) - np.uint64(1)
+        part[i] = np.uint32(value)
+
 
 @njit(cache=True, nogil=True)
 def _to_bits(codes, starts, matches):

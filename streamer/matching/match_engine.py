@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import Span
+from streamer.matching.events import Events
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.sequences.read_batch import ReadBatch
 
@@ -46,7 +47,7 @@ class SpanFound(NamedTuple):
 
     version: of the snapshot it was matched with, 0 without one. codes: uint64, new k-mers in stream
     order, starts: int64, their windows in the batch. ordered: the codes ascending, if the engine
-    has them.
+    has them. events: of the whole batch, if they are not in the arrays of the task.
     """
 
     seeding: bool
@@ -55,6 +56,7 @@ class SpanFound(NamedTuple):
     codes: NDArray[np.uint64] = NO_CODES
     starts: NDArray[np.int64] = NO_STARTS
     ordered: NDArray[np.uint64] | None = None
+    events: Events | None = None
 
 
 class MatchEngine(Protocol):

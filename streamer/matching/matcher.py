@@ -169,7 +169,7 @@ class Matcher:
             self.spec = replace(self.spec, kernel="auto")
         engine = CpuEngine(
             self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
-            threads=self._threads,
+            changes=self.spec.changes, threads=self._threads,
         )  # fmt: skip
         for codes in self._grown or ():
             engine.learn(codes)
@@ -374,7 +374,10 @@ class Matcher:
         grown = [found for found in matched if found.codes.size]
         return self._result(
             batch,
-            Events(total, codes=task.events),
+            next(
+                (found.events for found in matched if found.events is not None),
+                Events(total, codes=task.events),
+            ),
             sets=sets,
             numbers=numbers,
             new_kmers=concatenated([found.codes for found in grown], NO_CODES),
@@ -453,9 +456,11 @@ def load_dictionary(
     as_stored = as_stored or spec.near
     if not spec.sources:
         return Dictionary.empty(spec.k, "forward" if as_stored else spec.strands)
+    # a CPU looks them up in the records
+    fixed = spec.exact and not spec.changes and spec.device != "cuda"
     return Dictionary.from_files(
         spec.sources, spec.k, spec.strands,
-        as_stored=as_stored, keep_records=spec.counted, on_notice=on_notice,
+        as_stored=as_stored, keep_records=spec.counted or fixed, on_notice=on_notice,
     )  # fmt: skip
 
 

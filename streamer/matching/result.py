@@ -115,7 +115,7 @@ class BatchResult:
                     number=self.number + at,
                     base=self.base + start,
                     batch=batch,
-                    found=Events(batch.bases.size, codes=self.events[part]),
+                    found=self.found.part(start, part.stop),
                     sets=None if self.sets is None else self.sets[part],
                     numbers=None if self.numbers is None else self.numbers[part],
                 )

@@ -21,7 +21,9 @@ from trie.index.merge import merge_parts
 from trie.index.table import NO_VALUES, KmerTable
 from trie.windows import GRAIN, NO_SET, check_batch, start_state
 
-_ALWAYS_BITSET_K = 12
+ALWAYS_BITSET_K = 12
+"""Up to it a set of k-mers is a bitset: 2 MB or less."""
+
 _PARALLEL_FROM = 1 << 16
 # symbols or codes between two merges; what the parts add in between waits in L3
 _SLAB = 1 << 18
@@ -40,7 +42,7 @@ class KmerIndex:
         self.k = k
         self._with_values = with_values
         self._store: KmerTable | KmerBitset
-        if k <= _ALWAYS_BITSET_K and not with_values:
+        if k <= ALWAYS_BITSET_K and not with_values:
             self._store = KmerBitset(k)
         else:
             self._store = KmerTable(expected=min(expected, 4**k), with_values=with_values)

@@ -27,9 +27,12 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _AHEAD: Final = 64  # m-mers whose words are asked for together
 
 
-def mer_filter(codes: NDArray[np.uint8], mers: Mers) -> NDArray[np.uint64]:
-    """The filter of the m-mers without a gap code in ``codes`` (uint8[n], base codes)."""
-    words = aligned_words(max(1, codes.size * BITS // 64))
+def mer_filter(codes: NDArray[np.uint8], mers: Mers, expected: int) -> NDArray[np.uint64]:
+    """The filter of the m-mers without a gap code in ``codes`` (uint8[n], base codes).
+
+    expected: about how many differ.
+    """
+    words = aligned_words(1 + expected * BITS // 64)
     _enter(codes, mers, words, *block_arrays())
     return words
 

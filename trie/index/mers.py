@@ -77,16 +77,18 @@ class Mers(NamedTuple):
         )
 
 
-def mer_length(k: int, windows: int) -> int:
-    """The m for windows of k symbols and a text of that many windows; 0 if none is of use.
+def mer_length(k: int, kmers: int) -> int:
+    """The m for windows of k symbols and a text of that many k-mers; 0 if none is of use.
 
-    Few m-mers of other texts may occur in this one by chance, and a window must hold some.
+    A window should hold several m-mers, and few of those of other texts occur in this one by
+    chance.
     """
-    for width in (5, 4):
-        length = min(k - width + 1, _LONGEST)
-        length -= 1 - length % 2
-        if length >= SHORTEST and 8 * windows <= 4**length:
-            return length
+    for times in (32, 8):
+        for width in (5, 4):
+            length = min(k - width + 1, _LONGEST)
+            length -= 1 - length % 2
+            if length >= SHORTEST and times * kmers <= 4**length:
+                return length
     return 0
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from trie.codes import GAP
 from trie.cpu.intrinsics import trailing_zeros, word_at
-from trie.cpu.jit import inner
+from trie.cpu.jit import inner, njit
 from trie.cpu.vectors import aligned_words
 from trie.index.mers import BLOCK
 from trie.packed_codes import pack_codes
@@ -49,10 +49,29 @@ class TextShape(NamedTuple):
     near: int
 
 
-def padded(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Base codes (uint8[n]) with gap codes before and behind them: a half of a text."""
-    pad = np.full(PAD, GAP, dtype=np.uint8)
-    return np.concatenate((pad, codes, pad))
+def padded(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The base codes of records with gap codes around them, one at least: a half of a text.
+
+    ``bases`` uint8[total], ``offsets`` int64[records + 1].
+    """
+    half = np.full(padded_size(bases, offsets), GAP, dtype=np.uint8)
+    _copy_apart(bases, offsets, half)
+    return half
+
+
+def padded_size(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> int:
+    """How many codes ``padded`` returns."""
+    return bases.size + offsets.size + 2 * PAD
+
+
+@njit(cache=True, nogil=True)
+def _copy_apart(bases, offsets, half):
+    to = PAD
+    for record in range(offsets.size - 1):
+        for at in range(offsets[record], offsets[record + 1]):
+            half[to] = bases[at]
+            to += 1
+        to += 1
 
 
 def reference_text(

@@ -16,12 +16,15 @@ from trie.cpu.threads import run_ranges
 from trie.index.mer_filter import mer_filter
 from trie.index.mers import Mers, block_arrays, mer_length
 from trie.index.minimizer_places import minimizer_places
-from trie.index.reference_text import PAD, TextShape, padded, reference_text
+from trie.index.reference_text import TextShape, reference_text
 from trie.index.text_match import match_range
-from trie.windows import GRAIN, NO_SET, check_batch
+from trie.windows import GRAIN, check_batch
 
 MOST_SYMBOLS: Final = 1 << 30
 """Of a text: places in both orientations fit 32 bits."""
+
+MOST_REPEATS: Final = 4
+LEAST_SYMBOLS: Final = 1 << 20
 
 _NO_SETS = np.empty(0, dtype=np.uint32)
 
@@ -37,40 +40,41 @@ class IndexShape(NamedTuple):
 
 
 class TextIndex:
-    """The k-mers of a text: ``codes`` uint8[n] are base codes, with gap codes between its records.
+    """The k-mers of a text, of which ``kmers`` differ: ``half`` are its ``padded`` base codes.
 
-    sets: uint32[n], the set of the k-mer that begins at each symbol, if matches shall have sets.
+    sets: uint32[half], the set of the k-mer that begins at each symbol, if matches shall have sets.
     canonical: a k-mer and its reverse complement are one. ValueError unless ``fits``.
     """
 
     def __init__(
         self,
-        codes: NDArray[np.uint8],
+        half: NDArray[np.uint8],
         k: int,
+        kmers: int,
         *,
         canonical: bool,
         sets: NDArray[np.uint32] | None = None,
         threads: int = 1,
     ) -> None:
-        if not self.fits(k, codes.size):
-            message = f"a text of {codes.size} symbols needs another index for k = {k}"
+        if not self.fits(k, half.size, kmers):
+            message = f"a text of {half.size} symbols and {kmers} {k}-mers needs another index"
             raise ValueError(message)
-        mers = Mers.of(k, mer_length(k, codes.size), canonical=canonical)
-        half = padded(codes)
+        mers = Mers.of(k, mer_length(k, kmers), canonical=canonical)
         text, text_shape = reference_text(half, canonical=canonical)
         places = minimizer_places(half, text_shape.size, k, mers, threads)
-        by_place = _NO_SETS
-        if sets is not None:
-            by_place = np.full(half.size, NO_SET, dtype=np.uint32)
-            by_place[PAD : PAD + codes.size] = sets
-        self._shape = IndexShape(k, mers, text_shape, places.shift, places.key_shift)
         tables = places.entries, places.keys, places.places
-        self._arrays = (text, mer_filter(half, mers), *tables, by_place)
+        by_place = _NO_SETS if sets is None else sets
+        self._shape = IndexShape(k, mers, text_shape, places.shift, places.key_shift)
+        self._arrays = (text, mer_filter(half, mers, kmers), *tables, by_place)
 
     @staticmethod
-    def fits(k: int, symbols: int) -> bool:
-        """Whether there is such an index for a text of that many symbols."""
-        return symbols <= MOST_SYMBOLS and mer_length(k, symbols) > 0
+    def fits(k: int, symbols: int, kmers: int) -> bool:
+        """Whether there is such an index for a text of that size, and it is of use.
+
+        A text that repeats itself many times has frequent minimizers only.
+        """
+        least = symbols // MOST_REPEATS - LEAST_SYMBOLS
+        return symbols <= MOST_SYMBOLS and kmers >= least and mer_length(k, kmers) > 0
 
     def memory_bytes(self) -> int:
         """Bytes of the arrays of the index."""

@@ -106,6 +106,24 @@ def test_events_as_bits_and_as_bytes(codes):
     assert back.codes.tolist() == codes
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 2), max_size=200), st.integers(0, 200), st.integers(0, 200))
+def test_a_part_of_events(codes, start, length):
+    given_codes = np.array(codes, np.uint8)
+    start = min(start, len(codes))
+    stop = min(start + length, len(codes))
+    bits = Events(given_codes.size, codes=given_codes).bits
+    for whole in (
+        Events(given_codes.size, codes=given_codes),
+        Events(given_codes.size, bits=bits),
+    ):
+        part = whole.part(start, stop)
+        assert part.symbols == stop - start
+        assert part.codes.tolist() == codes[start:stop]
+        for moved, want in zip(part.bits, Events(stop - start, codes=part.codes).bits, strict=True):
+            assert moved.tolist() == want.tolist()
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_best_targets(data):

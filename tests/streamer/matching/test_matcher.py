@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def batches_of(reads, cuts):
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_equals_the_definition(data):
-    k = data.draw(st.sampled_from([1, 2, 3, 4, 6, 11, 16, 31]), "k")
+    k = data.draw(st.sampled_from([1, 2, 3, 4, 6, 11, 13, 16, 21, 31]), "k")
     strands = data.draw(st.sampled_from(["forward", "canonical", "both"]), "strands")
     mode = data.draw(st.sampled_from(["frozen", "grow"]), "mode")
     texts = data.draw(st.lists(DNA, max_size=6), "reads")
@@ -50,6 +51,8 @@ def test_equals_the_definition(data):
     cuts = data.draw(st.lists(st.integers(0, len(reads)), max_size=3), "cuts")
     want = oracle.match(reads, k, strands=strands, mode=mode, records=records, seed=seed)
     dictionary = dictionary_of(records, k, strands)
+    if data.draw(st.booleans(), "without records, as a saved dictionary"):
+        dictionary = replace(dictionary, records=None)
     with closing(
         Matcher.of(
             dictionary,
@@ -144,14 +147,15 @@ def test_snapshots_follow_a_growing_stream(kernel):
         Matcher.of(Dictionary.empty(5, "forward"), mode="grow").match(batch).words()
 
 
+@pytest.mark.parametrize("k", [9, 21])
 @pytest.mark.parametrize("targets", [1, 3])
 @pytest.mark.parametrize(("mode", "seed"), [("frozen", 0), ("frozen", 90), ("grow", 0)])
-def test_batches_together_equal_one_after_the_other(mode, seed, targets):
+def test_batches_together_equal_one_after_the_other(mode, seed, targets, k):
     rng = np.random.default_rng(targets)
     records = [(f"t{i}", "".join(rng.choice(list("ACGT"), 60))) for i in range(targets)]
     reads = [(f"r{i}", text[i:] + text) for i, (_, text) in enumerate(records * 5)]
     reads.insert(3, ("empty", ""))
-    known = dictionary_of(records, 9, "canonical")
+    known = dictionary_of(records, k, "canonical")
     batches = batches_of(reads, [1, 2, 4, 9])
     options = {"mode": mode, "seed_bases": seed, "threads": 1, "chunk": 40}
     one, all_ = Matcher.of(known, **options), Matcher.of(known, **options)

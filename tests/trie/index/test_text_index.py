@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from trie.cpu.intrinsics import array_address
 from trie.index.kmer_index import KmerIndex
 from trie.index.mers import BLOCK
 from trie.index.minimizer_places import MOST
+from trie.index.reference_text import padded
 from trie.index.text_index import MOST_SYMBOLS, TextIndex
 from trie.windows import MATCH, NO_SET, BatchShapeError, window_codes
 
@@ -28,8 +31,10 @@ def joined(records: list[Codes]) -> tuple[Codes, NDArray[np.int64]]:
     return np.concatenate([*records, np.empty(0, np.uint8)]).astype(np.uint8), offsets
 
 
-def text_of(records: list[Codes]) -> Codes:
-    return joined([np.append(record, np.uint8(GAP)) for record in records])[0]
+def index_of(records: list[Codes], k: int, *, canonical: bool = True, **options: Any) -> TextIndex:
+    bases, offsets = joined(records)
+    kmers = np.unique(window_codes(bases, offsets, k, canonical=canonical)[0]).size
+    return TextIndex(padded(bases, offsets), k, kmers, canonical=canonical, **options)
 
 
 def events(
@@ -91,7 +96,7 @@ def reference(rng: np.random.Generator, k: int) -> list[Codes]:
 
 def reads_of(rng: np.random.Generator, records: list[Codes], count: int) -> list[Codes]:
     """Pieces of the records, of either strand, with and without errors, and others."""
-    text = text_of(records)
+    text = np.concatenate(records)
     reads = []
     for _ in range(count):
         length = int(rng.choice([0, 5, 20, 31, 32, 33, 60, 150, 400]))
@@ -111,7 +116,7 @@ def reads_of(rng: np.random.Generator, records: list[Codes], count: int) -> list
 def test_equals_the_oracle(k: int, canonical: bool) -> None:
     rng = np.random.default_rng(k)
     records = reference(rng, k)
-    index = TextIndex(text_of(records), k, canonical=canonical)
+    index = index_of(records, k, canonical=canonical)
     oracle = oracle_of(records, k, canonical=canonical)
     bases, offsets = joined(reads_of(rng, records, 200))
     expected = oracle.match(bases, offsets)
@@ -127,12 +132,12 @@ def test_sets_are_those_of_the_kmers(k: int, canonical: bool) -> None:
     """Each k-mer has one set, wherever it occurs in the text and however a read runs."""
     rng = np.random.default_rng(k)
     records = reference(rng, k)
-    text = text_of(records)
+    text = padded(*joined(records))
     numbers: dict[str, int] = {}
     sets = np.full(text.size, NO_SET, dtype=np.uint32)
     for first, kmer in windows(text, np.array([0, text.size]), k, canonical=canonical):
         sets[first] = numbers.setdefault(kmer, len(numbers))
-    index = TextIndex(text, k, canonical=canonical, sets=sets)
+    index = index_of(records, k, canonical=canonical, sets=sets)
     bases, offsets = joined(reads_of(rng, records, 200))
     found = np.full(bases.size, 7, dtype=np.uint32)
     events(index, bases, offsets, sets=found)
@@ -173,7 +178,7 @@ def test_repeats_of_short_motifs(
     for number, start, length in cuts:
         read = records[number % len(records)][start : start + length]
         reads.append(np.array([3, 2, 1, 0, GAP], np.uint8)[read[::-1]] if turn else read)
-    index = TextIndex(text_of(records), k, canonical=canonical)
+    index = index_of(records, k, canonical=canonical)
     oracle = oracle_of(records, k, canonical=canonical)
     bases, offsets = joined(reads)
     assert events(index, bases, offsets) == oracle.match(bases, offsets).tolist()
@@ -184,7 +189,7 @@ def test_repeats_of_short_motifs(
 def test_lengths_around_block_edges(length: int, around: int) -> None:
     rng = np.random.default_rng(length)
     text = rng.integers(0, 4, 2 * BLOCK + 200).astype(np.uint8)
-    index = TextIndex(text, 21, canonical=True)
+    index = index_of([text], 21)
     bases = text[: max(around + length - 64 * (around > 0), 0)].copy()
     bases[rng.integers(0, max(bases.size, 1), bases.size // 50)] ^= 1
     for offsets in ([0, bases.size], [0, bases.size // 2, bases.size // 2, bases.size]):
@@ -200,7 +205,7 @@ def test_a_gap_code_is_no_base_wherever_it_stands() -> None:
     bases = np.where(text == GAP, 0, text).astype(np.uint8)
     bases = np.concatenate((bases, 3 - bases[::-1]))
     for k in (21, 31):
-        found = events(TextIndex(text, k, canonical=True), bases, np.array([0, bases.size]))
+        found = events(index_of([text], k), bases, np.array([0, bases.size]))
         expected = np.ones(bases.size, dtype=np.uint8)
         gaps = np.flatnonzero(text == GAP)
         for gap in (*gaps, *(bases.size - 1 - gaps)):
@@ -217,7 +222,7 @@ def test_threads_and_a_large_text_equal_the_table() -> None:
     text[300_000:350_000] = 3 - text[:50_000][::-1]
     text[rng.integers(0, text.size, 300)] = GAP
     k = 31
-    index = TextIndex(text, k, canonical=True, threads=2)
+    index = index_of([text], k, threads=2)
     table = KmerIndex(k)
     table.add(window_codes(text, np.array([0, text.size]), k, canonical=True)[0])
     records = [text]
@@ -233,23 +238,24 @@ def test_threads_and_a_large_text_equal_the_table() -> None:
 def test_a_text_without_a_window(k: int) -> None:
     bases, offsets = joined([np.zeros(100, np.uint8)])
     for text in (np.empty(0, np.uint8), np.zeros(k - 1, np.uint8), np.full(200, GAP, np.uint8)):
-        index = TextIndex(text, k, canonical=True)
+        index = index_of([text], k)
         assert set(events(index, bases, offsets)) == {0, 2}
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    assert TextIndex.fits(31, 10_000_000)
-    assert not TextIndex.fits(31, MOST_SYMBOLS + 1)
-    assert not TextIndex.fits(11, 10)
-    assert not TextIndex.fits(16, 10_000_000)
+    million = 1_000_000
+    assert TextIndex.fits(31, 10 * million, 10 * million)
+    assert not TextIndex.fits(31, MOST_SYMBOLS + 1, 500 * million)
+    assert not TextIndex.fits(31, 100 * million, million)  # repeats
+    assert not TextIndex.fits(11, 200, 10)
+    assert not TextIndex.fits(16, 10 * million, 10 * million)
     with pytest.raises(ValueError, match="another index"):
-        TextIndex(np.zeros(10, np.uint8), 11, canonical=True)
-    index = TextIndex(np.zeros(100, np.uint8), 21, canonical=True)
+        TextIndex(np.zeros(200, np.uint8), 11, 10, canonical=True)
+    index = index_of([np.zeros(100, np.uint8)], 21)
     with pytest.raises(BatchShapeError):
         index.match(np.zeros(5, np.uint8), np.array([0, 6]))
 
 
 def test_the_table_is_made_of_cache_lines() -> None:
-    index = TextIndex(np.zeros(100, np.uint8), 21, canonical=True)
-    entries = index._arrays[2]
-    assert array_address(entries) % 64 == 0
+    index = index_of([np.zeros(100, np.uint8)], 21)
+    assert array_address(index._arrays[2]) % 64 == 0
