@@ -235,7 +235,7 @@ def heard(feed, head):
 
 
 @pytest.mark.whole
-def test_reload_and_watch_on_the_command_line(tmp_path, streamer):
+def test_reload_and_watch_on_the_command_line(tmp_path, streamer, monkeypatch):
     rng = random.Random(4)
     before, after = sources_of(rng), sources_of(rng)
     write_fasta(tmp_path / "ref.fa", before)
@@ -277,5 +277,7 @@ def test_reload_and_watch_on_the_command_line(tmp_path, streamer):
         assert (code, out) == (1, "")
         assert "refused (sources): " in said
         assert "ref.fa" in said
+    monkeypatch.setitem(Control.__init__.__kwdefaults__, "answer_seconds", 0.3)
     code, out, err = streamer("reload", "--to", f"ipc://{tmp_path}/nobody")
     assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "no answer within 0.3 s" in err
