@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from streamer.daemon.batch_record import Accepted
 from streamer.daemon.core.life import ACCEPTING, DRAINING, FULL, RUNNING, STARTING
+from streamer.daemon.core.offers import Offer, keys_of, mark_of
 from streamer.daemon.core.producers import KnownProducer, Producers, ProducerState
 from streamer.protocol.header import (
     PROTOCOL,
@@ -25,7 +25,6 @@ from streamer.protocol.header import (
 )
 from streamer.sequences.read_batch import ReadBatch
 
-MAX_MARK_BYTES = 256
 # an epoch may be this far ahead of the clock, in milliseconds
 MAX_EPOCH_AHEAD = 24 * 3600 * 1000
 # of so many batches the checksums are in memory: all that a journal may not have yet, MAX_QUEUED
@@ -50,17 +49,6 @@ class Settings(NamedTuple):
     max_batch_bytes: int
     stores_epochs: bool = False
     forget_seconds: float = 0.0
-
-
-class Offer(NamedTuple):
-    """A batch that will be accepted if its reads are good."""
-
-    producer: ProducerState
-    route: bytes
-    sequence: int
-    size: int
-    content: int
-    mark: bytes
 
 
 class IngestCore:
@@ -178,7 +166,7 @@ class IngestCore:
                 self._hello(route, name, epoch, header)
                 return None
             sequence = integer(header, "seq", 1)
-            mark = _mark(header)
+            mark = mark_of(header)
             producer = self.producers.of_batch(name, epoch)
             if sequence > producer.received:
                 self._check(producer, sequence, size)
@@ -218,7 +206,7 @@ class IngestCore:
     def refuse(self, route: bytes, error: WireError, header: Header) -> None:
         """Answer a message that has no effect. header: its fields, as far as they are known."""
         self.refused += error.reason != Reason.CREDIT
-        keys = _keys(header)
+        keys = keys_of(header)
         held = self.producers.find(keys.get("producer", ""))
         # the state of another epoch would mislead a producer
         state = self._fields(held) if held and held.epoch == keys.get("epoch") else {}
@@ -361,21 +349,3 @@ class IngestCore:
         }
         answer = stamp | answer
         self._answers += [(route, answer) for route in routes]
-
-
-def _mark(header: Header) -> bytes:
-    mark = header.get("mark", b"")
-    if not isinstance(mark, bytes) or len(mark) > MAX_MARK_BYTES:
-        problem = f"field 'mark' must be at most {MAX_MARK_BYTES} bytes"
-        raise WireError(Reason.MALFORMED, problem)
-    return mark
-
-
-def _keys(header: Header) -> Header:
-    """The producer, epoch and sequence of a message, as far as they can be read."""
-    keys: Header = {}
-    with suppress(WireError):
-        keys["producer"] = text(header, "producer")
-        keys["epoch"] = integer(header, "epoch")
-        keys["seq"] = integer(header, "seq", 1)
-    return keys

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from streamer.daemon.core import ingest as module
 from streamer.daemon.core import producers
-from streamer.daemon.core.ingest import MAX_EPOCH_AHEAD, MAX_MARK_BYTES, IngestCore, Settings
+from streamer.daemon.core.ingest import MAX_EPOCH_AHEAD, IngestCore, Settings
 from streamer.daemon.core.life import DRAINING, ENDED, RUNNING, STARTING
+from streamer.daemon.core.offers import MAX_MARK_BYTES
 from streamer.daemon.core.producers import KnownProducer, ProducerState
 from streamer.protocol.header import PROTOCOL, Header, Reason, WireError
 
