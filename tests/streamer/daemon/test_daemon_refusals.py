@@ -226,7 +226,8 @@ def test_a_routing_id_that_is_used_again_gets_answers(small):
             raw.socket.close()
             raw.socket = again
             raw.send(*list_batch(number, []))
-            assert raw.receive()["received"] == number
+            # what is said of the first batch may still come
+            raw.accepted(number)
 
 
 def test_credit_bounds_what_waits(path):
