@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import dnaio
 import numpy as np
 from xopen import xopen
 
+from streamer.bench import peers
 from streamer.bench.inputs import LETTERS, Codes, random_letters
 from streamer.bench.suite import Row
 from streamer.bench.timing import least_seconds
@@ -81,12 +81,6 @@ def _parts(
                 while file.read(1 << 20):
                     pass
 
-    def parse() -> None:
-        for path in paths:
-            with dnaio.open(path, open_threads=1) as records:
-                for _ in records:
-                    pass
-
     def encode() -> None:
         for _ in read_batches(paths):
             pass
@@ -104,7 +98,8 @@ def _parts(
     results: list[BatchResult] = []
     next(match(batches))  # compiles
     yield "decompress", decompress
-    yield "decompress + parse (dnaio)", parse
+    if (parse := peers.dnaio(paths)) is not None:
+        yield "decompress + parse (dnaio)", parse
     yield "decompress + parse + codes", encode
     yield f"match ({threads} threads)", lambda: results.extend(match(batches))
     yield "report and write", lambda: write(results)

@@ -32,6 +32,21 @@ def sassy(patterns: Sequence[bytes], text: bytes, k: int) -> Run | None:
     return lambda: [searcher.search_all(pattern, text, k) for pattern in patterns]
 
 
+def dnaio(paths: Sequence[str]) -> Run | None:
+    """Every record of read files as an object."""
+    module = _imported("dnaio")
+    if module is None:
+        return None
+
+    def run() -> None:
+        for path in paths:
+            with module.open(path, open_threads=1) as records:
+                for _ in records:
+                    pass
+
+    return run
+
+
 def edlib(patterns: Sequence[bytes], text: bytes, k: int) -> Run | None:
     """The best distance of each pattern."""
     module = _imported("edlib")
