@@ -77,6 +77,13 @@ def match(
             "Default: 0.",
         ),
     ] = None,
+    by: Annotated[
+        Literal["barcode"] | None,
+        typer.Option(
+            help="For targets: all rows for each barcode, from the headers or tags of the reads or "
+            "the folders of the files."
+        ),
+    ] = None,
     bins: Annotated[
         int | None, typer.Option(min=1, help="For coverage: rows a target. Default: 100.")
     ] = None,
@@ -166,6 +173,7 @@ def match(
     for option, value, belongs_to in (
         ("--min-windows", min_windows, "targets"),
         ("--min-fraction", min_fraction, "targets"),
+        ("--by", by, "targets"),
         ("--bins", bins, "coverage"),
     ):
         if value is not None and report != belongs_to:
@@ -196,7 +204,7 @@ def match(
     from streamer.matching.assignment import Assignment
 
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
-    asked = Asked(name, rule, bins or DEFAULT_BINS)
+    asked = Asked(name, rule, bins or DEFAULT_BINS, by == "barcode")
     match_files(reads, spec, asked, format_, output, save, quiet)
 
 

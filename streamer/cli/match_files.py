@@ -31,12 +31,13 @@ class Asked:
     report: str
     rule: Assignment
     bins: int
+    by_barcode: bool
 
     def answer(self, matcher: Matcher) -> Answer:
         """What makes its rows; StreamerError if the dictionary lacks what they are made of."""
         spec, stored = matcher.spec, matcher.stored
         if self.report == "targets":
-            return TargetAnswer(matcher, self.rule)
+            return TargetAnswer(matcher, self.rule, by_barcode=self.by_barcode)
         if self.report == "coverage":
             _check_places(matcher.dictionary, spec)
             return CoverageAnswer(matcher, self.bins)
@@ -84,7 +85,10 @@ def match_files(
                 if spec.max_kmers:
                     # growth ends with a batch: with the one that it ends with in a daemon
                     bases, most = SENT_BASES, SENT_READS
-                batches = read_batches(reads, batch_bases=bases, batch_reads=most, on_bytes=show)
+                batches = read_batches(
+                    reads, batch_bases=bases, batch_reads=most, on_bytes=show,
+                    context=asked.by_barcode,
+                )  # fmt: skip
                 if spec.near:
                     batches = _seeds_together(batches, spec.seed_bases)
                 full = False

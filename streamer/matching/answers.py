@@ -20,7 +20,7 @@ from streamer.matching.target_counts import (
     CoverageCounts,
     TargetCounts,
 )
-from streamer.output.text_table import NULL, Labels, Lookup, Table, texts
+from streamer.output.text_table import NULL, Column, Labels, Lookup, Table, same, texts
 
 
 class Answer(Protocol):
@@ -52,24 +52,40 @@ class RowAnswer(Answer):
 
 
 class TargetAnswer(Answer):
-    """A row a target, then one for the reads that are assigned to none."""
+    """A row a target, then one for the reads that are assigned to none.
 
-    columns = TARGET_COLUMNS
+    by_barcode: all of them for each barcode, of which the context of batches is asked.
+    """
 
-    def __init__(self, matcher: Matcher, rule: Assignment) -> None:
+    def __init__(self, matcher: Matcher, rule: Assignment, *, by_barcode: bool = False) -> None:
+        self.columns = ("barcode", *TARGET_COLUMNS) if by_barcode else TARGET_COLUMNS
+        self._by_barcode = by_barcode
         self._counts = TargetCounts(matcher, rule)
 
     def after(self, result: BatchResult) -> Iterable[Table]:
         """None yet."""
-        self._counts.add(result)
+        groups = None
+        if self._by_barcode:
+            assert result.batch.context is not None
+            groups = result.batch.context.barcode
+        self._counts.add(result, groups)
         return ()
 
     def last(self) -> Iterator[Table]:
-        """One table."""
-        columns = self._counts.columns()
+        """One table, or one a barcode in ascending order."""
+        if not self._by_barcode:
+            yield self._table(None, {})
+            return
+        for barcode in sorted(self._counts.groups, key=lambda label: label or "."):
+            rows = len(self._counts.targets.names) + 1
+            yield self._table(barcode, {"barcode": same(barcode, rows)})
+
+    def _table(self, group: str | None, before: dict[str, Column]) -> Table:
+        columns = self._counts.columns(group)
         kmers, seen, matches = columns["kmers"], columns["seen"], columns["matches"]
-        yield Table(
+        return Table(
             {
+                **before,
                 "target": Labels(self._counts.targets.names).gather(columns["target"]),
                 "reads": columns["reads"],
                 "bases": columns["bases"],

@@ -53,8 +53,8 @@ class PackedReads(ReadBatch):
         letters: Letters,
         packed: PackedChunk,
     ) -> None:
-        values = (names, offsets, letters, packed, None)
-        fields = ("names", "offsets", "letters", "packed", "_codes")
+        values = (names, offsets, letters, packed, None, None)
+        fields = ("names", "offsets", "letters", "packed", "_codes", "context")
         for name, value in zip(fields, values, strict=True):
             object.__setattr__(self, name, value)
 

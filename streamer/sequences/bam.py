@@ -25,6 +25,7 @@ from streamer.sequences.record_buffer import (
     RECORDS,
     RecordBuffer,
     add_record,
+    place_record,
 )
 from streamer.sequences.text import AT, STOP, FormatError, Text
 from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
@@ -167,7 +168,7 @@ def _int32(text, at):
 
 
 @njit(cache=True, nogil=True)
-def _take(text, place, pairs, raw, state, codes, starts, names, bounds):
+def _take(text, place, pairs, raw, state, codes, starts, names, bounds, places):
     """Append whole records to the columns; FULL, MORE, or FAULT in front of a faulty one."""
     at = place[AT]
     stop = place[STOP]
@@ -210,6 +211,7 @@ def _take(text, place, pairs, raw, state, codes, starts, names, bounds):
         while end < name_stop and text[end] != 0:
             end += 1
         add_record(text, name, end, state, codes, starts, names, bounds)
+        place_record(state, places, at, end, body + size)
         state[FILLED] += letters
         at = body + size
         if state[FILLED] >= state[ENOUGH] or state[RECORDS] >= state[MOST]:

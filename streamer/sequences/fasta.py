@@ -23,6 +23,7 @@ from streamer.sequences.record_buffer import (
     RECORDS,
     RecordBuffer,
     add_record,
+    place_record,
 )
 from streamer.sequences.text import AT, LINE, STOP, WITHIN, FormatError, Text
 from trie.codes import LETTER_TO_CODE
@@ -83,7 +84,7 @@ class FastaParser:
 
 
 @njit(cache=True, nogil=True)
-def _take(text, place, cut, table, raw, state, codes, starts, names, bounds):
+def _take(text, place, cut, table, raw, state, codes, starts, names, bounds, places):
     """Append lines to the columns; FULL or CUT in front of one, MORE, or FAULT.
 
     A fault is at text[AT]: within letters a byte that is none, else a line before the first record.
@@ -124,6 +125,7 @@ def _take(text, place, cut, table, raw, state, codes, starts, names, bounds):
                     if first > at:
                         end = _trimmed(text, first, end)
                     add_record(text, first + 1, end, state, codes, starts, names, bounds)
+                    place_record(state, places, first, end, first)
                     within = _LINES
                 at = following
                 place[LINE] += 1

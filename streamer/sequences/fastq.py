@@ -28,6 +28,7 @@ from streamer.sequences.record_buffer import (
     RECORDS,
     RecordBuffer,
     add_record,
+    place_record,
 )
 from streamer.sequences.text import AT, LINE, SEEN, SEEN_LINES, STOP, FormatError, Text
 from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
@@ -82,7 +83,7 @@ class FastqParser:
 
 
 @njit(cache=True, nogil=True)
-def _take(text, place, table, raw, state, codes, starts, names, bounds):
+def _take(text, place, table, raw, state, codes, starts, names, bounds, places):
     """Append whole records to the columns; FULL, MORE, or FAULT in front of a faulty one."""
     at = place[AT]
     stop = place[STOP]
@@ -129,6 +130,7 @@ def _take(text, place, table, raw, state, codes, starts, names, bounds):
         if count != letters:
             break
         add_record(text, at + 1, header, state, codes, starts, names, bounds)
+        place_record(state, places, at, header, end + 1)
         state[FILLED] += letters
         at = end + 1
         line += LINES

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import BinaryIO
 
 from streamer.errors import DataError
@@ -30,26 +31,60 @@ def read_batches(
     batch_reads: int = BATCH_READS,
     on_bytes: Callable[[int], None] | None = None,
     opened: BinaryIO | None = None,
+    context: bool = False,
 ) -> Iterator[ReadBatch]:
     """All reads of the files, in order, in batches that end once they hold ``batch_bases`` bases.
 
     A batch holds reads of one file, so that its errors have a place. The reads before a faulty
     record are yielded before DataError is raised, so that nothing that was read is lost.
     ``on_bytes`` is called with the number of (compressed) bytes read from the files so far.
-    opened: what to read in the place of the file at the only path; it stays open.
+    opened: what to read in the place of the file at the only path; it stays open. context: batches
+    have one.
     """
     done = 0
     for path in paths:
         with ExitStack() as stack:
             source = SequenceSource(path, stack, opened)
-            buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads)
+            buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=context)
             for piece in _pieces(source, buffer):
                 if on_bytes is not None:
                     on_bytes(done + source.bytes_read())
-                yield piece.reads
+                yield (_with_context(piece, source) if context else piece).reads
             done += source.bytes_read()
         if on_bytes is not None:
             on_bytes(done)
+
+
+def read_records(
+    path: str,
+    *,
+    batch_bases: int = BATCH_BASES,
+    batch_reads: int = BATCH_READS,
+    on_bytes: Callable[[int], None] | None = None,
+    context: bool = False,
+) -> Iterator[TextPiece]:
+    """The records of a file with their text, as ``read_batches``; DataError for BAM."""
+    with ExitStack() as stack:
+        source = SequenceSource(path, stack)
+        buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=True)
+        for piece in _pieces(source, buffer):
+            _check_text(path, source)
+            if on_bytes is not None:
+                on_bytes(source.bytes_read())
+            yield _with_context(piece, source) if context else piece
+        _check_text(path, source)
+
+
+def _check_text(path: str, source: SequenceSource) -> None:
+    if source.binary:
+        problem = "is BAM, which has no lines of text: convert it with samtools fastq"
+        raise DataError(problem, file=shown_name(path))
+
+
+def _with_context(piece: TextPiece, source: SequenceSource) -> TextPiece:
+    """A piece that has the text of its reads, with their context."""
+    assert piece.text is not None
+    return replace(piece, reads=replace(piece.reads, context=source.context(piece.text)))
 
 
 def read_pieces(

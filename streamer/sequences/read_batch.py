@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.sequences.context import ReadContext
 from trie.codes import InvalidBaseError, encode, shown_byte
 from trie.cpu import array_pool
 from trie.cpu.threads import run_each
@@ -40,11 +41,13 @@ class ReadBatch:
 
     names: the header's first word of each read. bases: uint8 base codes of all reads, one after
     the other (``trie.codes``). offsets: int64[reads + 1], read i is bases[offsets[i]:offsets[i+1]].
+    context: where they come from, if it was asked for.
     """
 
     names: Sequence[str]
     offsets: NDArray[np.int64]
     bases: NDArray[np.uint8]
+    context: ReadContext | None = None
 
     def __len__(self) -> int:
         return len(self.names)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamer.errors import DataError
 from streamer.sequences.packed_names import COUNT_BYTES, PackedNames, put_name
 from streamer.sequences.read_batch import ReadBatch, bad_name
+from streamer.sequences.record_text import RecordText
 from streamer.sequences.text import BLOCK_BYTES, ROOM_BYTES
 from trie.codes import shown_byte
 from trie.cpu import array_pool
@@ -42,7 +43,7 @@ class TextPiece:
 
     first: the number of the first record, from 0. start: its symbols before this piece. again: how
     many of this piece's first symbols the piece before had too. continues: the last record goes on
-    in the next piece.
+    in the next piece. text: the records as they stand, if the buffer keeps them.
     """
 
     reads: ReadBatch
@@ -50,22 +51,34 @@ class TextPiece:
     start: int = 0
     again: int = 0
     continues: bool = False
+    text: RecordText | None = None
 
 
 Columns = tuple[
-    NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]
-]
+    NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64],
+    NDArray[np.int64],
+]  # fmt: skip
 
 
 class RecordBuffer:
     """Records, or parts of them, until there are enough for a ``TextPiece``.
 
     shown: the file's name in errors. size, records: new symbols and records that are enough.
-    letters: letters stay as they are, in the place of codes.
+    letters: letters stay as they are, in the place of codes. keeps_text: pieces, which are never
+    cut, have the text of their records.
     """
 
-    def __init__(self, shown: str, size: int, records: int, *, letters: bool = False) -> None:
+    def __init__(
+        self,
+        shown: str,
+        size: int,
+        records: int,
+        *,
+        letters: bool = False,
+        keeps_text: bool = False,
+    ) -> None:
         self.letters = letters
+        self._keeps_text = keeps_text
         self._shown = shown
         self._size = min(size, _ENDLESS)
         self._state = np.zeros(6, dtype=np.int64)
@@ -84,9 +97,12 @@ class RecordBuffer:
         self._starts = np.zeros(1, dtype=np.int64)
         self._names = array_pool.empty(before.size, np.uint8)
         self._bounds = np.empty((0, 2), dtype=np.int64)
+        self._places = np.empty((0, 3), dtype=np.int64)
+        self._placed = self._text_bytes = 0
+        self._text: list[NDArray[np.uint8]] = []
         self._state[:MOST] = codes.size, 0, COUNT_BYTES, 0, codes.size + self._size
         if name:
-            add_record(before, *name, *self.columns(name[1] - name[0]))
+            add_record(before, *name, *self.columns(name[1] - name[0])[:-1])
             self._starts[0] = 0
 
     @property
@@ -100,7 +116,7 @@ class RecordBuffer:
         state: int64[6], the numbers of codes (FILLED), of RECORDS and of bytes of names (NAMED),
         ODD: not 0 if a name is not printable ASCII, and how many codes (ENOUGH) and records (MOST)
         are enough. starts: int64, where each record begins in codes: uint8. names: uint8, and
-        bounds: int64[:, 2], as ``put_name`` has them.
+        bounds: int64[:, 2], as ``put_name`` has them. places: as ``place_record`` does.
         """
         filled, records, named, *_, most = self._state.tolist()
         if (need := filled + size + SLACK) > self._codes.size:
@@ -117,7 +133,34 @@ class RecordBuffer:
             need = max(need, 2 * records)
             self._bounds = _larger(self._bounds, need, records)
             self._starts = _larger(self._starts, need + 1, records)
-        return self._state, self._codes, self._starts, self._names, self._bounds
+            if self._keeps_text:
+                self._places = _larger(self._places, need, records)
+        columns = self._state, self._codes, self._starts, self._names, self._bounds
+        return *columns, self._places
+
+    def keep(self, text: NDArray[np.uint8], begin: int, stop: int) -> None:
+        """A parser has taken text[begin:stop]."""
+        if self._keeps_text:
+            records = int(self._state[RECORDS])
+            self._places[self._placed : records] += self._text_bytes - begin
+            self._placed = records
+            self._text.append(text[begin:stop].copy())
+            self._text_bytes += stop - begin
+
+    def _kept(self, records: int) -> RecordText | None:
+        if not self._keeps_text:
+            return None
+        places = self._places[:records].copy()
+        # a record goes on to the next one, the last one to the one that was dropped
+        stop = self._text_bytes if records == self._placed else int(self._places[records, 0])
+        lasting = places[:, 2] == places[:, 0]
+        places[lasting, 2] = np.append(places[1:, 0], stop)[lasting]
+        text = np.concatenate((*self._text, np.zeros(SLACK, dtype=np.uint8)))
+        if records and stop == self._text_bytes and lasting[-1] and text[stop - 1] not in b"\r\n":
+            # the file ends within a line
+            text[stop] = ord("\n")
+            places[-1, 2] += 1
+        return RecordText(text, places)
 
     def piece(self, overlap: int | None = None) -> TextPiece:
         """Everything buffered; DataError for the first record whose name is faulty.
@@ -133,7 +176,8 @@ class RecordBuffer:
         bounds = _fitted(self._bounds, records)
         names = PackedNames.in_memory(_fitted(self._names, named), named, bounds)
         reads = ReadBatch(names, offsets, codes)
-        made = TextPiece(reads, self._first, self._start, self._again, overlap is not None)
+        kept, cut = self._kept(records), overlap is not None
+        made = TextPiece(reads, self._first, self._start, self._again, cut, kept)
         if overlap is None:
             self._first += records
             self._start = 0
@@ -203,6 +247,19 @@ def _larger(array: NDArray[_T], size: int, used: int) -> NDArray[_T]:
 def _fitted(array: NDArray[_T], size: int) -> NDArray[_T]:
     """The first elements; copied if the others take more memory than they do."""
     return array[:size].copy() if 4 * size < len(array) else array[:size]
+
+
+@njit(cache=True, nogil=True)
+def place_record(state, places, begin, line, end):
+    """The last record is text[begin:end], its first line text[begin:line], if ``places`` are kept.
+
+    A record whose end is its beginning goes on to the next one.
+    """
+    if len(places):
+        record = state[RECORDS] - 1
+        places[record, 0] = begin
+        places[record, 1] = line
+        places[record, 2] = end
 
 
 @njit(cache=True, nogil=True)

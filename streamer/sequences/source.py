@@ -17,12 +17,14 @@ from streamer.errors import DataError
 from streamer.sequences.bam import MAGIC, BamParser
 from streamer.sequences.bgzf import Watched
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
+from streamer.sequences.context import ReadContext, ReadGroup, read_groups
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.raw_file import LONGEST_MAGIC, Buffered, RawFile, Readable
 from streamer.sequences.record_buffer import MORE, RecordBuffer
-from streamer.sequences.text import BLOCK_BYTES, Block, FormatError, Text, new_block
+from streamer.sequences.record_text import RecordText
+from streamer.sequences.text import AT, BLOCK_BYTES, Block, FormatError, Text, new_block
 
 STDIN = "-"
 
@@ -66,6 +68,23 @@ class SequenceSource:
         self._watched: Watched | None = None
         self._text: Text | None = None
         self._parser: Parser | None = None
+        self._groups: dict[str, ReadGroup] | None = None
+
+    @property
+    def binary(self) -> bool:
+        """Whether it is BAM, as far as it has been read."""
+        return isinstance(self._parser, BamParser)
+
+    def context(self, records: RecordText) -> ReadContext:
+        """That of the records that have been read; those of the first ones comes first."""
+        text, places = records
+        if not self.binary:
+            return ReadContext.of_headers(text, places[:, 0] + 1, places[:, 1], self._path)
+        if self._groups is None:
+            # the header is in front of the first record
+            size = int.from_bytes(text[len(MAGIC) : len(MAGIC) + 4].tobytes(), "little")
+            self._groups = read_groups(text[len(MAGIC) + 4 :][:size].tobytes())
+        return ReadContext.of_bam_records(text, places[:, ::2], self._path, self._groups)
 
     def bytes_read(self) -> int:
         """How far the file has been read, in its own (compressed) bytes."""
@@ -82,7 +101,11 @@ class SequenceSource:
                     self._text = Text(self._blocks())
                     self._parser = self._recognized(self._text)
             while self._parser is not None:
-                stop = self._parser.parse(buffer, cut=cut)
+                begin = int(self._text.place[AT])
+                try:
+                    stop = self._parser.parse(buffer, cut=cut)
+                finally:
+                    buffer.keep(self._text.array, begin, int(self._text.place[AT]))
                 if stop != MORE or self._text.ended:
                     return stop
                 with self._reading(buffer):

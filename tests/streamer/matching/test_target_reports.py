@@ -273,3 +273,62 @@ def test_real_genomes(strands, tmp_path, streamer):
         got = report(streamer, fasta, files, k, "coverage", bins=37, **options)
         want = oracle.coverage_report(reads, k, records=records, bins=37, **options)
         assert got == as_text(want)
+
+
+BY_BARCODE = ["barcode", *TARGETS]
+
+
+def test_by_barcode(tmp_path, streamer):
+    """Barcodes of headers in both styles, of a BAM's tags, and of folders."""
+    from tests.streamer.sequences.test_context import bam_file
+
+    dictionary = write_fasta(tmp_path / "dictionary.fa", RECORDS)
+    fields = {
+        "": ".",
+        " barcode=barcode04": "barcode04",
+        "\tRG:Z:run_hac_barcode02": "barcode02",
+        " barcode=unclassified ch=x": "unclassified",
+    }
+    rng = random.Random(6)
+    chosen = rng.choices([*fields], k=40)
+    reads = [(f"r{i}", rng.choice(READS)[1]) for i in range(40)]
+    paths, barcodes = [], []
+    for folder in ("plain", "barcode07"):
+        (tmp_path / folder).mkdir()
+        paths.append(tmp_path / folder / "reads.fq")
+        paths[-1].write_text(
+            "".join(
+                f"@{name}{field}\n{letters}\n+\n{'I' * len(letters)}\n"
+                for (name, letters), field in zip(reads, chosen, strict=True)
+            )
+        )
+        missing = folder if folder.startswith("barcode") else "."
+        barcodes += [fields[field] if field else missing for field in chosen]
+    paths.append(tmp_path / "reads.bam")
+    groups = ["RG" in field for field in chosen]
+    tags = [[("RG", "Z", "x_barcode02")] if grouped else [] for grouped in groups]
+    paths[-1].write_bytes(bam_file(reads, tags))
+    barcodes += ["barcode02" if grouped else "." for grouped in groups]
+    for limits in ({}, {"min_windows": 8}):
+        options = [part for n, v in limits.items() for part in (f"--{n.replace('_', '-')}", v)]
+        code, out, err = streamer(
+            "match", *paths, "-d", dictionary, "-k", 7, "--report", "targets", "--by", "barcode",
+            "--quiet", *options,
+        )  # fmt: skip
+        assert (code, err) == (0, "")
+        want = oracle.targets_report(reads * 3, 7, records=RECORDS, barcodes=barcodes, **limits)
+        assert rows_of(out, BY_BARCODE) == as_text(want)
+    assert {row[0] for row in want} == {".", "barcode02", "barcode04", "barcode07", "unclassified"}
+    code, out, _ = streamer(
+        "match", paths[0], "-d", dictionary, "-k", 7, "--report", "targets", "--by", "barcode",
+        "--quiet", "--format", "jsonl",
+    )  # fmt: skip
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert list(rows[0]) == BY_BARCODE
+    assert (rows[0]["barcode"], rows[-1]["barcode"]) == (None, "unclassified")
+    empty = tmp_path / "empty.fq"
+    empty.write_text("")
+    code, out, _ = streamer(
+        "match", empty, "-d", dictionary, "-k", 7, "--report", "targets", "--by", "barcode", "-q"
+    )
+    assert (code, rows_of(out, BY_BARCODE)) == (0, [])

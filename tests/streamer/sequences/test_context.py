@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 
 import numpy as np
@@ -123,6 +124,20 @@ def bam_record(name, letters, tags, cut=0):
     aux = b"".join(tag_bytes(*tag) for tag in tags)
     body += aux[: len(aux) - cut]
     return struct.pack("<i", len(body)) + body
+
+
+def bam_file(reads, tags, header=b""):
+    """A BAM file of (name, letters), each with its tags."""
+    nibbles = {letter: at for at, letter in enumerate("=ACMGRSVTWYHKDBN")}
+    records = []
+    for (name, letters), own in zip(reads, tags, strict=True):
+        record = bytearray(bam_record(name, len(letters), own))
+        first = 4 + 32 + len(name) + 1
+        for at, letter in enumerate(letters):
+            record[first + at // 2] |= nibbles[letter] << (0 if at & 1 else 4)
+        records.append(bytes(record))
+    start = b"BAM\x01" + struct.pack("<i", len(header)) + header + struct.pack("<i", 0)
+    return gzip.compress(start + b"".join(records))
 
 
 def contexts_of_bam(records, groups=b"", folder="reads"):
@@ -275,3 +290,48 @@ def test_columns_of_labels():
     assert one.of(lambda label: label.upper() if label != "b" else None).texts() == [
         "A", None, "C", None, None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch_reads", [1, 3, 100])
+def test_of_the_reads_of_files(batch_reads, tmp_path):
+    """Also of records longer than a block, and in front of a faulty one."""
+    from streamer.errors import DataError
+    from streamer.sequences.files import read_batches
+
+    (tmp_path / "barcode09").mkdir()
+    lines = [line for line, _ in LINES]
+    lengths = [7, 0, 900_000, 1, 30, 600_000, 12]
+    reads = [(line.split()[0] if line else "", "A" * lengths[at % 7])
+             for at, line in enumerate(lines)]  # fmt: skip
+    fastq = tmp_path / "barcode09" / "reads.fq"
+    fastq.write_text(
+        "".join(
+            f"@{line}\r\n{letters}\r\n+\r\n{letters}\r\n\n"
+            for line, (_, letters) in zip(lines, reads, strict=True)
+            if "\x07" not in line
+        )
+        + "@bad ch=1\nA-C\n+\nIII\n"
+    )
+    lines = [line for line in lines if "\x07" not in line]
+    fasta = tmp_path / "barcode09" / "reads.fa"
+    fasta.write_text("".join(f">{line}\nACGT\nAC\n" for line in lines))
+    want = [oracle.context_of(line, "barcode09") for line in lines]
+    for path, faulty in ((fastq, True), (fasta, False)):
+        found = []
+        try:
+            for batch in read_batches([str(path)], batch_reads=batch_reads, context=True):
+                assert batch.context.channel.size == len(batch)
+                found += rows_of(batch.context)
+        except DataError:
+            assert faulty
+        assert found == want
+    bam = tmp_path / "barcode09" / "reads.bam"
+    tags = [[("RG", "Z", "b"), ("ch", "i", at)] for at in range(len(reads))]
+    bam.write_bytes(bam_file(reads, tags, HEADER))
+    found = [
+        row
+        for batch in read_batches([str(bam)], batch_reads=batch_reads, context=True)
+        for row in rows_of(batch.context)
+    ]
+    assert found == [(at, None, "b", "barcode09", "patient") for at in range(len(reads))]
+    assert all(batch.context is None for batch in read_batches([str(bam)]))
