@@ -20,6 +20,7 @@ from streamer.cli.asm import asm
 from streamer.cli.choices import say_error
 from streamer.cli.daemon import run, validate
 from streamer.cli.devices import devices
+from streamer.cli.filter import filter_
 from streamer.cli.hamming import hamming
 from streamer.cli.lcs import lcs
 from streamer.cli.match import match
@@ -70,10 +71,10 @@ def _options(
 
 
 for command in (
-    match, asm, hamming, primer, lcs, run, validate, send, play, status, top, watch, reload,
-    devices, selftest,
+    match, filter_, asm, hamming, primer, lcs, run, validate, send, play, status, top, watch,
+    reload, devices, selftest,
 ):  # fmt: skip
-    app.command(command.__name__)(command)
+    app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(bench.app, name="bench")
 
 

@@ -11,6 +11,9 @@ from typing import Any
 from streamer.errors import ReaderGoneError, StreamerError
 from trie.new_file import NewFile
 
+_EMPTY_ZSTD = b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00"
+"""A frame without content (RFC 8878): the library writes none, and readers expect one."""
+
 _COMPRESSIONS = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 
 
@@ -36,6 +39,7 @@ class OutputFile:
         self._file: Any = sys.stdout.buffer
         self._name = "standard output"
         self._live = True
+        self._empty = b""  # of a file that nothing is written to
         if path is None or path == "-":
             return
         self._name = path
@@ -49,10 +53,13 @@ class OutputFile:
 
                 # in this process: another one would be interrupted too
                 self._file = xopen(self._new.file, "wb", format=compression, threads=0)
+                self._empty = _EMPTY_ZSTD if compression == "zst" else b""
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of it."""
         rest = memoryview(data)
+        if len(rest):
+            self._empty = b""
         with self._naming():
             # unbuffered standard output (python -u) may write only a part
             while len(rest):
@@ -62,6 +69,7 @@ class OutputFile:
 
     def write_all(self, parts: Iterable[bytes | memoryview]) -> None:
         """Write many small parts, one after another."""
+        self._empty = b""
         with self._naming():
             self._file.writelines(parts)
 
@@ -73,6 +81,7 @@ class OutputFile:
             with self._naming():
                 if self._file is not self._new.file:
                     self._file.close()
+                self._new.file.write(self._empty)
                 self._new.commit()
         except BaseException:
             self.discard()

@@ -16,8 +16,8 @@ from tests.data_files import ROOT
 pytestmark = pytest.mark.whole
 
 README = (ROOT / "README.md").read_text()
-PAGES = README + (ROOT / "docs" / "targets.md").read_text()
-COMMANDS = ("match", "asm", "hamming", "lcs", "primer")
+PAGES = README + "".join((ROOT / "docs" / page).read_text() for page in ("targets.md", "filter.md"))
+COMMANDS = ("match", "filter", "asm", "hamming", "lcs", "primer")
 
 
 def blocks(language):
@@ -57,11 +57,15 @@ def test_command_lines(line, streamer, folder, monkeypatch):
     assert words[0] == "streamer"
     code, out, said = streamer(*words[1:], "-q")
     assert (code, said) == (0, "")
-    assert out.startswith("#")
+    assert out.startswith("#") or words[1] == "filter"
     # comments that name columns name them as they are
     told = re.search(r"# ((?:read|text) (?:start|end) .*)$", line)
     assert told is None or out.splitlines()[0][1:].split("\t") == told[1].split()
-    made = [words[i + 1] for i, word in enumerate(words) if word in ("--bed", "--plot", "--blocks")]
+    made = [
+        words[i + 1]
+        for i, word in enumerate(words)
+        if word in ("--bed", "--plot", "--blocks", "-o")
+    ]
     assert all((folder / name).stat().st_size for name in made)
 
 

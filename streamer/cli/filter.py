@@ -1,0 +1,113 @@
+"""``streamer filter``: reads of files that match a dictionary, or those that do not."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamer.cli.choices import DeviceOption, QuietOption, ThreadsOption
+from streamer.cli.file_checks import check_files
+from streamer.errors import UsageError
+from trie.strands import Strands
+
+
+def filter_(
+    reads: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="READS", help="FASTQ or FASTA, plain or compressed; - is standard input."
+        ),
+    ],
+    k: Annotated[int, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")],
+    dictionary: Annotated[
+        list[str],
+        typer.Option(
+            "--dictionary",
+            "-d",
+            metavar="FASTX",
+            help="Targets, or a file that match --save wrote; may be given again.",
+        ),
+    ],
+    keep: Annotated[bool, typer.Option("--keep", help="Write the reads on target.")] = False,
+    deplete: Annotated[
+        bool, typer.Option("--deplete", help="Write the reads that are not on target.")
+    ] = False,
+    min_windows: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="A read is on target if at least this number of its windows match one target,",
+        ),
+    ] = 1,
+    min_fraction: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="and at least this fraction of its windows without a gap code."
+        ),
+    ] = 0.0,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs",
+            help="Files come as R1 R2, R1 R2, ...; a pair is on target if either read is.",
+        ),
+    ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write the records there once all are read, instead of to standard output; "
+            ".gz, .bz2, .xz, .zst: compressed.",
+        ),
+    ] = None,
+    output2: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="For R2; without it the records of a pair follow each other."
+        ),
+    ] = None,
+    summary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Reads and bases in and out, by target and barcode, as JSON."
+        ),
+    ] = None,
+    strands: Annotated[
+        Strands, typer.Option(help="Which orientations are one k-mer.")
+    ] = "canonical",
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Write the reads that match a dictionary (--keep), or those that do not (--deplete).
+
+    Records stay as they are, byte for byte, and in order. With -o nothing is written if a file is
+    faulty.
+    """
+    if keep == deplete:
+        message = "give either --keep or --deplete"
+        raise UsageError(message)
+    if pairs and len(reads) % 2:
+        message = f"--pairs needs files as R1 R2: {len(reads)} were given"
+        raise UsageError(message)
+    if output2 is not None and not pairs:
+        message = "--output2 needs --pairs"
+        raise UsageError(message)
+    if [*reads, *dictionary].count("-") > 1:
+        message = "standard input (-) can be read only once"
+        raise UsageError(message)
+    check_files([*reads, *dictionary], output, {"--output2": output2, "--summary": summary})
+
+    from streamer.cli.filter_files import FilterRun, filter_files
+    from streamer.matching.assignment import Assignment
+    from streamer.matching.spec import MatchSpec
+
+    spec = MatchSpec.of(
+        k=k, sources=tuple(dictionary), strands=strands, threads=threads, device=device
+    )
+    rule = Assignment(min_windows, min_fraction)
+    run = FilterRun(reads, spec, keep, rule, pairs, output, output2, summary)
+    filter_files(run, quiet=quiet)

@@ -1,0 +1,188 @@
+"""What ``streamer filter`` does once its options are checked: records in, records out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer import __version__
+from streamer.cli.choices import say
+from streamer.cli.progress import progress
+from streamer.devices import choose_device
+from streamer.errors import DataError
+from streamer.matching.assignment import Assignment
+from streamer.matching.filter_counts import FilterCounts
+from streamer.matching.matcher import Matcher, load_dictionary
+from streamer.matching.spec import MatchSpec
+from streamer.output.output_file import OutputFile, write_file
+from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_records, size_of_files
+from streamer.sequences.packed_names import PackedNames
+from streamer.sequences.prefetch import prefetched
+from streamer.sequences.record_buffer import TextPiece
+from streamer.sequences.record_text import first_apart, taken
+from streamer.sequences.source import shown_name
+from trie.cpu.compiling import compile_notice
+
+_PAIRS = 1 << 13
+"""In a batch: their files are read by the number of records."""
+
+_ENDLESS = 1 << 62
+
+Outputs = list[NDArray[np.uint8]]
+"""The bytes for each output."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRun:
+    """The options of the command. keep: reads on target are written, else the others."""
+
+    reads: list[str]
+    spec: MatchSpec
+    keep: bool
+    rule: Assignment
+    pairs: bool
+    output: str | None
+    output2: str | None
+    summary: str | None
+
+    def parameters(self) -> dict[str, object]:
+        """As they are in the summary."""
+        return {
+            "reads": self.reads,
+            "dictionary": list(self.spec.sources),
+            "k": self.spec.k,
+            "strands": self.spec.strands,
+            "action": "keep" if self.keep else "deplete",
+            "min_windows": self.rule.min_windows,
+            "min_fraction": self.rule.min_fraction,
+            "pairs": self.pairs,
+        }
+
+
+def filter_files(run: FilterRun, *, quiet: bool) -> None:
+    """Write the chosen records and the summary; what is written appears once all are read."""
+    notice = None if quiet else say
+    device = choose_device(run.spec.device, report=notice)
+    on_fallback = say if run.spec.device == "auto" else None
+    spec = replace(run.spec, device=device)
+    with compile_notice(quiet=quiet):
+        dictionary = load_dictionary(spec, on_notice=notice)
+        matcher = Matcher(dictionary, spec, on_fallback=on_fallback)
+        counts = FilterCounts(matcher.dictionary.targets.names)
+        with closing(matcher), ExitStack() as stack:
+            names = [run.output] if run.output2 is None else [run.output, run.output2]
+            files = [stack.enter_context(OutputFile(name)) for name in names]
+            show = stack.enter_context(progress("filtering", size_of_files(run.reads), quiet=quiet))
+            # matching has a thread of its own beside that of reading: this one compresses
+            for parts in prefetched(_chosen(run, matcher, counts, show)):
+                for file, part in zip(files, parts, strict=True):
+                    file.write(part.data)
+    if run.summary is not None:
+        told = {"version": __version__, "parameters": run.parameters()} | counts.summary()
+        write_file(run.summary, [json.dumps(told, indent=2).encode(), b"\n"])
+    if notice is not None:
+        totals = counts.totals
+        notice(
+            f"{totals['reads_out']:,} of {totals['reads_in']:,} reads and "
+            f"{totals['bases_out']:,} of {totals['bases_in']:,} bases written"
+        )
+
+
+def _chosen(
+    run: FilterRun, matcher: Matcher, counts: FilterCounts, on_bytes: Callable[[int], None]
+) -> Iterator[Outputs]:
+    """The bytes for the outputs, batch after batch."""
+    targets = matcher.dictionary.targets
+    batches = _pairs(run, on_bytes) if run.pairs else _singles(run, on_bytes)
+    for pieces in prefetched(batches):
+        results = matcher.match_all([piece.reads for piece in pieces])
+        assigned = [run.rule.targets_of(result, targets) for result in results]
+        on_target = np.logical_or.reduce([each >= 0 for each in assigned])
+        let_out = on_target == run.keep
+        texts = []
+        for piece, each in zip(pieces, assigned, strict=True):
+            assert piece.text is not None
+            counts.add(piece.reads, each, let_out)
+            texts.append(piece.text)
+        if run.output2 is None:
+            yield [taken(texts, let_out)]
+        else:
+            yield [taken([text], let_out) for text in texts]
+
+
+class _Inputs:
+    """The files, and what has been read of each."""
+
+    def __init__(self, run: FilterRun, on_bytes: Callable[[int], None]) -> None:
+        self._paths = run.reads
+        self._context = run.summary is not None
+        self._on_bytes = on_bytes
+        self._done = [0] * len(run.reads)
+        self._format = ""
+
+    def records(self, index: int, bases: int, reads: int) -> Iterator[TextPiece]:
+        """Those of one file, as ``read_records``; DataError if they are of another format."""
+
+        def count(size: int) -> None:
+            self._done[index] = size
+            self._on_bytes(sum(self._done))
+
+        path = self._paths[index]
+        for piece in read_records(
+            path, batch_bases=bases, batch_reads=reads, on_bytes=count, context=self._context
+        ):
+            format_ = "FASTQ" if piece.text and piece.text.fastq else "FASTA"
+            self._format = self._format or format_
+            if format_ != self._format:
+                problem = f"is {format_}, the files before it are {self._format}"
+                raise DataError(problem, file=shown_name(path))
+            yield piece
+
+
+def _singles(run: FilterRun, on_bytes: Callable[[int], None]) -> Iterator[tuple[TextPiece, ...]]:
+    inputs = _Inputs(run, on_bytes)
+    for index in range(len(run.reads)):
+        for piece in inputs.records(index, BATCH_BASES, BATCH_READS):
+            yield (piece,)
+
+
+def _pairs(run: FilterRun, on_bytes: Callable[[int], None]) -> Iterator[tuple[TextPiece, ...]]:
+    """Reads of two files, as many of one as of the other; DataError where they are no mates."""
+    inputs = _Inputs(run, on_bytes)
+    for index in range(0, len(run.reads), 2):
+        paths = [shown_name(path) for path in run.reads[index : index + 2]]
+        files = [inputs.records(index + mate, _ENDLESS, _PAIRS) for mate in (0, 1)]
+        before = 0
+        while (pieces := tuple(next(file, None) for file in files)) != (None, None):
+            both = tuple(piece for piece in pieces if piece is not None)
+            if len(both) == 2:
+                _check_mates(both, before, paths)
+            sizes = [0 if piece is None else len(piece.reads) for piece in pieces]
+            if sizes[0] != sizes[1]:
+                short = int(sizes[0] > sizes[1])
+                next(files[short], None)  # it may be faulty there
+                problem = (
+                    f"the file ends behind {before + sizes[short]} records, {paths[1 - short]} has "
+                    f"more: give the two files of the same pairs"
+                )
+                raise DataError(problem, file=paths[short])
+            before += sizes[0]
+            yield both
+
+
+def _check_mates(pieces: tuple[TextPiece, ...], before: int, paths: Sequence[str]) -> None:
+    """DataError for the first two reads that are no mates; ``before``: pairs read earlier."""
+    names = [piece.reads.names for piece in pieces]
+    assert isinstance(names[0], PackedNames)
+    assert isinstance(names[1], PackedNames)
+    at = first_apart(names[0], names[1])
+    if at >= 0:
+        number = before + at + 1
+        mate = f"record {number} ({names[0][at]}) of {paths[0]}"
+        problem = f"the name is not that of the other read of the pair, {mate}"
+        raise DataError(problem, file=paths[1], record=number, name=names[1][at])

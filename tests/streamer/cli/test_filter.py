@@ -1,0 +1,341 @@
+"""``streamer filter`` against records that are chosen one by one."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import random
+import resource
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamer import __version__
+from tests.data_files import data_file, read_plainly, write_fasta
+from tests.reference import filtering as oracle
+from tests.reference.exact import reverse_complement
+
+RECORDS = [
+    ("host", "ACGTTGCATTACGGCATTACCAGATTACCGGTACCATTAGGACCATTTAACCGG"),
+    ("virus", "TTGCGCGATATTAGNATTGGGACCAGTTTACCCAGGATTTACCAACG"),
+    ("tiny", "AC"),
+]
+K = 7
+
+
+def sequences(rng, count):
+    """Parts of the records, either way round, and foreign ones."""
+    for _ in range(count):
+        text = rng.choice(RECORDS)[1]
+        start = rng.randrange(len(text))
+        piece = text[start : start + rng.randrange(30)]
+        foreign = "".join(rng.choices("ACGTN", k=rng.randrange(40)))
+        yield rng.choice([piece, reverse_complement(piece.replace("N", "A")), foreign + piece, ""])
+
+
+def fastq(rng, count, mate="", barcodes=("barcode01", None)):
+    """A FASTQ text with qualities of every kind, and its barcodes."""
+    lines, told = [], []
+    for number, letters in enumerate(sequences(rng, count)):
+        barcode = rng.choice(barcodes)
+        told.append(barcode)
+        header = f"@r{number}{mate}" + (f" ch=3 barcode={barcode}" if barcode else "")
+        qualities = "".join(chr(rng.randrange(33, 127)) for _ in letters)
+        end = rng.choice(["\n", "\r\n"])
+        plus = rng.choice(["+", f"+{header[1:]}"])
+        lines.append(end.join([header, letters, plus, qualities, ""]))
+    return "".join(lines).encode(), told
+
+
+def written(tmp_path, texts):
+    paths = []
+    for number, text in enumerate(texts):
+        paths.append(tmp_path / f"in{number}.fq")
+        paths[-1].write_bytes(text)
+    return paths
+
+
+@pytest.fixture
+def dictionary(tmp_path):
+    return write_fasta(tmp_path / "dictionary.fa", RECORDS)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 1 << 20),
+    files=st.integers(1, 3),
+    keep=st.booleans(),
+    pairs=st.booleans(),
+    separate=st.booleans(),
+    strands=st.sampled_from(["forward", "canonical", "both"]),
+    windows=st.integers(1, 9),
+    fraction=st.sampled_from(["0", "0.25", "0.5", "1"]),
+    batch=st.integers(1, 9),
+)
+def test_any_files(tmp_path_factory, seed, files, keep, pairs, separate, strands, windows,
+                   fraction, batch):  # fmt: skip
+    from streamer.cli import filter_files
+    from streamer.cli.app import main
+
+    folder = tmp_path_factory.mktemp("any")
+    rng = random.Random(seed)
+    counts = [rng.randrange(12) for _ in range(files)]
+    made = [
+        fastq(rng, count, mate) for count in counts for mate in (("/1", "/2") if pairs else ("",))
+    ]
+    texts = [text for text, _ in made]
+    paths = written(folder, texts)
+    out, out2, summary = (str(folder / name) for name in ("out.fq", "out2.fq", "summary.json"))
+    arguments = ["filter", *map(str, paths), "-d", write_fasta(folder / "d.fa", RECORDS), "-q"]
+    arguments += ["-k", str(K), "--keep" if keep else "--deplete", "-o", out, "--summary", summary]
+    arguments += ["--min-windows", str(windows), "--min-fraction", fraction, "--strands", strands]
+    arguments += ["--pairs"] * pairs + ["--output2", out2] * (pairs and separate)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filter_files, "_PAIRS", batch)
+        patch.setattr(filter_files, "BATCH_READS", batch)
+        assert main(arguments) == 0
+    (first, second, both), reads = oracle.filtered(
+        texts, K, RECORDS, keep=keep, pairs=pairs, strands=strands,
+        min_windows=windows, min_fraction=fraction,
+    )  # fmt: skip
+    if pairs and separate:
+        assert (folder / "out2.fq").read_bytes() == second
+        assert (folder / "out.fq").read_bytes() == first
+    else:
+        assert (folder / "out.fq").read_bytes() == both
+    told = [one for _, one in made]
+    if pairs:
+        told = [
+            [barcode for pair in zip(*both, strict=True) for barcode in pair]
+            for both in zip(told[::2], told[1::2], strict=True)
+        ]
+    barcodes = [barcode for file in told for barcode in file]
+    found = json.loads((folder / "summary.json").read_text())
+    assert found.pop("version") == __version__
+    assert found.pop("parameters") == {
+        "reads": [str(path) for path in paths],
+        "dictionary": [str(folder / "d.fa")],
+        "k": K,
+        "strands": strands,
+        "action": "keep" if keep else "deplete",
+        "min_windows": windows,
+        "min_fraction": float(fraction),
+        "pairs": pairs,
+    }
+    assert found == oracle.summary(reads, [name for name, _ in RECORDS], barcodes)
+
+
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz", ".zst"])
+def test_compressed_by_the_suffix_also_when_nothing_is_left(suffix, tmp_path, dictionary, streamer):
+    text, _ = fastq(random.Random(2), 30)
+    (path,) = written(tmp_path, [text])
+    out = tmp_path / f"out.fq{suffix}"
+    for windows in (1, 1_000):
+        code, rows, said = streamer(
+            "filter", path, "-d", dictionary, "-k", K, "--keep", "-o", out, "-q",
+            "--min-windows", windows,
+        )  # fmt: skip
+        assert (code, rows, said) == (0, "", "")
+        if suffix == ".zst":
+            from xopen import xopen
+
+            with xopen(out, "rb", threads=0) as file:
+                found = file.read()
+        elif suffix:
+            assert out.read_bytes()
+            with OPENERS[suffix](out, "rb") as file:
+                found = file.read()
+        else:
+            found = out.read_bytes()
+        (want, *_), _ = oracle.filtered([text], K, RECORDS, keep=True, min_windows=windows)
+        assert found == want
+    assert want == b""
+
+
+def test_fasta_standard_output_and_a_line_that_says_how_many(tmp_path, dictionary, streamer):
+    text = b"".join(
+        b">r%d some words\n%b\n%b\n" % (number, letters[:9].encode(), letters[9:].encode())
+        for number, letters in enumerate(sequences(random.Random(3), 25))
+        if letters
+    )
+    text = text.replace(b"\n\n", b"\n")[:-1]  # without an end of the last line
+    (path,) = written(tmp_path, [text])
+    for action in ("keep", "deplete"):
+        code, out, said = streamer(
+            "filter", path, "-d", dictionary, "-k", K, f"--{action}", "--device", "cpu"
+        )
+        (want, *_), reads = oracle.filtered([text], K, RECORDS, keep=action == "keep")
+        assert (code, out.encode()) == (0, want)
+        bases = sum(len(letters) for letters, _, out in reads if out)
+        total = sum(len(letters) for letters, _, _ in reads)
+        count = sum(out for _, _, out in reads)
+        assert said == (
+            f"streamer: {count} of {len(reads)} reads and {bases} of {total} bases written\n"
+        )
+
+
+@pytest.mark.parametrize("text", [b"", b"\n\n"])
+def test_empty_files(text, tmp_path, dictionary, streamer):
+    paths = written(tmp_path, [text, text])
+    for pairs in ((), ("--pairs",)):
+        summary = tmp_path / "summary.json"
+        code, out, said = streamer(
+            "filter", *paths, "-d", dictionary, "-k", K, "--deplete", "-q", *pairs,
+            "--summary", summary,
+        )  # fmt: skip
+        assert (code, out, said) == (0, "", "")
+        assert json.loads(summary.read_text())["reads_in"] == 0
+
+
+def test_blank_lines_between_records_are_left_out(tmp_path, dictionary, streamer):
+    text = b"\n@a\nACGTTGCATT\n+\nIIIIIIIIII\n\n\n@b\nC\n+\nI\n \n@c\nACGTTGC\n+\nJJJJJJJ"
+    (path,) = written(tmp_path, [text])
+    code, out, _ = streamer("filter", path, "-d", dictionary, "-k", K, "--keep", "-q")
+    assert (code, out) == (0, "@a\nACGTTGCATT\n+\nIIIIIIIIII\n@c\nACGTTGC\n+\nJJJJJJJ\n")
+
+
+ONE = "@{}\nACGTTGCATTACGG\n+\nIIIIIIIIIIIIII\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "mates", "told"),
+    [
+        (["a", "b/1", "c"], ["a", "b/2", "c"], None),
+        (["a.1", "b 1:N:0:A"], ["a.2", "b 2:N:0:A"], None),
+        (["a", "b"], ["a", "c"], "in1.fq: record 2 (c): the name is not that of the other read of "
+         "the pair, record 2 (b) of in0.fq"),
+        (["a11"], ["a12"], "in1.fq: record 1 (a12): the name is not that"),
+        (["a/2"], ["a/1"], "in1.fq: record 1 (a/1): the name is not that"),
+        (["1"], ["2"], "in1.fq: record 1 (2): the name is not that"),
+        (["a", "b", "c"], ["a", "b"], "in1.fq: the file ends behind 2 records, in0.fq has more"),
+        ([], ["a"], "in0.fq: the file ends behind 0 records, in1.fq has more"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("batch", [1, 2, 8])
+def test_files_that_are_no_pairs(names, mates, told, batch, tmp_path, dictionary, streamer,
+                                 monkeypatch):  # fmt: skip
+    from streamer.cli import filter_files
+
+    monkeypatch.setattr(filter_files, "_PAIRS", batch)
+    monkeypatch.chdir(tmp_path)
+    texts = ["".join(map(ONE.format, each)).encode() for each in (names, mates)]
+    written(tmp_path, texts)
+    old = tmp_path / "out.fq"
+    old.write_text("as it was")
+    code, _, said = streamer(
+        "filter", "in0.fq", "in1.fq", "-d", dictionary, "-k", K, "--keep", "--pairs", "-q",
+        "-o", old,
+    )  # fmt: skip
+    if told is None:
+        assert (code, said) == (0, "")
+        assert old.read_bytes().count(b"\n") == 8 * len(names)
+    else:
+        assert code == 1
+        assert said.startswith(f"streamer: error: {told}")
+        assert said.count("\n") == 1
+        assert old.read_text() == "as it was"
+
+
+def test_a_fault_is_told_before_that_its_file_is_shorter(tmp_path, dictionary, streamer):
+    texts = [ONE.format("a") * 3, ONE.format("a") + "@a\nACGT\n+\nIII\n" + ONE.format("a")]
+    paths = written(tmp_path, [text.encode() for text in texts])
+    for order in (paths, paths[::-1]):
+        code, out, said = streamer(
+            "filter", *order, "-d", dictionary, "-k", K, "--keep", "--pairs", "-q"
+        )
+        assert code == 1
+        assert "in1.fq: record 2 (a): not valid FASTQ (line 8): length 4" in said
+        assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "give either --keep or --deplete"),
+        (("--keep", "--deplete"), "give either --keep or --deplete"),
+        (("--keep", "--pairs"), "--pairs needs files as R1 R2: 1 were given"),
+        (("--keep", "--output2", "x"), "--output2 needs --pairs"),
+        (("--keep", "-d", "-", "-d", "-"), "standard input (-) can be read only once"),
+        (("--keep", "--min-fraction", 2), "'--min-fraction': must be"),
+        (("--keep", "--summary", "-"), "--summary -: "),
+    ],
+)
+def test_options_that_do_not_go_together(options, told, tmp_path, dictionary, streamer):
+    (path,) = written(tmp_path, [ONE.format("a").encode()])
+    code, out, said = streamer("filter", path, "-d", dictionary, "-k", K, *options)
+    assert (code, out) == (2, "")
+    assert told in said
+
+
+def test_what_has_no_records_to_write_is_refused(tmp_path, dictionary, streamer):
+    import struct
+
+    fasta = write_fasta(tmp_path / "a.fa", [("a", "ACGT")])
+    (path,) = written(tmp_path, [ONE.format("a").encode()])
+    code, _, said = streamer("filter", path, fasta, "-d", dictionary, "-k", K, "--keep")
+    assert code == 1
+    assert f"{fasta}: is FASTA, the files before it are FASTQ" in said
+    bam = tmp_path / "a.bam"
+    bam.write_bytes(gzip.compress(b"BAM\x01" + struct.pack("<ii", 0, 0)))
+    code, _, said = streamer("filter", bam, "-d", dictionary, "-k", K, "--keep")
+    assert code == 1
+    assert f"{bam}: is BAM" in said
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_full_disk_leaves_no_record_behind(suffix, tmp_path, dictionary):
+    """The size of files is limited: writing fails as on a full disk."""
+    text = "".join(
+        f"@r{number}\n{RECORDS[0][1]}\n+\n{'I' * len(RECORDS[0][1])}\n" for number in range(40_000)
+    )
+    (path,) = written(tmp_path, [text.encode()])
+    out = tmp_path / f"out.fq{suffix}"
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    code = (
+        "import signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "from streamer.cli.app import main; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = ["filter", path, "-d", dictionary, "-k", K, "--keep", "-q", "-o", out]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True, text=True, preexec_fn=limit, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"streamer: error: {out}: cannot write: ")
+    assert not list(tmp_path.glob("*out.fq*"))
+    assert not list(tmp_path.glob(".out.fq*"))
+
+
+@pytest.mark.whole
+@pytest.mark.data("sarscov2_miseq_artic_v3_?.fq.gz", "sarscov2_artic_v3_primers.fa.gz")
+@pytest.mark.parametrize("action", ["keep", "deplete"])
+def test_pairs_of_amplicons(action, tmp_path, streamer):
+    primers = data_file("sarscov2_artic_v3_primers.fa.gz")
+    texts = []
+    for mate in (1, 2):
+        with gzip.open(data_file(f"sarscov2_miseq_artic_v3_{mate}.fq.gz")) as file:
+            texts.append(b"".join(file.readline() for _ in range(4 * 150)))
+    paths = written(tmp_path, texts)
+    out, out2 = tmp_path / "out.fq", tmp_path / "out2.fq"
+    code, _, said = streamer(
+        "filter", *paths, "-d", primers, "-k", 21, f"--{action}", "--pairs", "--min-windows", 2,
+        "-o", out, "--output2", out2, "-q",
+    )  # fmt: skip
+    assert (code, said) == (0, "")
+    (first, second, _), reads = oracle.filtered(
+        texts, 21, read_plainly(primers), keep=action == "keep", pairs=True, min_windows=2
+    )
+    assert (out.read_bytes(), out2.read_bytes()) == (first, second)
+    assert 0 < sum(written for _, _, written in reads) < len(reads)
