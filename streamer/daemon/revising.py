@@ -48,10 +48,11 @@ class Step(NamedTuple):
 
 
 class KeptBatches:
-    """The batches of a journal."""
+    """The batches of a journal. records: that are looked at in one step."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, records: int = _RECORDS) -> None:
         self._journal = journal
+        self._records = records
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -112,7 +113,7 @@ class KeptBatches:
                     if record.kind == BATCH:
                         batches.append(StoredBatch(record))
                         bases += batches[-1].about["bases"]
-                    if bases >= _BASES or after - first >= _RECORDS:
+                    if bases >= _BASES or after - first >= self._records:
                         return batches, after
                 after = until
             except JournalDamage as damage:
