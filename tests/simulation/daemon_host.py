@@ -40,7 +40,8 @@ _BOOT = 0.1
 class Site:
     """The machine and the configuration of the daemon; ``promises`` sees what it tells an operator.
 
-    grows: whether the dictionary does. sources: the k-mers of its files. keep_records: 0 for all.
+    keep_records: 0 for all. revised_records: in one step. grows: whether the dictionary does.
+    sources: the k-mers of its files.
     """
 
     clock: EventClock
@@ -55,6 +56,7 @@ class Site:
     sync_limits: SyncLimits
     snapshot_after: Replay
     keep_records: int
+    revised_records: int
     grows: bool
     sources: frozenset[int]
     ingest: Endpoint = field(default_factory=Endpoint)
@@ -144,7 +146,7 @@ class DaemonHost(Process):
 
     def make_kept(self) -> KeptBatches:
         """The batches that a reload has matched again."""
-        return KeptBatches(cast(Journal, self.journal))
+        return KeptBatches(cast(Journal, self.journal), self.site.revised_records)
 
     # ---- its life ---------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tests.simulation.clock import Process
 from tests.simulation.network import Channel, Frames, Path
 
 # of what waits for a connection, how much the kernel holds
-_KERNEL_BYTES = 2048
+_KERNEL_BYTES = 512
 _RECONNECT_SECONDS = 0.1
 
 

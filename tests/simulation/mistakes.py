@@ -74,7 +74,7 @@ class _Skipping(KeptBatches):
 
 class SkipsRevision(DaemonHost):
     def make_kept(self) -> KeptBatches:
-        return _Skipping(cast(Journal, self.journal))
+        return _Skipping(cast(Journal, self.journal), self.site.revised_records)
 
 
 class ReusesEpoch(DaemonHost):

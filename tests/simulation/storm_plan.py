@@ -37,6 +37,8 @@ class StormPlan:
 
     drop, repeat, reorder, flip: shares of messages on the feed; flip of other messages, too.
     watchers, healers, fetchers: subscribers that only follow, that heal, that fetch the state.
+    feed_bytes, feed_messages: that may wait for all of them, and for one. healing_bytes: of live
+    messages that wait in one that heals.
     grows: whether the dictionary does. new_sources: whether its files change between starts.
     """
 
@@ -57,9 +59,11 @@ class StormPlan:
     beat_seconds: float
     feed_messages: int
     feed_bytes: int
+    healing_bytes: int
     sync_limits: SyncLimits
     snapshot_after: Replay
     keep_records: int
+    revised_records: int
     grows: bool
     new_sources: bool
 
@@ -96,10 +100,12 @@ class StormPlan:
             max_batch_bytes=batch,
             beat_seconds=chance.choice((0.25, 1.0)),
             feed_messages=chance.choice((16, 1000)),
-            feed_bytes=chance.choice((4000, 1 << 20)),
+            feed_bytes=chance.choice((1000, 1 << 20)),
+            healing_bytes=chance.choice((1000, 1 << 20)),
             sync_limits=SyncLimits(chance.choice((2, 16)), 4, pull, pull * chance.choice((2, 16))),
             snapshot_after=Replay(1 << 20, 1 << 20, chance.choice((3, 10, 1000))),
             keep_records=chance.choice((0, 0, 5, 30)),
+            revised_records=chance.choice((1, 4, 64)),
             grows=chance.random() < 0.6,
             new_sources=chance.random() < 0.2,
         )

@@ -191,11 +191,13 @@ class Healer(Follower):
         promises: Promises,
         ended: Callable[[], None],
         *,
+        buffer_bytes: int,
         fetches: bool = False,
         from_first: bool = False,
     ) -> None:
         self._stored = heard
         self._new = Heard(heard.name, heard.topics, cursor=heard.cursor)
+        self._buffer_bytes = buffer_bytes
         self._fetches = fetches
         if from_first and heard.cursor is None:
             self._new.cursor, self._new.start = Cursor("", 0), 0
@@ -216,7 +218,7 @@ class Healer(Follower):
         return self.core
 
     def make_core(self) -> SubscriberCore:
-        return HealingCore(self.topics, ANSWER_SECONDS, self._new.cursor)
+        return HealingCore(self.topics, ANSWER_SECONDS, self._new.cursor, self._buffer_bytes)
 
     def prepare(self) -> Steps:
         if not self._fetches or self._new.cursor is not None:

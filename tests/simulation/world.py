@@ -80,6 +80,7 @@ class World:
             plan.sync_limits,
             plan.snapshot_after,
             plan.keep_records,
+            plan.revised_records,
             plan.grows,
             frozenset(),
         )
@@ -197,6 +198,7 @@ class World:
             self.heard[name],
             promises,
             lambda: self.restart(lambda: self.start_subscriber(name)),
+            buffer_bytes=self.plan.healing_bytes,
             fetches=name[0] == "f",
             from_first=name == "h0",
         )
