@@ -330,12 +330,12 @@ def test_pairs_of_amplicons(action, tmp_path, streamer):
     paths = written(tmp_path, texts)
     out, out2 = tmp_path / "out.fq", tmp_path / "out2.fq"
     code, _, said = streamer(
-        "filter", *paths, "-d", primers, "-k", 21, f"--{action}", "--pairs", "--min-windows", 2,
+        "filter", *paths, "-d", primers, "-k", 21, f"--{action}", "--pairs", "--min-windows", 9,
         "-o", out, "--output2", out2, "-q",
     )  # fmt: skip
     assert (code, said) == (0, "")
     (first, second, _), reads = oracle.filtered(
-        texts, 21, read_plainly(primers), keep=action == "keep", pairs=True, min_windows=2
+        texts, 21, read_plainly(primers), keep=action == "keep", pairs=True, min_windows=9
     )
     assert (out.read_bytes(), out2.read_bytes()) == (first, second)
     assert 0 < sum(written for _, _, written in reads) < len(reads)
