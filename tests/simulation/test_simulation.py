@@ -85,11 +85,11 @@ def test_a_seed_is_the_same_in_every_process():
 
 
 def test_what_fails_is_said_and_can_be_repeated(capsys):
-    assert simulate(["3", "--mistake", "reuse an epoch"]) == 1
+    assert simulate([str(_ENOUGH), "--mistake", "reuse an epoch"]) == 1
     first, *_, total, faults = capsys.readouterr().out.splitlines()
     seed = first.split(":")[0].removeprefix("seed ")
     assert first.endswith(f"; again: scripts/faults/replay {seed} --mistake 'reuse an epoch'")
-    assert total.startswith("simulate: 3 seeds, ")
+    assert total.startswith(f"simulate: {_ENOUGH} seeds, ")
     assert faults.startswith("faults: kill ")
     assert replay([seed, "--mistake", "reuse an epoch"]) == 1
     *_, problem = capsys.readouterr().out.splitlines()

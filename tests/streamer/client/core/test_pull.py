@@ -1,0 +1,79 @@
+"""Pulls whose requests are damaged on their way, and resets while live messages go on."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+
+import msgpack
+import pytest
+
+from streamer.client import Cursor, Reset
+from streamer.client.core.pull import PullCore, Refused
+from streamer.daemon.core.flows import Stored, SyncLimits
+from streamer.daemon.core.sync import SyncCore
+from streamer.protocol.header import seal
+from tests.streamer.client.core.test_healing import STREAM, Consumer, Daemon, heal
+
+LIMITS = SyncLimits(4, 4, 1000, 10_000)
+
+
+def answers(core: SyncCore, request: list[bytes], now: float) -> list[list[bytes]]:
+    core.hear(b"it", request, now)
+    out, core.out = core.out, []
+    return [list(frames) for _, frames in out]
+
+
+@pytest.mark.parametrize("kind", ["pull", "credit"])
+def test_a_damaged_request_is_as_bad_as_a_damaged_answer(kind):
+    """Whoever waited for what a lost credit allows would wait for ever."""
+    sync = SyncCore(LIMITS)
+    sync.see(Stored(STREAM, 1, 1, 0, {}))
+    pull = PullCore(["read"], count(1))
+    pull.begin(STREAM, 0, now=10.0)
+    if kind == "credit":
+        for frames in answers(sync, pull.requests.popleft(), 10.0):
+            pull.take(frames, 10.0)
+        assert not pull.overdue(10.5)
+        pull._credit(1000)
+    head, crc = pull.requests.popleft()
+    damaged = bytes([*head[:-1], head[-1] ^ 1])
+    (refused,) = answers(sync, [damaged, crc], 11.0)
+    assert pull.take(refused, 11.0) is None
+    assert pull.overdue(11.0)
+    assert pull.damaged == 1
+    pull.begin(STREAM, 0, now=11.0)
+    assert not pull.overdue(11.0)
+
+
+def test_a_request_that_nobody_understands_is_refused_for_good():
+    pull = PullCore(["read"], count(1))
+    pull.begin(STREAM, 0, now=1.0)
+    header = {"v": 2, "type": "refused", "reason": "version", "message": "another version"}
+    refused = pull.take(seal([msgpack.packb(header)]), 1.0)
+    assert isinstance(refused, Refused)
+    assert refused.header["reason"] == "version"
+    assert not pull.active
+
+
+def test_a_reset_keeps_what_was_had_beyond_it():
+    """Live messages of one topic go on while those of another are missing and then too old."""
+    daemon = Daemon(random.Random(3))
+    consumer = Consumer(["read", "mismatch"], Cursor(STREAM, 0))
+    for _ in range(4):
+        daemon.commit()
+    heal(daemon, consumer)
+    for _ in range(8):
+        daemon.commit()
+    while daemon.feed:
+        frames = daemon.feed.popleft()
+        if frames[0] != b"mismatch.":
+            consumer.core.take(frames)
+    consumer.take()
+    daemon.oldest = 9
+    daemon.see()
+    heal(daemon, consumer)
+    assert consumer.others == [Reset("too-old", STREAM, 8)]
+    assert consumer.got.count(("read", 10)) == 1
+    lost = {("mismatch", at) for at in range(5, 9)}
+    assert sorted(consumer.got) == sorted({*daemon.want(["read", "mismatch"])} - lost)
