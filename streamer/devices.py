@@ -108,7 +108,7 @@ class GpuOrCpu:
         If memory is short, ``smaller`` frees what it can and makes pieces smaller, and ``on_gpu``
         runs again. It returns False if pieces cannot be smaller.
         """
-        from gpu.card.errors import CudaEngineError, OutOfMemoryError, translated_driver_errors
+        from gpu.card.cuda_errors import CudaEngineError, OutOfMemoryError, translated_driver_errors
 
         problem, short = "", False
         while not self.given_up:

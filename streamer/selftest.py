@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import decode_kmers, with_reverse_complements
@@ -78,7 +78,7 @@ def _defined(batch: ReadBatch, known: set[str], *, grow: bool) -> list[int]:
 
 
 def _run(batch: ReadBatch, known: Dictionary, mode: Any, **options: Any) -> BatchResult:
-    with closing(Matcher.of(known, mode=mode, **options)) as matcher:
+    with closing(StreamMatcher.of(known, mode=mode, **options)) as matcher:
         return matcher.match(batch)
 
 
@@ -139,7 +139,7 @@ def _speed(device: Any, total: int) -> Iterator[Outcome]:
     batch = _reads(total, 2)
     known = Dictionary.from_batches([batch], K, "canonical")
     for mode in ("frozen", "grow"):
-        with closing(Matcher.of(known, mode=mode, device=device)) as matcher:
+        with closing(StreamMatcher.of(known, mode=mode, device=device)) as matcher:
             matcher.match(batch)
             least = float("inf")
             for _ in range(3):

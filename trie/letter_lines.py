@@ -16,7 +16,7 @@ from trie.cpu import llvm
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.llvm import BYTES, I64, INDEX, instruction
-from trie.cpu.text import copy_line, equals
+from trie.cpu.text_scan import copy_line, equals
 
 LF: Final = np.uint8(10)
 CR: Final = np.uint8(13)

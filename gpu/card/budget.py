@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu.card.errors import CardMemoryError
+from gpu.card.cuda_errors import CardMemoryError
 from gpu.card.intrinsics import SIMULATED, cuda
 
 SHARE = 0.9

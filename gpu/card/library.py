@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu.card.errors import CudaEngineError
+from gpu.card.cuda_errors import CudaEngineError
 from gpu.card.intrinsics import SIMULATED
 
 MISSING = "growing on CUDA needs CuPy: pip install 'kmer-streamer[gpu]'"

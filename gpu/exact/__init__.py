@@ -11,7 +11,7 @@ kernels          the kernels by name: walk, bucket_table, shuffle, naive
 kmer_set         the growing set of k-mers; kmer_set_kernels: its layout and kernels
 """
 
-from gpu.card.errors import CardMemoryError, CudaEngineError, DeviceLostError, OutOfMemoryError
+from gpu.card.cuda_errors import CardMemoryError, CudaEngineError, DeviceLostError, OutOfMemoryError
 from gpu.card.timeline import Timeline
 from gpu.exact.pipeline import ChunkFound, ChunkPiece, Pipeline
 

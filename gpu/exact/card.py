@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.errors import CardMemoryError
+from gpu.card.cuda_errors import CardMemoryError
 from gpu.card.intrinsics import cuda
 from gpu.card.streams import CardShare, StreamCard
 from gpu.exact.bucket_table import default_method

@@ -19,7 +19,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.errors import translated_driver_errors
+from gpu.card.cuda_errors import translated_driver_errors
 from gpu.card.packing import pack_chunk
 from gpu.card.streams import Flights, LookAhead, StreamEngine, StreamOptions
 from gpu.exact.card import ExactCard

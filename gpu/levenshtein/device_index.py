@@ -1,6 +1,6 @@
 """The tables of a set of patterns on the GPU, made there from the codes of the k-mers.
 
-Only the codes are uploaded, 8 bytes a k-mer, and gpu/levenshtein/index.py does the rest: a
+Only the codes are uploaded, 8 bytes a k-mer, and gpu/levenshtein/piece_index.py does the rest: a
 dictionary that has grown is indexed again within milliseconds.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import plain, with_threads
 from gpu.exact.device_tree import clear
-from gpu.levenshtein import index as kernels
+from gpu.levenshtein import piece_index as kernels
 from trie.levenshtein import Patterns
 from trie.levenshtein.piece_index import PieceCosts, Scheme, choose
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.budget import Budget
-from gpu.card.errors import driver_errors, translated_driver_errors
+from gpu.card.cuda_errors import driver_errors, translated_driver_errors
 from gpu.card.intrinsics import cuda
 from gpu.card.streams import (
     BatchChunk,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.errors import CudaEngineError
+from gpu.card.cuda_errors import CudaEngineError
 from gpu.card.intrinsics import cuda
 from gpu.card.launch import made, plain, with_threads
 from gpu.card.packing import MAX_SYMBOLS, ChunkTooLargeError

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.card.budget import Budget
-from gpu.card.errors import translated_driver_errors
+from gpu.card.cuda_errors import translated_driver_errors
 from gpu.card.intrinsics import cuda
 from gpu.card.streams import (
     BatchChunk,

@@ -27,7 +27,7 @@ from streamer.bench.suite import Row, Sheet
 from streamer.bench.timing import least_seconds, median_on_gpu, timeline_milliseconds
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.chunks import chunk_bounds, slice_reads
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.tree_worker import TreeWorker
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.threads import usable_cores
@@ -260,7 +260,7 @@ def _thesis_run(
     batch: ReadBatch, k: int, chunk: int, kernel: Any, streams: int
 ) -> tuple[float, float]:
     """Seconds until the last result has come, and until the tree has all k-mers."""
-    matcher = Matcher.of(
+    matcher = StreamMatcher.of(
         Dictionary.empty(k, "forward"), mode="grow", seed_bases=chunk, kernel=kernel, chunk=chunk,
         track_tree=True, device="cuda", streams=streams, cards=(0,),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from streamer.bench.inputs import LETTERS, Codes, random_letters
 from streamer.bench.suite import Row
 from streamer.bench.timing import least_seconds
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.report_tables import ReportTables
 from streamer.matching.reports import READ_COLUMNS, reads
 from streamer.matching.result import BatchResult
@@ -86,7 +86,7 @@ def _parts(
             pass
 
     def match(batches: Iterable[ReadBatch]) -> Iterator[BatchResult]:
-        with closing(Matcher.of(known, mode="frozen", threads=threads)) as matcher:
+        with closing(StreamMatcher.of(known, mode="frozen", threads=threads)) as matcher:
             yield from map(matcher.match, batches)
 
     def write(results: Iterable[BatchResult]) -> None:

@@ -200,12 +200,12 @@ def engine(total: int) -> Iterator[Row]:
 def matching(total: int) -> Iterator[Row]:
     """The whole matcher while nearly every window is new, then again over the same bases; D = 1."""
     from streamer.dictionary.targets import Dictionary
-    from streamer.matching.matcher import Matcher
+    from streamer.matching.matcher import StreamMatcher
 
     batch = batch_of(*random_batch(total))
     first = batch_of(random_codes(1 << 16, 2), np.array([0, 1 << 16]))
     for chunk in (1 << 16, 1 << 20, 1 << 23):
-        matcher = Matcher.of(
+        matcher = StreamMatcher.of(
             Dictionary.empty(21, "forward"), mode="grow", chunk=chunk, device="cuda",
             exact=False, distance=1,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamer.client import Control
-from streamer.client.errors import DaemonSilentError
+from streamer.client.client_errors import DaemonSilentError
 
 SECONDS = 600.0  # the longest that anything is waited for
 _LOOK_SECONDS = 0.01

@@ -17,7 +17,7 @@ from streamer.devices import choose_device
 from streamer.errors import DataError
 from streamer.matching.assignment import Assignment
 from streamer.matching.filter_counts import FilterCounts
-from streamer.matching.matcher import Matcher, load_dictionary
+from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.matching.spec import MatchSpec
 from streamer.output.output_file import OutputFile, write_file
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_records, size_of_files
@@ -72,7 +72,7 @@ def filter_files(run: FilterRun, *, quiet: bool) -> None:
     spec = replace(run.spec, device=device)
     with compile_notice(quiet=quiet):
         dictionary = load_dictionary(spec, on_notice=notice)
-        matcher = Matcher(dictionary, spec, on_fallback=on_fallback)
+        matcher = StreamMatcher(dictionary, spec, on_fallback=on_fallback)
         counts = FilterCounts(matcher.dictionary.targets.names)
         with closing(matcher), ExitStack() as stack:
             names = [run.output] if run.output2 is None else [run.output, run.output2]
@@ -94,7 +94,7 @@ def filter_files(run: FilterRun, *, quiet: bool) -> None:
 
 
 def _chosen(
-    run: FilterRun, matcher: Matcher, counts: FilterCounts, on_bytes: Callable[[int], None]
+    run: FilterRun, matcher: StreamMatcher, counts: FilterCounts, on_bytes: Callable[[int], None]
 ) -> Iterator[Outputs]:
     """The bytes for the outputs, batch after batch."""
     targets = matcher.dictionary.targets

@@ -12,10 +12,10 @@ from streamer.devices import choose_device
 from streamer.dictionary.saved_dictionary import StoredKmers, is_saved, save_dictionary
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import DataError, StreamerError
-from streamer.matching.answers import Answer, CoverageAnswer, RowAnswer, TargetAnswer
 from streamer.matching.assignment import Assignment
-from streamer.matching.matcher import Matcher, load_dictionary
+from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.matching.reports import REPORTS
+from streamer.matching.running_report import Answer, CoverageAnswer, RowAnswer, TargetAnswer
 from streamer.matching.spec import MatchSpec
 from streamer.output.rows import RowWriter
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, size_of_files
@@ -33,7 +33,7 @@ class Asked:
     bins: int
     by_barcode: bool
 
-    def answer(self, matcher: Matcher) -> Answer:
+    def answer(self, matcher: StreamMatcher) -> Answer:
         """What makes its rows; StreamerError if the dictionary lacks what they are made of."""
         spec, stored = matcher.spec, matcher.stored
         if self.report == "targets":
@@ -73,7 +73,7 @@ def match_files(
     keeps = save is not None and spec.strands == "both"
     with compile_notice(quiet=quiet):
         stored = load_dictionary(spec, as_stored=keeps, on_notice=notice)
-        matcher = Matcher(stored, spec, on_fallback=on_fallback)
+        matcher = StreamMatcher(stored, spec, on_fallback=on_fallback)
         grown = StoredKmers(spec.k, needed=keeps and spec.changes)
         with closing(matcher):
             answer = asked.answer(matcher)
@@ -108,7 +108,9 @@ def match_files(
                 save_dictionary(save, stored, grown.codes(), tree, spec.strands)
 
 
-def _say_limited(matcher: Matcher, batch: ReadBatch, notice: Callable[[str], None] | None) -> None:
+def _say_limited(
+    matcher: StreamMatcher, batch: ReadBatch, notice: Callable[[str], None] | None
+) -> None:
     """Say that the k-mers of this batch and of all behind it are not added."""
     if notice is not None:
         first = f" (read {batch.names[0]})" if len(batch) else ""

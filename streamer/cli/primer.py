@@ -107,11 +107,11 @@ def primer(
     from streamer.batch.choice import choose
     from streamer.batch.plots import check_plot
     from streamer.batch.primer import DEFAULT, METHODS, reaches
+    from streamer.batch.primer.beta_pieces import piece_symbols
     from streamer.batch.primer.design import PrimerLimits
     from streamer.batch.primer.known import MOST_LETTERS, known_primers
     from streamer.batch.primer.problem import Alpha
     from streamer.batch.primer.report import PrimerReport
-    from streamer.batch.primer.text import piece_symbols
     from streamer.batch.primer.track import FORMATS, check_tracks
     from streamer.batch.records import pieces, records
     from streamer.cli.progress import progress

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from streamer.cli.choices import say
 from streamer.cli.send_mark import SendMark
-from streamer.client.errors import (
+from streamer.client.client_errors import (
     DaemonError,
     DaemonSilentError,
     LostBatchesError,

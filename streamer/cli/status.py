@@ -61,8 +61,8 @@ def top(
     import itertools
     import sys
 
+    from streamer.client.client_errors import DaemonFailedError, DaemonSilentError
     from streamer.client.control import Control
-    from streamer.client.errors import DaemonFailedError, DaemonSilentError
     from streamer.client.subscriber import Subscriber
 
     with Control(endpoint_of("control", at, config)) as control:

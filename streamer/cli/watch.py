@@ -71,7 +71,7 @@ def watch(
     Exit code 1 if it falls silent without announcing its end, and for a cursor that cannot be gone
     on from.
     """
-    from streamer.client.errors import DaemonFailedError, DaemonLostError, DaemonSilentError
+    from streamer.client.client_errors import DaemonFailedError, DaemonLostError, DaemonSilentError
     from streamer.client.tables import columns_of
     from streamer.output.rows import RowWriter
 
@@ -94,7 +94,7 @@ def watch(
             noting = signals_noted()
         with (
             noting as signals,
-            _Rows(
+            _FeedRows(
                 RowWriter(output, format_, columns, keep=True),
                 columns if format_ == "tsv" else None,
                 count,
@@ -133,8 +133,8 @@ def _subscriber(
 
 def _oldest(sync: str) -> Cursor:
     """Before the oldest record that a daemon has."""
+    from streamer.client.client_errors import DaemonError, DaemonSilentError
     from streamer.client.core.positions import Cursor
-    from streamer.client.errors import DaemonError, DaemonSilentError
     from streamer.client.sync import Sync
 
     seconds = daemon_options.ANSWER_SECONDS
@@ -147,7 +147,7 @@ def _oldest(sync: str) -> Cursor:
     return Cursor(extent.stream, extent.oldest - 1)
 
 
-class _Rows:
+class _FeedRows:
     """Rows of messages, up to ``count``; the place behind them is kept.
 
     padded: the columns that every row has, None for only its own.
@@ -185,7 +185,7 @@ class _Rows:
             self.place.reach(cursor)
         return self._left == 0
 
-    def __enter__(self) -> _Rows:
+    def __enter__(self) -> _FeedRows:
         self._writer.__enter__()
         return self
 
@@ -197,7 +197,7 @@ class _Rows:
 
 
 def _follow(
-    feed: Subscriber, rows: _Rows, seconds: float | None, quiet: bool, signals: list[int]
+    feed: Subscriber, rows: _FeedRows, seconds: float | None, quiet: bool, signals: list[int]
 ) -> bool:
     """Write rows; whether there are enough or the time is over, or else the daemon is gone.
 

@@ -2,10 +2,7 @@
 ``Control`` asks and orders. Each object belongs to one thread.
 """
 
-from streamer.client.control import Control
-from streamer.client.core.fetch import StoredState
-from streamer.client.core.positions import Cursor
-from streamer.client.errors import (
+from streamer.client.client_errors import (
     CursorError,
     DaemonError,
     DaemonFailedError,
@@ -15,6 +12,9 @@ from streamer.client.errors import (
     RefusedError,
     StalledError,
 )
+from streamer.client.control import Control
+from streamer.client.core.fetch import StoredState
+from streamer.client.core.positions import Cursor
 from streamer.client.messages import (
     Automaton,
     Beat,

@@ -7,7 +7,7 @@ from typing import Self
 
 import zmq
 
-from streamer.client.errors import DaemonError
+from streamer.client.client_errors import DaemonError
 
 Context = zmq.Context[zmq.Socket[bytes]]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import zmq
 
+from streamer.client.client_errors import DaemonError, DaemonSilentError, RefusedError
 from streamer.client.connection import Connection, Context
-from streamer.client.errors import DaemonError, DaemonSilentError, RefusedError
 from streamer.protocol.header import PROTOCOL, Header, WireError, pack, seal, unpack, unseal
 
 # between two questions whether a daemon that takes long is still there

@@ -8,11 +8,16 @@ from typing import TypeVar
 
 import zmq
 
+from streamer.client.client_errors import (
+    DaemonError,
+    DaemonLostError,
+    DaemonSilentError,
+    RefusedError,
+)
 from streamer.client.connection import Connection, Context
 from streamer.client.core.healing import HealingCore
 from streamer.client.core.positions import Cursor
 from streamer.client.core.subscriber import SubscriberCore
-from streamer.client.errors import DaemonError, DaemonLostError, DaemonSilentError, RefusedError
 from streamer.client.messages import Message
 from streamer.client.sync_socket import SyncSocket
 from streamer.errors import UsageError

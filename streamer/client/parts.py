@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from streamer.client.account import Batch
-from streamer.client.errors import DaemonError
+from streamer.client.client_errors import DaemonError
 from streamer.protocol.batch_messages import encode_batch, encode_reads
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import size_of

@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator
 
 import zmq
 
+from streamer.client.client_errors import DaemonError, StalledError
 from streamer.client.connection import Connection, Context
 from streamer.client.core.producer import Outgoing, ProducerCore
-from streamer.client.errors import DaemonError, StalledError
 from streamer.client.parts import Mark, Reads, parts
 from streamer.errors import UsageError
 from streamer.protocol.checksum_kernels import combine

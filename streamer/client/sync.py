@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
+from streamer.client.client_errors import CursorError, DaemonError, DaemonSilentError, RefusedError
 from streamer.client.connection import Context
 from streamer.client.core.fetch import FetchCore, StoredState
 from streamer.client.core.positions import Cursor, Positions
@@ -18,7 +19,6 @@ from streamer.client.core.pull import (
     Refused,
     extent_of,
 )
-from streamer.client.errors import CursorError, DaemonError, DaemonSilentError, RefusedError
 from streamer.client.feed_reader import topic_names
 from streamer.client.messages import RecordMessage
 from streamer.client.sync_socket import SyncSocket

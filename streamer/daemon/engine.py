@@ -26,7 +26,7 @@ from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.devices import choose_device, usable_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.matching.matcher import MakeTogether, Matcher, Start, load_dictionary
+from streamer.matching.matcher import MakeTogether, Start, StreamMatcher, load_dictionary
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import Make
@@ -89,7 +89,7 @@ class EngineWorker(Worker):
         self._reloaded.append(reloaded)
         self.inbox.wake()
 
-    def prepare(self, dictionary: Dictionary) -> Matcher | None:
+    def prepare(self, dictionary: Dictionary) -> StreamMatcher | None:
         """A matcher of another dictionary, made ahead if it can be; from any thread."""
         if self._spec.changes or self._spec.device == "cuda":
             return None
@@ -160,14 +160,14 @@ class EngineWorker(Worker):
         matched = [Matched(at, *pair, matcher.dictionary, self._stored) for at, pair in pairs]
         self._forward(MatchedGroup(matched, self._heads))
 
-    def _note(self, matcher: Matcher) -> None:
+    def _note(self, matcher: StreamMatcher) -> None:
         self.make_batch, self.make_together = matcher.make_batch, matcher.make_together
         self._board.kmers = matcher.kmers
         self._note_limit(matcher)
         self._board.version = matcher.version
         self._board.snapshot_version = matcher.snapshot_version
 
-    def _note_limit(self, matcher: Matcher) -> None:
+    def _note_limit(self, matcher: StreamMatcher) -> None:
         self._board.limited = matcher.limited
         if not matcher.limited or self._limit_said:
             return
@@ -219,7 +219,7 @@ class EngineWorker(Worker):
         self._use(new.dictionary, matcher)
         self._replaced(new.dictionary, new.fingerprint, before.version, new.reply)
 
-    def _use(self, loaded: Dictionary, matcher: Matcher) -> None:
+    def _use(self, loaded: Dictionary, matcher: StreamMatcher) -> None:
         self._matcher = matcher
         self._stored = loaded if self._spec.near else None
         self._board.targets = len(matcher.dictionary.targets.names)
@@ -345,7 +345,7 @@ def spec_on_device(config: Config) -> MatchSpec:
 
 def make_matcher(
     config: Config, dictionary: Dictionary, spec: MatchSpec, start: Start | None = None
-) -> Matcher:
+) -> StreamMatcher:
     """The matcher of ``spec``; if a GPU fails, the CPU takes over where the device is ``auto``."""
     on_fallback = log.warning if config.matching.device == "auto" else None
-    return Matcher(dictionary, spec, start=start, on_fallback=on_fallback)
+    return StreamMatcher(dictionary, spec, start=start, on_fallback=on_fallback)

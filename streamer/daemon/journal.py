@@ -19,7 +19,7 @@ from streamer.daemon.publish import Publication
 from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.stored_batch import to_record
 from streamer.daemon.worker import POLL_SECONDS, Worker
-from streamer.journal.errors import JournalFull
+from streamer.journal.journal_errors import JournalFull
 from streamer.journal.record import Begun, Record
 from streamer.journal.store import Journal
 from streamer.protocol.header import size_of

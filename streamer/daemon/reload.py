@@ -13,7 +13,7 @@ from streamer.daemon.core.life import FULL, RUNNING, STARTING
 from streamer.daemon.restore import fingerprint
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.matching.matcher import Matcher, load_dictionary
+from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.protocol.header import Header, Reason, WireError
 
 Reply = Callable[[Header | WireError], None]
@@ -31,7 +31,7 @@ class Reloaded:
 
     dictionary: Dictionary
     fingerprint: int
-    matcher: Matcher | None
+    matcher: StreamMatcher | None
     reply: Reply
 
 
@@ -44,7 +44,7 @@ class Reloader:
     def __init__(
         self,
         config: Config,
-        prepare: Callable[[Dictionary], Matcher | None],
+        prepare: Callable[[Dictionary], StreamMatcher | None],
         forward: Callable[[Reloaded], None],
     ) -> None:
         self._config = config

@@ -11,10 +11,10 @@ import structlog
 from streamer.daemon.core.flows import Stored, SyncState
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.stored_messages import StoredMessages, stored_topics
-from streamer.journal.errors import JournalDamage, JournalError
+from streamer.journal.journal_errors import JournalDamage, JournalError
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import Record
-from streamer.journal.snapshots import PIECE_BYTES, SnapshotFile
+from streamer.journal.stored_snapshots import PIECE_BYTES, SnapshotFile
 
 # of records that several pulls may want, and places where pulls go on reading
 _CACHE_BYTES, _PLACES = 32 << 20, 64

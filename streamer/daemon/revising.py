@@ -21,10 +21,10 @@ from streamer.daemon.publish import Content, Findings
 from streamer.daemon.stored_batch import StoredBatch
 from streamer.daemon.stored_messages import BATCH, REVISION
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.errors import JournalDamage, JournalExpired
+from streamer.journal.journal_errors import JournalDamage, JournalExpired
 from streamer.journal.record import Outline, Record
 from streamer.journal.store import Journal
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.protocol.header import Buffer, Header, raw
 from streamer.sequences.read_batch import ReadBatch
 
@@ -34,7 +34,7 @@ _BASES, _RECORDS = 1 << 20, 64
 log = structlog.get_logger("revision")
 
 
-class Step(NamedTuple):
+class RevisionStep(NamedTuple):
     """What a step has brought.
 
     at: it got as far as this record. batch: number of the next batch, None if there was none.
@@ -81,9 +81,9 @@ class KeptBatches:
         revision: Revision,
         place: tuple[int, int],
         at: int,
-        matcher: Matcher,
+        matcher: StreamMatcher,
         stored: Dictionary | None,
-    ) -> Step:
+    ) -> RevisionStep:
         """Match the next batches after ``place``; drafts with numbers from ``at`` on.
 
         stored: as in ``Matched``. Behind the last batch the revision is settled.
@@ -99,7 +99,9 @@ class KeptBatches:
             kept = self.number()
             number = revision.batch if kept is None else min(kept, revision.batch)
             drafts.append(settled_draft(at + len(drafts), matcher.version, number))
-        return Step(after, batches[-1].about["batch"] + 1 if batches else None, settled, drafts)
+        return RevisionStep(
+            after, batches[-1].about["batch"] + 1 if batches else None, settled, drafts
+        )
 
     def _read(self, after: int, until: int) -> tuple[list[StoredBatch], int]:
         """Some of the batches after a record, and the record up to which these are all."""
@@ -151,7 +153,7 @@ class KeptBatches:
 
 
 def _found(
-    batches: Sequence[StoredBatch], matcher: Matcher, stored: Dictionary | None
+    batches: Sequence[StoredBatch], matcher: StreamMatcher, stored: Dictionary | None
 ) -> list[Findings]:
     """What there is to say about batches now."""
     if not batches:

@@ -38,7 +38,7 @@ from streamer.daemon.sync import SyncWorker
 from streamer.daemon.warming import warm_up
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
-from streamer.journal.errors import JournalError, JournalFull
+from streamer.journal.journal_errors import JournalError, JournalFull
 from streamer.journal.store import Journal
 from streamer.protocol.endpoints import socket_path
 

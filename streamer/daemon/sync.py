@@ -21,7 +21,7 @@ import zmq
 from streamer.daemon.board import Board
 from streamer.daemon.door import Door
 from streamer.daemon.mailbox import Mailbox
-from streamer.daemon.sync_process import ENDING, Task
+from streamer.daemon.sync_process import ENDING, SyncTask
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.endpoints import EndpointError
 
@@ -112,7 +112,7 @@ class SyncWorker(SocketWorker):
         config = self._board.config
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
-        task = Task(
+        task = SyncTask(
             endpoint=self.endpoint,
             listener=door.fileno(),
             wake=reader,

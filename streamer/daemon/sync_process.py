@@ -31,7 +31,7 @@ from streamer.daemon.door import Door
 from streamer.daemon.process import raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
 from streamer.errors import StreamerError
-from streamer.journal.errors import JournalDamage, JournalError, JournalExpired
+from streamer.journal.journal_errors import JournalDamage, JournalError, JournalExpired
 from streamer.journal.reader import JournalReader
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, size_of
 
@@ -63,7 +63,7 @@ log = structlog.get_logger("sync")
 
 
 @dataclass(frozen=True)
-class Task:
+class SyncTask:
     """What the process is to do. listener, wake: descriptors that it inherits."""
 
     endpoint: str
@@ -78,7 +78,7 @@ class Task:
     memory_bytes: int
 
     @classmethod
-    def from_json(cls, text: str) -> Task:
+    def from_json(cls, text: str) -> SyncTask:
         """The task that ``to_json`` wrote."""
         return cls(**json.loads(text))
 
@@ -236,7 +236,7 @@ class Server:
 
 
 def main() -> None:
-    """The body of the process; its one argument is a Task."""
+    """The body of the process; its one argument is a SyncTask."""
     # the daemon says when to end, at its own end
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -244,7 +244,7 @@ def main() -> None:
     # frames and headers come by the thousand, and are in no cycles
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-    task = Task.from_json(sys.argv[1])
+    task = SyncTask.from_json(sys.argv[1])
     logs.configure(task.level, task.format)
     try:
         run(task)
@@ -253,7 +253,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def run(task: Task) -> None:
+def run(task: SyncTask) -> None:
     """Serve until the daemon ends; StreamerError if the journal cannot be read."""
     limits = SyncLimits(task.connections, task.pulls, task.pull_bytes, task.memory_bytes)
     journal = ReplayedJournal(JournalReader.open(task.directory))

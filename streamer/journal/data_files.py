@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamer.journal.disk import Disk, storing, syncing
-from streamer.journal.errors import JournalDamage, JournalFull
+from streamer.journal.journal_errors import JournalDamage, JournalFull
 from streamer.journal.record import Frame
-from streamer.journal.schema import RecordRow, unpack_lengths
 from streamer.journal.sizes import Sizes
+from streamer.journal.tables import RecordRow, unpack_lengths
 from streamer.protocol.checksums import crc32c
 
 HEADER_BYTES = 64

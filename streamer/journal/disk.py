@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from streamer.journal.errors import JournalFailed, JournalFull
+from streamer.journal.journal_errors import JournalFailed, JournalFull
 from streamer.journal.record import Frame
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -16,15 +16,15 @@ from typing import Literal
 from streamer.journal.checks import Checked, producers_digest
 from streamer.journal.data_files import DataWriter
 from streamer.journal.disk import Disk
-from streamer.journal.errors import JournalDamage, JournalFailed
-from streamer.journal.index import Index
+from streamer.journal.journal_errors import JournalDamage, JournalFailed
 from streamer.journal.opening import open_index, own, sync_all
 from streamer.journal.reading import JournalView, RecordReader
 from streamer.journal.record import Begun, Frame, Key, Outline, Received, Record, Snapshot, Usage
+from streamer.journal.record_index import Index
 from streamer.journal.retention import Limits, delete_data_files, delete_snapshots
-from streamer.journal.schema import ProducerRow, flat, record_row
 from streamer.journal.sizes import Sizes
-from streamer.journal.snapshots import read_snapshot, snapshot_numbers, write_snapshot
+from streamer.journal.stored_snapshots import read_snapshot, snapshot_numbers, write_snapshot
+from streamer.journal.tables import ProducerRow, flat, record_row
 
 Durability = Literal["fsync", "os"]
 

@@ -13,7 +13,7 @@ from streamer.devices import choose_device
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import DataError
 from streamer.matching.assignment import Assignment
-from streamer.matching.matcher import Matcher as StreamMatcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Columns, intervals, reads, windows
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import Device, Mode

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.errors import translated_driver_errors
+from gpu.card.cuda_errors import translated_driver_errors
 from gpu.exact import ChunkFound, ChunkPiece, CudaEngineError, Pipeline
 from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.expand import copied, fill_events, mismatched, scatter_words

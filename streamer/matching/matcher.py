@@ -70,7 +70,7 @@ class Start:
     learned: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
 
 
-class Matcher:
+class StreamMatcher:
     """Matches batches of reads, in the order given, against one dictionary as ``spec`` says.
 
     dictionary: its k-mers as they stand in the records (strands ``forward``), for a distance always
@@ -133,7 +133,7 @@ class Matcher:
         start: Start | None = None,
         on_fallback: OnFallback | None = None,
         **asked: Any,
-    ) -> Matcher:
+    ) -> StreamMatcher:
         """A matcher with the options of ``MatchSpec``, frozen by default."""
         asked = {"k": dictionary.k, "strands": dictionary.strands, "mode": "frozen"} | asked
         return cls(dictionary, MatchSpec.of(**asked), start=start, on_fallback=on_fallback)
@@ -285,7 +285,7 @@ class Matcher:
         finally:
             self._number, self._position = place
 
-    def succeed(self, before: Matcher) -> None:
+    def succeed(self, before: StreamMatcher) -> None:
         """Go on in the stream where another matcher is."""
         self._number, self._position = before._number, before._position
 
@@ -448,7 +448,7 @@ class Matcher:
 def load_dictionary(
     spec: MatchSpec, *, as_stored: bool = False, on_notice: Callable[[str], None] | None = None
 ) -> Dictionary:
-    """The dictionary that a match begins with, for a Matcher.
+    """The dictionary that a match begins with, for a StreamMatcher.
 
     as_stored: k-mers as they stand in the records; for a distance always so. on_notice: called with
     one line about a saved dictionary that lacks targets.

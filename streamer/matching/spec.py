@@ -45,7 +45,7 @@ class MatchSpec:
     chunk: symbols in a chunk. threads: of the CPU, 0 for every usable core. track_tree: keep the
     Hybrid Tree Bitmap of a growing dictionary even if no window's depth is asked for.
 
-    device: where to match; a Matcher needs ``cpu`` or ``cuda`` (``devices.choose_device``). On
+    device: where to match; a StreamMatcher needs ``cpu`` or ``cuda`` (``choose_device``). On
     CUDA: ``streams`` on each of the devices with the numbers ``cards`` (none: the first device),
     within ``device_bytes`` of their memory (0: nearly all that is free).
     """

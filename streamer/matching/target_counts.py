@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching import target_kernels
 from streamer.matching.assignment import Assignment
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Columns
 from streamer.matching.result import BatchResult
 from streamer.sequences.context import LabelColumn
@@ -44,7 +44,7 @@ class TargetCounts:
     A bit a distinct k-mer, and eight bytes a target set, for each group of reads.
     """
 
-    def __init__(self, matcher: Matcher, rule: Assignment | None = None) -> None:
+    def __init__(self, matcher: StreamMatcher, rule: Assignment | None = None) -> None:
         self._rule = rule or Assignment()
         self._dictionary = matcher.dictionary
         self._numbers = matcher.labels.numbers
@@ -129,7 +129,7 @@ class CoverageCounts:
     Eight bytes a distinct k-mer, and four a symbol of the records, which the dictionary must have.
     """
 
-    def __init__(self, matcher: Matcher) -> None:
+    def __init__(self, matcher: StreamMatcher) -> None:
         self._numbers = matcher.labels.numbers
         self._threads = matcher.spec.threads or usable_cores()
         self._records = matcher.dictionary.records

@@ -27,7 +27,7 @@ from streamer.sequences.record_buffer import (
     add_record,
     place_record,
 )
-from streamer.sequences.text import AT, STOP, FormatError, Text
+from streamer.sequences.text_window import AT, STOP, FormatError, Text
 from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit

@@ -25,11 +25,11 @@ from streamer.sequences.record_buffer import (
     add_record,
     place_record,
 )
-from streamer.sequences.text import AT, LINE, STOP, WITHIN, FormatError, Text
+from streamer.sequences.text_window import AT, LINE, STOP, WITHIN, FormatError, Text
 from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
-from trie.cpu.text import equals
+from trie.cpu.text_scan import equals
 from trie.letter_lines import CR, LF, encode_line
 
 LONGEST_HEADER = 1 << 24  # bytes of a header, at most: nothing else must fit into memory as a whole

@@ -30,11 +30,11 @@ from streamer.sequences.record_buffer import (
     add_record,
     place_record,
 )
-from streamer.sequences.text import AT, LINE, SEEN, SEEN_LINES, STOP, FormatError, Text
+from streamer.sequences.text_window import AT, LINE, SEEN, SEEN_LINES, STOP, FormatError, Text
 from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
-from trie.cpu.text import equals, outside
+from trie.cpu.text_scan import equals, outside
 from trie.letter_lines import CR, LF, encode_line
 
 LINES: Final = 4  # of a record

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trie.cpu.intrinsics import put_word, trailing_zeros, word_at
 from trie.cpu.jit import njit
-from trie.cpu.text import outside
+from trie.cpu.text_scan import outside
 
 COUNT_BYTES = 5
 """Of the number of names, at most. As many stand in front of each name, at most."""

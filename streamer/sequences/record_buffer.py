@@ -13,11 +13,11 @@ from streamer.errors import DataError
 from streamer.sequences.packed_names import COUNT_BYTES, PackedNames, put_name
 from streamer.sequences.read_batch import ReadBatch, bad_name
 from streamer.sequences.record_text import RecordText
-from streamer.sequences.text import BLOCK_BYTES, ROOM_BYTES
+from streamer.sequences.text_window import BLOCK_BYTES, ROOM_BYTES
 from trie.codes import shown_byte
 from trie.cpu import array_pool
 from trie.cpu.jit import njit
-from trie.cpu.text import SLACK
+from trie.cpu.text_scan import SLACK
 
 GROWTH = 8
 """Codes that do not fit get an eighth of their memory more. The system moves pages, no bytes."""

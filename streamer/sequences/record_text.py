@@ -13,7 +13,7 @@ from trie.cpu.jit import njit
 
 
 class RecordText(NamedTuple):
-    """text: uint8, with SLACK bytes more behind the records (``trie.cpu.text``).
+    """text: uint8, with SLACK bytes more behind the records (``trie.cpu.text_scan``).
 
     places: int64[records, 3], where in it each record begins, its first line ends, and it ends. A
     line's own end belongs to the record, not to its first line.

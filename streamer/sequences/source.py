@@ -24,7 +24,7 @@ from streamer.sequences.prefetch import prefetched
 from streamer.sequences.raw_file import LONGEST_MAGIC, Buffered, RawFile, Readable
 from streamer.sequences.record_buffer import MORE, RecordBuffer
 from streamer.sequences.record_text import RecordText
-from streamer.sequences.text import AT, BLOCK_BYTES, Block, FormatError, Text, new_block
+from streamer.sequences.text_window import AT, BLOCK_BYTES, FormatError, Text, TextBlock, new_block
 
 STDIN = "-"
 
@@ -152,7 +152,7 @@ class SequenceSource:
             raise DataError(problem, file=self._shown)
         return None
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[TextBlock]:
         """The decompressed text, read by a thread a few blocks ahead."""
         file: Any
         if self._opened is not None:
@@ -186,7 +186,7 @@ class SequenceSource:
         return self._watched is not None and self._watched.lacks_end_block()
 
 
-def _plain(raw: RawFile) -> Iterator[Block]:
+def _plain(raw: RawFile) -> Iterator[TextBlock]:
     """Blocks of a file that is not compressed."""
     while True:
         block = new_block(BLOCK_BYTES)
@@ -196,7 +196,7 @@ def _plain(raw: RawFile) -> Iterator[Block]:
         yield block._replace(stop=block.first + size)
 
 
-def _filled(file: Readable, *, whole: bool) -> Iterator[Block]:
+def _filled(file: Readable, *, whole: bool) -> Iterator[TextBlock]:
     """Blocks of a decompressed file, which are ``whole`` but for the last; also before an error."""
     while True:
         block = new_block(BLOCK_BYTES)

@@ -34,7 +34,7 @@ from streamer.daemon.stored_messages import BATCH
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.reader import JournalReader
 from streamer.matching import reports
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.faults.nursery import POINTS, Nursery
 from tests.faults.plain_client import PlainProducer, PlainSubscriber
@@ -175,7 +175,7 @@ class Round:
         assert len(set(keys)) == len(keys), "twice"
         sent = {(p._name, n): b for p in self.producers for n, b in enumerate(p.batches, 1)}
         assert set(keys) == set(sent), f"lost: {set(sent) - set(keys)}"
-        matcher = Matcher.of(
+        matcher = StreamMatcher.of(
             Dictionary.empty(K, "canonical"), k=K, mode="grow", strands="canonical", threads=1
         )
         heads: dict[str, int] = {}
@@ -191,7 +191,7 @@ class Round:
         return len(keys)
 
     def _check_batch(
-        self, batch: StoredBatch, result: Any, matcher: Matcher, heads: dict[str, int]
+        self, batch: StoredBatch, result: Any, matcher: StreamMatcher, heads: dict[str, int]
     ) -> None:
         about = batch.about
         facts = about["batch"], about["base"], about["version_before"], about["version"]

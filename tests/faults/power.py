@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.journal.errors import JournalError
+from streamer.journal.journal_errors import JournalError
 from streamer.journal.store import Journal
 from tests.faults.disk_model import DiskModel
 from tests.faults.lives import IDENTITY, NOTHING, SIZES, Event, Known, Life, kill, new_record

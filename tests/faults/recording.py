@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 
 from streamer.journal.disk import Disk
-from streamer.journal.index import NAME
+from streamer.journal.record_index import NAME
 
 SYNCS = {
     "data": "of a data file before the commit",

@@ -11,7 +11,7 @@ from streamer.batch import asm, hamming, lcs, primer
 from streamer.batch.choice import Choice
 from streamer.batch.primer.problem import Alpha
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
 from trie.levenshtein import NOTHING, Patterns
@@ -172,8 +172,8 @@ def test_exact(k, strands, mode, seed):
     options = {"mode": mode, "seed_bases": seed, "chunk": 70_001}
     for kernel in ("auto", "walk", "shuffle") if k in (7, 15, 21) else ("auto",):
         with (
-            closing(Matcher.of(known, **options)) as cpu,
-            closing(Matcher.of(known, device="cuda", kernel=kernel, **options)) as gpu,
+            closing(StreamMatcher.of(known, **options)) as cpu,
+            closing(StreamMatcher.of(known, device="cuda", kernel=kernel, **options)) as gpu,
         ):
             for batch in batches:
                 a, b = (matcher.match(batch, want_depths=True) for matcher in (cpu, gpu))

@@ -23,7 +23,7 @@ import sys
 from contextlib import closing
 import numpy as np
 from numba import cuda
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from streamer.dictionary.targets import Dictionary
 
@@ -40,8 +40,8 @@ batches = [
 known = Dictionary.from_batches(batches[:1], 15, "canonical")
 options = {"mode": sys.argv[1], "chunk": 20_000}
 told = []
-cpu = Matcher.of(known, **options)
-card = Matcher.of(known, device="cuda", on_fallback=told.append, **options)
+cpu = StreamMatcher.of(known, **options)
+card = StreamMatcher.of(known, device="cuda", on_fallback=told.append, **options)
 with closing(cpu), closing(card):
     for number, batch in enumerate(batches):
         if number == 1:

@@ -16,7 +16,7 @@ from streamer.daemon.core.log import Replay
 from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.restore import restore
 from streamer.daemon.revising import KeptBatches
-from streamer.journal.errors import JournalError, JournalFull
+from streamer.journal.journal_errors import JournalError, JournalFull
 from streamer.journal.store import Journal
 from streamer.protocol.schema import RECORD_TOPICS
 from tests.simulation.clock import EventClock, Pause, Process, Steps, Thread

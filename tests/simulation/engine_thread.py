@@ -18,7 +18,7 @@ from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.restore import Restored, fingerprint
 from streamer.daemon.revising import KeptBatches
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
 from tests.simulation.clock import Pause, Steps
 from tests.simulation.daemon_threads import POLL_SECONDS, DaemonThread
@@ -168,7 +168,9 @@ class EngineThread(DaemonThread):
         assert revision is not None
         seconds = self.step(_AGAIN)
         yield seconds
-        step = self._kept.revise(revision, place, self._at + 1, cast(Matcher, self._matcher), None)
+        step = self._kept.revise(
+            revision, place, self._at + 1, cast(StreamMatcher, self._matcher), None
+        )
         self._revision.revised(step.at)
         if step.settled:
             self._revision.settled()

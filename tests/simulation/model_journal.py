@@ -11,7 +11,7 @@ import random
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
-from streamer.journal.errors import JournalDamage, JournalExpired
+from streamer.journal.journal_errors import JournalDamage, JournalExpired
 from streamer.journal.record import LOST, Begun, Key, Outline, Received, Record, Snapshot
 from streamer.protocol.checksums import crc32c
 from tests.simulation.machine_disk import MachineDisk

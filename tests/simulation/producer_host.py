@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import msgpack
 
 from streamer.client.account import Batch
+from streamer.client.client_errors import DaemonSilentError, RefusedError
 from streamer.client.core.producer import Outgoing, ProducerCore
-from streamer.client.errors import DaemonSilentError, RefusedError
 from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import Buffer, Reason, WireError, pack, seal, size_of, unpack, unseal

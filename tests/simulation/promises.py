@@ -17,7 +17,7 @@ import numpy as np
 from streamer.client.core.positions import Cursor
 from streamer.client.messages import NewKmers, ReadSummaries, RecordMessage, Reset, Upgrade
 from streamer.daemon.stored_batch import StoredBatch
-from streamer.journal.errors import JournalDamage
+from streamer.journal.journal_errors import JournalDamage
 from streamer.journal.record import Record
 from streamer.protocol.header import Header
 from tests.simulation.model_index import Row

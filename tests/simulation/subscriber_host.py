@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from streamer.client.client_errors import DaemonError, DaemonSilentError, RefusedError
 from streamer.client.core.fetch import FetchCore, StoredState
 from streamer.client.core.healing import HealingCore
 from streamer.client.core.positions import Cursor
 from streamer.client.core.pull import Refused
 from streamer.client.core.subscriber import SubscriberCore
-from streamer.client.errors import DaemonError, DaemonSilentError, RefusedError
 from streamer.client.messages import Gap, Message, NewStream, RecordMessage, Reset
 from streamer.protocol.header import Reason, WireError
 from streamer.protocol.schema import TOPICS

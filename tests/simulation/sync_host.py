@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from streamer.daemon.core.flows import Fetch, Flow, Pull, Route
 from streamer.daemon.core.sync import BURST_BYTES, SyncCore
 from streamer.daemon.replayed_journal import ReplayedJournal
-from streamer.journal.errors import JournalDamage, JournalExpired
+from streamer.journal.journal_errors import JournalDamage, JournalExpired
 from streamer.journal.reader import JournalReader
 from streamer.protocol.header import Buffer
 from tests.simulation.clock import Pause, Process, Steps, Thread

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamer.journal.errors import JournalDamage, JournalError, JournalFailed, JournalFull
+from streamer.journal.journal_errors import JournalDamage, JournalError, JournalFailed, JournalFull
 from streamer.journal.record import Begun, Key, Outline, Record, Snapshot
 from tests.simulation.clock import EventClock, Pause, Process, Thread
 from tests.simulation.machine_disk import MachineDisk

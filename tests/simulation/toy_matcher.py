@@ -27,7 +27,7 @@ def dictionary_of(codes: Iterable[int]) -> Dictionary:
 class ToyMatcher:
     """Matches in the order given. grows: by every k-mer that the dictionary does not hold.
 
-    It has what the daemon uses of ``Matcher``.
+    It has what the daemon uses of ``StreamMatcher``.
     """
 
     def __init__(self, dictionary: Dictionary, start: Start, *, grows: bool) -> None:

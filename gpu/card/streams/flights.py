@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Generic, TypeVar
 
-from gpu.card.errors import CudaEngineError, translated_driver_errors
+from gpu.card.cuda_errors import CudaEngineError, translated_driver_errors
 from gpu.card.intrinsics import context_looked_up_once
 from gpu.card.timeline import Timeline
 

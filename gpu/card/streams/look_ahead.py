@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Generic, TypeVar
 
-from gpu.card.errors import translated_driver_errors
+from gpu.card.cuda_errors import translated_driver_errors
 
 Chunk = TypeVar("Chunk")
 Buffer = TypeVar("Buffer")

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.card.errors import translated_driver_errors
+from gpu.card.cuda_errors import translated_driver_errors
 from gpu.card.process_exit import note_devices_in_use
 from gpu.card.streams.flights import Answer, Flight, Flights
 from gpu.card.streams.look_ahead import LookAhead

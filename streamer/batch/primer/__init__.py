@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, ChosenEngine, Device, choose
+from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks, joined
 from streamer.batch.primer.problem import MAX_K, Alpha, Columns
-from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks, joined
 from streamer.batch.records import Codes, Letters, as_records
 from streamer.errors import UsageError
 from trie.cpu.interrupts import interrupts_as_such

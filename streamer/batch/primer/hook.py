@@ -19,9 +19,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.primer.beta_pieces import SEPARATOR
 from streamer.batch.primer.myers import horizontal, vertical
 from streamer.batch.primer.paper.alternative import longest_prefix
-from streamer.batch.primer.text import SEPARATOR
 from streamer.batch.records import Codes
 from trie.cpu.jit import njit
 

@@ -21,11 +21,11 @@ import numpy as np
 import gpu.primer as device
 from gpu.primer import GpuAlpha, GpuHits, GpuText
 from gpu.primer.paper import longest_prefixes
+from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks
 from streamer.batch.primer.cpu_text import BlockHits, CpuText
 from streamer.batch.primer.problem import Alpha, Columns
 from streamer.batch.primer.shapes import CutCosts, shape_for
 from streamer.batch.primer.shared_windows import RATE, balanced, blocks, settle, stretches
-from streamer.batch.primer.text import CHUNK_SYMBOLS, chunks
 from streamer.batch.records import Codes, reverse_complement
 from trie.cpu.threads import usable_cores
 

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.primer import shared_windows
+from streamer.batch.primer.beta_pieces import SEPARATOR
 from streamer.batch.primer.cpu_text import BlockHits, CpuText
 from streamer.batch.primer.myers import horizontal, vertical
 from streamer.batch.primer.problem import Columns
 from streamer.batch.primer.seed_table import SeedTable, table_of
 from streamer.batch.primer.shapes import CutCosts, cuttable, shape_for
 from streamer.batch.primer.shared_windows import blocks, settle, stretches
-from streamer.batch.primer.text import SEPARATOR
 from streamer.batch.primer.window_scan import TILE
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, split_range

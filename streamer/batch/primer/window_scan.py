@@ -16,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.primer.beta_pieces import SEPARATOR
 from streamer.batch.primer.myers import next_column_32
 from streamer.batch.primer.problem import Columns
-from streamer.batch.primer.text import SEPARATOR
 from streamer.batch.records import Codes
 from trie.codes import GAP
 from trie.cpu.jit import njit

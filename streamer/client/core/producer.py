@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamer.client.account import Account, Batch
-from streamer.client.errors import (
+from streamer.client.client_errors import (
     DaemonError,
     DaemonSilentError,
     LostBatchesError,

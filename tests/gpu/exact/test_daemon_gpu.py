@@ -12,7 +12,7 @@ from streamer.daemon import config
 from streamer.daemon.service import Service
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import reports
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
 from tests.waiting import DEADLINE
@@ -103,7 +103,7 @@ def check(heard, sent, dictionary):
         for m in heard
         if isinstance(m, Intervals | ReadSummaries)
     }
-    matcher = Matcher.of(dictionary, mode="frozen", threads=1)
+    matcher = StreamMatcher.of(dictionary, mode="frozen", threads=1)
     for summary in summaries:
         origin = summary.origin
         result = matcher.match(sent[origin.producer][origin.producer_sequence - 1])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from tests.gpu import placement
 from tests.gpu.placement import SIMULATED
 from tests.matching_results import batch_of, rows_of
@@ -74,7 +74,7 @@ def check(
         else Dictionary.empty(k, strands)
     )
     want = oracle.match(reads, k, strands=strands, mode=mode, records=list(records), seed=seed)
-    matcher = Matcher.of(
+    matcher = StreamMatcher.of(
         known, mode=mode, seed_bases=seed, kernel=kernel, chunk=max(k, chunk), threads=2,
         device="cuda", streams=streams, cards=cards, track_tree=mode == "grow",
     )  # fmt: skip
@@ -124,7 +124,9 @@ def test_batches_that_are_packed_as_they_come(strands, lengths, monkeypatch):
     # one target, all of whose k-mers are known from the start
     records = [("t", "N".join(sequence for _, sequence in records))]
     known = Dictionary.from_batches([batch_of(records)], k, strands)
-    matcher = Matcher.of(known, mode="frozen", chunk=160, threads=2, device="cuda", cards=(0,))
+    matcher = StreamMatcher.of(
+        known, mode="frozen", chunk=160, threads=2, device="cuda", cards=(0,)
+    )
     with closing(matcher):
         batches = []
         for part in reads:
@@ -206,7 +208,7 @@ def test_every_chunk_sees_the_snapshot_that_it_would_see_on_the_cpu(mode, seed):
     found = []
     for device, streams in (("cpu", 1), ("cuda", 1), ("cuda", 2)):
         known = Dictionary.from_batches([batch_of(RECORDS)], 7, "canonical")
-        matcher = Matcher.of(
+        matcher = StreamMatcher.of(
             known, mode=mode, seed_bases=seed, chunk=20, device=device, streams=streams, cards=(0,),
             track_tree=True,
         )  # fmt: skip
@@ -249,7 +251,7 @@ def test_growth_stops_at_the_limit(mode, kernel, cards, fails, monkeypatch):
     assert kmers[2] > len(brought[2]) == 0 < len(brought[1])
     for chunk in (40, 90) if not fails else (40,):
         told = []
-        matcher = Matcher.of(
+        matcher = StreamMatcher.of(
             Dictionary.empty(9, "canonical"), mode=mode, seed_bases=asked["seed"], chunk=chunk,
             max_kmers=limit, kernel=kernel, device="cuda", cards=cards, track_tree=True,
             on_fallback=told.append if fails else None,
@@ -300,7 +302,7 @@ def test_a_failed_card_is_taken_over_by_the_cpu(step, number, kernel, monkeypatc
     want = oracle.match(reads, 9, mode="grow")
     for told in ([], None):
         known = Dictionary.empty(9, "canonical")
-        matcher = Matcher.of(
+        matcher = StreamMatcher.of(
             known, mode="grow", chunk=30, device="cuda", cards=(0,), track_tree=True, kernel=kernel,
             on_fallback=None if told is None else told.append,
         )  # fmt: skip
@@ -329,7 +331,7 @@ def test_a_card_that_fails_when_depths_are_first_asked_for(monkeypatch):
 
     reads, told = make_reads(9, 120, 3, reads=4), []
     known = Dictionary.empty(9, "canonical")
-    matcher = Matcher.of(
+    matcher = StreamMatcher.of(
         known, mode="grow", chunk=30, device="cuda", cards=(0,), on_fallback=told.append
     )
     with closing(matcher):
@@ -372,7 +374,7 @@ def test_a_batch_too_long_to_be_packed_as_one(monkeypatch):
     reads = [make_reads(5, length, length) for length in (80, 120)]
     records = [("t", "N".join(sequence for _, sequence in RECORDS))]
     known = Dictionary.from_batches([batch_of(records)], 5, "canonical")
-    matcher = Matcher.of(known, mode="frozen", chunk=64, device="cuda", cards=(0,))
+    matcher = StreamMatcher.of(known, mode="frozen", chunk=64, device="cuda", cards=(0,))
     with closing(matcher):
         batches = [batch_of(part) for part in reads]
         found = [matcher.match(batch) for batch in batches] + matcher.match_all(batches)
@@ -412,7 +414,7 @@ def test_what_does_not_fit_a_card_is_refused_with_the_sizes(mode):
         StreamerError, match=r"not enough GPU memory for .*: .* needed, .* available"
     )
     with refused:
-        Matcher.of(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
+        StreamMatcher.of(known, mode=mode, chunk=64, device="cuda", cards=(0,), device_bytes=9_000)
 
 
 @pytest.mark.filterwarnings("ignore:Simulator timings")

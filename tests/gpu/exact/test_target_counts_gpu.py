@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from tests.data_files import write_fasta
 from tests.gpu import placement
@@ -44,7 +44,7 @@ def test_equal_the_definition(k, strands, mode, records, fails, tmp_path, monkey
     path = write_fasta(tmp_path / "records.fa", records)
     known = Dictionary.from_files([path], k, strands, keep_records=True)
     told = []
-    matcher = Matcher.of(
+    matcher = StreamMatcher.of(
         known, mode=mode, counted=True, chunk=40, threads=2, device="cuda", cards=(0,),
         on_fallback=told.append if fails else None,
     )  # fmt: skip

@@ -148,7 +148,7 @@ def test_chunks_on_streams_agree(streams, chunk):
 
 
 def test_a_card_that_is_too_small_is_told():
-    from gpu.card.errors import CardMemoryError
+    from gpu.card.cuda_errors import CardMemoryError
     from gpu.ltb.stream import LtbEngine
     from trie.snapshots.tree_bitmap import snapshot
 

@@ -15,7 +15,7 @@ from streamer.client import (
     Status,
     Subscriber,
 )
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from tests.daemon_kit import (
     DEADLINE,
     GOOD,
@@ -149,7 +149,7 @@ def test_a_failure_is_not_called_an_end(path, monkeypatch, streamer):
         assert feed.wait_for_daemon(DEADLINE)
         raw.send(*GOOD)
         raw.accepted(1, matched=1)
-        monkeypatch.setattr(Matcher, "match", lambda *_, **__: 1 // 0)
+        monkeypatch.setattr(StreamMatcher, "match", lambda *_, **__: 1 // 0)
         raw.send(*list_batch(2, [["r", "ACGT" * 9]]))
         answer = await_state(raw, "ack", "failed")
         assert (answer["received"], answer["matched"], answer["credit"]) == (2, 1, 0)
@@ -163,7 +163,7 @@ def test_a_failure_is_not_called_an_end(path, monkeypatch, streamer):
 def test_watch_of_a_daemon_that_fails_exits_1(path, monkeypatch, streamer):
     daemon = Running(path)
     daemon.wait_until_open()
-    monkeypatch.setattr(Matcher, "match", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr(StreamMatcher, "match", lambda *_, **__: 1 // 0)
 
     def send():
         daemon.wait_for_subscriptions("beat")

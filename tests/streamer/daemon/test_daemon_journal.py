@@ -16,7 +16,7 @@ import pytest
 from streamer.client import Control, NewKmers, Producer, ReadSummaries, Subscriber
 from streamer.daemon.core import producers
 from streamer.journal.disk import Disk
-from streamer.journal.errors import JournalFailed
+from streamer.journal.journal_errors import JournalFailed
 from streamer.journal.reader import JournalReader
 from tests.daemon_kit import (
     DEADLINE,

@@ -14,7 +14,7 @@ from streamer.client import Control, Producer, ReadSummaries, Subscriber
 from streamer.daemon import service
 from streamer.daemon.worker import SocketWorker
 from streamer.errors import StreamerError
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.protocol.endpoints import EndpointError
 from tests.daemon_kit import (
     DEADLINE,
@@ -157,7 +157,7 @@ def test_dead_thread_brings_the_daemon_down(path, monkeypatch):
     with Raw(daemon.endpoints["ingest"]) as raw:
         raw.send(*GOOD)
         raw.accepted(1, matched=1)
-        monkeypatch.setattr(Matcher, "match", lambda *_, **__: 1 // 0)
+        monkeypatch.setattr(StreamMatcher, "match", lambda *_, **__: 1 // 0)
         raw.send(*list_batch(2, []))
         daemon.join()
     assert isinstance(daemon.error, StreamerError)

@@ -17,7 +17,7 @@ from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import StoredBatch, to_record
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.store import Journal
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 
 K = 7
@@ -44,7 +44,7 @@ def published(case, first=2):
     )
     if case["strands"] == "canonical":
         stored = Dictionary.from_batches([reads(rng, 3)], K, "canonical")
-    matcher = Matcher.of(stored, k=K, chunk=64, **case)
+    matcher = StreamMatcher.of(stored, k=K, chunk=64, **case)
     heads = Heads()
     made = []
     for number in range(9):

@@ -10,7 +10,7 @@ import pytest
 
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import reports
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import decode
 
@@ -68,7 +68,7 @@ def test_depths_of_windows_need_no_snapshot(strands, bases):
     known = Dictionary.from_batches([read], K, strands)
 
     def windows():
-        with closing(Matcher.of(known, mode="frozen")) as matcher:
+        with closing(StreamMatcher.of(known, mode="frozen")) as matcher:
             return reports.windows(matcher.match(few, want_depths=True, want_nodes=False))
 
     windows()  # compiles
@@ -83,7 +83,7 @@ def test_rows_of_windows_come_in_pieces(bases):
     bases = bases[:1_500_000]
     read = ReadBatch(["one", "two"], np.array([0, 700_000, bases.size]), bases)
     known = Dictionary.from_batches([read], K, "canonical")
-    with closing(Matcher.of(known, mode="frozen")) as matcher:
+    with closing(StreamMatcher.of(known, mode="frozen")) as matcher:
         result = matcher.match(read, want_depths=True, want_nodes=False)
     whole = reports.windows(result)
     pieces = list(reports.window_pieces(result))

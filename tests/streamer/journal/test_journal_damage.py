@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from streamer.errors import StreamerError
-from streamer.journal.errors import JournalDamage
+from streamer.journal.journal_errors import JournalDamage
 from streamer.journal.record import Record
 from tests.streamer.journal.kit import groups, keyed, open_small, record
 

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from streamer.journal.disk import Disk
-from streamer.journal.errors import JournalFailed, JournalFull
+from streamer.journal.journal_errors import JournalFailed, JournalFull
 from streamer.journal.record import Record
 from tests.streamer.journal.kit import SMALL, assert_holds, keyed, open_small
 

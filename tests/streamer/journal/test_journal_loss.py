@@ -8,7 +8,7 @@ from contextlib import closing
 import apsw
 import pytest
 
-from streamer.journal.errors import JournalDamage
+from streamer.journal.journal_errors import JournalDamage
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import Key, Outline
 from tests.streamer.journal.kit import assert_holds, keyed, last_of_each, open_small, record

@@ -8,9 +8,9 @@ import random
 import msgpack
 import pytest
 
-from streamer.journal.errors import JournalDamage, JournalError, JournalExpired
+from streamer.journal.journal_errors import JournalDamage, JournalError, JournalExpired
 from streamer.journal.reader import JournalReader
-from streamer.journal.snapshots import PIECE_BYTES
+from streamer.journal.stored_snapshots import PIECE_BYTES
 from tests.streamer.journal.kit import groups, keyed, open_small, record
 from tests.waiting import until
 

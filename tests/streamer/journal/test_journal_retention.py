@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from streamer.journal.errors import JournalExpired
+from streamer.journal.journal_errors import JournalExpired
 from streamer.journal.record import Key
 from tests.streamer.journal.kit import assert_holds, groups, keyed, open_small, record
 

@@ -11,7 +11,7 @@ import apsw
 import numpy as np
 import pytest
 
-from streamer.journal.errors import JournalDamage, JournalError, JournalInUse
+from streamer.journal.journal_errors import JournalDamage, JournalError, JournalInUse
 from streamer.journal.record import Key, Record
 from streamer.journal.store import Journal
 from tests.streamer.journal.kit import (

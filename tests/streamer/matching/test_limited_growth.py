@@ -11,7 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from tests.matching_results import batch_of, dictionary_of, rows_of, start_of
 from tests.reference import exact as oracle
 from tests.reference import levenshtein as near_oracle
@@ -57,7 +57,7 @@ def test_equals_the_definition(data):
     stops = [*sorted(data.draw(indices, "restarts")), len(reads)]
     done = 0
     for stop in stops:
-        matcher = Matcher.of(
+        matcher = StreamMatcher.of(
             dictionary,
             mode=mode,
             seed_bases=seed,
@@ -109,7 +109,7 @@ def test_depths_of_a_limited_dictionary_are_those_of_all_its_kmers(kernel, depth
     first = next(i for i, new in enumerate(brought) if not new)
     prefixes = oracle.prefixes_of(known, "canonical")
     for chunk in (k, 33, 1000):
-        made = Matcher.of(
+        made = StreamMatcher.of(
             Dictionary.empty(k, "canonical"), mode="grow", max_kmers=limit, chunk=chunk,
             kernel=kernel, track_tree=True,
         )  # fmt: skip
@@ -148,7 +148,7 @@ def test_a_distance_to_what_was_known_at_the_limit(strands, mode, chunk):
     asked = {"mode": mode, "seed_bases": seed, "strands": strands, "distance": distance, "k": k}
     results = []
     for stop in (2, 4, 5):
-        made = Matcher.of(
+        made = StreamMatcher.of(
             Dictionary.empty(k, "forward"), max_kmers=limit, chunk=chunk, start=start_of(results),
             **asked,
         )  # fmt: skip
@@ -180,10 +180,10 @@ def test_ltb_against_what_was_known_at_the_limit(strands, mode):
     last = sum(bool(new) for new in brought)
     near = {"strands": strands, "distance": 1, "semantics": "ltb", "k": k}
     known = [(f"t{i}", kmer) for i, kmer in enumerate({kmer for new in brought for kmer in new})]
-    grown = Matcher.of(
+    grown = StreamMatcher.of(
         Dictionary.empty(k, "forward"), mode=mode, seed_bases=seed, max_kmers=limit, **near
     )
-    fixed = Matcher.of(dictionary_of(known, k, "forward"), mode="frozen", **near)
+    fixed = StreamMatcher.of(dictionary_of(known, k, "forward"), mode="frozen", **near)
     with closing(grown), closing(fixed):
         for part in reads[:last]:
             grown.match(batch_of(part))
@@ -199,10 +199,10 @@ def test_sources_over_the_limit_are_matched_and_nothing_is_added():
     rng = np.random.default_rng(7)
     records, reads = random_reads(rng, 2), random_reads(rng, 3)
     known = dictionary_of(records, 9, "canonical")
-    with closing(Matcher.of(known, mode="grow", max_kmers=10)) as matcher:
+    with closing(StreamMatcher.of(known, mode="grow", max_kmers=10)) as matcher:
         assert matcher.limited
         result = matcher.match(batch_of(records + reads))
         assert matcher.kmers == known.codes.size
         assert result.version == result.version_before == 1
-    with closing(Matcher.of(known, mode="frozen", max_kmers=10)) as matcher:
+    with closing(StreamMatcher.of(known, mode="frozen", max_kmers=10)) as matcher:
         assert not matcher.limited

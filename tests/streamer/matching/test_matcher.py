@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.matching_results import dictionary_of, rows_of
 from tests.reference import exact as oracle
@@ -54,7 +54,7 @@ def test_equals_the_definition(data):
     if data.draw(st.booleans(), "without records, as a saved dictionary"):
         dictionary = replace(dictionary, records=None)
     with closing(
-        Matcher.of(
+        StreamMatcher.of(
             dictionary,
             mode=mode,
             seed_bases=seed,
@@ -129,7 +129,7 @@ def test_snapshots_follow_a_growing_stream(kernel):
     def run(threads):
         dictionary = Dictionary.empty(15, "canonical")
         with closing(
-            Matcher.of(dictionary, mode="grow", kernel=kernel, chunk=70_000, threads=threads)
+            StreamMatcher.of(dictionary, mode="grow", kernel=kernel, chunk=70_000, threads=threads)
         ) as matcher:
             return matcher.match(batch, want_depths=True)
 
@@ -144,7 +144,7 @@ def test_snapshots_follow_a_growing_stream(kernel):
     assert first.depths.depths[:70_000][mismatched[:70_000]].max() == 1
     assert first.depths.depths[half:][mismatched[half:]].mean() > 6
     with pytest.raises(ValueError, match="want_depths"):
-        Matcher.of(Dictionary.empty(5, "forward"), mode="grow").match(batch).words()
+        StreamMatcher.of(Dictionary.empty(5, "forward"), mode="grow").match(batch).words()
 
 
 @pytest.mark.parametrize("k", [9, 21])
@@ -158,7 +158,7 @@ def test_batches_together_equal_one_after_the_other(mode, seed, targets, k):
     known = dictionary_of(records, k, "canonical")
     batches = batches_of(reads, [1, 2, 4, 9])
     options = {"mode": mode, "seed_bases": seed, "threads": 1, "chunk": 40}
-    one, all_ = Matcher.of(known, **options), Matcher.of(known, **options)
+    one, all_ = StreamMatcher.of(known, **options), StreamMatcher.of(known, **options)
     with closing(one), closing(all_):
         wanted = [one.match(batch) for batch in batches * 2]
         # the second time in the memory of the first

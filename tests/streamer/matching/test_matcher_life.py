@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 
 K = 11
@@ -19,7 +19,7 @@ def batch_of(rng, symbols):
 
 
 def growing(**options):
-    return Matcher.of(
+    return StreamMatcher.of(
         Dictionary.empty(K, "forward"), mode="grow", semantics="ltb", distance=1, strands="both",
         track_tree=True, **options,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.matching_results import start_of
 
@@ -57,7 +57,7 @@ def test_goes_on_where_another_ended(case, targets):
     batches = [reads(rng, 6) for _ in range(8)]
 
     def matcher(start=None):
-        made = Matcher.of(dictionary, k=K, **{"chunk": 64, **case}, start=start)
+        made = StreamMatcher.of(dictionary, k=K, **{"chunk": 64, **case}, start=start)
         return closing(made)
 
     with matcher() as whole:

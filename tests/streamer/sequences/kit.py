@@ -8,7 +8,7 @@ import zlib
 from itertools import pairwise
 
 from streamer.errors import DataError
-from streamer.sequences import source, text
+from streamer.sequences import source, text_window
 
 
 class InBlocks:
@@ -18,12 +18,12 @@ class InBlocks:
         self._patch = monkeypatch
 
     def __call__(self, content, size, room=None):
-        self._patch.setattr(text, "ROOM_BYTES", size // 2 if room is None else room)
+        self._patch.setattr(text_window, "ROOM_BYTES", size // 2 if room is None else room)
 
         def blocks(_):
             for at in range(0, len(content), size):
                 part = content[at : at + size]
-                block = text.new_block(len(part))
+                block = text_window.new_block(len(part))
                 block.array[:] = 10  # what is behind a block must not count
                 block.array.data[block.first : block.stop] = part
                 yield block

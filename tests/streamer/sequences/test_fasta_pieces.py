@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences import fasta, source, text
+from streamer.sequences import fasta, source, text_window
 from streamer.sequences import files as sequence_files
 from streamer.sequences.files import read_batches, read_letters, read_pieces
 from tests.streamer.sequences.kit import InBlocks
@@ -71,7 +71,7 @@ def test_a_header_without_end_is_not_held(mark, monkeypatch):
     def blocks(_):
         nonlocal read
         while read < 3 << 20:
-            block = text.new_block(1 << 17)
+            block = text_window.new_block(1 << 17)
             block.array[:] = ord("r")
             block.array[block.first] = ord("r" if read else mark)
             read += 1 << 17

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from streamer.client.account import Batch
-from streamer.client.core.producer import ASK_SECONDS, ProducerCore
-from streamer.client.errors import (
+from streamer.client.client_errors import (
     DaemonError,
     DaemonSilentError,
     LostBatchesError,
     RefusedError,
     StalledError,
 )
+from streamer.client.core.producer import ASK_SECONDS, ProducerCore
 
 
 class Talk:

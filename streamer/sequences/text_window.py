@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu import array_pool
-from trie.cpu.text import SLACK
+from trie.cpu.text_scan import SLACK
 
 BLOCK_BYTES = 1 << 19
 ROOM_BYTES = 1 << 18  # in front of a block
@@ -35,7 +35,7 @@ class FormatError(ValueError):
         super().__init__(problem)
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """array[first:stop] is a piece of a text; there is room in front of it, and bytes behind it."""
 
     array: NDArray[np.uint8]
@@ -43,10 +43,10 @@ class Block(NamedTuple):
     stop: int
 
 
-def new_block(size: int) -> Block:
+def new_block(size: int) -> TextBlock:
     """A block for ``size`` bytes, uninitialized."""
     array = array_pool.empty(ROOM_BYTES + size + _BEHIND, np.uint8)
-    return Block(array, ROOM_BYTES, ROOM_BYTES + size)
+    return TextBlock(array, ROOM_BYTES, ROOM_BYTES + size)
 
 
 class Text:
@@ -57,7 +57,7 @@ class Text:
     follows.
     """
 
-    def __init__(self, blocks: Iterator[Block]) -> None:
+    def __init__(self, blocks: Iterator[TextBlock]) -> None:
         self._blocks = blocks
         self.array: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
         self.place = np.zeros(6, dtype=np.int64)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching.assignment import Assignment
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.report_tables import ReportTables
 from streamer.matching.reports import Report
 from streamer.matching.result import BatchResult
@@ -57,7 +57,9 @@ class TargetAnswer(Answer):
     by_barcode: all of them for each barcode, of which the context of batches is asked.
     """
 
-    def __init__(self, matcher: Matcher, rule: Assignment, *, by_barcode: bool = False) -> None:
+    def __init__(
+        self, matcher: StreamMatcher, rule: Assignment, *, by_barcode: bool = False
+    ) -> None:
         self.columns = ("barcode", *TARGET_COLUMNS) if by_barcode else TARGET_COLUMNS
         self._by_barcode = by_barcode
         self._counts = TargetCounts(matcher, rule)
@@ -103,7 +105,7 @@ class CoverageAnswer(Answer):
 
     columns = COVERAGE_COLUMNS
 
-    def __init__(self, matcher: Matcher, bins: int) -> None:
+    def __init__(self, matcher: StreamMatcher, bins: int) -> None:
         self._counts = CoverageCounts(matcher)
         self._names = Labels(matcher.dictionary.targets.names)
         self._bins = bins

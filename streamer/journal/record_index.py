@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import apsw
 
 from streamer.journal.disk import failed, full, has_room
-from streamer.journal.errors import JournalDamage, JournalError, JournalFull
-from streamer.journal.schema import (
+from streamer.journal.journal_errors import JournalDamage, JournalError, JournalFull
+from streamer.journal.tables import (
     APPLICATION,
     FORMAT,
     TABLES,
