@@ -12,6 +12,16 @@ from streamer.matching.reports import best_windows
 from streamer.matching.result import BatchResult
 
 
+class Assigned(NamedTuple):
+    """Of each read. target: int32, its index, -1 if it is unassigned. matches: int64, windows that
+    match its best target, whether it is assigned or not. windows: int64, those without a gap code.
+    """
+
+    target: NDArray[np.int32]
+    matches: NDArray[np.int64]
+    windows: NDArray[np.int64]
+
+
 class Assignment(NamedTuple):
     """A read is on target for its best target if enough of its windows match that.
 
@@ -24,9 +34,13 @@ class Assignment(NamedTuple):
 
     def targets_of(self, result: BatchResult, targets: TargetSets) -> NDArray[np.int32]:
         """int32[reads]: the target (index) of each read, -1 for a read that is unassigned."""
+        return self.assign(result, targets).target
+
+    def assign(self, result: BatchResult, targets: TargetSets) -> Assigned:
+        """The target of each read, and the windows that decided."""
         best, most, windows = best_windows(result, targets)
         enough = most >= self.min_windows
         if self.min_fraction > 0:
             # a quotient is rounded as the decimal number is: equal numbers are equal here
             enough &= most / np.maximum(windows, 1) >= self.min_fraction
-        return np.where(enough, best, np.int32(-1))
+        return Assigned(np.where(enough, best, np.int32(-1)), most, windows)

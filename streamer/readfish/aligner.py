@@ -1,0 +1,132 @@
+"""The plugin: what readfish asks of an aligner (its ``plugins/abc.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from readfish._loggers import setup_logger
+from readfish.plugins.abc import AlignerABC
+from readfish.plugins.utils import Strand
+
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.assignment import Assignment
+from streamer.readfish.hits import HitFinder
+from trie.cpu.threads import usable_cores
+
+if TYPE_CHECKING:
+    from readfish._config import Barcode, Region, _Condition
+    from readfish.plugins.utils import Result
+
+
+class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
+    """Exact k-mers of a fixed dictionary instead of alignments: a hit is all of a contig.
+
+    reference, or fn_idx_in as other aligners call it: FASTA or FASTQ, also compressed, a path or a
+    list of them; each record is a contig. k: 1 to 31. min_windows, min_fraction: a read has a hit
+    on its best target if at least so many of its windows match that, and at least this share of
+    those without an ambiguity code. targets: names that must be in the reference, as a check.
+    threads: 0 for all cores. debug_log: a file for a line a read.
+
+    StreamerError for a reference that cannot be used, ValueError for other values.
+    """
+
+    def __init__(
+        self,
+        debug_log: str | None = None,
+        *,
+        reference: str | Sequence[str] | None = None,
+        fn_idx_in: str | Sequence[str] | None = None,
+        k: int = 21,
+        min_windows: int = 1,
+        min_fraction: float = 0.0,
+        targets: Sequence[str] = (),
+        threads: int = 0,
+    ) -> None:
+        given = [each for each in (reference, fn_idx_in) if each is not None]
+        if len(given) != 1:
+            message = "give the FASTA file of the contigs as reference, or as fn_idx_in"
+            raise ValueError(message)
+        if min_windows < 1 or not 0 <= min_fraction <= 1:
+            message = "min_windows is at least 1, min_fraction from 0 to 1"
+            raise ValueError(message)
+        self._log = None if debug_log is None else setup_logger(__name__, log_file=debug_log)
+        self._paths = [given[0]] if isinstance(given[0], str) else [*given[0]]
+        self._targets = [*targets]
+        self._rule = Assignment(min_windows, min_fraction)
+        self._dictionary = Dictionary.from_files(self._paths, k)
+        self.validate()
+        self._finder = HitFinder(self._dictionary, self._rule, threads or usable_cores())
+
+    def validate(self) -> None:
+        """StreamerError if hits could not be told apart, or a target is not in the reference."""
+        names = self._dictionary.targets.names
+        if self._dictionary.records is None:
+            message = "saved dictionaries have no contigs: name the FASTA files as the reference"
+            raise StreamerError(message)
+        if len(set(names)) < len(names):
+            twice = next(name for at, name in enumerate(names) if name in names[:at])
+            message = f"{self._shown}: two records are called {twice}"
+            raise StreamerError(message)
+        self._check(self._targets, "targets of the plugin")
+
+    @property
+    def initialised(self) -> bool:
+        """True: the reference is read when the plugin is loaded."""
+        return True
+
+    def describe(self, regions: Sequence[Region], barcodes: Mapping[str, Barcode]) -> str:
+        """The reference, and the targets of each condition in it.
+
+        SystemExit, as in readfish's own aligners, for a target that is not in the reference.
+        """
+        dictionary, rule = self._dictionary, self._rule
+        lines = [
+            f"Using streamer.readfish with {self._shown}: {len(dictionary.targets.names):,} "
+            f"contigs, {dictionary.codes.size:,} k-mers, k = {dictionary.k}.",
+            f"A read has a hit from {rule.min_windows:,} matching windows on, if they are at least "
+            f"{rule.min_fraction:.2%} of its windows.",
+        ]
+        for kind, conditions in (("region", regions), ("barcode", barcodes.values())):
+            for condition in conditions:
+                names = _contigs(condition)
+                try:
+                    self._check(names, f"targets of {kind} {condition.name}")
+                except StreamerError as error:
+                    raise SystemExit(str(error)) from None
+                lines.append(
+                    f"{kind.capitalize()} {condition.name}: {len(names):,} target contigs."
+                )
+        return "\n".join(lines)
+
+    def map_reads(self, basecall_results: Iterable[Result]) -> Iterator[Result]:
+        """Each result with ``alignment_data``: one hit, or none."""
+        results = [*basecall_results]
+        hits = self._finder.find([result.seq or "" for result in results])
+        for result, hit in zip(results, hits, strict=True):
+            result.alignment_data = [] if hit is None else [hit]
+            if self._log is not None:
+                self._log.debug("%s\t%d\t%s", result.read_id, len(result.seq or ""), hit or "*")
+            yield result
+
+    def disconnect(self) -> None:
+        """End the threads."""
+        self._finder.close()
+
+    @property
+    def _shown(self) -> str:
+        return ", ".join(self._paths)
+
+    def _check(self, names: Iterable[str], whose: str) -> None:
+        known = set(self._dictionary.targets.names)
+        if missing := sorted(set(names) - known):
+            shown = ", ".join(missing[:8]) + ("" if len(missing) <= 8 else ", ...")
+            message = f"{whose}: not in {self._shown}: {shown}"
+            raise StreamerError(message)
+
+
+def _contigs(condition: _Condition) -> set[str]:
+    """The contigs that a condition of the TOML file names as targets."""
+    by_strand = condition.targets._targets
+    return {contig for strand in Strand for contig in by_strand[strand]}

@@ -1,0 +1,101 @@
+"""Which target the first bases of reads are from, and on which strand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.targets import Dictionary
+from streamer.matching.assignment import Assignment
+from streamer.matching.matcher import StreamMatcher
+from streamer.matching.result import BatchResult
+from streamer.sequences.read_batch import ReadBatch, offsets_of
+from trie.windows import NO_SET, codes_at
+
+_EVERY = 16
+_KNOWN = b"ACGTUNRYKMSWBDHVacgtunrykmswbdhv"
+_AS_LETTERS = bytes(byte if byte in _KNOWN else ord("N") for byte in range(256))
+
+
+class Hit(NamedTuple):
+    """A read lies somewhere on this contig: the fields that readfish reads of an alignment.
+
+    strand: 1 or -1. r_st, r_en: all of the contig. mlen: windows that match it, blen: windows of
+    the read without an ambiguity code.
+    """
+
+    ctg: str
+    strand: int
+    r_st: int
+    r_en: int
+    mlen: int
+    blen: int
+
+
+class HitFinder:
+    """Finds the target of reads and their strand in it; one at a time, with a fixed dictionary."""
+
+    def __init__(self, dictionary: Dictionary, rule: Assignment, threads: int) -> None:
+        records = dictionary.records
+        assert records is not None
+        self._rule = rule
+        self._matcher = StreamMatcher.of(dictionary, counted=True, device="cpu", threads=threads)
+        self._names = dictionary.targets.names
+        self._lengths = np.diff(records.offsets).tolist()
+        self._records = records
+        numbers = self._matcher.labels.numbers
+        assert numbers is not None
+        # later places first: the first one of each k-mer stays
+        places = np.flatnonzero(numbers.at != NO_SET)[::-1]
+        self._place = np.zeros(dictionary.codes.size, np.int64)
+        self._place[numbers.at[places]] = places
+
+    def find(self, sequences: Sequence[str]) -> Iterator[Hit | None]:
+        """The hit of each read, None for a read that is not on a target.
+
+        Bytes that are no letters of IUPAC count as N.
+        """
+        letters = "".join(sequences).encode("latin-1", "replace").translate(_AS_LETTERS)
+        names = [""] * len(sequences)
+        batch = ReadBatch.from_letters(names, offsets_of(sequences), letters)
+        result = self._matcher.match(batch, want_depths=False, want_nodes=False)
+        assigned = self._rule.assign(result, self._matcher.dictionary.targets)
+        strands = self._strands(result, assigned.target)
+        for target, strand, matches, windows in zip(
+            assigned.target.tolist(), strands.tolist(), assigned.matches.tolist(),
+            assigned.windows.tolist(), strict=True,
+        ):  # fmt: skip
+            if target < 0:
+                yield None
+            else:
+                length = self._lengths[target]
+                yield Hit(self._names[target], strand, 0, length, matches, windows)
+
+    def _strands(self, result: BatchResult, target: NDArray[np.int32]) -> NDArray[np.int64]:
+        """int64[reads]: 1 or -1, that of most windows that are looked at.
+
+        A window counts at the first place of its k-mer; where no such place lies in the read's own
+        target, places in other targets decide.
+        """
+        assert result.numbers is not None
+        starts = np.flatnonzero(result.numbers != NO_SET)
+        # neighbours agree: the first of each run, and some of those that follow
+        starts = starts[(starts % _EVERY == 0) | (np.diff(starts, prepend=-2) != 1)]
+        places = self._place[result.numbers[starts]]
+        here = codes_at(result.batch.bases, starts, result.k)
+        there = codes_at(self._records.bases, places, result.k)
+        votes = np.where(here == there, 1, -1)
+        read = np.searchsorted(result.batch.offsets, starts, side="right") - 1
+        record = np.searchsorted(self._records.offsets, places, side="right") - 1
+        own = record == target[read]
+        reads = len(result.batch)
+        of_own = np.bincount(read[own], votes[own], reads)
+        of_all = np.bincount(read, votes, reads)
+        return np.where(np.where(of_own != 0, of_own, of_all) < 0, -1, 1)
+
+    def close(self) -> None:
+        """End the matcher's threads."""
+        self._matcher.close()
