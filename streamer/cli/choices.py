@@ -18,7 +18,7 @@ FormatChoice = Literal["tsv", "jsonl"]
 SENT_BASES, SENT_READS = 1_000_000, 4_000
 """Of a batch that ``send`` makes, at most but for its last read."""
 
-READS = "FASTA, FASTQ or unaligned BAM, plain or compressed; - is standard input."
+READS = "FASTA, FASTQ, SAM, BAM or CRAM, plain or compressed; - is standard input."
 
 TextArgument = Annotated[str, typer.Argument(metavar="TEXT", help=READS)]
 PatternOption = Annotated[

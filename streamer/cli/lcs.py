@@ -46,7 +46,7 @@ def lcs(
     a: Annotated[
         str,
         typer.Argument(
-            metavar="A", help="FASTA, FASTQ or unaligned BAM with one record; - is standard input."
+            metavar="A", help="FASTA, FASTQ, SAM, BAM or CRAM with one record; - is standard input."
         ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The other sequence, likewise.")],

@@ -44,7 +44,7 @@ def primer(
         str,
         typer.Argument(
             metavar="ALPHA",
-            help="FASTA, FASTQ or unaligned BAM to find primers in; - is standard input.",
+            help="FASTA, FASTQ, SAM, BAM or CRAM to find primers in; - is standard input.",
         ),
     ],
     beta: Annotated[

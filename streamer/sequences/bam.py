@@ -1,4 +1,4 @@
-"""Unaligned BAM (SAM specification 4.2), decompressed: names and letters of single reads.
+"""BAM (SAM specification 4.2), decompressed: names and letters of primary records.
 
 The lengths in a record are checked against its size before anything is read from it.
 """
@@ -14,6 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import DataError
+from streamer.sequences.alignment import (
+    CODE_COMPLEMENTS,
+    HARD_CLIP,
+    IN_READ,
+    LETTER_COMPLEMENTS,
+    NOT_PRIMARY,
+    OPERATIONS,
+    REVERSE,
+    check_cigar,
+    turn_back,
+)
 from streamer.sequences.read_batch import name_of
 from streamer.sequences.record_buffer import (
     ENOUGH,
@@ -34,9 +45,9 @@ from trie.cpu.jit import njit
 
 MAGIC = b"BAM\x01"
 
-_UNMAPPED: Final = 4
 _FIXED = struct.Struct("<iiBBHHHiiii")
 """refID, pos, l_read_name, mapq, bin, n_cigar_op, flag, l_seq, next_refID, next_pos, tlen."""
+_OPERATIONS: Final = len(OPERATIONS)
 _SIZE: Final = 4
 _LEAST: Final = 32
 
@@ -77,9 +88,10 @@ class BamParser:
         text = self._text
         stop = MORE
         if self._in_records():
-            pairs = _LETTER_PAIRS if buffer.letters else _CODE_PAIRS
+            codes = (_CODE_PAIRS, CODE_COMPLEMENTS)
+            tables = (_LETTER_PAIRS, LETTER_COMPLEMENTS) if buffer.letters else codes
             columns = buffer.columns(2 * len(text))
-            stop = _take(text.array, text.place, pairs, buffer.letters, *columns)
+            stop = _take(text.array, text.place, *tables, buffer.letters, *columns)
         if stop == FAULT:
             raise self._fault(buffer)
         if stop == MORE and text.ended:
@@ -149,17 +161,17 @@ def _header() -> Generator[int, bytes, None]:
 
 def _record(data: bytes) -> tuple[str, bytes]:
     """Name and letters of a record; FormatError for a fault."""
-    _, _, name_size, _, _, cigar_size, flag, letters, _, _, _ = _FIXED.unpack_from(data)
+    _, _, name_size, _, _, cigar_size, flag, letters, *_ = _FIXED.unpack_from(data)
     begin = _FIXED.size + name_size + 4 * cigar_size
     stop = begin + (letters + 1) // 2
     if letters < 0 or stop + letters > len(data):
         problem = "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
         raise FormatError(problem)
-    if flag != _UNMAPPED:
-        problem = "not unaligned BAM of single reads: convert it with samtools fastq"
-        raise FormatError(problem)
-    name = data[_FIXED.size : _FIXED.size + name_size].partition(b"\0")[0]
-    return name_of(name), hexlify(data[begin:stop]).translate(_FROM_HEX)[:letters]
+    name = name_of(data[_FIXED.size : _FIXED.size + name_size].partition(b"\0")[0])
+    if not flag & NOT_PRIMARY:
+        numbers = np.frombuffer(data[begin - 4 * cigar_size : begin], "<u4").tolist()
+        check_cigar([(number & 15, number >> 4) for number in numbers], letters, name)
+    return name, hexlify(data[begin:stop]).translate(_FROM_HEX)[:letters]
 
 
 @njit(cache=True, nogil=True)
@@ -168,8 +180,8 @@ def _int32(text, at):
 
 
 @njit(cache=True, nogil=True)
-def _take(text, place, pairs, raw, state, codes, starts, names, bounds, places):
-    """Append whole records to the columns; FULL, MORE, or FAULT in front of a faulty one."""
+def _take(text, place, pairs, complements, raw, state, codes, starts, names, bounds, places):
+    """Append primary records to the columns; FULL, MORE, or FAULT in front of a faulty one."""
     at = place[AT]
     stop = place[STOP]
     result = MORE
@@ -187,7 +199,13 @@ def _take(text, place, pairs, raw, state, codes, starts, names, bounds, places):
         first = name_stop + 4 * (np.int64(_int32(text, body + 12)) & 0xFFFF)
         flag = np.int64(text[body + 14]) | np.int64(text[body + 15]) << 8
         last = first + (letters + 1) // 2
-        if letters < 0 or last + letters > body + size or flag != _UNMAPPED:
+        if letters < 0 or last + letters > body + size:
+            result = FAULT
+            break
+        if flag & NOT_PRIMARY:
+            at = body + size
+            continue
+        if not _cigar_fits(text, name_stop, first, letters):
             result = FAULT
             break
         to = state[FILLED]
@@ -207,6 +225,8 @@ def _take(text, place, pairs, raw, state, codes, starts, names, bounds, places):
         if not raw and seen > 7:
             result = FAULT
             break
+        if flag & REVERSE:
+            turn_back(codes, state[FILLED], state[FILLED] + letters, complements)
         end = name
         while end < name_stop and text[end] != 0:
             end += 1
@@ -219,3 +239,19 @@ def _take(text, place, pairs, raw, state, codes, starts, names, bounds, places):
             break
     place[AT] = at
     return result
+
+
+@njit(cache=True, nogil=True)
+def _cigar_fits(text, at, end, letters):
+    """Whether a CIGAR can be that of a whole read with this many letters."""
+    if at == end:
+        return True
+    total = np.int64(0)
+    while at < end:
+        number = np.int64(np.uint32(word_at(text, at)))
+        code = number & 15
+        if code == HARD_CLIP or code >= _OPERATIONS:
+            return False
+        total += (number >> 4) * (IN_READ >> code & 1)
+        at += 4
+    return total == letters or not letters

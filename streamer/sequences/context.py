@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 
 from streamer.sequences.context_kernels import (
     BARCODE,
+    BLANK,
     FIELDS,
     GROUP,
     LIBRARY,
     RUN,
     SAMPLE,
+    TAB,
     TIME_BYTES,
     find_fields,
     find_tags,
@@ -115,12 +117,23 @@ class ReadContext:
         cls, text: NDArray[np.uint8], firsts: NDArray[np.int64], stops: NDArray[np.int64], path: str
     ) -> ReadContext:
         """Of header lines text[firsts[i]:stops[i]], without @ and line end, of a file."""
-        lines = firsts.size
-        channel = np.empty(lines, np.int32)
-        times = np.empty((lines, TIME_BYTES), np.uint8)
-        spans = np.empty((lines, FIELDS, 2), np.int64)
-        find_fields(text, firsts, stops, channel, times, spans)
-        return cls._of_fields(text, channel, times, spans, path, {})
+        found = _room(firsts.size)
+        find_fields(text, firsts, stops, BLANK, *found)
+        return cls._of_fields(text, *found, path, {})
+
+    @classmethod
+    def of_sam_lines(
+        cls,
+        text: NDArray[np.uint8],
+        firsts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        path: str,
+        groups: Mapping[str, ReadGroup],
+    ) -> ReadContext:
+        """Of records of a SAM file; text[firsts[i]:stops[i]] are the qualities and the tags."""
+        found = _room(firsts.size)
+        find_fields(text, firsts, stops, TAB, *found)
+        return cls._of_fields(text, *found, path, groups)
 
     @classmethod
     def of_bam_records(
@@ -131,11 +144,9 @@ class ReadContext:
         groups: Mapping[str, ReadGroup],
     ) -> ReadContext:
         """Of records text[records[i, 0]:records[i, 1]] of a BAM file; eight bytes follow each."""
-        channel = np.empty(len(records), np.int32)
-        times = np.empty((len(records), TIME_BYTES), np.uint8)
-        spans = np.empty((len(records), FIELDS, 2), np.int64)
-        find_tags(text, records, channel, times, spans)
-        return cls._of_fields(text, channel, times, spans, path, groups)
+        found = _room(len(records))
+        find_tags(text, records, *found)
+        return cls._of_fields(text, *found, path, groups)
 
     @classmethod
     def _of_fields(
@@ -165,6 +176,12 @@ class ReadContext:
             | LabelColumn.same(barcode_of_folder(path), channel.size),
             sample.of(lambda name: None if _if_barcode(name) else name) | library | sample,
         )
+
+
+def _room(reads: int) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int64]]:
+    """Arrays for what ``find_fields`` writes."""
+    times = np.empty((reads, TIME_BYTES), np.uint8)
+    return np.empty(reads, np.int32), times, np.empty((reads, FIELDS, 2), np.int64)
 
 
 def _column(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> LabelColumn:

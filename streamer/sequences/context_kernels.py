@@ -23,11 +23,12 @@ RUN, GROUP, BARCODE, SAMPLE, LIBRARY = range(5)
 """Fields of a read that are texts: runid, RG, barcode or BC, SM, sample_id or LB."""
 
 FIELDS: Final = 5
+BLANK, TAB = 0x20, 0x09
 TIME_BYTES: Final = 35
 """Of the longest time, 2025-01-06T10:06:36.123456789+00:00."""
 
 _MOST: Final = 0x7FFFFFFF
-_BLANK, _TAB, _PLUS, _MINUS, _DOT, _ZERO, _COLON = 0x20, 0x09, 0x2B, 0x2D, 0x2E, 0x30, 0x3A
+_PLUS, _MINUS, _DOT, _ZERO, _COLON = 0x2B, 0x2D, 0x2E, 0x30, 0x3A
 
 
 def _word(text: str) -> NDArray[np.uint8]:
@@ -45,9 +46,10 @@ _DAYS = np.array([31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 @njit(cache=True, nogil=True)
-def find_fields(text, firsts, stops, channels, times, spans):
-    """Find the fields of header lines text[firsts[i]:stops[i]], whose first word is the name.
+def find_fields(text, firsts, stops, blank, channels, times, spans):
+    """Find the fields of lines text[firsts[i]:stops[i]] that stand behind the first word.
 
+    blank: the byte that parts words beside a tab; the tags of SAM may have blanks in them.
     channels: int32, -1 where there is none. times: uint8[lines, TIME_BYTES], zeros behind a time,
     which gets a Z if it has no offset. spans: int64[lines, FIELDS, 2], where each text begins and
     ends; 0, 0 without one.
@@ -57,26 +59,26 @@ def find_fields(text, firsts, stops, channels, times, spans):
         times[line] = 0
         spans[line] = 0
         stop = stops[line]
-        at = _end_of_word(text, _next_word(text, firsts[line], stop), stop)
+        at = _end_of_word(text, _next_word(text, firsts[line], stop, blank), stop, blank)
         while True:
-            at = _next_word(text, at, stop)
+            at = _next_word(text, at, stop, blank)
             if at >= stop:
                 break
-            end = _end_of_word(text, at, stop)
+            end = _end_of_word(text, at, stop, blank)
             _take_field(text, at, end, channels, times, spans, line)
             at = end
 
 
 @njit(cache=True, nogil=True)
-def _next_word(text, at, stop):
-    while at < stop and (text[at] == _BLANK or text[at] == _TAB):
+def _next_word(text, at, stop, blank):
+    while at < stop and (text[at] == blank or text[at] == TAB):
         at += 1
     return at
 
 
 @njit(cache=True, nogil=True)
-def _end_of_word(text, at, stop):
-    while at < stop and text[at] != _BLANK and text[at] != _TAB:
+def _end_of_word(text, at, stop, blank):
+    while at < stop and text[at] != blank and text[at] != TAB:
         at += 1
     return at
 

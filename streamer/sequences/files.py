@@ -1,4 +1,4 @@
-"""FASTA, FASTQ and unaligned BAM files as batches of reads, or as texts in pieces.
+"""FASTA, FASTQ, SAM, BAM and CRAM files as batches of reads, or as texts in pieces.
 
 The format and the compression (gzip, bzip2, xz, zstd or none) are recognized by content, ``-`` is
 standard input (``streamer.sequences.source``). This module adds batches and errors that name file,
@@ -63,7 +63,7 @@ def read_records(
     on_bytes: Callable[[int], None] | None = None,
     context: bool = False,
 ) -> Iterator[TextPiece]:
-    """The records of a file with their text, as ``read_batches``; DataError for BAM."""
+    """The records of a file with their text, as ``read_batches``; DataError for alignments."""
     with ExitStack() as stack:
         source = SequenceSource(path, stack)
         buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=True)
@@ -76,8 +76,8 @@ def read_records(
 
 
 def _check_text(path: str, source: SequenceSource) -> None:
-    if source.binary:
-        problem = "is BAM, which has no lines of text: convert it with samtools fastq"
+    if source.alignments:
+        problem = "is SAM, BAM or CRAM: convert it with samtools fastq -T '*'"
         raise DataError(problem, file=shown_name(path))
 
 

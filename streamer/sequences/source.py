@@ -1,7 +1,7 @@
 """A sequence file opened, decompressed and recognized by content, read into record buffers.
 
 ``streamer.sequences.bz2_xz`` decompresses, for zstd xopen, on a thread ahead of the parser:
-``fastq``, ``fasta`` or ``bam``.
+``fastq``, ``fasta``, ``sam`` or ``bam``; CRAM comes as SAM (``cram``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from streamer.sequences.bam import MAGIC, BamParser
 from streamer.sequences.bgzf import Watched
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.context import ReadContext, ReadGroup, read_groups
+from streamer.sequences.cram import MAGIC as CRAM_MAGIC
+from streamer.sequences.cram import cram_blocks
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.raw_file import LONGEST_MAGIC, Buffered, RawFile, Readable
 from streamer.sequences.record_buffer import MORE, RecordBuffer
 from streamer.sequences.record_text import RecordText
+from streamer.sequences.sam import MOST_START, SamParser, begins_sam, may_begin_sam
 from streamer.sequences.text_window import AT, BLOCK_BYTES, FormatError, Text, TextBlock, new_block
 
 STDIN = "-"
@@ -71,20 +74,27 @@ class SequenceSource:
         self._groups: dict[str, ReadGroup] | None = None
 
     @property
-    def binary(self) -> bool:
-        """Whether it is BAM, as far as it has been read."""
-        return isinstance(self._parser, BamParser)
+    def alignments(self) -> bool:
+        """Whether it is SAM, BAM or CRAM, as far as it has been read."""
+        return isinstance(self._parser, (BamParser, SamParser))
 
     def context(self, records: RecordText) -> ReadContext:
         """That of the records that have been read; those of the first ones comes first."""
         text, places = records
-        if not self.binary:
+        if not self.alignments:
             return ReadContext.of_headers(text, places[:, 0] + 1, places[:, 1], self._path)
+        binary = isinstance(self._parser, BamParser)
         if self._groups is None:
             # the header is in front of the first record
-            size = int.from_bytes(text[len(MAGIC) : len(MAGIC) + 4].tobytes(), "little")
-            self._groups = read_groups(text[len(MAGIC) + 4 :][:size].tobytes())
-        return ReadContext.of_bam_records(text, places[:, ::2], self._path, self._groups)
+            header = text[: places[0, 0]].tobytes()
+            if binary:
+                begin = len(MAGIC) + 4
+                header = header[begin:][: int.from_bytes(header[len(MAGIC) : begin], "little")]
+            self._groups = read_groups(header)
+        if binary:
+            return ReadContext.of_bam_records(text, places[:, ::2], self._path, self._groups)
+        firsts, stops = places[:, 1], places[:, 2]
+        return ReadContext.of_sam_lines(text, firsts, stops, self._path, self._groups)
 
     def bytes_read(self) -> int:
         """How far the file has been read, in its own (compressed) bytes."""
@@ -130,25 +140,29 @@ class SequenceSource:
     def _record(self, buffer: RecordBuffer) -> int:
         """The number of the record that is being read; 0 before the first."""
         if self._parser is None:
-            return 0
+            # a lone @ may begin FASTQ or SAM
+            return int(self._text is not None and self._text.start().lstrip() == b"@")
         return buffer.records + (not self._parser.begins_records)
 
     def _recognized(self, text: Text) -> Parser | None:
         """The parser for the format; None for an empty file."""
         # a pipe may deliver the first bytes one by one
         while True:
-            start = text.start().lstrip()
-            if len(start) >= LONGEST_MAGIC or start[:1] in (b">", b"#", b"@") or text.ended:
+            start = text.start().lstrip()[:MOST_START]
+            known = start[:1] in (b">", b"#", b"@") or len(start) >= LONGEST_MAGIC
+            if (known and not may_begin_sam(start)) or text.ended:
                 break
             text.more()
         if start[:1] in (b">", b"#"):
             return FastaParser(text)
+        if begins_sam(start):
+            return SamParser(text)
         if start[:1] == b"@":
             return FastqParser(text)
         if start.startswith(MAGIC):
             return BamParser(text, self._lacks_end)
         if start:
-            problem = "not a FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
+            problem = "not a FASTA, FASTQ, SAM, BAM or CRAM file"
             raise DataError(problem, file=self._shown)
         return None
 
@@ -165,6 +179,8 @@ class SequenceSource:
         found = (name for magic, name in _COMPRESSIONS if raw.magic.startswith(magic))
         if compression := next(found, None):
             blocks = _filled(self._decompressed(raw, compression), whole=raw.regular)
+        elif raw.magic.startswith(CRAM_MAGIC):
+            blocks = cram_blocks(raw, self._shown)
         else:
             blocks = _plain(raw)
         ahead: Any = prefetched(blocks, _BLOCKS_AHEAD)

@@ -1,4 +1,4 @@
-"""Unaligned BAM (SAM specification 4.2), decompressed: names and letters of single reads.
+"""BAM without alignments (SAM specification 4.2), decompressed: names and letters of single reads.
 
 The lengths in a record are checked against its size before anything is read from it.
 """
@@ -14,7 +14,6 @@ from tests.reference.reader.fasta import FormatError
 
 MAGIC = b"BAM\x01"
 
-_UNMAPPED = 4
 _FIXED = struct.Struct("<iiBBHHHiiii")
 """refID, pos, l_read_name, mapq, bin, n_cigar_op, flag, l_seq, next_refID, next_pos, tlen."""
 _READ_BYTES = 1 << 20
@@ -41,14 +40,11 @@ def bam_records(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _record(data: bytes) -> tuple[bytes, bytes]:
-    _, _, name_size, _, _, cigar_size, flag, letters, _, _, _ = _FIXED.unpack_from(data)
+    _, _, name_size, _, _, cigar_size, _, letters, _, _, _ = _FIXED.unpack_from(data)
     begin = _FIXED.size + name_size + 4 * cigar_size
     stop = begin + (letters + 1) // 2
     if letters < 0 or stop + letters > len(data):
         problem = "not valid BAM: the lengths of name, CIGAR and sequence do not fit the record's"
-        raise FormatError(problem)
-    if flag != _UNMAPPED:
-        problem = "not unaligned BAM of single reads: convert it with samtools fastq"
         raise FormatError(problem)
     name = data[_FIXED.size : _FIXED.size + name_size].partition(b"\0")[0]
     return name, hexlify(data[begin:stop]).translate(_LETTERS)[:letters]

@@ -96,7 +96,7 @@ class SequenceSource:
         elif start[:1] == b"@":
             yield from self._of_fastq(plain)
         elif start:
-            problem = "not a FASTA, FASTQ or BAM file (it starts with neither '>' nor '@')"
+            problem = "not a FASTA, FASTQ, SAM, BAM or CRAM file"
             raise DataError(problem, file=self.shown)
 
     def _of_fastq(self, plain: Readable) -> Iterator[Part]:

@@ -130,19 +130,6 @@ def test_any_number_of_blank_lines_first(compression, tmp_path):
     check(list(read_batches([str(path)])))
 
 
-def test_mapped_bam_is_an_error_with_its_record(tmp_path):
-    path = tmp_path / "mapped.bam"
-    whole = bam_of([("r1", "ACGT"), ("r2", "ACGT")])
-    # the flag of the second record: bytes 14-15 after its size
-    at = whole.index(b"r2\0") - 18
-    assert whole[at : at + 2] == b"\x04\x00"
-    path.write_bytes(whole[:at] + b"\x00" + whole[at + 1 :])
-    seen = []
-    with pytest.raises(DataError, match="record 2: not unaligned BAM"):
-        seen.extend(iter(read_batches([str(path)])))
-    assert [batch.names for batch in seen] == [["r1"]]
-
-
 def test_damaged_bam_is_an_error_never_a_crash(tmp_path):
     """What a record says of its lengths is not believed: every byte, set to any of a few values."""
     whole = bam_of([("r1", "ACGT"), ("r2", "ACGTACGTACGT"), ("r3", "AC")])
@@ -155,5 +142,5 @@ def test_damaged_bam_is_an_error_never_a_crash(tmp_path):
                 list(read_batches([str(path)]))
             except DataError as error:
                 said.add(error.problem)
-    for part in ("ends within", "do not fit", "the least are 32", "is negative", "samtools fastq"):
+    for part in ("ends within", "do not fit", "the least are 32", "is negative", "the CIGAR"):
         assert any(part in problem for problem in said), part

@@ -1,0 +1,254 @@
+"""SAM (specification 1): a line a record, its fields between tabs, behind lines of a header.
+
+    @RG ID:run_model_barcode04 ...
+    name FLAG ref pos mapq CIGAR rnext pnext tlen letters qualities ch:i:12 st:Z:... RG:Z:...
+    └ a kernel takes primary records as long as they are valid; the one it stops at is read again
+
+The last line may lack its end. Without a header the first line tells what the file is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+
+from streamer.errors import DataError
+from streamer.sequences.alignment import (
+    CODE_COMPLEMENTS,
+    HARD_CLIP,
+    IN_READ,
+    LETTER_COMPLEMENTS,
+    NOT_PRIMARY,
+    OPERATIONS,
+    REVERSE,
+    check_cigar,
+    turn_back,
+)
+from streamer.sequences.context_kernels import number_at
+from streamer.sequences.read_batch import name_of
+from streamer.sequences.record_buffer import (
+    ENOUGH,
+    FAULT,
+    FILLED,
+    FULL,
+    MORE,
+    MOST,
+    RECORDS,
+    RecordBuffer,
+    add_record,
+    place_record,
+)
+from streamer.sequences.text_window import AT, LINE, SEEN, STOP, FormatError, Text
+from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
+from trie.cpu.intrinsics import trailing_zeros
+from trie.cpu.jit import njit
+from trie.cpu.text import equals
+
+MOST_START = 300
+"""Bytes of a file that tell whether it is SAM: a name has 254 at most."""
+
+_START = re.compile(rb"@(?:HD|SQ|RG|PG)\t[A-Za-z][A-Za-z0-9]:|@CO\t|[!-?A-~]{1,254}\t[0-9]{1,5}\t")
+_PART = re.compile(
+    rb"@|@[HSRPC][DQGO]?|@(?:HD|SQ|RG|PG)\t[A-Za-z]?[A-Za-z0-9]?|[!-?A-~]+(?:\t[0-9]*)?"
+)
+_FIELDS: Final = 11
+_FLAG, _CIGAR, _LETTERS, _QUALITIES = 1, 5, 9, 10
+_CIGAR_TEXT = re.compile(r"\*|(?:[0-9]{1,9}[A-Za-z=])+")
+_TAB: Final = np.uint8(0x09)
+_LF: Final = np.uint8(0x0A)
+_CR, _STAR, _AT_SIGN = 0x0D, 0x2A, 0x40
+_SAME = np.arange(256, dtype=np.uint8)
+_CODES = np.full(256, len(OPERATIONS), dtype=np.uint8)
+_CODES[np.frombuffer(OPERATIONS.encode(), dtype=np.uint8)] = np.arange(len(OPERATIONS))
+
+
+def begins_sam(start: bytes) -> bool:
+    """Whether these first bytes of a file, MOST_START if it has as many, are of SAM."""
+    return _START.match(start) is not None
+
+
+def may_begin_sam(start: bytes) -> bool:
+    """Whether more bytes have to tell."""
+    told = start[:1] in (b">", b"#") or len(start) == MOST_START
+    return not told and _PART.fullmatch(start) is not None
+
+
+class SamParser:
+    """Takes the records of a text."""
+
+    begins_records = False
+    """Whether a record is counted once it has begun, or once it is whole."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
+        """Take records until the buffer is FULL or the text ends (MORE).
+
+        FormatError or DataError for a faulty record, once all before it are in the buffer.
+        """
+        text = self._text
+        if text.ended:
+            text.end_line()
+        tables = (
+            (_SAME, LETTER_COMPLEMENTS) if buffer.letters else (LETTER_TO_CODE, CODE_COMPLEMENTS)
+        )
+        columns = buffer.columns(len(text))
+        stop = _take(text.array, text.place, *tables, buffer.letters, _CODES, *columns)
+        if stop == FAULT:
+            raise self._fault(buffer)
+        return int(stop)
+
+    def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:
+        """What is wrong with the record that the text begins with."""
+        line = self._text.start().partition(b"\n")[0].removesuffix(b"\r")
+        try:
+            name, letters = _record(line)
+            encode(letters)
+        except FormatError as error:
+            place = f"line {self._text.place[LINE]}"
+            return FormatError(f"{place}: {error}", error.name)
+        except InvalidBaseError as error:
+            return buffer.bad_letter(error.byte, error.position, name)
+        message = f"a valid record was refused: {line!r}"
+        raise AssertionError(message)
+
+
+def _record(line: bytes) -> tuple[str, bytes]:
+    """Name and letters of a record; FormatError for a fault."""
+    if line.startswith(b"@"):
+        problem = "a line of a header amid the records"
+        raise FormatError(problem)
+    fields = line.split(b"\t")
+    name = name_of(fields[0])
+    if len(fields) < _FIELDS:
+        problem = f"not valid SAM: {len(fields)} of at least {_FIELDS} fields; the file may be cut"
+        raise FormatError(problem, name)
+    flag, cigar, letters, qualities = (fields[at] for at in (_FLAG, _CIGAR, _LETTERS, _QUALITIES))
+    if not (re.fullmatch(b"[0-9]+", flag) and int(flag) < 1 << 16):
+        problem = "not valid SAM: FLAG is not a number of 16 bits"
+        raise FormatError(problem, name)
+    letters = b"" if letters == b"*" else letters
+    if qualities != b"*" and len(qualities) != len(letters):
+        problem = f"{len(qualities)} qualities for {len(letters)} letters; the file may be cut"
+        raise FormatError(problem, name)
+    text = cigar.decode("latin-1")
+    if not _CIGAR_TEXT.fullmatch(text):
+        problem = "not valid SAM: a CIGAR is numbers, each with an operation"
+        raise FormatError(problem, name)
+    parts = re.findall(r"([0-9]+)(.)", text)
+    if bad := next((one for _, one in parts if one not in OPERATIONS), None):
+        problem = f"the CIGAR has an operation that is not known, {bad}"
+        raise FormatError(problem, name)
+    check_cigar([(OPERATIONS.index(one), int(size)) for size, one in parts], len(letters), name)
+    return name, letters
+
+
+@njit(cache=True, nogil=True)
+def _take(
+    text, place, table, complements, raw, operations, state, codes, starts, names, bounds, places
+):
+    """Append whole primary records to the columns; FULL, MORE, or FAULT in front of a faulty one.
+
+    place[SEEN]: 1 behind the header.
+    """
+    tabs = np.empty(_FIELDS, dtype=np.int64)
+    at = place[AT]
+    stop = place[STOP]
+    result = MORE
+    while at < stop:
+        end = _find(text, at, stop, _LF)
+        if end == stop:
+            break
+        line = end
+        end -= end > at and text[end - 1] == _CR
+        header = text[at] == _AT_SIGN and not place[SEEN]
+        if end > at and not header:
+            place[SEEN] = 1
+            if not _fields(text, at, end, tabs):
+                result = FAULT
+                break
+            flag = number_at(text, tabs[0] + 1, tabs[_FLAG])
+            if text[at] == _AT_SIGN or flag < 0 or flag > 0xFFFF:
+                result = FAULT
+                break
+            if not flag & NOT_PRIMARY:
+                first, last = tabs[_LETTERS - 1] + 1, tabs[_LETTERS]
+                if last - first == 1 and text[first] == _STAR:
+                    last = first
+                quality = tabs[_LETTERS] + 1
+                qualities = tabs[_QUALITIES] - quality
+                missing = qualities == 1 and text[quality] == _STAR
+                cigar = tabs[_CIGAR - 1] + 1
+                fine = _cigar_fits(text, cigar, tabs[_CIGAR], operations, last - first)
+                if not fine or (qualities != last - first and not missing):
+                    result = FAULT
+                    break
+                to = state[FILLED]
+                seen = np.uint8(0)
+                for i in range(first, last):
+                    code = table[text[i]]
+                    codes[to + i - first] = code
+                    seen |= code
+                if not raw and seen > 7:
+                    result = FAULT
+                    break
+                if flag & REVERSE:
+                    turn_back(codes, to, to + last - first, complements)
+                add_record(text, at, tabs[0], state, codes, starts, names, bounds)
+                place_record(state, places, at, quality, end)
+                state[FILLED] += last - first
+        at = line + 1
+        place[LINE] += 1
+        if state[FILLED] >= state[ENOUGH] or state[RECORDS] >= state[MOST]:
+            result = FULL
+            break
+    place[AT] = at
+    return result
+
+
+@njit(cache=True, nogil=True)
+def _find(text, at, stop, byte):
+    """Where the byte is first, ``stop`` if it is not there."""
+    while at < stop:
+        found = equals(text, at, byte)
+        if found:
+            return min(stop, at + np.int64(trailing_zeros(found)))
+        at += 64
+    return stop
+
+
+@njit(cache=True, nogil=True)
+def _fields(text, at, end, tabs):
+    """Where each of the first fields of a line ends; whether they are all there."""
+    for field in range(_FIELDS):
+        tabs[field] = at = _find(text, at, end, _TAB)
+        if at == end:
+            return field == _FIELDS - 1
+        at += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _cigar_fits(text, at, end, operations, letters):
+    """Whether a CIGAR can be that of a whole read with this many letters."""
+    if end - at == 1 and text[at] == _STAR:
+        return True
+    total = np.int64(0)
+    if at == end:
+        return False
+    while at < end:
+        first = at
+        while at < end and 0x30 <= text[at] <= 0x39:
+            at += 1
+        length = number_at(text, first, at)
+        if at == end or length < 0 or operations[text[at]] >= 9:
+            return False
+        code = np.int64(operations[text[at]])
+        if code == HARD_CLIP:
+            return False
+        total += length * (IN_READ >> code & 1)
+        at += 1
+    return total == letters or not letters
