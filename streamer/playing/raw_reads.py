@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import PurePath
+from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 from xopen import xopen
 
 from streamer.errors import DataError
+from streamer.sequences.context import ReadContext, if_barcode
 from streamer.sequences.read_batch import name_of
 from streamer.sequences.source import STDIN, shown_name
 
-_BARCODE = rb"(barcode\d+|unclassified|mixed)"
-_IN_HEADER = re.compile(rb"[ \t](?:barcode=|(?:BC|RG):Z:(?:\S*_)?)" + _BARCODE + rb"(?=\s)")
-_FOLDER = re.compile(_BARCODE)
+_TOGETHER = 256
 
 
 class RawRead(NamedTuple):
-    """A record: ``text`` is its four lines, each with its end. path: of its file."""
+    """A record: ``text`` is its four lines, each with its end. path: of its file.
+
+    barcode: as folders are named, empty if it is unknown.
+    """
 
     path: str
     text: bytes
     bases: int
+    barcode: str = ""
 
     @property
     def header(self) -> bytes:
@@ -36,14 +39,6 @@ class RawRead(NamedTuple):
     def name(self) -> str:
         """The first word of the header."""
         return name_of(self.header.rstrip(b"\r\n"))
-
-    @property
-    def barcode(self) -> str:
-        """As the header has it, else the folder; empty if neither names one."""
-        if found := _IN_HEADER.search(self.header):
-            return found[1].decode()
-        folder = PurePath(self.path).parent.name
-        return folder if _FOLDER.fullmatch(folder.encode("utf-8", "surrogateescape")) else ""
 
 
 def raw_reads(paths: Iterable[str], on_bytes: Callable[[int], None]) -> Iterator[RawRead]:
@@ -60,7 +55,7 @@ def raw_reads(paths: Iterable[str], on_bytes: Callable[[int], None]) -> Iterator
                 file: Any = sys.stdin.buffer
                 if path != STDIN:
                     file = stack.enter_context(open(path, "rb"))
-                for record, read in enumerate(_of_file(path, file), 2):  # noqa: B007 (of the next)
+                for record, read in enumerate(_with_barcodes(_of_file(path, file)), 2):  # noqa: B007 (of the next)
                     yield read
                     if file.seekable():
                         on_bytes(before + file.tell())
@@ -74,6 +69,33 @@ def raw_reads(paths: Iterable[str], on_bytes: Callable[[int], None]) -> Iterator
         else:
             continue
         raise DataError(problem, file=shown_name(path), record=record)
+
+
+def _with_barcodes(reads: Iterator[RawRead]) -> Iterator[RawRead]:
+    """Some at a time; those in front of a fault come before it."""
+    fault = None
+    while fault is None:
+        group: list[RawRead] = []
+        try:
+            group.extend(islice(reads, _TOGETHER))
+        except Exception as error:
+            fault = error
+        yield from _named(group)
+        if fault is None and len(group) < _TOGETHER:
+            return
+    raise fault
+
+
+def _named(group: list[RawRead]) -> Iterator[RawRead]:
+    headers = [read.header.rstrip(b"\r\n") for read in group]
+    if not headers:
+        return
+    stops = np.cumsum([len(header) for header in headers])
+    text = np.frombuffer(b"".join(headers) + b"\n", np.uint8)
+    firsts = np.append(0, stops[:-1])
+    context = ReadContext.of_headers(text, firsts, stops, group[0].path)
+    for read, barcode in zip(group, context.barcode.of(if_barcode).texts(), strict=True):
+        yield read._replace(barcode=barcode or "")
 
 
 def _of_file(path: str, raw: Any) -> Iterator[RawRead]:

@@ -171,10 +171,10 @@ class ReadContext:
             times.view(f"S{TIME_BYTES}").reshape(-1),
             columns[RUN] | known | group.of(run_of_group),
             columns[BARCODE].of(barcode_of)
-            | sample.of(_if_barcode)
+            | sample.of(if_barcode)
             | group.of(barcode_of_group)
             | LabelColumn.same(barcode_of_folder(path), channel.size),
-            sample.of(lambda name: None if _if_barcode(name) else name) | library | sample,
+            sample.of(lambda name: None if if_barcode(name) else name) | library | sample,
         )
 
 
@@ -217,8 +217,9 @@ def barcode_of(name: str) -> str:
 def barcode_of_folder(path: str) -> str | None:
     """The barcode that the folder of a file is named for; None for standard input."""
     folder = "" if path == "-" else os.path.basename(os.path.dirname(os.path.abspath(path)))
-    return _if_barcode(folder)
+    return if_barcode(folder)
 
 
-def _if_barcode(name: str) -> str | None:
+def if_barcode(name: str) -> str | None:
+    """The name if it is one that basecallers give a barcode."""
     return name if _BARCODE_NAME.fullmatch(name) else None

@@ -80,7 +80,12 @@ def test_faults_have_a_place(tmp_path, content, problem):
         ("barcode=barcode04", "", ""),
     ],
 )
-def test_barcodes_of_header_and_folder(header, folder, barcode):
-    one = RawRead(f"/data/{folder}/a.fastq", f"@{header}\nA\n+\nI\n".encode(), 1)
-    assert one.barcode == barcode
+def test_barcodes_of_header_and_folder(header, folder, barcode, tmp_path):
+    (tmp_path / "data" / folder).mkdir(parents=True)
+    path = tmp_path / "data" / folder / "a.fastq"
+    text = f"@{header}\nA\n+\nI\n".encode()
+    path.write_bytes(text * 300)
+    found = read(path)
+    one = RawRead(str(path), text, 1, barcode)
+    assert found == [one] * 300
     assert one.name == header.split()[0]

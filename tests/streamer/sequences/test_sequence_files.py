@@ -142,5 +142,5 @@ def test_damaged_bam_is_an_error_never_a_crash(tmp_path):
                 list(read_batches([str(path)]))
             except DataError as error:
                 said.add(error.problem)
-    for part in ("ends within", "do not fit", "the least are 32", "is negative", "the CIGAR"):
+    for part in ("ends within", "do not fit", "the least are 32", "is negative"):
         assert any(part in problem for problem in said), part
