@@ -44,7 +44,7 @@ from streamer.sequences.text_window import AT, LINE, SEEN, STOP, FormatError, Te
 from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
-from trie.cpu.text import equals
+from trie.cpu.text_scan import equals
 
 MOST_START = 300
 """Bytes of a file that tell whether it is SAM: a name has 254 at most."""
