@@ -150,6 +150,15 @@ def _are_reads(read, reads, _k, _limit):
 
 
 @njit(cache=True)
+def _are_decisions(read, action, _target, matches, windows, bases, reads, _k, _limit):
+    fine = True
+    for i in range(read.size):
+        fine &= (read[i] < reads) & (action[i] <= 2) & (matches[i] >= 0)
+        fine &= (matches[i] <= windows[i]) & (windows[i] <= bases[i])
+    return fine
+
+
+@njit(cache=True)
 def _are_kmers(code, read, start, reads, k, _limit):
     fine = True
     for i in range(code.size):
@@ -164,6 +173,7 @@ _CHECKS: dict[str, Callable[..., bool]] = {
     "ltb": _are_ends,
     "delta": _are_kmers,
     "read": _are_summaries,
+    "decision": _are_decisions,
     "retract": _are_reads,
 }
 

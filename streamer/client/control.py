@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import zmq
 
 from streamer.client.client_errors import DaemonError, DaemonSilentError, RefusedError
+from streamer.client.columns import check_columns
 from streamer.client.connection import Connection, Context
-from streamer.protocol.header import PROTOCOL, Header, WireError, pack, seal, unpack, unseal
+from streamer.client.named_targets import NAMED
+from streamer.protocol.batch_messages import encode_reads
+from streamer.protocol.feed_messages import decode_columns
+from streamer.protocol.header import PROTOCOL, Buffer, Header, WireError, pack, seal, unpack, unseal
+from streamer.protocol.schema import ACTIONS, TOPICS
 
 # between two questions whether a daemon that takes long is still there
 _ASK_SECONDS = 1.0
+
+
+_DECISION = TOPICS["decision"]
+
+
+class ReadDecision(NamedTuple):
+    """What to do with a read: ``proceed``, ``stop_receiving`` or ``unblock``.
+
+    target: that it is on, None if it is on none. matches: windows that match its best target,
+    windows: those without an ambiguity code, of the first ``bases`` symbols of the read.
+    """
+
+    read: str
+    action: str
+    target: str | None
+    matches: int
+    windows: int
+    bases: int
 
 
 class Control(Connection):
@@ -49,42 +73,70 @@ class Control(Connection):
                 # whether it is there
                 self._ask("status")
                 asked = now
-            reply = self._receive(_ASK_SECONDS)
-            if reply is not None:
+            reply, *_ = self._receive(_ASK_SECONDS)
+            if reply:
                 heard = time.monotonic()
                 if reply.get("id") == number:
                     return self._accepted(reply)
         raise DaemonSilentError(self.endpoint, self._answer_seconds)
+
+    def ask(self, reads: Iterable[tuple[str, str | bytes]]) -> list[ReadDecision]:
+        """What to do with these reads, by the daemon's table ``decision``; nothing is counted.
+
+        A read may be asked about again when there is more of it. At most a million letters a call.
+        RefusedError if the daemon decides nothing, or not now.
+        """
+        reads = list(reads)
+        number = self._ask("ask", encode_reads(reads), form="columns")
+        reply, frames = self._reply(number)
+        try:
+            names, _ = NAMED.of("decision", reply)
+            columns = decode_columns(reply, frames)
+            check_columns(_DECISION, columns, reads=len(reads), k=0, known=names, limit=0)
+        except WireError as error:
+            raise self._invalid(error) from None
+        rows = zip(*(columns[column.name].tolist() for column in _DECISION.columns), strict=True)
+        return [
+            ReadDecision(reads[read][0], ACTIONS[action], names.get(target), *counts)
+            for read, action, target, *counts in rows
+        ]
 
     def request(self, command: str, **fields: Any) -> Header:
         """The reply to one command.
 
         RefusedError if the daemon refuses it, DaemonSilentError if it does not reply in time.
         """
-        number = self._ask(command, **fields)
+        return self._reply(self._ask(command, **fields))[0]
+
+    def _reply(self, number: int) -> tuple[Header, Sequence[Buffer]]:
+        """The reply to a request, and its further frames."""
         deadline = time.monotonic() + self._answer_seconds
         while (left := deadline - time.monotonic()) > 0:
-            reply = self._receive(left)
+            reply, *frames = self._receive(left)
             # others are late replies to requests given up
-            if reply is not None and reply.get("id") == number:
-                return self._accepted(reply)
+            if reply and reply.get("id") == number:
+                return self._accepted(reply), frames
         raise DaemonSilentError(self.endpoint, self._answer_seconds)
 
-    def _ask(self, command: str, **fields: Any) -> int:
+    def _ask(self, command: str, frames: Sequence[Buffer] = (), **fields: Any) -> int:
         """Send a request; its number."""
         self._requests += 1
         request = {"v": PROTOCOL, "id": self._requests, "command": command} | fields
-        self._socket.send_multipart(seal([pack(request)]))
+        self._socket.send_multipart(seal([pack(request), *frames]))
         return self._requests
 
-    def _receive(self, seconds: float) -> Header | None:
-        """The next reply, if one comes in time."""
+    def _receive(self, seconds: float) -> tuple[Header, *tuple[Buffer, ...]]:
+        """The next reply and its further frames; an empty one if none comes in time."""
         if not self._socket.poll(int(seconds * 1000) + 1):
-            return None
+            return ({},)
         try:
-            return unpack(unseal(self._socket.recv_multipart())[0])
+            header, *frames = unseal(self._socket.recv_multipart())
+            return unpack(header), *frames
         except WireError as error:
-            raise DaemonError(self.endpoint, f"invalid reply: {error}") from None
+            raise self._invalid(error) from None
+
+    def _invalid(self, error: WireError) -> DaemonError:
+        return DaemonError(self.endpoint, f"invalid reply: {error}")
 
     def _accepted(self, reply: Header) -> Header:
         if not reply.get("ok"):

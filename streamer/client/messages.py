@@ -156,6 +156,22 @@ class ReadSummaries(BatchMessage):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadDecisions(BatchMessage):
+    """``decision``: what to do with each read of the batch. labels: as in ReadSummaries.
+
+    action: an index to ``schema.ACTIONS``. target: 0xFFFFFFFF for none.
+    """
+
+    read: NDArray[np.uint32]
+    action: NDArray[np.uint8]
+    target: NDArray[np.uint32]
+    matches: NDArray[np.int64]
+    windows: NDArray[np.int64]
+    bases: NDArray[np.int64]
+    labels: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Words(BatchMessage):
     """``word``: event words (thesis Fig. 11), chunk after chunk; ``word`` is the longer array.
 

@@ -18,10 +18,11 @@ from streamer.client.messages import (
 )
 from streamer.matching.report_tables import STRAND_NAMES, bit_lists
 from streamer.output.text_table import Column, Labels, Lookup, Table, distinct, same, texts
-from streamer.protocol.schema import BATCH_TOPICS, TOPICS
+from streamer.protocol.schema import ACTIONS, BATCH_TOPICS, TOPICS
 from trie.codes import decode_kmers
 
 _AT_ONCE = 1 << 16
+_ACTION_NAMES = Labels(ACTIONS)
 
 
 def columns_of(topics: Sequence[str]) -> list[str]:
@@ -75,6 +76,7 @@ _MADE: dict[str, Callable[[Any], Column]] = {
     "version": lambda message: same(message.origin.version, message.read.size),
     "target": lambda message: _labels(message.labels, message.target, message.read.size),
     "best_target": lambda message: _labels(message.labels, message.best_target, message.read.size),
+    "action": lambda message: _ACTION_NAMES.gather(message.action),
     "strand": lambda message: STRAND_NAMES.gather(message.strand),
     "kmer": lambda message: _kmers(message.code, message.origin.k),
     "distances": lambda message: bit_lists(message.distances),

@@ -15,6 +15,7 @@ from streamer.client.messages import (
     Near,
     NewKmers,
     Origin,
+    ReadDecisions,
     ReadSummaries,
     Retract,
     Settled,
@@ -80,7 +81,7 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
         # a later daemon may send more
         known = {column.name for column in wanted.columns}
         columns = {name: values for name, values in columns.items() if name in known}
-    named = names if topic == "read" else sets
+    named = names if topic in ("read", "decision") else sets
     check_columns(wanted, columns, reads=len(origin.names), k=origin.k, known=named, limit=limit)
     match topic:
         case "match":
@@ -96,6 +97,8 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
             return NewKmers(stamp, origin, seeded, **columns)
         case "read":
             return ReadSummaries(stamp, origin, **columns, labels=names)
+        case "decision":
+            return ReadDecisions(stamp, origin, **columns, labels=names)
         case "retract":
             return Retract(stamp, origin, **columns)
     error = head.get("error", "")

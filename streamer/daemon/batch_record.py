@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from streamer.daemon.core.producers import ProducerState
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.result import BatchResult
+from streamer.protocol.feed_messages import Columns
+from streamer.protocol.header import Header
 from streamer.sequences.read_batch import ReadBatch
 
 
@@ -36,6 +38,8 @@ class Matched:
 
     at: number of its record in the stream. dictionary: names the targets. stored: the k-mers as
     they stand in the records, if there is a distance; it names the targets of approximate matches.
+    decides: whether reads are decided on. decisions: on these, as header fields and
+    columns, if somebody wants them.
     """
 
     at: int
@@ -43,3 +47,5 @@ class Matched:
     result: BatchResult
     dictionary: Dictionary
     stored: Dictionary | None = None
+    decides: bool = False
+    decisions: tuple[Header, Columns] | None = None

@@ -89,6 +89,7 @@ def published(config: Config) -> list[str]:
         "ltb": not spec.near or spec.semantics != "ltb",
         "delta": not spec.changes,
         "settled": not spec.sources,
+        "decision": not (config.decision.enrich or config.decision.deplete),
     }
     if not spec.sources or spec.grows or config.journal.durability == "none":
         never |= {"retract": True, "upgrade": True}

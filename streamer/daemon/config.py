@@ -111,6 +111,17 @@ class JournalTable(ConfigTable):
     keep_hours: float = Field(default=0, ge=0, le=1e6)
 
 
+class DecisionTable(ConfigTable):
+    """Which reads are worth sequencing; without names nothing is decided."""
+
+    enrich: list[str] = []
+    deplete: list[str] = []
+    min_windows: int = Field(default=1, ge=1, lt=1 << 62)
+    min_fraction: float = Field(default=0.0, ge=0, le=1)
+    first_bases: int = Field(default=800, ge=1, lt=1 << 62)
+    give_up_bases: int = Field(default=0, ge=0, lt=1 << 62)
+
+
 class LogTable(ConfigTable):
     """The daemon's log."""
 
@@ -128,6 +139,7 @@ class Config(ConfigTable):
     control: ControlTable = Field(default_factory=lambda: ControlTable())
     sync: SyncTable = Field(default_factory=lambda: SyncTable())
     journal: JournalTable = Field(default_factory=lambda: JournalTable())
+    decision: DecisionTable = Field(default_factory=lambda: DecisionTable())
     log: LogTable = Field(default_factory=lambda: LogTable())
 
     @property
@@ -358,6 +370,9 @@ def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     if isinstance(ingest, IngestTable) and ingest.max_batch_bytes > ingest.memory_bytes:
         what = f"is {ingest.max_batch_bytes}, more than ingest.memory_bytes = {ingest.memory_bytes}"
         yield "ingest.max_batch_bytes", what, "ingest.memory_bytes"
+    decision = tables.get("decision")
+    if isinstance(decision, DecisionTable):
+        yield from _decision_faults(decision, dictionary)
     sync = tables.get("sync")
     if isinstance(sync, SyncTable) and sync.pull_bytes > sync.memory_bytes:
         what = f"is {sync.pull_bytes}, more than sync.memory_bytes = {sync.memory_bytes}"
@@ -371,6 +386,19 @@ def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
             other = f"{seen[endpoint]}.endpoint"
             yield f"{name}.endpoint", f"'{endpoint}' is already {other}", other
         seen.setdefault(endpoint, name)
+
+
+def _decision_faults(decision: DecisionTable, dictionary: ConfigTable | None) -> Iterator[Fault]:
+    if decision.enrich and decision.deplete:
+        yield (
+            "decision.deplete",
+            "name targets to enrich or to deplete, not both",
+            "decision.enrich",
+        )
+    key = "decision.enrich" if decision.enrich else "decision.deplete"
+    listed = decision.enrich or decision.deplete
+    if listed and isinstance(dictionary, DictionaryTable) and not dictionary.sources:
+        yield key, "targets are records of dictionary.sources, which is empty", "dictionary.sources"
 
 
 def _match_faults(spec: MatchSpec) -> Iterator[Fault]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import zmq
 
 from streamer.daemon.board import Board
+from streamer.daemon.deciding import Answer
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.reload import Reply
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
+from streamer.protocol.batch_messages import decode_batch
 from streamer.protocol.header import (
-    MAX_HEADER_BYTES,
     PROTOCOL,
+    Buffer,
     Header,
     Reason,
     WireError,
@@ -24,8 +26,12 @@ from streamer.protocol.header import (
     unpack,
     unseal,
 )
+from streamer.sequences.read_batch import ReadBatch
 
-COMMANDS = ("status", "drain", "reload")
+COMMANDS = ("status", "drain", "reload", "ask")
+MAX_ASK_BYTES = 1 << 20
+"""Of a frame, as of the letters that are asked about."""
+
 MAX_PENDING = 1 << 16
 MAX_PENDING_BYTES = 1 << 24
 """Of all requests whose replies wait for room."""
@@ -36,19 +42,21 @@ _RETRY_MILLISECONDS = 5
 
 
 class _Request(NamedTuple):
-    """A request: where its reply goes, the reply but for the status, its size."""
+    """A request: where its reply goes, the reply but for the status, its size, further frames."""
 
     envelope: list[bytes]
     reply: Header
     status: bool
     subscriptions: bool
     size: int
+    frames: Sequence[Buffer] = ()
 
 
 class ControlWorker(SocketWorker):
     """Replies to requests; a REQ socket's empty first frame is returned.
 
-    reload: begins a reload of the dictionary in this state of the daemon, and replies later.
+    reload: begins a reload of the dictionary in this state of the daemon, and replies later. ask:
+    has reads decided on, and replies later.
 
     A client may send many requests before it reads replies. What libzmq has no room for waits as
     requests, which are small; a status is made when its reply is sent.
@@ -62,11 +70,13 @@ class ControlWorker(SocketWorker):
         *,
         drain: Callable[[str], None],
         reload: Callable[[str, Reply], None],
+        ask: Callable[[ReadBatch, Answer], None],
     ) -> None:
         super().__init__("control", board, context, notify)
         self.inbox: Mailbox[_Request] = Mailbox()
         self._drain = drain
         self._reload = reload
+        self._ask = ask
         # by route, in the order of their requests
         self._pending: dict[bytes, deque[_Request]] = {}
         self._count = self._bytes = 0
@@ -78,9 +88,10 @@ class ControlWorker(SocketWorker):
         socket = self.bind(
             zmq.ROUTER,
             {
-                zmq.MAXMSGSIZE: MAX_HEADER_BYTES,
+                zmq.MAXMSGSIZE: MAX_ASK_BYTES,
                 zmq.SNDHWM: 1000,
-                zmq.RCVHWM: 1000,
+                # messages that wait may be large
+                zmq.RCVHWM: 64,
                 zmq.ROUTER_MANDATORY: 1,
                 # whoever comes again with its routing id takes over from the connection before
                 zmq.ROUTER_HANDOVER: 1,
@@ -131,7 +142,8 @@ class ControlWorker(SocketWorker):
             if request.status:
                 reply = reply | {"status": self._fields(request.subscriptions)}
             try:
-                socket.send_multipart([*request.envelope, *answer(reply)], zmq.NOBLOCK)
+                frames = answer(reply, request.frames)
+                socket.send_multipart([*request.envelope, *frames], zmq.NOBLOCK)
             except zmq.Again:
                 return
             except zmq.ZMQError as error:
@@ -157,18 +169,23 @@ class ControlWorker(SocketWorker):
         reply: Header = {"v": PROTOCOL}
         command, subscriptions = None, False
         try:
-            request = unpack(unseal(frames)[0])
-            if len(frames) != 2:
-                problem = f"a request is a header and its checksum, not {len(frames)} frames"
-                raise WireError(Reason.MALFORMED, problem)
+            header, *data = unseal(frames)
+            request = unpack(header)
             if "id" in request:
                 reply["id"] = request["id"]
             command = request.get("command")
+            if data and command != "ask":
+                problem = f"a request is a header and its checksum, not {len(frames)} frames"
+                raise WireError(Reason.MALFORMED, problem)
             subscriptions = request.get("subscriptions") is True
             if command == "drain":
                 self._drain("command on the control socket")
             elif command == "reload":
                 self._reload(self._board.state, partial(self._later, envelope, reply, size))
+                return None
+            elif command == "ask":
+                batch, _ = decode_batch(request, data)
+                self._ask(batch, partial(self._later, envelope, reply, size))
                 return None
             elif command != "status":
                 known = ", ".join(COMMANDS)
@@ -181,13 +198,18 @@ class ControlWorker(SocketWorker):
         return _Request(envelope, reply, command == "status", subscriptions, size)
 
     def _later(
-        self, envelope: list[bytes], reply: Header, size: int, outcome: Header | WireError
+        self,
+        envelope: list[bytes],
+        reply: Header,
+        size: int,
+        outcome: Header | WireError,
+        frames: Sequence[Buffer] = (),
     ) -> None:
         """Reply to a request that took longer; from any thread."""
         if isinstance(outcome, WireError):
             outcome = _refusal(outcome)
         reply = reply | {"type": "reply", "ok": True} | outcome
-        self.inbox.put(_Request(envelope, reply, False, False, size))
+        self.inbox.put(_Request(envelope, reply, False, False, size, frames))
 
 
 def _refusal(error: WireError) -> Header:

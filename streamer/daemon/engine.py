@@ -16,6 +16,7 @@ from streamer.daemon.batch_record import Accepted, Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.core.heads import Heads
+from streamer.daemon.deciding import Answer, Deciding
 from streamer.daemon.drafts import AnyGroup, Draft, DraftGroup, dictionary_draft, settled_draft
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.publish import MatchedGroup
@@ -38,6 +39,8 @@ from trie.cpu.compiling import compile_notice
 _AHEAD = 3
 # bases of waiting batches that are matched together: a GPU works on millions at a time
 _TOGETHER = 1 << 24
+# results that are not published hold the engine up; who asks for decisions does not wait for that
+_SLOT_SECONDS = 0.005
 
 log = structlog.get_logger("engine")
 
@@ -60,7 +63,7 @@ class EngineWorker(Worker):
         *,
         kept: KeptBatches | None,
         forward: Callable[[AnyGroup], None],
-        wants_words: Callable[[], bool],
+        wants: Callable[[str], bool],
         warm_up: Callable[[Config, MatchSpec], None],
     ) -> None:
         super().__init__("engine", notify)
@@ -80,9 +83,15 @@ class EngineWorker(Worker):
         self._kept = kept
         self._reloaded: deque[Reloaded] = deque()
         self._forward = forward
-        self._wants_words = wants_words
+        self._wants = wants
+        self.deciding = Deciding(board.config)
         self._warm_up = warm_up
         self._limit_said = False
+
+    def ask(self, batch: ReadBatch, answer: Answer) -> None:
+        """Have reads decided on, as ``Deciding.ask``; from any thread."""
+        self.deciding.ask(batch, answer)
+        self.inbox.wake()
 
     def reload(self, reloaded: Reloaded) -> None:
         """Match against another dictionary from the next batch on; from any thread."""
@@ -119,6 +128,7 @@ class EngineWorker(Worker):
                 self._turn(deque(together(self.inbox.take())))
         finally:
             self._matcher.close()
+            self.deciding.close()
             while self._reloaded:
                 gone = WireError(Reason.DRAINING, "the daemon ends: the dictionary stays")
                 self._reloaded.popleft().reply(gone)
@@ -127,6 +137,7 @@ class EngineWorker(Worker):
         while not self.stopping.is_set():
             while self._reloaded:
                 self._switch(self._reloaded.popleft())
+            self.deciding.answer()
             if groups:
                 if not self._take_slot():
                     return
@@ -139,15 +150,16 @@ class EngineWorker(Worker):
 
     def _take_slot(self) -> bool:
         while not self.stopping.is_set():
-            if self.slots.acquire(timeout=POLL_SECONDS):
+            if self.slots.acquire(timeout=_SLOT_SECONDS):
                 return True
+            self.deciding.answer()
         return False
 
     def _match(self, items: Sequence[Accepted]) -> None:
         matcher = self._matcher
         self.working_on = (items[0].number, time.monotonic())
         batches = [item.batch for item in items]
-        if self._wants_words():
+        if self._wants("word"):
             results = [matcher.match(batch, want_depths=True) for batch in batches]
         else:
             results = matcher.match_all(batches)
@@ -157,7 +169,14 @@ class EngineWorker(Worker):
             self._remember(results)
         first, self._at = self._at + 1, self._at + len(items)
         pairs = enumerate(zip(items, results, strict=True), first)
-        matched = [Matched(at, *pair, matcher.dictionary, self._stored) for at, pair in pairs]
+        decide = self.deciding.decide if self._wants("decision") else lambda _: None
+        matched = [
+            Matched(
+                at, item, result, matcher.dictionary, self._stored,
+                self.deciding.on, decide(item.batch),
+            )
+            for at, (item, result) in pairs
+        ]  # fmt: skip
         self._forward(MatchedGroup(matched, self._heads))
 
     def _note(self, matcher: StreamMatcher) -> None:
@@ -187,7 +206,9 @@ class EngineWorker(Worker):
         first = not restored.fingerprint and not restored.number
         if found != restored.fingerprint and not first:
             start = replace(start, version=start.version + 1)
-        self._use(loaded, make_matcher(self._board.config, loaded, self._spec, start))
+        matcher = make_matcher(self._board.config, loaded, self._spec, start)
+        self.deciding.use(matcher)
+        self._use(loaded, matcher)
         if first:
             self._say([self._dictionary(loaded, found)])
         elif found != restored.fingerprint:
@@ -211,6 +232,7 @@ class EngineWorker(Worker):
             if matcher is None:
                 start = replace(self._restored.start(self._spec), version=before.version + 1)
                 matcher = make_matcher(self._board.config, new.dictionary, self._spec, start)
+            self.deciding.use(matcher)
         except (StreamerError, MemoryError) as error:
             new.reply(not_loaded(error))
             return

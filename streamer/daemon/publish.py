@@ -14,6 +14,7 @@ from streamer.daemon.layout import Laid, distinct, lay_out
 from streamer.daemon.layout_kernels import LAID_OUT
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.errors import StreamerError
+from streamer.matching.decisions import Decisions
 from streamer.protocol.checksum_kernels import combine
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.feed_messages import Columns, describe, encode_feed, encode_head
@@ -86,6 +87,7 @@ class Findings:
             "delta": result.new_kmers.size > 0,
             "word": windows > 0,
             "read": True,
+            "decision": matched.decides,
         }
         self.topics = [topic for topic, there in present.items() if there]
 
@@ -143,17 +145,21 @@ class Publication(Findings):
             "k": result.k,
         }
 
-    @property
-    def has_words(self) -> bool:
-        """Whether event words were computed, as when somebody asked for them."""
-        return self.matched.result.depths is not None
+    def _has(self, topic: str) -> bool:
+        """Whether a topic that is live only was wanted when the batch was matched."""
+        match topic:
+            case "word":
+                return self.matched.result.depths is not None
+            case "decision":
+                return self.matched.decisions is not None
+        return True
 
     def message(self, topic: str, header: Header) -> Message | None:
         """The frames of the message for a topic, ``header`` first in its header.
 
-        None for ``word`` unless words were computed.
+        None for one that nobody wanted when the batch was matched.
         """
-        if topic == "word" and not self.has_words:
+        if not self._has(topic):
             return None
         header = header | self.about
         if topic in LAID_OUT:
@@ -239,9 +245,23 @@ def _word(matched: Matched) -> tuple[Header, Columns]:
     )
 
 
+def _decision(matched: Matched) -> tuple[Header, Columns]:
+    assert matched.decisions is not None
+    return matched.decisions
+
+
+def decision_content(found: Decisions, targets: TargetSets) -> tuple[Header, Columns]:
+    """The header fields and columns that say what to do with reads."""
+    target = found.target.astype(np.uint32)
+    counts = found.matches, found.windows, found.bases
+    columns = _columns("decision", np.arange(target.size), found.action, target, *counts)
+    return {"targets": _named(targets, distinct(target, NO_SET))}, columns
+
+
 _CONTENT: dict[str, Callable[[Matched], tuple[Header, Columns]]] = {
     "near": _near,
     "ltb": _ltb,
     "delta": _delta,
     "word": _word,
+    "decision": _decision,
 }

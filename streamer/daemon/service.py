@@ -104,7 +104,7 @@ class Service:
             restored,
             kept=KeptBatches(journal) if journal is not None else None,
             forward=(self._recorder or self._feed).inbox.put,
-            wants_words=lambda: self._feed.wants("word"),
+            wants=self._feed.wants,
             warm_up=warm_up,
         )
         self._ingest = IngestWorker(
@@ -117,7 +117,12 @@ class Service:
         )
         reloader = Reloader(config, self._engine.prepare, self._engine.reload)
         self._control = ControlWorker(
-            self.board, self._context, notify, drain=self.drain, reload=reloader.begin
+            self.board,
+            self._context,
+            notify,
+            drain=self.drain,
+            reload=reloader.begin,
+            ask=self._engine.ask,
         )
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
         self._sync: SyncWorker | None = None

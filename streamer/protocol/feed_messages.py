@@ -140,10 +140,11 @@ def _decode(
     packed = bytes(data[0])
     same = isinstance(previous, PackedNames) and previous.packed == packed
     names = previous if same else decode_names(packed)
-    return FeedMessage(topic, header, names, _decode_columns(header, data[1:]))
+    return FeedMessage(topic, header, names, decode_columns(header, data[1:]))
 
 
-def _decode_columns(header: Header, frames: Sequence[Buffer]) -> Columns:
+def decode_columns(header: Header, frames: Sequence[Buffer]) -> Columns:
+    """The columns that a header describes, those of unknown types left out; or a WireError."""
     entries = header.get("columns")
     if not isinstance(entries, list) or len(entries) != len(frames):
         raise WireError(Reason.MALFORMED, "columns and frames do not agree")

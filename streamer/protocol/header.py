@@ -107,10 +107,10 @@ def unpack(frame: Buffer) -> Header:
     return header
 
 
-def answer(fields: Header) -> list[Buffer]:
+def answer(fields: Header, frames: Sequence[Buffer] = ()) -> list[Buffer]:
     """The frames of an answer; one whose ``v`` is 1 has the form of version 1."""
     head = pack(fields)
-    return [head] if fields["v"] == 1 else seal([head])
+    return [head] if fields["v"] == 1 else seal([head, *frames])
 
 
 def seal(frames: Iterable[Buffer], crc: int | None = None) -> list[Buffer]:

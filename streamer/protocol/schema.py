@@ -17,6 +17,10 @@ NO_BEST_TARGET = -1
 """In the column ``best_target``: no target."""
 
 
+ACTIONS = ("proceed", "stop_receiving", "unblock")
+"""In the column ``action``: what the numbers mean."""
+
+
 class Field(NamedTuple):
     """A field of a header."""
 
@@ -162,9 +166,27 @@ _ANSWERS = (
         (_TARGETS,),
         "read length windows matches mismatches skipped best_target",
     ),
+    Topic(
+        "decision",
+        "every batch, and somebody subscribes",
+        (
+            _READ,
+            Column("action", "uint8", "0 to 2", "0: `proceed`, 1: `stop_receiving`, 2: `unblock`"),
+            Column("target", "uint32", "number", "key of `targets`; 0xFFFFFFFF: no target"),
+            Column("matches", "int64", "windows", "that match the best target"),
+            Column("windows", "int64", "windows", "without an ambiguity code"),
+            Column("bases", "int64", "bases", "that were looked at"),
+        ),
+        (_TARGETS,),
+        "read action target matches windows bases",
+        "names in decision.enrich or decision.deplete",
+    ),
 )
 
-_REVISED = tuple(topic for topic in _ANSWERS if topic.name not in ("delta", "word"))
+LIVE_ONLY = frozenset({"word", "decision"})
+"""Topics about records that are not stored."""
+
+_REVISED = tuple(t for t in _ANSWERS if t.name != "delta" and t.name not in LIVE_ONLY)
 
 FEED = (
     *_ANSWERS,
@@ -226,8 +248,6 @@ TOPICS = {topic.name: topic for topic in FEED}
 BATCH_TOPICS = {name: topic for name, topic in TOPICS.items() if topic.columns}
 RECORD_TOPICS = {n: topic for n, topic in TOPICS.items() if n not in ("beat", "status")}
 """Those whose messages have ``prev``: about a batch, or about the stream."""
-LIVE_ONLY = frozenset({"word"})
-"""Of these, the ones that are not stored."""
 NAMES = {topic.wire: topic.name for topic in FEED}
 """Of the topics on the wire."""
 

@@ -1,0 +1,112 @@
+"""What to do with reads while they are sequenced, from their first bases.
+
+on target, enrich    the target is listed    stop_receiving: sequence all of it
+                     it is another one       unblock: it is not worth sequencing
+on target, deplete   the target is listed    unblock
+                     it is another one       stop_receiving
+unassigned           not long enough yet     proceed: look again when there is more of it
+                     give_up_bases or more   enrich: unblock, deplete: stop_receiving
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.assignment import Assignment
+from streamer.matching.matcher import StreamMatcher
+from streamer.protocol.schema import ACTIONS
+from streamer.sequences.read_batch import ReadBatch
+
+PROCEED, STOP_RECEIVING, UNBLOCK = range(len(ACTIONS))
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRule:
+    """Which reads to sequence: those of the targets ``enrich``, or all but those of ``deplete``.
+
+    One of the two has names. first_bases: at most so many symbols of a read are looked at.
+    give_up_bases: an unassigned read of this length is decided, too; 0: never.
+    """
+
+    enrich: tuple[str, ...]
+    deplete: tuple[str, ...]
+    rule: Assignment
+    first_bases: int
+    give_up_bases: int
+
+
+class Decisions(NamedTuple):
+    """Of each read of a batch.
+
+    action: uint8, an index to ``schema.ACTIONS``. target: int32, its index, -1 if it is unassigned.
+    matches, windows: int64, of the bases that were looked at: windows that match its best target,
+    and those without a gap code. bases: int64, how many symbols were looked at.
+    """
+
+    action: NDArray[np.uint8]
+    target: NDArray[np.int32]
+    matches: NDArray[np.int64]
+    windows: NDArray[np.int64]
+    bases: NDArray[np.int64]
+
+
+class Decider:
+    """Decides by a dictionary that does not change; it counts and learns nothing.
+
+    matcher: a fixed and exact one of the dictionary that may be shared; None to make one, which is
+    then closed by ``close``. StreamerError for a name that no target has.
+    """
+
+    def __init__(
+        self, dictionary: Dictionary, rule: DecisionRule, matcher: StreamMatcher | None = None
+    ) -> None:
+        names = dictionary.targets.names
+        self._rule = rule
+        self.targets = dictionary.targets
+        listed = rule.enrich or rule.deplete
+        if missing := [name for name in dict.fromkeys(listed) if name not in set(names)]:
+            shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+            key = "enrich" if rule.enrich else "deplete"
+            message = f"decision.{key}: the dictionary has no target called {shown}"
+            raise StreamerError(message)
+        yes, no = (STOP_RECEIVING, UNBLOCK) if rule.enrich else (UNBLOCK, STOP_RECEIVING)
+        wanted = set(listed)
+        # by target; -1, the last one, for unassigned reads
+        by_target = [yes if name in wanted else no for name in names]
+        self._actions = np.array([*by_target, PROCEED], np.uint8)
+        self._given_up = UNBLOCK if rule.enrich else STOP_RECEIVING
+        self._matcher = matcher or StreamMatcher.of(dictionary, device="cpu")
+        self._owned = matcher is None
+
+    def decide(self, batch: ReadBatch) -> Decisions:
+        """The decisions on reads as far as they are known."""
+        lengths = batch.lengths
+        heads = _heads(batch, self._rule.first_bases)
+        (result,) = self._matcher.match_again([heads])
+        target, matches, windows = self._rule.rule.assign(result, self.targets)
+        action = self._actions[target]
+        if self._rule.give_up_bases:
+            action[(target < 0) & (lengths >= self._rule.give_up_bases)] = self._given_up
+        return Decisions(action, target, matches, windows, heads.lengths)
+
+    def close(self) -> None:
+        """End the threads of its own matcher."""
+        if self._owned:
+            self._matcher.close()
+
+
+def _heads(batch: ReadBatch, length: int) -> ReadBatch:
+    """The reads of a batch, cut to that length, without their names."""
+    lengths = np.minimum(batch.lengths, length)
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    symbols = np.arange(offsets[-1]) + np.repeat(batch.offsets[:-1] - offsets[:-1], lengths)
+    return ReadBatch([""] * lengths.size, offsets, batch.bases[symbols])

@@ -1,0 +1,207 @@
+"""Decisions: on the feed and on request, against the definition of an assigned read."""
+
+from __future__ import annotations
+
+import random
+
+import msgpack
+import pytest
+
+from streamer.client import Control, Producer, ReadDecisions, RefusedError, Subscriber
+from streamer.errors import StreamerError
+from streamer.protocol.schema import ACTIONS
+from tests.daemon_kit import Raw, random_dna, running, settings, write_fasta
+from tests.reference.decisions import decisions
+from tests.waiting import DEADLINE
+
+pytestmark = pytest.mark.whole
+
+K = 11
+_TURNED = str.maketrans("ACGT", "TGCA")
+
+
+def sources_of(rng):
+    """Three targets; the second one holds a part of the first."""
+    texts = [random_dna(rng, 400) for _ in range(3)]
+    texts[1] += texts[0][:100]
+    return list(zip(("virus", "host", "other"), texts, strict=True))
+
+
+def reads_of(rng, records, count=60):
+    made = []
+    for number in range(count):
+        text = rng.choice([*(text for _, text in records), random_dna(rng, 400)])
+        at = rng.randrange(len(text) - 50)
+        letters = (
+            random_dna(rng, rng.choice((0, 0, 30, 200))) + text[at : at + rng.randrange(20, 300)]
+        )
+        letters = letters.replace("AC", "AN") if rng.random() < 0.1 else letters
+        turned = letters.translate(_TURNED)[::-1]
+        made.append((f"r{number}", rng.choice((letters, turned))))
+    return [*made, ("empty", ""), ("short", "ACGT")]
+
+
+def listening(daemon):
+    feed = Subscriber(daemon.endpoints["feed"], ["decision"])
+    assert feed.wait_for_daemon(DEADLINE)
+    return feed
+
+
+def next_rows(feed):
+    """The rows of the next message, as ``decisions`` has them."""
+    while True:
+        message = feed.receive(DEADLINE)
+        if isinstance(message, ReadDecisions):
+            actions = [ACTIONS[number] for number in message.action]
+            targets = [message.labels.get(number) for number in message.target.tolist()]
+            counts = (message.matches, message.windows, message.bases)
+            assert message.read.tolist() == list(range(len(message.origin.names)))
+            return list(zip(actions, targets, *(c.tolist() for c in counts), strict=True))
+
+
+RULES = [
+    ({"enrich": ["virus"]}, {}),
+    ({"enrich": ["other", "host"], "give_up": 250}, {"min_windows": 5, "min_fraction": 0.25}),
+    ({"deplete": ["host"]}, {"min_windows": 3}),
+    ({"deplete": ["virus", "other"], "give_up": 1}, {"min_fraction": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("names", "limits"), RULES)
+@pytest.mark.parametrize(
+    "dictionary", ["", 'mode = "grow"', 'strands = "forward"\nseed_bases = 90']
+)
+@pytest.mark.parametrize("first", [40, 10_000])
+def test_feed_and_requests_equal_the_definition(tmp_path, names, limits, dictionary, first):
+    rng = random.Random(f"{names} {limits} {dictionary} {first}")
+    records = sources_of(rng)
+    reads = reads_of(rng, records)
+    write_fasta(tmp_path / "ref.fa", records)
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]\n{dictionary}')
+    keys = {"first_bases": first} | limits | names
+    keys["give_up_bases"] = keys.pop("give_up", 0)
+    overrides = [f"decision.{key}={value!r}" for key, value in keys.items()]
+    strands = "forward" if "forward" in dictionary else "canonical"
+    limits = limits | {"strands": strands}
+    want = decisions(reads, K, **names, first=first, records=records, **limits)
+    with (
+        running(path, overrides) as daemon,
+        listening(daemon) as feed,
+        Producer(daemon.endpoints["ingest"]) as producer,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        # not changed by what the stream brings
+        for part in (reads[:20], reads[20:], reads):
+            producer.send(part)
+        producer.flush(matched=True, timeout=DEADLINE)
+        assert next_rows(feed) + next_rows(feed) == want
+        assert next_rows(feed) == want
+        before = control.status()
+        asked = [control.ask(part) for part in (reads, reads[:5], [])]
+        after = control.status()
+        assert after["totals"]["reads"] == before["totals"]["reads"]
+        assert after["dictionary"] == before["dictionary"]
+    assert [row[1:] for row in asked[0]] == want
+    assert [row.read for row in asked[0]] == [name for name, _ in reads]
+    assert asked[1:] == [asked[0][:5], []]
+    assert len({row[0] for row in want}) > 1
+
+
+def test_a_read_is_asked_about_again_as_it_grows(tmp_path):
+    rng = random.Random(2)
+    records = sources_of(rng)
+    write_fasta(tmp_path / "ref.fa", records)
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    letters = random_dna(rng, 100) + records[2][1][50:150]
+    overrides = ["decision.enrich=['virus']", "decision.give_up_bases=500"]
+    with running(path, overrides) as daemon, Control(daemon.endpoints["control"]) as control:
+        actions = [control.ask([("r", letters[:n])])[0].action for n in (50, 100, 150, 200)]
+        assert actions == ["proceed", "proceed", "unblock", "unblock"]
+        assert control.ask([("r", random_dna(rng, 500))])[0].action == "unblock"
+        assert control.status()["totals"]["reads"] == 0
+
+
+def test_a_reload_changes_what_is_decided(tmp_path):
+    rng = random.Random(3)
+    records = sources_of(rng)
+    write_fasta(tmp_path / "ref.fa", records)
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    reads = [("r", records[0][1][150:250])]
+    with (
+        running(path, ["decision.deplete=['virus']"]) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        assert control.ask(reads)[0].action == "unblock"
+        write_fasta(tmp_path / "ref.fa", [("virus", records[1][1]), ("host", records[0][1])])
+        control.reload()
+        assert control.ask(reads)[0][1:3] == ("stop_receiving", "host")
+        write_fasta(tmp_path / "ref.fa", records[1:])
+        with pytest.raises(RefusedError, match="no target called virus"):
+            control.reload()
+        assert control.ask(reads)[0][1:3] == ("stop_receiving", "host")
+
+
+def test_what_cannot_be_decided_is_refused(tmp_path):
+    rng = random.Random(4)
+    records = sources_of(rng)
+    write_fasta(tmp_path / "ref.fa", records)
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    with (
+        pytest.raises(
+            StreamerError, match=r"decision\.enrich: the dictionary has no target called viruz"
+        ),
+        running(path, ["decision.enrich=['virus', 'viruz']"]),
+    ):
+        pass
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        with pytest.raises(RefusedError, match="nothing is decided") as refused:
+            control.ask([("r", "ACGT")])
+        assert refused.value.reason == "denied"
+    with running(path, ["decision.enrich=['virus']"]) as daemon:
+        raw = Raw(daemon.endpoints["control"])
+        frames = [msgpack.packb(["a"]), bytes(8) + (4).to_bytes(8, "little"), b"AC-T"]
+        asked = {"v": 2, "id": 1, "command": "ask", "form": "columns"}
+        for changed, reason in (
+            (frames, "base"),
+            ([frames[0], frames[1][:8], frames[2]], "malformed"),
+            (frames[:1], "malformed"),
+        ):
+            raw.send(asked, *changed)
+            answer = raw.receive()
+            assert (answer["ok"], answer["reason"], answer["id"]) == (False, reason, 1)
+        raw.send(asked | {"command": "status"}, *frames)
+        assert raw.receive()["reason"] == "malformed"
+        raw.socket.close()
+        raw.context.term()
+
+
+def test_a_plain_client_asks(tmp_path):
+    """With ZeroMQ and msgpack alone, as docs/protocol.md says."""
+    rng = random.Random(5)
+    records = sources_of(rng)
+    write_fasta(tmp_path / "ref.fa", records)
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    with running(path, ["decision.enrich=['host']"]) as daemon:
+        raw = Raw(daemon.endpoints["control"])
+        letters = records[1][1][100:160].encode()
+        ends = b"".join(n.to_bytes(8, "little") for n in (0, len(letters), len(letters) + 4))
+        header = {"v": 2, "id": 7, "command": "ask", "form": "columns"}
+        raw.send(header, msgpack.packb(["a", "b"]), ends, letters + b"ACGT")
+        assert raw.socket.poll(DEADLINE * 1000)
+        first, *columns, _ = raw.socket.recv_multipart()
+        reply = msgpack.unpackb(first)
+        assert reply["ok"]
+        assert reply["targets"] == [[1, "host"]]
+        values = {
+            name: [
+                int.from_bytes(frame[i : i + len(frame) // rows], "little")
+                for i in range(0, len(frame), len(frame) // rows)
+            ]
+            for (name, _, rows), frame in zip(reply["columns"], columns, strict=True)
+        }
+        assert values == {
+            "read": [0, 1], "action": [1, 0], "target": [1, 0xFFFFFFFF],
+            "matches": [50, 0], "windows": [50, 0], "bases": [60, 4],
+        }  # fmt: skip
+        raw.socket.close()
+        raw.context.term()
