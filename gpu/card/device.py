@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from dataclasses import dataclass
 
 
@@ -15,8 +17,26 @@ class Device:
     memory_bytes: int
 
 
+_NONE = "no CUDA driver or no CUDA device"
+_ELSEWHERE = ("NUMBA_CUDA_DRIVER", "NUMBA_ENABLE_CUDASIM")
+"""Environment variables that name another driver, or a simulator."""
+
+
+def driver_found() -> bool:
+    """Whether there may be a CUDA driver, asked without the CUDA packages, which load slowly."""
+    if any(os.environ.get(name, "0") != "0" for name in _ELSEWHERE):
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def devices() -> list[Device]:
     """The usable CUDA devices; RuntimeError, in one line, if there is none."""
+    if not driver_found():
+        raise RuntimeError(_NONE)
     try:
         from numba import cuda
     except ImportError as error:
@@ -24,8 +44,7 @@ def devices() -> list[Device]:
         raise RuntimeError(message) from None
     try:
         if not cuda.is_available():
-            message = "no CUDA driver or no CUDA device"
-            raise RuntimeError(message)
+            raise RuntimeError(_NONE)
         found = []
         for number, handle in enumerate(cuda.gpus):
             with handle:

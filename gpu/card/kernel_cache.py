@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from gpu.card.intrinsics import SIMULATED, cuda
+from trie.cpu import shared_compiling
 from trie.cpu.jit import private_folder, warn_unstored
 
 _log = logging.getLogger(__name__)
@@ -173,37 +174,17 @@ class _Stored:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The kernel for these argument types; None if it must be compiled."""
-        from numba.cuda.dispatcher import _Kernel
-
         target.refresh()
-        try:
-            content = self._path(signature, target.codegen()).read_bytes()
-            return _Kernel._rebuild(**pickle.loads(content))
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            _log.debug("a cached kernel cannot be loaded: %s", error)
-            return None
+        path = self._path(signature, target.codegen())
+        shared = shared_compiling.current
+        return _load(path) if shared is None else shared.load(str(path), lambda: _load(path))
 
     def save_overload(self, signature: Any, kernel: Any) -> None:
         """Store a compiled kernel, if possible."""
-        from numba.cuda.serialize import dumps
-
-        try:
-            content = dumps(kernel._reduce_states())
-            path = self._path(signature, kernel.codegen)
-            with tempfile.NamedTemporaryFile(dir=self.cache_path, delete=False) as file:
-                try:
-                    file.write(content)
-                    file.flush()
-                except OSError:
-                    os.unlink(file.name)
-                    raise
-            os.replace(file.name, path)
-        except OSError as error:
-            warn_unstored(self.cache_path, error)
-        except Exception as error:
-            _log.debug("a kernel is not cached: %s", error)
+        path = self._path(signature, kernel.codegen)
+        problem = _store(path, kernel)
+        if shared_compiling.current is not None:
+            shared_compiling.current.stored(str(path), problem)
 
     def enable(self) -> None:
         """Part of numba's interface; always enabled."""
@@ -213,3 +194,38 @@ class _Stored:
 
     def flush(self) -> None:
         """Part of numba's interface; files stay, and a changed kernel has another name."""
+
+
+def _load(path: Path) -> Any:
+    """The kernel in a file; None if there is none that can be read."""
+    from numba.cuda.dispatcher import _Kernel
+
+    try:
+        return _Kernel._rebuild(**pickle.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        _log.debug("a cached kernel cannot be loaded: %s", error)
+        return None
+
+
+def _store(path: Path, kernel: Any) -> str | None:
+    """Store a compiled kernel; why it could not be, in one line."""
+    from numba.cuda.serialize import dumps
+
+    try:
+        content = dumps(kernel._reduce_states())
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            try:
+                file.write(content)
+                file.flush()
+            except OSError:
+                os.unlink(file.name)
+                raise
+        os.replace(file.name, path)
+    except OSError as error:
+        warn_unstored(str(path.parent), error)
+        return f"{path.parent}: {error.strerror}"
+    except Exception as error:
+        _log.debug("a kernel is not cached: %s", error)
+    return None

@@ -8,42 +8,50 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
 from streamer import __version__
-from streamer.cli import bench
-from streamer.cli.asm import asm
 from streamer.cli.choices import say_error
-from streamer.cli.daemon import run, validate
-from streamer.cli.devices import devices
-from streamer.cli.filter import filter_
-from streamer.cli.hamming import hamming
-from streamer.cli.lcs import lcs
-from streamer.cli.match import match
-from streamer.cli.play import play
-from streamer.cli.primer import primer
-from streamer.cli.reload import reload
-from streamer.cli.selftest import selftest
-from streamer.cli.send import send
-from streamer.cli.status import status, top
 from streamer.cli.streams import lose_messages
-from streamer.cli.watch import watch
 from streamer.errors import EXIT_INTERRUPTED, ReaderGoneError, StreamerError
 from trie.cpu import memory_limit
 from trie.cpu.interrupts import Interrupts, interrupts_as_such
 
-app = typer.Typer(
-    name="streamer",
-    help="Match DNA reads against a dictionary of k-mers, live over ZeroMQ or from files; search "
-    "patterns, find primers, compare genomes.",
-    no_args_is_help=True,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "match": "match", "filter": "filter", "asm": "asm", "hamming": "hamming", "primer": "primer",
+    "lcs": "lcs", "run": "daemon", "validate": "daemon", "send": "send", "play": "play",
+    "status": "status", "top": "status", "watch": "watch", "reload": "reload", "devices": "devices",
+    "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
+}  # fmt: skip
+"""The commands, and the module of ``streamer.cli`` that each is in."""
+
+
+def _app(names: Iterable[str]) -> typer.Typer:
+    """The program with these commands. Each costs milliseconds of every start."""
+    made = typer.Typer(
+        name="streamer",
+        help="Match DNA reads against a dictionary of k-mers, live over ZeroMQ or from files; "
+        "search patterns, find primers, compare genomes.",
+        no_args_is_help=True,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(_options)
+    for name in names:
+        module = import_module(f"streamer.cli.{COMMANDS[name]}")
+        if name == "bench":
+            made.add_typer(module.app, name=name)
+        else:
+            function = name.replace("-", "_")
+            # a builtin's name has a line below it
+            command = getattr(module, function, None) or getattr(module, f"{function}_")
+            made.command(name)(command)
+    return made
 
 
 def _show_version(value: bool) -> None:
@@ -52,7 +60,6 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     context: typer.Context,
     debug: Annotated[
@@ -68,14 +75,6 @@ def _options(
     if context.invoked_subcommand != "run":
         # the daemon's log counts what is lost
         lose_messages()
-
-
-for command in (
-    match, filter_, asm, hamming, primer, lcs, run, validate, send, play, status, top, watch,
-    reload, devices, selftest,
-):  # fmt: skip
-    app.command(command.__name__.rstrip("_"))(command)
-app.add_typer(bench.app, name="bench")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,7 +101,9 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
 
     try:
         with interrupts_as_such():
-            result = typer.main.get_command(app).main(
+            # without a command the help lists all
+            asked = [word for word in arguments[:1] if word in COMMANDS]
+            result = typer.main.get_command(_app(asked or COMMANDS)).main(
                 args=arguments, prog_name="streamer", standalone_mode=False, obj=debug
             )
     except ReaderGoneError as error:
