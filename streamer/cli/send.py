@@ -12,10 +12,35 @@ from streamer.cli.daemon_options import ConfigOption
 
 if TYPE_CHECKING:
     from streamer.cli.send_mark import SendMark
+    from streamer.client.producer import Producer
+    from streamer.watching.reading import BatchSizes
 
 
 def send(
-    reads: Annotated[list[str], typer.Argument(metavar="READS", help=READS)],
+    reads: Annotated[list[str] | None, typer.Argument(metavar="READS", help=READS)] = None,
+    watch: Annotated[
+        str | None,
+        typer.Option("--watch", metavar="DIR", help="Send files as a sequencer writes them there."),
+    ] = None,
+    settle: Annotated[
+        float,
+        typer.Option(min=0.0, help="With --watch: seconds without change that complete a file."),
+    ] = 5.0,
+    until: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--until",
+            metavar="PATTERN",
+            help="With --watch: the name of a file that ends the run; may be repeated; by default "
+            "final_summary* and RTAComplete*.",
+        ),
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            "--ledger", metavar="FILE", help="With --watch: where to note what has been sent."
+        ),
+    ] = None,
     to: Annotated[str | None, typer.Option("--to", help="Ingest endpoint of the daemon.")] = None,
     config: ConfigOption = None,
     name: Annotated[
@@ -41,43 +66,71 @@ def send(
     With a --name the daemon keeps that place, too: after any end, also a kill, the same command
     with --resume sends the records that are not durable yet. It reads the files again up to that
     place, and skips as many records of standard input. One process may use a name at a time.
+
+    --watch sends FASTQ and BAM below a folder, as MinKNOW, dorado and bcl-convert leave them: files
+    that are complete, and plain FASTQ as it grows. Each record is sent once, also over restarts,
+    re-writes and copies. It ends once a file appears that --until names and all before it is
+    durable; Ctrl-C sends what has been read, and ends with 130.
     """
     import time
 
-    from streamer.cli.progress import progress
-    from streamer.cli.send_files import Files, send_all
-    from streamer.cli.send_mark import SendMark
     from streamer.client.producer import Producer
     from streamer.errors import UsageError
-    from streamer.sequences.files import size_of_files
 
-    if resume and name is None:
+    if bool(reads) == bool(watch):
+        problem = "name either files of reads (READS) or a folder (--watch)"
+        raise UsageError(problem)
+    if resume and name is None and reads:
         problem = "--resume needs --name, that of the run to go on with"
         raise UsageError(problem)
     endpoint = daemon_options.endpoint_of("ingest", to, config)
     answer_seconds = min(daemon_options.ANSWER_SECONDS, timeout)
+    sizes: BatchSizes = {"batch_bases": batch_bases, "batch_reads": batch_reads}
     began = time.monotonic()
+    if watch:
+        from streamer.cli.send_folder import name_of, send_folder
+
+        name = name or name_of(watch)
     with Producer(endpoint, name=name, answer_seconds=answer_seconds) as producer:
         producer.connect(timeout=timeout)
-        start = None
-        if resume and producer.mark:
-            start = SendMark.unpack(producer.mark, reads, producer.name)
-        left = reads[start.file :] if start else reads
-        if resume and not quiet:
-            say(_begins(reads, start, producer.name))
-        with progress("sending", size_of_files(left), quiet=quiet) as show:
-            files = Files(
-                reads,
-                start=start,
-                marked=name is not None,
-                batch_bases=batch_bases,
-                batch_reads=batch_reads,
-                on_bytes=show,
+        if watch:
+            sent, bases = send_folder(
+                producer, watch, settle, until, ledger, timeout=timeout, sizes=sizes, quiet=quiet
             )
-            send_all(producer, files, timeout)
+        else:
+            sent, bases = _send_files(
+                producer, reads or [], name is not None, resume, timeout, quiet, sizes
+            )
     if not quiet:
         seconds = time.monotonic() - began
-        say(f"{files.reads:,} reads, {files.bases:,} bases acknowledged in {seconds:.1f} s")
+        say(f"{sent:,} reads, {bases:,} bases acknowledged in {seconds:.1f} s")
+
+
+def _send_files(
+    producer: Producer,
+    reads: list[str],
+    marked: bool,
+    resume: bool,
+    timeout: float,
+    quiet: bool,
+    sizes: BatchSizes,
+) -> tuple[int, int]:
+    """Send the reads of files; how many reads and bases."""
+    from streamer.cli.progress import progress
+    from streamer.cli.send_files import Files, send_all
+    from streamer.cli.send_mark import SendMark
+    from streamer.sequences.files import size_of_files
+
+    start = None
+    if resume and producer.mark:
+        start = SendMark.unpack(producer.mark, reads, producer.name)
+    left = reads[start.file :] if start else reads
+    if resume and not quiet:
+        say(_begins(reads, start, producer.name))
+    with progress("sending", size_of_files(left), quiet=quiet) as show:
+        files = Files(reads, start=start, marked=marked, on_bytes=show, **sizes)
+        send_all(producer, files, timeout)
+    return files.reads, files.bases
 
 
 def _begins(paths: list[str], start: SendMark | None, name: str) -> str:

@@ -11,6 +11,7 @@ from streamer.client.client_errors import DaemonError
 from streamer.protocol.batch_messages import encode_batch, encode_reads
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import size_of
+from streamer.sequences.packed_names import PackedNames
 from streamer.sequences.read_batch import ReadBatch
 
 Pair = tuple[str, str | bytes]
@@ -58,4 +59,6 @@ def part_of(reads: ReadBatch, start: int, stop: int) -> ReadBatch:
     """The reads from ``start`` to ``stop``, exclusive."""
     first, last = int(reads.offsets[start]), int(reads.offsets[stop])
     offsets = (reads.offsets[start : stop + 1] - first).astype(np.int64)
-    return ReadBatch(reads.names[start:stop], offsets, reads.bases[first:last])
+    names = reads.names
+    part = names.part(start, stop) if isinstance(names, PackedNames) else names[start:stop]
+    return ReadBatch(part, offsets, reads.bases[first:last])

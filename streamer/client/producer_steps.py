@@ -59,6 +59,15 @@ class ProducerSteps(Connection):
         return self._core.name
 
     @property
+    def answer_seconds(self) -> float:
+        """How long the daemon may be silent when it owes an answer."""
+        return self._core.answer_seconds
+
+    @answer_seconds.setter
+    def answer_seconds(self, seconds: float) -> None:
+        self._core.answer_seconds = seconds
+
+    @property
     def state(self) -> str:
         """The state of the daemon, as last reported; empty before the first answer."""
         return self._core.state

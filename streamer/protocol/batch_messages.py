@@ -38,7 +38,9 @@ def encode_batch(batch: ReadBatch) -> list[Buffer]:
     memory[: offsets.size] = offsets
     decode(batch.bases, memory[offsets.size :])
     columns = np.split(memory, [offsets.size])
-    return [msgpack.packb(list(batch.names)), *(column.data for column in columns)]
+    names = batch.names
+    packed = names.packed if isinstance(names, PackedNames) else msgpack.packb(list(names))
+    return [packed, *(column.data for column in columns)]
 
 
 def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:

@@ -71,6 +71,10 @@ class PackedNames(Sequence[str]):
             _find(np.frombuffer(self._frame, dtype=np.uint8), self._bounds)
         return self._bounds
 
+    def text(self, stop: int) -> memoryview:
+        """The first ``stop`` names, at least one, as they stand in ``packed``, without its head."""
+        return self.memory[_head_bytes(self._frame[0]) : int(self.bounds[stop - 1, 1])].data
+
     def part(self, start: int, stop: int) -> PackedNames:
         """The names from ``start`` to ``stop``, exclusive."""
         ends = np.append(_head_bytes(self._frame[0]), self.bounds[:, 1])

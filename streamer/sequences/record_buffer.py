@@ -65,7 +65,7 @@ class RecordBuffer:
 
     shown: the file's name in errors. size, records: new symbols and records that are enough.
     letters: letters stay as they are, in the place of codes. keeps_text: pieces, which are never
-    cut, have the text of their records.
+    cut, have the text of their records. first: the number of the first record, from 0.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class RecordBuffer:
         *,
         letters: bool = False,
         keeps_text: bool = False,
+        first: int = 0,
     ) -> None:
         self.letters = letters
         self._keeps_text = keeps_text
@@ -83,7 +84,7 @@ class RecordBuffer:
         self._size = min(size, _ENDLESS)
         self._state = np.zeros(6, dtype=np.int64)
         self._state[MOST] = min(records, _ENDLESS)
-        self._first = self._start = 0
+        self._first, self._start = first, 0
         self._names = np.empty(COUNT_BYTES, dtype=np.uint8)
         self._begin(np.empty(0, dtype=np.uint8))
 

@@ -67,7 +67,7 @@ class ProducerCore:
         # hellos that may have gone out, and answers to them
         self.greetings = self.welcomes = 0
         self._endpoint = endpoint
-        self._answer_seconds = answer_seconds
+        self.answer_seconds = answer_seconds
         self._credit = 0
         # the unacknowledged batches before this one are on their way
         self._next = 1
@@ -125,10 +125,10 @@ class ProducerCore:
         """Raise the error that ends a wait for ``what``: silence, no progress, the daemon's end."""
         if self.synced and self.takes_no_more and not self.all_sent:
             raise self._refusal()
-        if now - self._heard > self._answer_seconds:
+        if now - self._heard > self.answer_seconds:
             if self.takes_no_more:
                 raise self._refusal()
-            raise DaemonSilentError(self._endpoint, self._answer_seconds)
+            raise DaemonSilentError(self._endpoint, self.answer_seconds)
         if timeout is not None and now - self._progress > timeout:
             raise StalledError(self._endpoint, f"waited {timeout:g} s for {what}")
 

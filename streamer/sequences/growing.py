@@ -1,0 +1,86 @@
+"""A FASTQ file that is still written: its whole records, from a place in it on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from streamer.errors import DataError
+from streamer.sequences.fastq import LINES, FastqParser
+from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.record_buffer import FULL, RecordBuffer
+from streamer.sequences.text import BLOCK_BYTES, LINE, Block, FormatError, Text, new_block
+
+
+class WholeRecords:
+    """The records of plain FASTQ in ``file``, which is open for reading, from byte ``offset`` on.
+
+    Iterating gives batches; DataError for a faulty record, once all before it have been given.
+    Afterwards ``offset`` is the end of the last whole record, ``rest`` the number of bytes behind
+    it. records: how many there are before. last: the file is complete, so that its last line needs
+    no end; if it has ``rest`` all the same, ``problem`` says what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        file: Any,
+        offset: int,
+        records: int,
+        *,
+        last: bool,
+        batch_bases: int,
+        batch_reads: int,
+    ) -> None:
+        self.offset = offset
+        self.rest = 0
+        self.problem: DataError | None = None
+        self._path = path
+        self._file = file
+        self._last = last
+        self._buffer = RecordBuffer(path, batch_bases, batch_reads, first=records)
+
+    def __iter__(self) -> Iterator[ReadBatch]:
+        """Once."""
+        self._file.seek(self.offset)
+        text = Text(self._blocks())
+        text.place[LINE] = LINES * self._buffer.records + 1
+        parser = FastqParser(text)
+        buffer, fault = self._buffer, None
+        try:
+            while not text.ended:
+                while self._parse(parser) == FULL:
+                    yield buffer.piece().reads
+                text.more()
+            self.rest = len(text)
+            if self.rest and self._last:
+                try:
+                    self._parse(parser)
+                    self.rest = 0
+                except DataError as error:
+                    self.problem = error
+            self.offset -= self.rest
+            last = buffer.piece()
+        except DataError as error:
+            last, fault = buffer.before(error)
+        if len(last.reads):
+            yield last.reads
+        if fault is not None:
+            raise fault
+
+    def _parse(self, parser: FastqParser) -> int:
+        try:
+            return parser.parse(self._buffer, cut=False)
+        except FormatError as error:
+            name = error.name if error.name and error.name.isprintable() else None
+            record = self._buffer.records + 1
+            raise DataError(str(error), file=self._path, record=record, name=name) from None
+
+    def _blocks(self) -> Iterator[Block]:
+        while True:
+            block = new_block(BLOCK_BYTES)
+            size = self._file.readinto(block.array.data[block.first : block.stop])
+            if not size:
+                return
+            self.offset += size
+            yield block._replace(stop=block.first + size)

@@ -1,0 +1,55 @@
+"""Whether the end of a file is there, as far as its compression tells."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, BinaryIO
+
+from xopen import xopen
+
+from streamer.sequences.bgzf import END_BLOCK
+from streamer.sequences.bz2_xz import COMPRESSIONS, Members
+from streamer.sequences.raw_file import Buffered, RawFile
+
+_START_BYTES = 64
+_AT_ONCE = 1 << 20
+_MAGICS = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
+_SAM = (b"@HD\t", b"@SQ\t", b"@RG\t", b"@PG\t", b"@CO\t")
+_BGZF = slice(12, 16)  # the name and the size of its extra field
+
+
+def may_grow(file: BinaryIO) -> bool:
+    """Whether it is plain FASTQ, whose records can be read while others are still written."""
+    file.seek(0)
+    start = file.read(_START_BYTES).lstrip()
+    return start.startswith(b"@") and not start.startswith(_SAM)
+
+
+def has_end(file: BinaryIO, *, patient: bool) -> bool:
+    """Whether what was compressed is there to its end.
+
+    True also for what is not compressed, or damaged: whoever reads it reports that. patient: BGZF
+    may lack its end block, as some converters leave it, if its last block is whole.
+    """
+    file.seek(0)
+    start = file.read(_START_BYTES)
+    compression = next((name for magic, name in _MAGICS.items() if start.startswith(magic)), None)
+    if compression is None:
+        return True
+    if start[_BGZF] == END_BLOCK[_BGZF] and not patient:
+        file.seek(-min(file.seek(0, os.SEEK_END), len(END_BLOCK)), os.SEEK_END)
+        return file.read() == END_BLOCK
+    file.seek(0)
+    packed: Any = RawFile(file)
+    try:
+        if compression in COMPRESSIONS:
+            unpacked: Any = Members(packed, compression)
+        else:
+            unpacked = xopen(Buffered(packed), "rb", format=compression, threads=0)
+        while unpacked.read1(_AT_ONCE):
+            pass
+    except EOFError:
+        return False
+    except Exception:  # of the decompressors, which have kinds of their own
+        return True
+    return True

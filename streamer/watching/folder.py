@@ -1,0 +1,142 @@
+"""The files below a folder: which of them hold reads, and which say that the run is over."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from streamer.errors import StreamerError
+
+UNTIL = ("final_summary*", "RTAComplete*")
+"""What MinKNOW and Illumina's instruments write last."""
+
+_READS = (".fastq", ".fq", ".bam")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_PARTIAL = {"tmp", "temp", "part", "partial"}
+# reads below the sequencer's own quality limit
+_FAILED = {"fastq_fail", "bam_fail"}
+
+
+class Seen(NamedTuple):
+    """A file as the file system has it."""
+
+    size: int
+    changed: int
+    """Nanoseconds, of whichever clock."""
+
+
+class Folder:
+    """Files by their paths below ``path``, which is followed if it is a link; others are not.
+
+    fault: called with a line about a folder that cannot be read, once.
+    """
+
+    def __init__(self, path: str, until: Sequence[str], fault: Callable[[str], None]) -> None:
+        self.path = path
+        self.over = ""
+        """The first file that was seen whose name is that of an end."""
+        self._until = until
+        self._fault = fault
+        self._unreadable: set[str] = set()
+        self._names: dict[str, bool] = {}
+        try:
+            is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+        except OSError as error:
+            problem = f"{path}: {(error.strerror or str(error)).lower()}"
+            raise StreamerError(problem) from None
+        if not is_folder:
+            problem = f"{path}: is not a folder"
+            raise StreamerError(problem)
+
+    def there(self) -> bool:
+        """Whether the folder itself exists."""
+        return os.path.isdir(self.path)
+
+    def has_folder(self, paths: Iterable[str]) -> bool:
+        """Whether one of the paths is a folder, whose files may be new."""
+        return any(os.path.isdir(self.absolute(path)) for path in paths)
+
+    def scan(self, known: Callable[[str], bool]) -> dict[str, Seen]:
+        """All files with reads, but for those that ``known`` is true of: they are not looked at."""
+        found: dict[str, Seen] = {}
+        waiting = [""]
+        while waiting:
+            below = waiting.pop()
+            for entry in self._entries(below):
+                name = entry.name
+                path = below + name
+                if known(path):
+                    continue
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        if not name.startswith(".") and name not in _FAILED:
+                            waiting.append(path + os.sep)
+                    elif self._holds_reads(name):
+                        found[path] = _seen(entry.stat())
+                except OSError:
+                    # it has gone meanwhile, or a link leads nowhere
+                    continue
+        return found
+
+    def look(self, paths: Iterable[str]) -> dict[str, Seen]:
+        """Those of the paths that are files with reads."""
+        found = {}
+        for path in paths:
+            parts = path.split(os.sep)
+            if any(part.startswith(".") or part in _FAILED for part in parts[:-1]):
+                continue
+            try:
+                if self._holds_reads(parts[-1]):
+                    status = os.stat(self.absolute(path))
+                    if stat.S_ISREG(status.st_mode):
+                        found[path] = _seen(status)
+            except OSError:
+                continue
+        return found
+
+    def absolute(self, path: str) -> str:
+        """Where a file is."""
+        return os.path.join(self.path, path)
+
+    def _entries(self, below: str) -> Iterator[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.absolute(below)) as entries:
+                yield from entries
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if below not in self._unreadable and below:
+                self._unreadable.add(below)
+                what = (error.strerror or str(error)).lower()
+                self._fault(f"{self.absolute(below)}: cannot be read: {what}")
+
+    def _holds_reads(self, name: str) -> bool:
+        holds = self._names.get(name)
+        if holds is None:
+            holds = self._names[name] = holds_reads(name)
+            if not self.over and any(fnmatchcase(name, pattern) for pattern in self._until):
+                self.over = name
+        return holds
+
+
+def is_compressed(path: str) -> bool:
+    """Whether a file is compressed by its name."""
+    return path.lower().endswith((*_COMPRESSED, ".bam"))
+
+
+def holds_reads(name: str) -> bool:
+    """Whether a file of this name holds reads, and is not hidden or a copy under way."""
+    lower = name.lower()
+    stem, suffix = os.path.splitext(lower)
+    if suffix in _COMPRESSED:
+        stem, suffix = os.path.splitext(stem)
+    if suffix not in _READS or name.startswith("."):
+        return False
+    return _PARTIAL.isdisjoint(stem.split("."))
+
+
+def _seen(status: os.stat_result) -> Seen:
+    return Seen(status.st_size, status.st_mtime_ns)

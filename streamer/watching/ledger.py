@@ -1,0 +1,230 @@
+"""The ledger of a watched folder: what has been sent of which file, in the order of sending.
+
+A row is a visit to a file. It is stored, and synced, before the first read of that visit goes out,
+together with the outcome of all visits before it. Each batch goes with a mark that names its visit
+and what has been sent up to its end; the daemon keeps the mark of the last durable batch. So after
+any end the two agree: visits before the marked one are durable as a whole, those behind it never
+happened, and of the marked one the mark itself says how far it came.
+
+    rows        1  a.fastq   2  b.fastq.gz   3  a.fastq   4  c.fastq.gz
+                                                            ^ mark: visit 4, 1,200 records
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+import msgpack
+
+from streamer.errors import StreamerError
+from streamer.watching.digest import Digest
+
+_FORM = "streamer watch 1"
+_APPLICATION = 0x6B6D7377
+_TABLES = """
+CREATE TABLE ledger (id BLOB NOT NULL);
+CREATE TABLE visits (
+    number INTEGER PRIMARY KEY, path BLOB NOT NULL,
+    content INTEGER NOT NULL, first INTEGER NOT NULL,
+    size INTEGER NOT NULL, offset INTEGER NOT NULL, tail INTEGER NOT NULL,
+    records INTEGER NOT NULL, names INTEGER NOT NULL, bases INTEGER NOT NULL
+);
+"""
+_LAST = "number IN (SELECT max(number) FROM visits WHERE number <= ?1 GROUP BY {})"
+_FORGET = f"""
+DELETE FROM visits WHERE number <= ?1
+AND NOT {_LAST.format("path")} AND NOT {_LAST.format("content")}
+"""
+NOT_DONE = -1
+
+
+class Visit(NamedTuple):
+    """A visit to a file, or where it stands.
+
+    number, path. content: the number of the visit that first sent the records that the file begins
+    with; first: a digest of the first of them; 0 for none. size: of the file if it is done at that,
+    else NOT_DONE. offset: where to go on in a file that grows, 0: at its beginning, and tail: a
+    checksum of what is before that. sent: the records of the content that have been sent.
+    """
+
+    number: int
+    path: str
+    content: int
+    first: int
+    size: int
+    offset: int
+    tail: int
+    sent: Digest
+
+    @classmethod
+    def of_row(cls, row: Any) -> Visit:
+        number, path, content, first, size, offset, tail, *sent = row
+        return cls(number, os.fsdecode(path), content, first, size, offset, tail, Digest(*sent))
+
+    def row(self) -> tuple[Any, ...]:
+        return self.number, os.fsencode(self.path), *self[2:-1], *self.sent
+
+
+class Ledger:
+    """The ledger in a file, which one process may have open; StreamerError for what fails.
+
+    mark: of the producer, as the daemon has it; empty if it knows none. name: of the producer.
+    ``files`` has the last visit to each path, and ``contents`` the last one of each content.
+    """
+
+    def __init__(self, path: str, mark: bytes, name: str) -> None:
+        self.path = path
+        self._name = name
+        self._waiting: list[Visit] = []
+        with self._errors():
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._db = apsw.Connection(path)
+            # no shared memory: it may lie on a network's file system
+            self._db.pragma("locking_mode", "exclusive")
+            self._db.pragma("journal_mode", "wal")
+            self._db.pragma("synchronous", "FULL")
+            with self._db:
+                self._id = self._opened()
+                self.begins_anew = not mark and bool(self._rows())
+                if self.begins_anew:
+                    self._id = self._emptied()
+                elif mark:
+                    self._recover(mark)
+            visits = [Visit.of_row(row) for row in self._rows()]
+        self.files = {visit.path: visit for visit in visits}
+        self.contents: dict[int, Visit] = {}
+        self._beginning: dict[int, list[int]] = {}
+        for visit in visits:
+            self._note_content(visit)
+        self._next = visits[-1].number + 1 if visits else 1
+
+    # ---- opening -----------------------------------------------------------------------------
+
+    def _opened(self) -> bytes:
+        application = self._db.pragma("application_id")
+        if application not in (0, _APPLICATION):
+            problem = f"{self.path}: is not a ledger of this program"
+            raise StreamerError(problem)
+        if application == 0:
+            self._db.execute(_TABLES)
+            self._db.pragma("application_id", _APPLICATION)
+            return self._emptied()
+        ((identity,),) = self._db.execute("SELECT id FROM ledger")
+        return bytes(identity)
+
+    def _emptied(self) -> bytes:
+        identity = secrets.token_bytes(8)
+        self._db.execute("DELETE FROM visits; DELETE FROM ledger")
+        self._db.execute("INSERT INTO ledger VALUES (?)", (identity,))
+        return identity
+
+    def _recover(self, mark: bytes) -> None:
+        """Have the ledger say what is durable."""
+        try:
+            form, identity, number, *sent = msgpack.unpackb(mark)
+            digest = Digest(*sent)
+        except (ValueError, TypeError):
+            form = ""
+        which = f"the mark of producer '{self._name}'"
+        if form != _FORM:
+            problem = f"{which} was not made by `streamer send --watch`: give another --name"
+            raise StreamerError(problem)
+        if identity != self._id:
+            problem = f"{which} is of another ledger than {self.path}: give that one (--ledger), "
+            problem += "or another --name, which sends all files"
+            raise StreamerError(problem)
+        self._db.execute("DELETE FROM visits WHERE number > ?", (number,))
+        rows = [Visit.of_row(row) for row in self._rows()]
+        if not rows or rows[-1].number != number:
+            problem = f"{self.path}: is older than {which}: give another --name, which sends all "
+            problem += "files"
+            raise StreamerError(problem)
+        if rows[-1].sent != digest:
+            # the visit did not come to its end
+            self._put([rows[-1]._replace(size=NOT_DONE, offset=0, sent=digest)])
+        self._db.execute(_FORGET, (number,))
+
+    @property
+    def last(self) -> int:
+        """The number of the last visit."""
+        return self._next - 1
+
+    def beginning(self, first: int) -> list[Visit]:
+        """The contents whose first record has this digest."""
+        return [self.contents[number] for number in self._beginning.get(first, ())]
+
+    # ---- visits ------------------------------------------------------------------------------
+
+    def begin(self, path: str, content: int, first: int) -> Visit:
+        """Begin a visit that sends something; content 0: what no file had before.
+
+        It is stored when this returns, with what ``end`` was told before.
+        """
+        number = self._next
+        content = content or number
+        sent = self.contents[content].sent if content in self.contents else Digest()
+        visit = Visit(number, path, content, first, NOT_DONE, 0, 0, sent)
+        self.end(visit)
+        self.store()
+        return visit
+
+    def end(self, visit: Visit) -> None:
+        """What a visit, also one that sends nothing and has number 0, has come to."""
+        if not visit.number or visit.number == self._next:
+            visit = visit._replace(number=self._next)
+            self._next += 1
+        self._waiting.append(visit)
+        self.files[visit.path] = visit
+        self._note_content(visit)
+
+    def _note_content(self, visit: Visit) -> None:
+        if visit.sent.records and visit.content not in self.contents:
+            self._beginning.setdefault(visit.first, []).append(visit.content)
+        if visit.sent.records:
+            self.contents[visit.content] = visit
+
+    def store(self) -> None:
+        """Store and sync everything."""
+        if self._waiting:
+            with self._errors(), self._db:
+                self._put(self._waiting)
+            self._waiting = []
+
+    def forget(self, durable: int) -> None:
+        """Drop what later visits have replaced, up to a durable one."""
+        with self._errors(), self._db:
+            self._db.execute(_FORGET, (durable,))
+
+    def mark(self, visit: int, sent: Digest) -> bytes:
+        """That of a batch up to whose end so much has been sent."""
+        packed: bytes = msgpack.packb([_FORM, self._id, visit, *sent])
+        return packed
+
+    def close(self) -> None:
+        """Store everything and let others open it."""
+        self.store()
+        self._db.close()
+
+    def _rows(self) -> list[Any]:
+        return list(self._db.execute("SELECT * FROM visits ORDER BY number"))
+
+    def _put(self, visits: list[Visit]) -> None:
+        rows = [visit.row() for visit in visits]
+        self._db.executemany(f"REPLACE INTO visits VALUES ({', '.join('?' * 10)})", rows)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.BusyError:
+            problem = f"{self.path}: another process uses this ledger"
+            raise StreamerError(problem) from None
+        except (apsw.Error, OSError) as error:
+            problem = f"{self.path}: {error}: name another file with --ledger"
+            raise StreamerError(problem) from None

@@ -1,0 +1,181 @@
+"""A visit to a file: the records that have not been sent, with their marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple, TypedDict
+
+from streamer.client.parts import part_of
+from streamer.errors import DataError
+from streamer.protocol.checksums import crc32c
+from streamer.sequences.files import read_batches
+from streamer.sequences.growing import WholeRecords
+from streamer.sequences.read_batch import ReadBatch
+from streamer.watching.contents import sent_before
+from streamer.watching.digest import Digest, digest_of_first
+from streamer.watching.ledger import NOT_DONE, Ledger, Visit
+
+_TAIL_BYTES = 1024
+
+
+class BatchSizes(TypedDict):
+    """At most, of a batch but for its last read."""
+
+    batch_bases: int
+    batch_reads: int
+
+
+class Sent(NamedTuple):
+    """Reads to send. mark: of the first so many of them."""
+
+    reads: ReadBatch
+    mark: Callable[[int], bytes]
+
+
+class Reading:
+    """The file at ``place``, open as ``file``, which the ledger calls ``path``.
+
+    grows: it is plain FASTQ, of which the whole records are read. complete: it is not expected to
+    grow. note: called with a line for people. ``problem`` is what its end lacks, ``done`` whether
+    nothing is left in it.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        path: str,
+        place: str,
+        file: Any,
+        *,
+        grows: bool,
+        complete: bool,
+        sizes: BatchSizes,
+        note: Callable[[str], None],
+    ) -> None:
+        self.problem: DataError | None = None
+        self.done = False
+        self._ledger = ledger
+        self._path = path
+        self._place = place
+        self._file = file
+        self._grows = grows
+        self._complete = complete
+        self._sizes = sizes
+        self._note = note
+        self._growing: WholeRecords | None = None
+
+    def __iter__(self) -> Iterator[Sent]:
+        """Once; DataError as in ``read_batches``, and for what cannot be read."""
+        size = self._file.seek(0, 2)
+        before = self._ledger.files.get(self._path)
+        if before is not None and self._goes_on(before, size):
+            content, batches, skipped = before, self._batches(before), before.sent.records
+        else:
+            skipped = 0
+            found = self._from_start(before, size)
+            if found is None:
+                return
+            content, batches = found
+        visit, sent = content, content.sent
+        begun = False
+        try:
+            for reads in batches:
+                first = max(0, sent.records - skipped)
+                skipped += len(reads)
+                if first >= len(reads):
+                    continue
+                if not begun:
+                    visit = self._ledger.begin(self._path, content.content, content.first)
+                    begun = True
+                rest = part_of(reads, first, len(reads)) if first else reads
+                after = sent.after(rest)
+                yield Sent(rest, self._marks(visit.number, sent, rest, after))
+                sent = after
+            visit = visit._replace(sent=sent, size=size, offset=0)
+            if self._growing is not None:
+                visit = self._where_it_grows(visit, skipped)
+            self.done = visit.size != NOT_DONE
+        finally:
+            if begun or (self.done and visit != before):
+                self._ledger.end(visit._replace(path=self._path, sent=sent))
+
+    def _marks(
+        self, visit: int, sent: Digest, reads: ReadBatch, after: Digest
+    ) -> Callable[[int], bytes]:
+        def mark(done: int) -> bytes:
+            upto = after if done == len(reads) else sent.after(reads, done)
+            return self._ledger.mark(visit, upto)
+
+        return mark
+
+    def _batches(self, going_on: Visit | None = None) -> Iterable[ReadBatch]:
+        """The records from the beginning, or of those that it has more than then."""
+        if not self._grows:
+            return read_batches([self._place], **self._sizes)
+        offset, records = (going_on.offset, going_on.sent.records) if going_on else (0, 0)
+        self._growing = WholeRecords(
+            self._place, self._file, offset, records, last=self._complete, **self._sizes
+        )
+        return self._growing
+
+    def _goes_on(self, before: Visit, size: int) -> bool:
+        """Whether it is as it was up to the place where it has been read, and can be read on."""
+        if not (self._grows and before.offset and size >= before.offset):
+            return False
+        content = self._ledger.contents.get(before.content)
+        whole = content is not None and before.sent == content.sent
+        return whole and before.tail == self._tail(before.offset)
+
+    def _tail(self, offset: int) -> int:
+        self._file.seek(max(0, offset - _TAIL_BYTES))
+        return crc32c([self._file.read(min(offset, _TAIL_BYTES))])
+
+    def _where_it_grows(self, visit: Visit, records: int) -> Visit:
+        """A visit to a file of which so many records have been read."""
+        growing = self._growing
+        assert growing is not None
+        self.problem = growing.problem
+        size = NOT_DONE if growing.rest else growing.offset
+        if records != visit.sent.records:
+            # another copy has more
+            return visit._replace(size=size, offset=0)
+        return visit._replace(size=size, offset=growing.offset, tail=self._tail(growing.offset))
+
+    def _from_start(
+        self, before: Visit | None, size: int
+    ) -> tuple[Visit, Iterable[ReadBatch]] | None:
+        """What of its records has been sent, and all of them; None if there is nothing to do."""
+        new = Visit(0, self._path, 0, 0, NOT_DONE, 0, 0, Digest())
+        batches = iter(self._batches())
+        head = next(batches, None)
+        if head is None:
+            return new, ()
+        new = new._replace(first=digest_of_first(head))
+        known = self._ledger.beginning(new.first)
+        if not known:
+            return self._other(before, new), chain([head], batches)
+        content, is_part = sent_before(chain([head], batches), known)
+        if content is None and not is_part:
+            return self._other(before, new), self._batches()
+        if content is None:
+            self._end_of_part(known[0], size)
+            return None
+        if before is None and content.path != self._path:
+            self._note(
+                f"{self._place}: begins with the {content.sent.records:,} records of "
+                f"{content.path}: they count once"
+            )
+        return content._replace(number=0, path=self._path), self._batches()
+
+    def _other(self, before: Visit | None, new: Visit) -> Visit:
+        if before is not None and before.content:
+            self._note(f"{self._place}: has other records than before: they are sent, too")
+        return new
+
+    def _end_of_part(self, content: Visit, size: int) -> None:
+        if not self._complete:
+            return
+        self._note(f"{self._place}: is a part of {content.path}, whose records have been sent")
+        self.done = True
+        self._ledger.end(content._replace(number=0, path=self._path, size=size, offset=0))

@@ -1,0 +1,293 @@
+"""A folder watched: its files are read as they become complete or grow, each record once."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from streamer.errors import DataError
+from streamer.watching.completeness import has_end, may_grow
+from streamer.watching.folder import Folder, Seen, is_compressed
+from streamer.watching.hints import Hints
+from streamer.watching.ledger import NOT_DONE, Ledger
+from streamer.watching.reading import BatchSizes, Reading, Sent
+
+# between two scans, at least; and so many times what the last one took
+_SCAN_SECONDS = 3.0
+_SCAN_SHARE = 300
+# after which packed files that are done are looked at, too
+_WHOLE_SECONDS = 60.0
+# between two visits to a file that grows
+_AGAIN_SECONDS = 1.0
+# after which a file whose end is missing is spoken of, times the seconds to settle
+_PATIENCE = 10
+_LONGEST = 1.0  # seconds more
+_POLL_SECONDS = 0.5
+_FORGET_VISITS = 1000
+
+
+# of a file: it changes; it has settled; it has been as it is for so long that it stays so
+_CHANGING, _SETTLED, _LASTING = range(3)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A file that is not done: what was last seen of it, and since when.
+
+    visited: what it was when it was last read, at ``at``, and at which stage. grows: whether it is
+    read as it grows, if that is known. problem: what its end lacks. refused: it could not be read.
+    """
+
+    seen: Seen
+    since: float
+    visited: tuple[Seen, int] | None = None
+    at: float = 0.0
+    grows: bool | None = None
+    problem: str = ""
+    said: bool = False
+    refused: bool = False
+
+
+class Watcher:
+    """The reads of a folder that have not been sent, until its run is over or ``stopped``.
+
+    settle: seconds for which a file that is complete does not change. acknowledged: how many of the
+    reads are durable. note, fault: called with a line for people, ``fault`` where reads may be
+    missing. ``reads``, ``bases`` and ``files`` have been read; of ``given_up`` files not all has.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        ledger: Ledger,
+        hints: Hints,
+        settle: float,
+        *,
+        sizes: BatchSizes,
+        stopped: Callable[[], object],
+        acknowledged: Callable[[], int],
+        note: Callable[[str], None],
+        fault: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.reads = self.bases = self.files = 0
+        self.given_up: set[str] = set()
+        self._folder = folder
+        self._ledger = ledger
+        self._hints = hints
+        self._settle = settle
+        self._sizes = sizes
+        self._stopped = stopped
+        self._acknowledged = acknowledged
+        self._note = note
+        self._fault = fault
+        self._clock = clock
+        self._pending: dict[str, _Pending] = {}
+        self._is_there = True
+        self._scanned = self._next_scan = self._next_whole = 0.0
+        self._over: float | None = None
+        # of visits that may not be durable: the reads before, and their numbers
+        self._begun: deque[tuple[int, int]] = deque()
+        self._forget_at = _FORGET_VISITS
+
+    def __iter__(self) -> Iterator[Sent]:
+        """Reads of one file each."""
+        changed: set[str] | None = None
+        while not self._stopped():
+            self._look(changed)
+            for path in self._ready():
+                yield from self._visit(path)
+                if self._stopped():
+                    return
+            self._ledger.store()
+            self._forget()
+            now = self._clock()
+            self._speak(now)
+            if self._is_over(now):
+                break
+            changed = self._hints.wait(self._seconds(now))
+        for path, file in self._pending.items():
+            if file.problem:
+                self._give_up(path, f"{file.problem}: given up")
+
+    # ---- what is there -------------------------------------------------------------------------
+
+    def _look(self, changed: set[str] | None) -> None:
+        now = self._clock()
+        if changed is None or now >= self._next_scan or self._folder.has_folder(changed):
+            self._scan(now)
+            return
+        for path, seen in self._folder.look(changed).items():
+            self._see(path, seen, now)
+
+    def _scan(self, now: float) -> None:
+        began = time.thread_time()
+        if (there := self._folder.there()) != self._is_there:
+            self._is_there = there
+            is_or_not = "is back" if there else "is gone: waits for it"
+            self._note(f"{self._folder.path}: {is_or_not}")
+        if whole := now >= self._next_whole:
+            self._next_whole = now + _WHOLE_SECONDS
+        found = self._folder.scan(self._is_nothing if whole else self._is_done)
+        for path, seen in found.items():
+            self._see(path, seen, now)
+        if there:
+            for path in self._pending.keys() - found.keys():
+                file = self._pending.pop(path)
+                if file.seen.size:
+                    self._note(f"{self._folder.absolute(path)}: is gone before its end was read")
+        if whole:
+            for file in self._pending.values():
+                # permissions change without a trace in what is seen
+                file.visited = None if file.refused else file.visited
+        self._scanned = now
+        taken = time.thread_time() - began
+        self._next_scan = now + max(_SCAN_SECONDS, _SCAN_SHARE * taken)
+
+    @staticmethod
+    def _is_nothing(path: str) -> bool:
+        return False
+
+    def _is_done(self, path: str) -> bool:
+        last = self._ledger.files.get(path)
+        done = last is not None and last.size != NOT_DONE and path not in self._pending
+        return done and is_compressed(path)
+
+    def _see(self, path: str, seen: Seen, now: float) -> None:
+        last, file = self._ledger.files.get(path), self._pending.get(path)
+        if last is not None and last.size == seen.size:
+            self._pending.pop(path, None)
+            return
+        before = file.seen.size if file else max(last.size, last.offset) if last else 0
+        if seen.size < before:
+            self._note(
+                f"{self._folder.absolute(path)}: has shrunk from {before:,} to {seen.size:,} bytes"
+            )
+        if file is None:
+            grows = False if is_compressed(path) else None
+            self._pending[path] = _Pending(seen, now, grows=grows)
+        elif file.seen != seen:
+            file.seen, file.since = seen, now
+            file.problem, file.said = "", False
+
+    # ---- files read ----------------------------------------------------------------------------
+
+    def _ready(self) -> list[str]:
+        """The files to visit now, those first that changed first."""
+        now = self._clock()
+        ready = [path for path, file in self._pending.items() if self._is_ready(file, now)]
+        return sorted(ready, key=lambda path: (self._pending[path].seen.changed, path))
+
+    def _stage(self, file: _Pending, now: float) -> int:
+        age = now - file.since
+        if age < self._settle:
+            return _CHANGING
+        lasting = age >= _PATIENCE * self._settle + _LONGEST or self._over is not None
+        return _LASTING if lasting else _SETTLED
+
+    def _is_ready(self, file: _Pending, now: float) -> bool:
+        seen, stage = file.visited or (None, _CHANGING)
+        if (now_at := self._stage(file, now)) != _CHANGING:
+            return seen != file.seen or stage < now_at
+        return file.grows is not False and seen != file.seen and now - file.at >= _AGAIN_SECONDS
+
+    def _visit(self, path: str) -> Iterator[Sent]:
+        now = self._clock()
+        if found := self._folder.look([path]):
+            self._see(path, found[path], now)
+        file = self._pending.get(path)
+        if file is None or not self._is_ready(file, now):
+            return
+        stage = self._stage(file, now)
+        file.visited, file.at, file.refused = (file.seen, _LASTING if stage else stage), now, False
+        place = self._folder.absolute(path)
+        try:
+            with open(place, "rb") as opened:
+                if not file.seen.size:
+                    return
+                file.grows = may_grow(opened)
+                if not file.grows and not stage:
+                    return
+                if not (file.grows or has_end(opened, patient=stage == _LASTING)):
+                    file.problem = f"{place}: the compressed stream is truncated"
+                    file.visited = file.seen, stage
+                    return
+                reading = Reading(
+                    self._ledger, path, place, opened, grows=file.grows, complete=stage > 0,
+                    note=self._note, sizes=self._sizes,
+                )  # fmt: skip
+                yield from self._counted(reading)
+        except DataError as error:
+            self._give_up(path, str(error))
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            file.refused = True
+            self._give_up(
+                path, f"{place}: cannot be read: {(error.strerror or str(error)).lower()}"
+            )
+            return
+        if reading.problem:
+            file.problem = str(reading.problem)
+        if reading.done:
+            self._pending.pop(path, None)
+            self.given_up.discard(path)
+
+    def _counted(self, reading: Reading) -> Iterator[Sent]:
+        before = self.reads
+        for sent in reading:
+            if self.reads == before:
+                self.files += 1
+                self._begun.append((before, self._ledger.last))
+            self.reads += len(sent.reads)
+            self.bases += sent.reads.symbols
+            yield sent
+
+    def _give_up(self, path: str, line: str) -> None:
+        if path not in self.given_up:
+            self.given_up.add(path)
+            self._fault(line)
+
+    def _forget(self) -> None:
+        """Keep the ledger small."""
+        if self._ledger.last < self._forget_at:
+            return
+        self._forget_at = self._ledger.last + _FORGET_VISITS + len(self._ledger.files)
+        while len(self._begun) > 1 and self._begun[1][0] < self._acknowledged():
+            self._begun.popleft()
+        if self._begun and self._begun[0][0] < self._acknowledged():
+            self._ledger.forget(self._begun[0][1])
+
+    # ---- between visits ------------------------------------------------------------------------
+
+    def _speak(self, now: float) -> None:
+        """Of files whose end is missing for long."""
+        for file in self._pending.values():
+            lasts = self._stage(file, now) == _LASTING and self._over is None
+            if file.problem and lasts and not file.said:
+                file.said = True
+                self._note(f"{file.problem}: waits for the rest")
+
+    def _is_over(self, now: float) -> bool:
+        """Whether the run is over, and everything that it has left has settled."""
+        if not self._folder.over:
+            return False
+        if self._over is None:
+            # what was written before may be seen later
+            self._over = now
+            self._next_scan = now + self._settle
+            self._next_whole = 0.0
+        visited = all(file.visited == (file.seen, _LASTING) for file in self._pending.values())
+        return self._scanned >= self._over + self._settle and visited
+
+    def _seconds(self, now: float) -> float:
+        """How long nothing has to be done."""
+        settling = [
+            file.since + self._settle - now
+            for file in self._pending.values()
+            if not self._stage(file, now)
+        ]
+        return max(0.02, min(_POLL_SECONDS, self._next_scan - now, *settling))

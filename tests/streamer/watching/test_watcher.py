@@ -1,0 +1,252 @@
+"""A watched folder: each record once, whatever becomes of its files and of the watcher."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+
+import pytest
+
+from tests.streamer.watching.kit import Life, named, record, text_of, write
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    return folder
+
+
+def live(run, *steps, **options):
+    return Life(run, run.parent / "ledger", steps=steps, **options).run()
+
+
+def test_files_as_minknow_dorado_and_bcl_convert_leave_them(run):
+    write(run / "fastq_pass/barcode01/FPL_pass_barcode01_a_b_0.fastq.gz", text_of(["n1"]))
+    write(run / "fastq_pass/unclassified/FPL_pass_unclassified_a_b_0.fastq.gz", text_of(["n2"]))
+    write(run / "Alignment_1/Fastq/S1_S1_L001_R1_001.fastq.gz", text_of(["i1"]))
+    write(run / "dorado.fastq", text_of(["d1"]))
+    for skipped in (
+        ".hidden.fastq", ".snapshot/x.fastq", "x.fastq.gz.tmp", "x.tmp.fastq", "x.part.fastq.gz",
+        "x.fastq.partial", "fastq_fail/barcode01/x.fastq", "pod5/x.pod5", "reference.fasta",
+    ):  # fmt: skip
+        write(run / skipped, text_of(["bad"]))
+    life = live(run)
+    assert sorted(life.names) == ["d1", "i1", "n1", "n2"]
+    assert (life.faults, life.notes) == ([], [])
+
+
+def test_plain_fastq_is_read_as_it_grows_and_packed_files_once_they_are_whole(run):
+    packed = gzip.compress(text_of(named("p", 50)).encode())
+    life = Life(run, run.parent / "ledger")
+    seen = []
+
+    def write_half():
+        (run / "a.fastq").write_text(text_of(named("a", 3)) + record("a3")[:-5])
+        (run / "b.fastq.gz").write_bytes(packed[:200])
+
+    def write_rest():
+        seen.append(life.names)
+        (run / "a.fastq").write_text(text_of(named("a", 5)))
+        (run / "b.fastq.gz").write_bytes(packed)
+
+    life.turns._steps = [write_half, lambda: None, lambda: None, write_rest]
+    life.run()
+    assert seen == [named("a", 3)]
+    assert sorted(life.names) == sorted([*named("a", 5), *named("p", 50)])
+    assert life.notes == []
+
+
+def test_a_record_without_a_line_end_counts_once_the_file_has_settled(run):
+    life = live(run, lambda: write(run / "a.fastq", text_of(named("a", 3)).rstrip("\n")))
+    assert life.names == named("a", 3)
+    assert life.faults == []
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("a.fastq.gz", "a.fastq.gz: the compressed stream is truncated"),
+        ("a.fastq", "a.fastq: record 2 (a1): not valid FASTQ (line 7): the file ends within the "
+         "record"),
+    ],
+)  # fmt: skip
+def test_a_file_that_stays_truncated_is_waited_for_then_said_then_given_up(run, name, problem):
+    whole = text_of(named("a", 2))
+    write(run / name, whole)
+    data = (run / name).read_bytes()
+    (run / name).write_bytes(data[: data.rindex(b"+") + 2] if name == "a.fastq" else data[:-9])
+    life = live(run, *[lambda: None] * 12)
+    assert life.names == (named("a", 1) if name == "a.fastq" else [])
+    assert life.notes == [f"{problem}: waits for the rest"]
+    assert life.faults == [f"{problem}: given up"]
+    # it is complete when the watcher comes back
+    (run / name).write_bytes(data)
+    assert live(run, mark=life.pieces[-1].mark(1) if life.pieces else b"").names == (
+        named("a", 1, 1) if name == "a.fastq" else named("a", 2)
+    )
+
+
+def test_copies_count_once(run):
+    names = named("a", 5)
+    life = live(
+        run,
+        lambda: write(run / "a.fastq", text_of(names)),
+        lambda: write(run / "a.fastq.gz", text_of(names)),
+        lambda: write(run / "copy.fastq.gz", text_of(named("a", 3))),
+        lambda: write(run / "more/longer.fastq.gz", text_of(named("a", 8))),
+        lambda: os.utime(run / "a.fastq", (1, 1)),
+        lambda: os.rename(run / "a.fastq.gz", run / "renamed.fastq.gz"),
+    )
+    assert life.names == named("a", 8)
+    assert life.notes == [
+        "a.fastq.gz: begins with the 5 records of a.fastq: they count once",
+        "copy.fastq.gz: is a part of a.fastq.gz, whose records have been sent",
+        "more/longer.fastq.gz: begins with the 5 records of copy.fastq.gz: they count once",
+        "renamed.fastq.gz: is a part of more/longer.fastq.gz, whose records have been sent",
+    ]
+
+
+def test_files_that_only_begin_alike_are_others(run):
+    write(run / "a.fastq.gz", text_of(["same", *named("a", 5)]))
+    write(run / "b.fastq.gz", text_of(["same", *named("b", 5)]))
+    assert sorted(live(run).names) == sorted(["same", "same", *named("a", 5), *named("b", 5)])
+
+
+def test_a_file_that_shrinks_or_is_another_one_is_one_line(run):
+    life = live(
+        run,
+        lambda: write(run / "a.fastq", text_of(named("a", 5))),
+        lambda: write(run / "a.fastq", text_of(named("a", 2))),
+        lambda: write(run / "a.fastq", text_of(named("a", 7))),
+        lambda: write(run / "a.fastq", text_of(named("b", 9))),
+    )
+    assert life.names == [*named("a", 7), *named("b", 9)]
+    size = len(record("a0"))
+    assert life.notes == [
+        f"a.fastq: has shrunk from {5 * size} to {2 * size} bytes",
+        "a.fastq: has other records than before: they are sent, too",
+    ]
+    assert life.faults == []
+
+
+def test_a_folder_that_disappears_is_waited_for(run):
+    write(run / "a.fastq", text_of(["a"]))
+    away = run.parent / "away"
+    (run / "old").mkdir()
+    life = live(
+        run,
+        lambda: os.rename(run, away),
+        lambda: None,
+        lambda: os.rename(away, run),
+        lambda: write(run / "b.fastq", text_of(["b"])),
+    )
+    assert life.names == ["a", "b"]
+    assert life.notes == [f"{run}: is gone: waits for it", f"{run}: is back"]
+
+
+def test_a_damaged_file_is_one_line_and_the_others_go_on(run):
+    good, bad = record("a0"), record("a1").replace("A", "!")
+    write(run / "a.fastq", good + bad + record("a2"))
+    packed = bytearray(gzip.compress(text_of(named("b", 50)).encode()))
+    packed[-8] ^= 1
+    (run / "b.fastq.gz").write_bytes(packed)
+    write(run / "c.fastq.gz", text_of(["c"]))
+    life = live(run, lambda: None, lambda: None)
+    # of what is damaged, that before the fault may have been sent
+    assert sorted(name for name in life.names if name[0] != "b") == ["a0", "c"]
+    assert sorted(line.split(":")[0] for line in life.faults) == ["a.fastq", "b.fastq.gz"]
+    assert any("a.fastq: record 2 (a1), position" in line for line in life.faults)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_one_line(run):
+    write(run / "a.fastq", text_of(["a"]))
+    (run / "a.fastq").chmod(0)
+    life = live(run, lambda: None)
+    assert life.faults == ["a.fastq: cannot be read: permission denied"]
+
+
+def test_hints_are_enough_to_see_a_file_and_never_needed(run):
+    told, untold = run / "told.fastq", run / "untold.fastq"
+    life = Life(run, run.parent / "ledger")
+    life.turns._seconds = 1.0
+
+    def write_both():
+        write(told, text_of(["told"]))
+        write(untold, text_of(["untold"]))
+        return {"told.fastq", "no/such.fastq"}
+
+    seen = []
+    nothing = [lambda: seen.append(life.names) or set()] * 6
+    life.turns._steps = [write_both, *nothing]
+    life.run()
+    assert seen[0] == ["told"]
+    assert seen[-1] == ["told", "untold"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_history_with_kills_counts_each_record_once(tmp_path, seed):
+    """Files grow, are completed, copied, renamed and written anew between lives of the watcher."""
+    rng = random.Random(seed)
+    run = tmp_path / "run"
+    run.mkdir()
+    plain, packed, made = {}, {}, []
+
+    def grow():
+        path = run / f"plain{rng.randrange(4)}.fastq"
+        text, names = plain.get(path, ("", []))
+        new = [f"{path.stem}-{len(names) + i}" for i in range(rng.randrange(5))]
+        text += "".join(record(name, length=rng.randrange(1, 60)) for name in new)
+        plain[path] = text, names + new
+        made.extend(new)
+        cut = rng.randrange(max(1, len(text) - 30), len(text) + 1) if text else 0
+        path.write_text(text[:cut])
+
+    def pack():
+        path = run / f"barcode{rng.randrange(3):02}" / f"packed{len(packed)}.fastq.gz"
+        names = [f"{path.stem}-{i}" for i in range(rng.randrange(20))]
+        made.extend(names)
+        write(path, text_of(names))
+        packed[path] = path.read_bytes()
+        if rng.random() < 0.5:
+            path.write_bytes(packed[path][: rng.randrange(len(packed[path]))])
+
+    def complete():
+        for path, data in packed.items():
+            if path.exists():
+                path.write_bytes(data)
+
+    def copy():
+        if packed:
+            path = rng.choice(list(packed))
+            (run / f"copy{rng.randrange(5)}.fastq.gz").write_bytes(packed[path])
+
+    def rename():
+        there = [path for path in packed if path.exists()]
+        if there:
+            path = rng.choice(there)
+            path.rename(path.with_name(f"moved-{path.name}"))
+            packed[path.with_name(f"moved-{path.name}")] = packed.pop(path)
+
+    def end():
+        complete()
+        for path, (text, _) in plain.items():
+            path.write_text(text)
+
+    steps = [rng.choice((grow, grow, grow, pack, complete, copy, rename)) for _ in range(30)]
+    sent, mark = [], b""
+    sizes = rng.choice(((40, 2), (200, 4000), (10**6, 4000)))
+    while steps:
+        coming, steps = steps[: (n := rng.randrange(1, 12))], steps[n:]
+        life = Life(run, tmp_path / "ledger", mark=mark, steps=coming, sizes=sizes)
+        life.turns._seconds = rng.choice((0.5, 1.5, 7.0))
+        life.run(rng.randrange(1, 10))
+        (run / "final_summary_x.txt").unlink(missing_ok=True)
+        names, new = life.durable(rng)
+        sent += names
+        mark = new or mark
+    life = Life(run, tmp_path / "ledger", mark=mark, steps=[end], sizes=sizes).run()
+    assert sorted(sent + life.names) == sorted(made)
+    assert life.faults == []
