@@ -49,7 +49,8 @@ def configured(folder: Path, dictionary: str = "", durability: str = "os") -> st
 
 def answers(batches: Sequence[Reads], records: Reads, strands: str = "canonical") -> Any:
     """By batch and read, what must be said: from the definition, a window at a time."""
-    return {n: _answers(reads, records, strands) for n, reads in enumerate(batches)}
+    said = iter(_answers([read for reads in batches for read in reads], records, strands))
+    return {n: [next(said) for _ in reads] for n, reads in enumerate(batches)}
 
 
 def _answers(reads: Reads, records: Reads, strands: str) -> list[dict[str, list[Any]]]:
@@ -65,8 +66,9 @@ def _answers(reads: Reads, records: Reads, strands: str) -> list[dict[str, list[
         if event == "match":
             row = *row, tuple(names[i] for i in owners) if owners else None
         said[read].setdefault(event, []).append(row)
+    by_read = {read: list(own) for read, own in groupby(rows, key=lambda row: row[0])}
     for read, (_, sequence) in enumerate(reads):
-        own = [row for row in rows if row[0] == read]
+        own = by_read.get(read, [])
         matches = sum(row[2] == "match" for row in own)
         counts = [sum(owner in row[3] for row in own) for owner in range(len(names))]
         best = names[counts.index(max(counts))] if any(counts) else None

@@ -12,7 +12,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partialmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,17 +23,31 @@ ROOT = Path(__file__).parents[2]
 POINTS = ("write", "sync", "commit", "publish", "acknowledge")
 """After the record's bytes are written, after they are synced, and so on."""
 
-MISTAKES = ("acknowledge early", "publish early", "forget producers", "reuse an epoch")
+REVISE = "revise"
+"""After kept batches were matched again; reached only after a reload."""
+
+MISTAKES = (
+    "acknowledge early",
+    "publish early",
+    "forget producers",
+    "reuse an epoch",
+    "skip a revision",
+)
 """What a daemon must not do: kills have to find each of them."""
+
+# after so many records a snapshot, kept batches that are matched again in one step: a life is short
+_SNAPSHOT_RECORDS, _REVISED_RECORDS = 60, 8
 
 
 class Nursery:
-    """The process that forks; daemons write their log to ``log``."""
+    """The process that forks.
 
-    def __init__(self, config: Path, log: Path) -> None:
-        self._log = log
+    configs: of daemons like those to come. They write their log beside their configuration.
+    """
+
+    def __init__(self, configs: Sequence[Path]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.nursery", str(config), str(log)],
+            [sys.executable, "-m", "tests.faults.nursery", *map(str, configs)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -77,16 +92,18 @@ class Nursery:
             pipe.close()
 
 
-def _main(config: str, log: str) -> None:
+def _main(configs: Sequence[str]) -> None:
     from streamer.daemon.config import load
     from streamer.daemon.engine import spec_on_device
     from streamer.daemon.warming import warm_up
     from trie.cpu import threads
 
-    warm = load(config)
-    warm_up(warm, spec_on_device(warm))
+    for config in configs:
+        warm = load(config)
+        warm_up(warm, spec_on_device(warm))
     # its threads do not exist in a fork
     threads._pool.cache_clear()
+    _hurry()
     for line in sys.stdin:
         asked = json.loads(line)
         if "wait" in asked:
@@ -95,15 +112,29 @@ def _main(config: str, log: str) -> None:
             continue
         pid = os.fork()
         if pid == 0:
-            _run(asked["config"], asked["die"], asked["mistake"], log)
+            _run(asked["config"], asked["die"], asked["mistake"])
         print(pid, flush=True)
 
 
-def _run(config: str, die: tuple[str, int] | None, mistake: str | None, log: str) -> None:
+def _hurry() -> None:
+    """Have what comes after gigabytes or seconds come in these short lives, too."""
+    from streamer.daemon.core.log import SNAPSHOT_AFTER, LogCore
+    from streamer.daemon.revising import KeptBatches
+
+    after = SNAPSHOT_AFTER._replace(records=_SNAPSHOT_RECORDS)
+    for owner, small in (
+        (LogCore, {"snapshot_after": after}),
+        (KeptBatches, {"records": _REVISED_RECORDS}),
+    ):
+        owner.__init__ = partialmethod(owner.__init__, **small)  # type: ignore[misc,assignment]
+
+
+def _run(config: str, die: tuple[str, int] | None, mistake: str | None) -> None:
     from streamer.daemon.config import load
     from streamer.daemon.logs import configure
     from streamer.daemon.service import run
 
+    log = Path(config).with_name("log")
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -136,6 +167,7 @@ def die_at(point: str, passes: int) -> None:
     """Kill this process the next time but ``passes`` that it has passed a point."""
     from streamer.daemon.feed import FeedWorker
     from streamer.daemon.ingest import IngestWorker
+    from streamer.daemon.revising import KeptBatches
     from streamer.journal.disk import Disk
     from streamer.journal.store import Journal
 
@@ -152,6 +184,7 @@ def die_at(point: str, passes: int) -> None:
         "commit": (Journal, "append"),
         "publish": (FeedWorker, "_publish"),
         "acknowledge": (IngestWorker, "_send"),
+        REVISE: (KeptBatches, "revise"),
     }[point]
     _after(owner, name, reached)
 
@@ -160,10 +193,12 @@ def make(mistake: str) -> None:
     """Change the daemon's code, so that it makes a mistake."""
     from streamer.daemon.core.ingest import IngestCore
     from streamer.daemon.journal import JournalWorker
+    from streamer.daemon.revising import KeptBatches
     from streamer.daemon.service import Service
     from streamer.journal.store import Journal
 
     accept, append = IngestCore.accept, JournalWorker._append
+    revised = KeptBatches._revised
 
     def accept_at_once(self: Any, *given: Any) -> Any:
         item = accept(self, *given)
@@ -177,6 +212,9 @@ def make(mistake: str) -> None:
         self._forward = lambda group: None
         append(self)
 
+    def leave_out(self: Any, at: int, batch: Any, *given: Any) -> Any:
+        return None if batch.about["batch"] % 2 else revised(self, at, batch, *given)
+
     match mistake:
         case "acknowledge early":
             IngestCore.accept = accept_at_once  # type: ignore[method-assign]
@@ -186,6 +224,8 @@ def make(mistake: str) -> None:
             Service._known = lambda *_: {}  # type: ignore[method-assign,assign,misc]
         case "reuse an epoch":
             Journal.epoch = property(lambda _: 1)  # type: ignore[method-assign,assign]
+        case "skip a revision":
+            KeptBatches._revised = leave_out  # type: ignore[method-assign]
         case _:
             raise ValueError(mistake)
 
@@ -202,4 +242,4 @@ def _after(owner: type, name: str, then: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    _main(sys.argv[1:])

@@ -34,7 +34,7 @@ class PlainProducer:
     def __init__(self, context: zmq.Context[Any], endpoint: str, name: str, epoch: int) -> None:
         self._context = context
         self._endpoint = endpoint
-        self._name = name
+        self.name = name
         self.epoch = epoch
         self.batches: list[tuple[bytes, list[bytes]]] = []
         """Mark and frames of every batch of the epoch so far."""
@@ -69,7 +69,7 @@ class PlainProducer:
 
     def hello(self) -> None:
         header = {"v": 2, "type": "hello", "versions": [2]}
-        self._send(header | {"producer": self._name, "epoch": self.epoch})
+        self._send(header | {"producer": self.name, "epoch": self.epoch})
 
     def add(self, frames: list[bytes], mark: bytes) -> None:
         """One more batch to send, in columns."""
@@ -92,7 +92,7 @@ class PlainProducer:
                 break
             in_flight += size
             self._sent += 1
-            header = {"v": 2, "type": "batch", "producer": self._name, "epoch": self.epoch}
+            header = {"v": 2, "type": "batch", "producer": self.name, "epoch": self.epoch}
             header |= {"seq": self._sent, "form": "columns", "mark": mark}
             self._send(header, *frames)
         self._credit -= in_flight
@@ -125,32 +125,3 @@ class PlainProducer:
             len(f) for _, frames in self.batches[received : self._sent] for f in frames
         )
         self._credit = header["credit"] - on_the_way
-
-
-class PlainSubscriber:
-    """Collects messages of the feed: by (topic, at), what they say but for when and where."""
-
-    def __init__(self, context: zmq.Context[Any], endpoint: str, topics: Sequence[str]) -> None:
-        self.socket = context.socket(zmq.SUB)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.RECONNECT_IVL, 5)
-        self.socket.setsockopt(zmq.RCVHWM, 0)
-        for topic in topics:
-            self.socket.subscribe(topic + ".")
-        self.socket.connect(endpoint)
-        self.messages: dict[tuple[str, int], tuple[Header, list[bytes]]] = {}
-        self.repeated = 0
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def step(self) -> None:
-        while self.socket.poll(0):
-            topic, first, *frames = unseal(self.socket.recv_multipart())
-            header = msgpack.unpackb(first)
-            key = topic.decode().removesuffix("."), header["at"]
-            content = {k: v for k, v in header.items() if k not in ("epoch", "time")}
-            if key in self.messages:
-                self.repeated += 1
-                assert self.messages[key] == (content, frames), f"{key} was said differently"
-            self.messages[key] = content, frames

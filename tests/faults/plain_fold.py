@@ -27,8 +27,7 @@ class PlainFold:
         self.versions: dict[int, tuple[int, int]] = {}
         self.totals = Counter[str]()
         self.settled: list[tuple[int, int]] = []
-        # by batch, for each of its reads the record before which nothing counts, and rows by topic
-        self._said: dict[int, list[tuple[int, dict[str, Rows]]]] = {}
+        self._said: dict[int, list[_Read]] = {}
 
     def take(self, topic: str, header: Header, frames: Sequence[bytes]) -> None:
         """Apply a message; topic: without its dot; frames: those behind its header."""
@@ -37,16 +36,16 @@ class PlainFold:
         elif topic in ("retract", "upgrade", *_ANSWERS):
             batch, at = header["batch"], header["at"]
             reads = self._said.get(batch)
-            if reads is None and topic in _ANSWERS:
-                reads = self._said[batch] = [(0, {}) for _ in range(header["reads"])]
+            if reads is None:
+                reads = self._said[batch] = [_Read() for _ in range(header["reads"])]
             if topic == "upgrade":
                 self.totals.update(header["totals"])
-            if reads is None:
-                return
             self.versions[batch] = max(self.versions.get(batch, (0, 0)), (at, header["version"]))
             columns = _columns(header["columns"], frames[1:])
             if topic == "retract":
-                _retract(reads, at, columns["read"])
+                assert columns["read"], "nothing is retracted"
+                for read in columns["read"]:
+                    reads[read].retract(at)
             elif topic == "upgrade":
                 for wire, fields in header["parts"].items():
                     size = len(wire)
@@ -59,14 +58,29 @@ class PlainFold:
 
     def answers(self) -> dict[int, list[dict[str, Rows]]]:
         """By batch, for each of its reads the rows by topic; targets by name."""
-        return {batch: [rows for _, rows in reads] for batch, reads in self._said.items()}
+        return {batch: [read.rows() for read in reads] for batch, reads in self._said.items()}
 
 
-def _retract(reads: list[tuple[int, dict[str, Rows]]], at: int, index: Sequence[int]) -> None:
-    assert index, "nothing is retracted"
-    for read in index:
-        if reads[read][0] < at:
-            reads[read] = at, {}
+class _Read:
+    """What counts of a read: rows by topic with their records, from record ``since`` on."""
+
+    def __init__(self) -> None:
+        self._since = 0
+        self._rows: list[tuple[str, int, tuple[Any, ...]]] = []
+
+    def retract(self, at: int) -> None:
+        self._since = max(self._since, at)
+        self._rows = [row for row in self._rows if row[1] >= self._since]
+
+    def add(self, topic: str, at: int, row: tuple[Any, ...]) -> None:
+        if at >= self._since:
+            self._rows.append((topic, at, row))
+
+    def rows(self) -> dict[str, Rows]:
+        found: dict[str, Rows] = {}
+        for topic, _, row in self._rows:
+            found.setdefault(topic, []).append(row)
+        return found
 
 
 def _columns(described: Sequence[Any], frames: Sequence[bytes]) -> dict[str, tuple[Any, ...]]:
@@ -77,7 +91,7 @@ def _columns(described: Sequence[Any], frames: Sequence[bytes]) -> dict[str, tup
 
 
 def _add(
-    reads: list[tuple[int, dict[str, Rows]]],
+    reads: list[_Read],
     at: int,
     topic: str,
     fields: Header,
@@ -95,8 +109,7 @@ def _add(
             elif name == "best_target":
                 value = None if value == -1 else names[value]
             values.append(value)
-        if at >= reads[read][0]:
-            reads[read][1].setdefault(topic, []).append(tuple(values))
+        reads[read].add(topic, at, tuple(values))
 
 
 def _counts(columns: dict[str, tuple[Any, ...]]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ import msgpack
 import zmq
 
 from tests.faults.plain_client import Header, seal, unseal
+
+# a daemon says something on every connection with a pull once a second
+_SILENT_SECONDS = 3.0
 
 
 class PlainPuller:
@@ -45,9 +49,16 @@ class PlainPuller:
         self.bytes = 0
         self._last: dict[str, int] = {}
         self.heads: dict[str, int] = {}
+        self.head = 0
         self.answers: list[Header] = []
         """All but messages."""
+        self._heard = time.monotonic()
         self.pull()
+
+    @property
+    def silent(self) -> bool:
+        """Whether the pull is forgotten, as with the process that served it: begin another one."""
+        return time.monotonic() > self._heard + _SILENT_SECONDS
 
     def close(self) -> None:
         self._socket.close()
@@ -69,6 +80,7 @@ class PlainPuller:
         """Take one message; whether there was one."""
         if not self._socket.poll(milliseconds):
             return False
+        self._heard = time.monotonic()
         first, *frames = unseal(self._socket.recv_multipart())
         answer = msgpack.unpackb(first)
         assert answer["v"] == 2
@@ -82,6 +94,7 @@ class PlainPuller:
             self.at = answer["at"]
             self.stream = answer["stream"]
             self.heads = answer["heads"]
+            self.head = answer["head"]
         return True
 
     def _take(self, answer: Header, frames: list[bytes]) -> None:
@@ -101,3 +114,27 @@ class PlainPuller:
         size = sum(map(len, frames))
         self.bytes += size
         self.ask(type="credit", bytes=size)
+
+
+def fetch_state(
+    context: zmq.Context[Any], endpoint: str, milliseconds: int
+) -> tuple[Header, bytes]:
+    """The last stored state: what its parts say of it, and its k-mers."""
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.connect(endpoint)
+    try:
+        request = {"v": 2, "type": "snapshot", "id": 1, "credit": 1 << 20}
+        kmers = b""
+        while True:
+            socket.send_multipart(seal([msgpack.packb(request)]))
+            assert socket.poll(milliseconds), "no snapshot"
+            first, part = unseal(socket.recv_multipart())
+            answer = msgpack.unpackb(first)
+            assert answer["type"] == "snapshot", answer
+            kmers += part
+            if answer["part"] == answer["parts"]:
+                return answer, kmers
+            request = {"v": 2, "type": "credit", "id": 1, "bytes": len(part)}
+    finally:
+        socket.close()

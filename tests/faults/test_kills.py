@@ -17,10 +17,11 @@ _FOUND = "|".join(
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_kills_lose_nothing(durability):
-    batches, messages, died = run(30, seed=7, durability=durability)
-    assert died.total() == 30
-    assert batches > 30
-    assert messages > 30
+    found = run(30, seed=7, durability=durability, jobs=2)
+    assert found.kills.total() == 30
+    assert found.batches > 30
+    assert found.messages > 30
+    assert found.missed > 0
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

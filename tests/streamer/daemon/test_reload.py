@@ -12,6 +12,7 @@ from streamer.client import Control, Producer, RefusedError, Retract, Settled, S
 from streamer.daemon import reload as reload_room
 from streamer.daemon.restore import put_snapshot
 from tests.daemon_kit import Raw, list_batch, random_dna, running, write_fasta
+from tests.faults.plain_fold import PlainFold
 from tests.reference.exact import dictionary_of
 from tests.reload_kit import (
     GENOME,
@@ -76,6 +77,31 @@ def test_after_settled_the_fold_is_one_match_of_all_kept_reads(tmp_path, seed):
     assert any(topic == "retract" for topic, *_ in stored(tmp_path))
     for name, count in totals_of(want).items():
         assert fold.totals[name] == status["totals"][name] == count
+
+
+def test_topics_may_come_late_one_after_the_other(tmp_path):
+    """A subscriber that missed some of them folds the same answers."""
+    rng = random.Random(5)
+    sources = sources_of(rng)
+    with reloadable(tmp_path, sources) as (daemon, control):
+        for _ in range(3):
+            send(daemon, batches_of(rng, 4))
+            write_fasta(tmp_path / "ref.fa", sources_of(rng))
+            control.reload()
+        settle(control)
+    messages = stored(tmp_path)
+    want = folded(messages)
+    topics = sorted({topic for topic, *_ in messages})
+    assert {"match", "read", "retract", "upgrade"} <= {*topics}
+    for _ in range(20):
+        rng.shuffle(topics)
+        fold = PlainFold()
+        for topic in topics:
+            for message in messages:
+                if message[0] == topic:
+                    fold.take(*message)
+        assert fold.answers() == want.answers()
+        assert fold.totals == want.totals
 
 
 def test_other_sources_at_a_start_are_a_reload(tmp_path):
