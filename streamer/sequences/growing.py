@@ -9,7 +9,14 @@ from streamer.errors import DataError
 from streamer.sequences.fastq import LINES, FastqParser
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import FULL, RecordBuffer
-from streamer.sequences.text import BLOCK_BYTES, LINE, Block, FormatError, Text, new_block
+from streamer.sequences.text_window import (
+    BLOCK_BYTES,
+    LINE,
+    FormatError,
+    Text,
+    TextBlock,
+    new_block,
+)
 
 
 class WholeRecords:
@@ -76,7 +83,7 @@ class WholeRecords:
             record = self._buffer.records + 1
             raise DataError(str(error), file=self._path, record=record, name=name) from None
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[TextBlock]:
         while True:
             block = new_block(BLOCK_BYTES)
             size = self._file.readinto(block.array.data[block.first : block.stop])

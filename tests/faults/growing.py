@@ -13,7 +13,7 @@ from streamer.daemon.stored_messages import BATCH
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.reader import JournalReader
 from streamer.matching import reports
-from streamer.matching.matcher import Matcher
+from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.faults.rounds import Round
 
@@ -33,7 +33,7 @@ class Growing(Round):
         keys = [(record.key.producer, record.key.sequence) for record in records if record.key]
         assert len(set(keys)) == len(keys), "twice"
         assert set(keys) == set(self.sent), f"lost: {set(self.sent) - set(keys)}"
-        matcher = Matcher.of(
+        matcher = StreamMatcher.of(
             Dictionary.empty(K, "canonical"), k=K, mode="grow", strands="canonical", threads=1
         )
         heads: dict[str, int] = {}
@@ -47,7 +47,7 @@ class Growing(Round):
         return len(keys)
 
     def _check_batch(
-        self, batch: StoredBatch, result: Any, matcher: Matcher, heads: dict[str, int]
+        self, batch: StoredBatch, result: Any, matcher: StreamMatcher, heads: dict[str, int]
     ) -> None:
         about = batch.about
         facts = about["batch"], about["base"], about["version_before"], about["version"]
