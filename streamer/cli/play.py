@@ -135,7 +135,11 @@ class _Run:
             for path, ones in groupby(group, key=lambda one: one.read.path):
                 text = io.BytesIO(b"".join(one.read.text for one in ones))
                 batches = read_batches(
-                    [path], batch_bases=SENT_BASES, batch_reads=SENT_READS, opened=text
+                    [path],
+                    batch_bases=SENT_BASES,
+                    batch_reads=SENT_READS,
+                    opened=text,
+                    context=True,
                 )
                 try:
                     yield from map(Piece, batches)

@@ -85,6 +85,7 @@ class Files:
                 batch_bases=self._batch_bases,
                 batch_reads=self._batch_reads,
                 on_bytes=self._count_bytes,
+                context=True,
             ):
                 skipped = min(max(0, start.records - done), len(batch)) if start else 0
                 if start and skipped and done + skipped == start.records:

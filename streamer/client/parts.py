@@ -61,4 +61,5 @@ def part_of(reads: ReadBatch, start: int, stop: int) -> ReadBatch:
     offsets = (reads.offsets[start : stop + 1] - first).astype(np.int64)
     names = reads.names
     part = names.part(start, stop) if isinstance(names, PackedNames) else names[start:stop]
-    return ReadBatch(part, offsets, reads.bases[first:last])
+    context = reads.context and reads.context.part(start, stop)
+    return ReadBatch(part, offsets, reads.bases[first:last], context)

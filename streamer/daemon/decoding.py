@@ -12,23 +12,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from streamer.matching.matcher import MakeTogether
 from streamer.protocol.checksum_kernels import continue_crc32c
-from streamer.protocol.checksums import crc32c_address
-from streamer.protocol.header import SEAL_BYTES, Header
+from streamer.protocol.checksums import crc32c, crc32c_address
+from streamer.protocol.context_frame import with_context
+from streamer.protocol.header import SEAL_BYTES, Header, WireError
 from streamer.sequences.packed_names import PackedNames, count_names
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.windows import ascending
 
-# header, names, offsets, letters, checksum
+# header, names, offsets, letters, checksum; perhaps a context in front of that
 _FRAMES = 5
-_NAMES, _OFFSETS, _LETTERS, _SEAL = range(1, _FRAMES)
+_NAMES, _OFFSETS, _LETTERS = range(1, _FRAMES - 1)
 
 
 def decode_together(
@@ -45,15 +47,15 @@ def decode_together(
         at
         for at, (header, frames) in enumerate(messages)
         if header.get("form") == "columns"
-        and len(frames) == _FRAMES
+        and _FRAMES <= len(frames) <= _FRAMES + 1
         and len(frames[_OFFSETS]) >= 8
         and not len(frames[_OFFSETS]) % 8
-        and len(frames[_SEAL]) == SEAL_BYTES
+        and len(frames[-1]) == SEAL_BYTES
     ]
     if not (address and which) or sys.byteorder == "big":
         return decoded
     frames = [messages[at][1] for at in which]
-    sizes = np.array([[*map(len, of_one)] for of_one in frames], dtype=np.int64)
+    sizes = np.array([[*map(len, of_one[:_FRAMES])] for of_one in frames], dtype=np.int64)
     places = np.array([[*map(_address, of_one[:_LETTERS])] for of_one in frames], dtype=np.uint64)
     ends = np.zeros(len(which) + 1, dtype=np.int64)
     np.cumsum(sizes[:, _OFFSETS] // 8, out=ends[1:])
@@ -79,8 +81,12 @@ def decode_together(
     sums = sums[fine]
     batches = make([own[1:] for own in columns], sums)
     for (at, packed, *_), batch, found in zip(columns, batches, sums.tolist(), strict=True):
-        if batch is not None and found == int.from_bytes(messages[at][1][_SEAL], "little"):
-            decoded[at] = batch, packed.packed
+        *further, seal = messages[at][1][_LETTERS + 1 :]
+        if batch is None or crc32c(further, found) != int.from_bytes(seal, "little"):
+            continue
+        # what is wrong with a context, ``decode_batch`` says
+        with suppress(WireError):
+            decoded[at] = with_context(batch, further), packed.packed
     return decoded
 
 

@@ -2,11 +2,12 @@
 
 A record's meta is a msgpack map; its frames are
 
-    names  offsets  bases  gaps  learned  columns of the first topic  of the next  ...
+    names  offsets  bases  gaps  learned  columns of the first topic  of the next  ...  context
 
 names: a msgpack array. offsets: int64. bases, gaps: the reads as ``trie.packed_codes`` packs them.
 learned: uint64, ``BatchResult.learned``. The columns are those of the feed's messages, so that
-replaying a record says what was said. Event words are not stored.
+replaying a record says what was said. Event words are not stored. context: as its producer sent it,
+there if the meta says ``context``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from streamer.daemon.publish import Content, Publication
 from streamer.daemon.stored_messages import BATCH, FRAMES_OF_READS
 from streamer.journal.record import Key, Record
 from streamer.protocol.batch_messages import decode_names
+from streamer.protocol.context_frame import decode_context, encode_context
 from streamer.protocol.header import Buffer, Header, raw
 from streamer.protocol.schema import LIVE_ONLY
 from streamer.sequences.read_batch import ReadBatch
@@ -48,7 +50,11 @@ def to_record(publication: Publication, now: int) -> Record:
         fields, described, columns = publication.content(topic)
         topics.append([topic, prev, fields, described])
         frames += columns
-    meta = {"about": publication.about, "counts": publication.counts, "topics": topics}
+    meta: Header = {"about": publication.about, "counts": publication.counts, "topics": topics}
+    context = encode_context(accepted.batch.context)
+    if context is not None:
+        meta["context"] = True
+        frames.append(context)
     key = Key(
         accepted.producer.name, accepted.epoch, accepted.sequence, accepted.content, accepted.mark
     )
@@ -78,7 +84,10 @@ class StoredBatch:
         """Its reads."""
         offsets = self._array(1, np.int64)
         bases = unpack_codes(self._array(2, np.uint8), self._array(3, np.int64), int(offsets[-1]))
-        return ReadBatch(decode_names(self.names), offsets, bases)
+        names, context = decode_names(self.names), None
+        if self._meta.get("context"):
+            context = decode_context(self._record.frames[-1], len(names))
+        return ReadBatch(names, offsets, bases, context)
 
     @property
     def learned(self) -> NDArray[np.uint64]:

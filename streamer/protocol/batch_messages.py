@@ -10,6 +10,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.protocol.context_frame import encode_context, with_context
 from streamer.protocol.header import (
     MAX_NAME_BYTES,
     UNPACK_ERRORS,
@@ -28,6 +29,9 @@ from trie.codes import decode
 from trie.cpu import array_pool
 from trie.windows import ascending
 
+_COLUMNS = 3
+"""Frames of form columns; a context may follow."""
+
 Make = Callable[[Sequence[str], NDArray[np.int64], Buffer], ReadBatch]
 
 
@@ -40,7 +44,9 @@ def encode_batch(batch: ReadBatch) -> list[Buffer]:
     columns = np.split(memory, [offsets.size])
     names = batch.names
     packed = names.packed if isinstance(names, PackedNames) else msgpack.packb(list(names))
-    return [packed, *(column.data for column in columns)]
+    context = encode_context(batch.context)
+    further = [] if context is None else [context]
+    return [packed, *(column.data for column in columns), *further]
 
 
 def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:
@@ -72,7 +78,7 @@ def decode_batch(
             problem = f"form {shown(form)}, must be 'columns' or 'list'"
             raise WireError(Reason.MALFORMED, problem)
     try:
-        return make(names, offsets, letters), packed
+        return with_context(make(names, offsets, letters), frames[_COLUMNS:]), packed
     except BadReadError as error:
         # a name may be as long as the batch, and refusals wait for producers that do not read them
         name = names[error.index][:MAX_NAME_BYTES]
@@ -99,7 +105,8 @@ _Reads = tuple[Sequence[str], NDArray[np.int64], Buffer, bytes]
 
 
 def _from_columns(frames: Sequence[Buffer]) -> _Reads:
-    _check_count(frames, "columns", 3)
+    if len(frames) != _COLUMNS + 1:
+        _check_count(frames, "columns", _COLUMNS)
     names = decode_names(frames[0])
     if len(frames[1]) != 8 * (len(names) + 1):
         problem = f"{len(names)} names need {len(names) + 1} offsets of 8 bytes, not "

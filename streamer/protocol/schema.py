@@ -251,6 +251,24 @@ RECORD_TOPICS = {n: topic for n, topic in TOPICS.items() if n not in ("beat", "s
 NAMES = {topic.wire: topic.name for topic in FEED}
 """Of the topics on the wire."""
 
+MAX_LABELS = 1024
+"""Distinct texts of a column of the context, in one batch."""
+MAX_LABEL_BYTES = 256
+"""Of such a text, in UTF-8."""
+
+BATCH_CONTEXT = (
+    Field("channel", "bytes: int32 a read, -1: unknown"),
+    Field(
+        "start_time",
+        "array of [width, bytes]: so many ASCII characters a read, a time as RFC 3339 has it with "
+        "zeros behind it, or only zeros: unknown",
+    ),
+    Field("run", "array of [texts, bytes]: int32 a read, which of the texts, -1: unknown"),
+    Field("barcode", "as `run`"),
+    Field("sample", "as `run`"),
+)
+"""Keys of the context of a batch, all optional."""
+
 STAMP = (
     Field("stream", "16 hexadecimal digits: which stream of records"),
     Field("epoch", "which run of the daemon, a higher number after every start"),

@@ -66,6 +66,13 @@ class LabelColumn:
         index = np.where(self.index < 0, second, self.index).astype(np.int32)
         return LabelColumn([*self.labels, *other.labels], index).of(lambda label: label)
 
+    def used(self) -> LabelColumn:
+        """Without labels that no read has."""
+        there, index = np.unique(self.index[self.index >= 0], return_inverse=True)
+        numbers = np.full(self.index.size, -1, np.int32)
+        numbers[self.index >= 0] = index
+        return LabelColumn([self.labels[at] for at in there.tolist()], numbers)
+
     def texts(self) -> list[str | None]:
         """The text of each read."""
         return [None if at < 0 else self.labels[at] for at in self.index.tolist()]
@@ -111,6 +118,14 @@ class ReadContext:
     run: LabelColumn
     barcode: LabelColumn
     sample: LabelColumn
+
+    def part(self, start: int, stop: int) -> ReadContext:
+        """That of the reads from ``start`` to ``stop``, exclusive."""
+        columns = (
+            LabelColumn(column.labels, column.index[start:stop]).used()
+            for column in (self.run, self.barcode, self.sample)
+        )
+        return ReadContext(self.channel[start:stop], self.start_time[start:stop], *columns)
 
     @classmethod
     def of_headers(

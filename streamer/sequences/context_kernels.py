@@ -276,6 +276,20 @@ def take_time(text, begin, end, time):
 
 
 @njit(cache=True, nogil=True)
+def check_times(given, times):
+    """Copy times with zeros behind them, uint8[reads, width]; the first that is none, or -1."""
+    for read in range(len(given)):
+        end = given.shape[1]
+        while end > 0 and given[read, end - 1] == 0:
+            end -= 1
+        if end > 0:
+            take_time(given[read], 0, end, times[read])
+            if times[read, 0] == 0:
+                return read
+    return -1
+
+
+@njit(cache=True, nogil=True)
 def tell_apart(text, spans, numbers):
     """Number the distinct texts text[spans[i, 0]:spans[i, 1]] in the order of their first.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamer.client import messages
-from streamer.protocol.schema import FEED, NAMES, ORIGIN, STAMP, TOPICS
+from streamer.protocol.schema import BATCH_CONTEXT, FEED, NAMES, ORIGIN, STAMP, TOPICS
 
 # fields that the recorded sessions leave out
 VARYING = {"stream", "time", "message"}
@@ -46,6 +46,7 @@ def columns():
 
 
 TABLES = {
+    "context": lambda: fields(BATCH_CONTEXT),
     "stamp": lambda: fields(STAMP),
     "origin": lambda: fields(ORIGIN),
     "topics": topics,
