@@ -27,7 +27,8 @@ class CpuEngine(MatchEngine):
     """Matches against ``dictionary``; ``walks`` uses the snapshot.
 
     Unless k-mers are added (``changes``), matches are looked up in the records of the dictionary if
-    they are kept and fit such an index.
+    they are kept and fit such an index. sets_at: uint32[symbols of the records], the set of the
+    window that starts at each, if known.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class CpuEngine(MatchEngine):
         with_sets: bool,
         changes: bool,
         threads: int,
+        sets_at: NDArray[np.uint32] | None = None,
     ) -> None:
         self.walks = walks
         self._k = dictionary.k
@@ -46,7 +48,9 @@ class CpuEngine(MatchEngine):
         self._walks_canonical = dictionary.strands == "canonical"
         self._threads = threads
         self._dictionary = dictionary
-        self._text = None if walks or changes else _text_index(dictionary, with_sets, threads)
+        self._text: TextIndex | None = None
+        if not walks and not changes:
+            self._text = _text_index(dictionary, with_sets, sets_at, threads)
         if self._text is None:
             self._index = KmerIndex(self._k, expected=dictionary.codes.size, with_values=with_sets)
             sets = dictionary.sets if with_sets else None
@@ -154,7 +158,9 @@ class CpuEngine(MatchEngine):
         )  # fmt: skip
 
 
-def _text_index(dictionary: Dictionary, with_sets: bool, threads: int) -> TextIndex | None:
+def _text_index(
+    dictionary: Dictionary, with_sets: bool, sets_at: NDArray[np.uint32] | None, threads: int
+) -> TextIndex | None:
     """An index of the records, if they hold all k-mers and are worth it."""
     records, k, kmers = dictionary.records, dictionary.k, dictionary.codes.size
     if records is None or dictionary.has_grown or k <= ALWAYS_BITSET_K:
@@ -164,7 +170,9 @@ def _text_index(dictionary: Dictionary, with_sets: bool, threads: int) -> TextIn
     half = padded(*records)
     canonical = dictionary.strands != "forward"
     sets = None
-    if with_sets:
+    if with_sets and sets_at is not None:
+        sets = padded(sets_at, records[1], NO_SET)
+    elif with_sets:
         whole = np.array([0, half.size])
         ranks = PrefixDepths(dictionary.codes, k).ranks(
             half, whole, canonical=canonical, threads=threads

@@ -169,7 +169,7 @@ class StreamMatcher:
             self.spec = replace(self.spec, kernel="auto")
         engine = CpuEngine(
             self.labels.dictionary, walks=self.spec.kernel == "walk", with_sets=self.labels.needed,
-            changes=self.spec.changes, threads=self._threads,
+            changes=self.spec.changes, threads=self._threads, sets_at=self.labels.at,
         )  # fmt: skip
         for codes in self._grown or ():
             engine.learn(codes)

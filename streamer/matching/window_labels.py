@@ -44,6 +44,11 @@ class WindowLabels:
             self._set_of[self.numbers.of_codes] = dictionary.sets
         self.needed = self._differ or self.numbers is not None
 
+    @property
+    def at(self) -> Found:
+        """The labels of the windows of the dictionary's records, if they have been looked up."""
+        return None if self.numbers is None else self.numbers.at
+
     def told_apart(self, labels: Found) -> tuple[Found, Found]:
         """The target sets and the numbers of labelled windows; None for what is not wanted."""
         if self.numbers is None or labels is None:

@@ -13,7 +13,7 @@ same loop. A text whose k-mers stand for themselves has no second half. It takes
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ PAD: Final = 64
 
 _BEHIND: Final = 2 * BLOCK  # symbols that comparing a block of reads may go beyond the end
 _NEAR: Final = 256
+_T = TypeVar("_T", np.uint8, np.uint32)
 _COMPLEMENT = np.array([3, 2, 1, 0, GAP], dtype=np.uint8)
 _LOW_BITS: Final = np.uint64(0x5555555555555555)
 _SPREAD: Final = (
@@ -49,27 +50,30 @@ class TextShape(NamedTuple):
     near: int
 
 
-def padded(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+def padded(
+    symbols: NDArray[_T], offsets: NDArray[np.int64], fill: int | np.uint32 = GAP
+) -> NDArray[_T]:
     """The base codes of records with gap codes around them, one at least: a half of a text.
 
-    ``bases`` uint8[total], ``offsets`` int64[records + 1].
+    ``symbols`` [total], base codes or whatever belongs to each; ``offsets`` int64[records + 1].
+    ``fill``: what stands around them.
     """
-    half = np.full(padded_size(bases, offsets), GAP, dtype=np.uint8)
-    _copy_apart(bases, offsets, half)
+    half = np.full(padded_size(symbols, offsets), fill, dtype=symbols.dtype)
+    _copy_apart(symbols, offsets, half)
     return half
 
 
-def padded_size(bases: NDArray[np.uint8], offsets: NDArray[np.int64]) -> int:
-    """How many codes ``padded`` returns."""
-    return bases.size + offsets.size + 2 * PAD
+def padded_size(symbols: NDArray[_T], offsets: NDArray[np.int64]) -> int:
+    """How many ``padded`` returns."""
+    return symbols.size + offsets.size + 2 * PAD
 
 
 @njit(cache=True, nogil=True)
-def _copy_apart(bases, offsets, half):
+def _copy_apart(symbols, offsets, half):
     to = PAD
     for record in range(offsets.size - 1):
         for at in range(offsets[record], offsets[record + 1]):
-            half[to] = bases[at]
+            half[to] = symbols[at]
             to += 1
         to += 1
 
