@@ -13,7 +13,7 @@ from streamer.cli.daemon_options import ConfigOption
 if TYPE_CHECKING:
     from streamer.cli.send_mark import SendMark
     from streamer.client.producer import Producer
-    from streamer.watching.reading import BatchSizes
+    from streamer.watching.visiting import BatchSizes
 
 
 def send(

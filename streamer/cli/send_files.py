@@ -23,6 +23,9 @@ from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.source import shown_name
 from trie.cpu.interrupts import interrupt_in
 
+# how long a read of a pipe waits at most for others
+_FLUSH_SECONDS = 0.4
+
 
 class Piece(NamedTuple):
     """Reads that are sent together. mark: as in ``Producer.send``."""
@@ -86,6 +89,7 @@ class Files:
                 batch_reads=self._batch_reads,
                 on_bytes=self._count_bytes,
                 context=True,
+                flush_seconds=_FLUSH_SECONDS,
             ):
                 skipped = min(max(0, start.records - done), len(batch)) if start else 0
                 if start and skipped and done + skipped == start.records:
@@ -121,13 +125,16 @@ class Files:
         return f"go on from {shown_name(self.paths[at])}{which}, record {record}"
 
 
-def send_all(producer: Producer, source: Source, timeout: float) -> None:
+def send_all(
+    producer: Producer, source: Source, timeout: float, *, heed_seconds: float = 0.02
+) -> None:
     """Send all reads and wait for their acknowledgement; an error that ends it comes with a line.
 
-    timeout: seconds without any progress. The line, on standard error, says how far it came.
+    heed_seconds: between two looks for answers while no read comes. timeout: seconds without any
+    progress. The line, on standard error, says how far it came.
     """
     try:
-        for piece in prefetched(source, idle=producer.heed):
+        for piece in prefetched(source, idle=producer.heed, idle_seconds=heed_seconds):
             producer.send(piece.reads, timeout=timeout, mark=piece.mark)
         producer.flush(timeout=timeout)
     except BaseException as error:

@@ -16,10 +16,11 @@ from streamer.errors import ReportedError, StreamerError
 from streamer.watching.folder import UNTIL, Folder
 from streamer.watching.hints import Hints
 from streamer.watching.ledger import Ledger
-from streamer.watching.reading import BatchSizes
+from streamer.watching.visiting import BatchSizes
 from streamer.watching.watcher import Watcher
 
 _NAME_CHARACTERS = 256
+_HEED_SECONDS = 0.2
 
 
 def name_of(folder: str) -> str:
@@ -99,7 +100,7 @@ def send_folder(
                 note=(lambda line: None) if quiet else note,
                 fault=say_error,
             )
-            send_all(producer, _Source(watcher), timeout)
+            send_all(producer, _Source(watcher), timeout, heed_seconds=_HEED_SECONDS)
             if signals and not quiet:
                 reads, bases = f"{watcher.reads:,} reads", f"{watcher.bases:,} bases"
                 note(f"stopped: {reads}, {bases} acknowledged; the same command goes on from there")

@@ -19,7 +19,7 @@ from streamer.sequences.text_window import BLOCK_BYTES, TextBlock, new_block
 
 MAGIC = b"CRAM"
 
-_END = b"\xe0EOF"  # in the container that ends a file, and in no other (CRAM specification 9)
+END = b"\xe0EOF"  # in the container that ends a file, and in no other (CRAM specification 9)
 _READ_BYTES = 1 << 17
 
 _NEEDED = "CRAM needs pysam: pip install 'kmer-streamer[cram]'"
@@ -101,7 +101,7 @@ class _Pump:
         while os.read(self.end, _READ_BYTES):
             pass
         self.check()
-        if _END not in self._tail:
+        if END not in self._tail:
             raise EOFError
 
     def check(self) -> None:

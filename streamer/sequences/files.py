@@ -32,6 +32,7 @@ def read_batches(
     on_bytes: Callable[[int], None] | None = None,
     opened: BinaryIO | None = None,
     context: bool = False,
+    flush_seconds: float | None = None,
 ) -> Iterator[ReadBatch]:
     """All reads of the files, in order, in batches that end once they hold ``batch_bases`` bases.
 
@@ -39,12 +40,13 @@ def read_batches(
     record are yielded before DataError is raised, so that nothing that was read is lost.
     ``on_bytes`` is called with the number of (compressed) bytes read from the files so far.
     opened: what to read in the place of the file at the only path; it stays open. context: batches
-    have one.
+    have one. flush_seconds: about how long a record of a pipe waits at most for others; a batch
+    ends then, too, but for FASTA, whose records have no end.
     """
     done = 0
     for path in paths:
         with ExitStack() as stack:
-            source = SequenceSource(path, stack, opened)
+            source = SequenceSource(path, stack, opened, flush_seconds=flush_seconds)
             buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=context)
             for piece in _pieces(source, buffer):
                 if on_bytes is not None:

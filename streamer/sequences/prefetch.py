@@ -14,13 +14,19 @@ _IDLE_SECONDS = 0.02
 
 
 def prefetched(
-    items: Iterable[T], depth: int = 2, *, idle: Callable[[], object] | None = None
+    items: Iterable[T],
+    depth: int = 2,
+    *,
+    idle: Callable[[], object] | None = None,
+    idle_seconds: float = _IDLE_SECONDS,
+    pause: T | None = None,
 ) -> Iterator[T]:
     """The items in order, produced up to ``depth`` ahead on a thread; its errors are raised here.
 
-    idle: called repeatedly while waiting for the next item.
+    idle: called every ``idle_seconds`` while waiting for the next item. pause: comes between the
+    items, again and again, while none of them comes.
     """
-    poll = _POLL_SECONDS if idle is None else _IDLE_SECONDS
+    poll = _POLL_SECONDS if idle is None else idle_seconds
     ahead: Queue[tuple[T | None, BaseException | None, bool]] = Queue(depth)
     stopped = threading.Event()
 
@@ -52,6 +58,8 @@ def prefetched(
             except Empty:
                 if idle is not None:
                     idle()
+                if pause is not None:
+                    yield pause
                 continue
             if error is not None:
                 raise error

@@ -111,6 +111,11 @@ class RecordBuffer:
         """The number of records that have begun, in all pieces."""
         return self._first + int(self._state[RECORDS])
 
+    @property
+    def waiting(self) -> int:
+        """The number of records that the next piece will have."""
+        return int(self._state[RECORDS])
+
     def columns(self, size: int) -> Columns:
         """The columns, with room for what ``size`` bytes of a text can hold.
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Protocol
@@ -24,7 +25,7 @@ from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.raw_file import LONGEST_MAGIC, Buffered, RawFile, Readable
-from streamer.sequences.record_buffer import MORE, RecordBuffer
+from streamer.sequences.record_buffer import FULL, MORE, RecordBuffer
 from streamer.sequences.record_text import RecordText
 from streamer.sequences.sam import MOST_START, SamParser, begins_sam, may_begin_sam
 from streamer.sequences.text_window import AT, BLOCK_BYTES, FormatError, Text, TextBlock, new_block
@@ -60,9 +61,19 @@ class Parser(Protocol):
 
 
 class SequenceSource:
-    """One input, read from ``opened`` if that is given; ``stack`` closes what it opens."""
+    """One input, read from ``opened`` if that is given; ``stack`` closes what it opens.
 
-    def __init__(self, path: str, stack: ExitStack, opened: BinaryIO | None = None) -> None:
+    flush_seconds: of a pipe, no record waits longer than about this for others to fill a buffer.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        stack: ExitStack,
+        opened: BinaryIO | None = None,
+        *,
+        flush_seconds: float | None = None,
+    ) -> None:
         self._path = path
         self._shown = shown_name(path)
         self._stack = stack
@@ -72,6 +83,8 @@ class SequenceSource:
         self._text: Text | None = None
         self._parser: Parser | None = None
         self._groups: dict[str, ReadGroup] | None = None
+        self._flush_seconds = flush_seconds
+        self._flush_at: float | None = None
 
     @property
     def alignments(self) -> bool:
@@ -118,6 +131,8 @@ class SequenceSource:
                     buffer.keep(self._text.array, begin, int(self._text.place[AT]))
                 if stop != MORE or self._text.ended:
                     return stop
+                if self._is_due(buffer):
+                    return FULL
                 with self._reading(buffer):
                     self._text.more()
         except FormatError as error:
@@ -125,6 +140,19 @@ class SequenceSource:
             known = error.name if error.name and error.name.isprintable() else None
             raise DataError(str(error), file=self._shown, record=record, name=known) from None
         return MORE
+
+    def _is_due(self, buffer: RecordBuffer) -> bool:
+        """Whether records of a pipe, all of them whole, have waited for long enough."""
+        assert self._parser is not None
+        if self._flush_seconds is None or self._parser.begins_records or not buffer.waiting:
+            self._flush_at = None
+            return False
+        now = time.monotonic()
+        self._flush_at = self._flush_at or now + self._flush_seconds
+        if now < self._flush_at:
+            return False
+        self._flush_at = None
+        return True
 
     @contextmanager
     def _reading(self, buffer: RecordBuffer) -> Iterator[None]:
@@ -183,7 +211,10 @@ class SequenceSource:
             blocks = cram_blocks(raw, self._shown)
         else:
             blocks = _plain(raw)
-        ahead: Any = prefetched(blocks, _BLOCKS_AHEAD)
+        if raw.regular:
+            self._flush_seconds = None
+        nothing = None if self._flush_seconds is None else new_block(0)
+        ahead: Any = prefetched(blocks, _BLOCKS_AHEAD, pause=nothing)
         self._stack.callback(ahead.close)
         return iter(ahead)
 

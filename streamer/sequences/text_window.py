@@ -78,6 +78,8 @@ class Text:
         if block is None:
             self.ended = True
             return
+        if block.stop == block.first:
+            return
         left, size = len(self), block.stop - block.first
         at, stop = int(self.place[AT]), int(self.place[STOP])
         if left <= block.first:

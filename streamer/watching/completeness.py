@@ -9,20 +9,23 @@ from xopen import xopen
 
 from streamer.sequences.bgzf import END_BLOCK
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
+from streamer.sequences.cram import END as CRAM_END
+from streamer.sequences.cram import MAGIC as CRAM
 from streamer.sequences.raw_file import Buffered, RawFile
+from streamer.sequences.sam import MOST_START, begins_sam
 
 _START_BYTES = 64
 _AT_ONCE = 1 << 20
 _MAGICS = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
-_SAM = (b"@HD\t", b"@SQ\t", b"@RG\t", b"@PG\t", b"@CO\t")
+_CRAM_END_BYTES = 64
 _BGZF = slice(12, 16)  # the name and the size of its extra field
 
 
 def may_grow(file: BinaryIO) -> bool:
     """Whether it is plain FASTQ, whose records can be read while others are still written."""
     file.seek(0)
-    start = file.read(_START_BYTES).lstrip()
-    return start.startswith(b"@") and not start.startswith(_SAM)
+    start = file.read(MOST_START).lstrip()
+    return start.startswith(b"@") and not begins_sam(start)
 
 
 def has_end(file: BinaryIO, *, patient: bool) -> bool:
@@ -33,12 +36,13 @@ def has_end(file: BinaryIO, *, patient: bool) -> bool:
     """
     file.seek(0)
     start = file.read(_START_BYTES)
+    if start.startswith(CRAM):
+        return CRAM_END in _tail(file, _CRAM_END_BYTES)
     compression = next((name for magic, name in _MAGICS.items() if start.startswith(magic)), None)
     if compression is None:
         return True
     if start[_BGZF] == END_BLOCK[_BGZF] and not patient:
-        file.seek(-min(file.seek(0, os.SEEK_END), len(END_BLOCK)), os.SEEK_END)
-        return file.read() == END_BLOCK
+        return _tail(file, len(END_BLOCK)) == END_BLOCK
     file.seek(0)
     packed: Any = RawFile(file)
     try:
@@ -53,3 +57,9 @@ def has_end(file: BinaryIO, *, patient: bool) -> bool:
     except Exception:  # of the decompressors, which have kinds of their own
         return True
     return True
+
+
+def _tail(file: BinaryIO, size: int) -> bytes:
+    """The last bytes."""
+    file.seek(-min(file.seek(0, os.SEEK_END), size), os.SEEK_END)
+    return file.read()

@@ -13,14 +13,14 @@ from streamer.errors import StreamerError
 UNTIL = ("final_summary*", "RTAComplete*")
 """What MinKNOW and Illumina's instruments write last."""
 
-_READS = (".fastq", ".fq", ".bam")
+_READS = (".fastq", ".fq", ".bam", ".sam", ".cram")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _PARTIAL = {"tmp", "temp", "part", "partial"}
 # reads below the sequencer's own quality limit
 _FAILED = {"fastq_fail", "bam_fail"}
 
 
-class Seen(NamedTuple):
+class Sighting(NamedTuple):
     """A file as the file system has it."""
 
     size: int
@@ -59,9 +59,9 @@ class Folder:
         """Whether one of the paths is a folder, whose files may be new."""
         return any(os.path.isdir(self.absolute(path)) for path in paths)
 
-    def scan(self, known: Callable[[str], bool]) -> dict[str, Seen]:
+    def scan(self, known: Callable[[str], bool]) -> dict[str, Sighting]:
         """All files with reads, but for those that ``known`` is true of: they are not looked at."""
-        found: dict[str, Seen] = {}
+        found: dict[str, Sighting] = {}
         waiting = [""]
         while waiting:
             below = waiting.pop()
@@ -81,7 +81,7 @@ class Folder:
                     continue
         return found
 
-    def look(self, paths: Iterable[str]) -> dict[str, Seen]:
+    def look(self, paths: Iterable[str]) -> dict[str, Sighting]:
         """Those of the paths that are files with reads."""
         found = {}
         for path in paths:
@@ -124,7 +124,7 @@ class Folder:
 
 def is_compressed(path: str) -> bool:
     """Whether a file is compressed by its name."""
-    return path.lower().endswith((*_COMPRESSED, ".bam"))
+    return path.lower().endswith((*_COMPRESSED, ".bam", ".cram"))
 
 
 def holds_reads(name: str) -> bool:
@@ -138,5 +138,5 @@ def holds_reads(name: str) -> bool:
     return _PARTIAL.isdisjoint(stem.split("."))
 
 
-def _seen(status: os.stat_result) -> Seen:
-    return Seen(status.st_size, status.st_mtime_ns)
+def _seen(status: os.stat_result) -> Sighting:
+    return Sighting(status.st_size, status.st_mtime_ns)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from streamer.errors import DataError
 from streamer.watching.completeness import has_end, may_grow
-from streamer.watching.folder import Folder, Seen, is_compressed
+from streamer.watching.folder import Folder, Sighting, is_compressed
 from streamer.watching.hints import Hints
 from streamer.watching.ledger import NOT_DONE, Ledger
-from streamer.watching.reading import BatchSizes, Reading, Sent
+from streamer.watching.visiting import BatchSizes, FileVisit, Sent
 
 # between two scans, at least; and so many times what the last one took
 _SCAN_SECONDS = 3.0
@@ -40,9 +40,9 @@ class _Pending:
     read as it grows, if that is known. problem: what its end lacks. refused: it could not be read.
     """
 
-    seen: Seen
+    seen: Sighting
     since: float
-    visited: tuple[Seen, int] | None = None
+    visited: tuple[Sighting, int] | None = None
     at: float = 0.0
     grows: bool | None = None
     problem: str = ""
@@ -155,7 +155,7 @@ class Watcher:
         done = last is not None and last.size != NOT_DONE and path not in self._pending
         return done and is_compressed(path)
 
-    def _see(self, path: str, seen: Seen, now: float) -> None:
+    def _see(self, path: str, seen: Sighting, now: float) -> None:
         last, file = self._ledger.files.get(path), self._pending.get(path)
         if last is not None and last.size == seen.size:
             self._pending.pop(path, None)
@@ -214,7 +214,7 @@ class Watcher:
                     file.problem = f"{place}: the compressed stream is truncated"
                     file.visited = file.seen, stage
                     return
-                reading = Reading(
+                reading = FileVisit(
                     self._ledger, path, place, opened, grows=file.grows, complete=stage > 0,
                     note=self._note, sizes=self._sizes,
                 )  # fmt: skip
@@ -236,7 +236,7 @@ class Watcher:
             self._pending.pop(path, None)
             self.given_up.discard(path)
 
-    def _counted(self, reading: Reading) -> Iterator[Sent]:
+    def _counted(self, reading: FileVisit) -> Iterator[Sent]:
         before = self.reads
         for sent in reading:
             if self.reads == before:

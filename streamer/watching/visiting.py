@@ -33,7 +33,7 @@ class Sent(NamedTuple):
     mark: Callable[[int], bytes]
 
 
-class Reading:
+class FileVisit:
     """The file at ``place``, open as ``file``, which the ledger calls ``path``.
 
     grows: it is plain FASTQ, of which the whole records are read. complete: it is not expected to
