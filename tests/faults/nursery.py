@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partialmethod
 from pathlib import Path
@@ -101,8 +102,9 @@ def _main(configs: Sequence[str]) -> None:
     for config in configs:
         warm = load(config)
         warm_up(warm, spec_on_device(warm))
-    # its threads do not exist in a fork
+    # its threads do not exist in a fork, and hold nothing that a daemon needs
     threads._pool.cache_clear()
+    warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
     _hurry()
     for line in sys.stdin:
         asked = json.loads(line)
