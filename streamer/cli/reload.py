@@ -34,12 +34,14 @@ def reload(
         if before == version:
             typer.echo(f"version {version} stays: its sources have not changed")
         else:
-            typer.echo(
-                f"version {before} to {version}: {said['kmers']:,} k-mers, "
-                f"{said['batches']:,} batches to be matched again"
-            )
+            kmers, batches = _count(said["kmers"], "k-mer"), _count(said["batches"], "batch", "es")
+            typer.echo(f"version {before} to {version}: {kmers}, {batches} to be matched again")
         if wait:
             _wait(control)
+
+
+def _count(number: int, what: str, ending: str = "s") -> str:
+    return f"{number:,} {what}{'' if number == 1 else ending}"
 
 
 def _wait(control: Control) -> None:

@@ -281,3 +281,13 @@ def test_reload_and_watch_on_the_command_line(tmp_path, streamer, monkeypatch):
     code, out, err = streamer("reload", "--to", f"ipc://{tmp_path}/nobody")
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert "no answer within 0.3 s" in err
+
+
+def test_one_batch_is_no_batches(streamer, monkeypatch):
+    said = {"version_before": 1, "version": 2, "kmers": 1, "batches": 1}
+    monkeypatch.setattr("streamer.client.control.Control.reload", lambda control: said)
+    assert streamer("reload", "--to", "ipc:///nowhere") == (
+        0,
+        "version 1 to 2: 1 k-mer, 1 batch to be matched again\n",
+        "",
+    )
