@@ -12,6 +12,7 @@ import os
 import select
 import sys
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -74,8 +75,9 @@ def _log_warning(
 MOST_WAITING = 1 << 20
 """Bytes of lines that may wait for a reader of the log."""
 
-# for the last lines, when the daemon ends
-_END_SECONDS = 1.0
+# when the daemon ends: so many looks while nothing of the last lines can be written, and at most.
+# Looks and not seconds: where processes wait for a CPU, so does the reader of the log
+_END_LOOKS, _LOOK_SECONDS, _END_SECONDS = 100, 0.01, 10.0
 
 
 class LogStream(io.TextIOBase):
@@ -95,6 +97,7 @@ class LogStream(io.TextIOBase):
         self._target = target
         self._unreported = 0
         self._torn = False
+        self._written = 0
         self._begun = threading.local()
         # each with the number of lines dropped before it
         self._lines: deque[tuple[bytes, int]] = deque()
@@ -136,12 +139,16 @@ class LogStream(io.TextIOBase):
                     self._changed.notify()
         return len(text)
 
-    def finish(self, seconds: float) -> None:
-        """Write the waiting lines, for up to ``seconds``."""
+    def finish(self) -> None:
+        """Write the waiting lines, as long as there is a reader of them."""
         with self._changed:
             self._ending = True
             self._changed.notify()
-        self._thread.join(seconds)
+        deadline = time.monotonic() + _END_SECONDS
+        looks, before = 0, -1
+        while self._thread.is_alive() and looks < _END_LOOKS and time.monotonic() < deadline:
+            self._thread.join(_LOOK_SECONDS)
+            looks, before = (looks + 1 if self._written == before else 0), self._written
 
     def _run(self) -> None:
         missed = 0
@@ -183,7 +190,9 @@ class LogStream(io.TextIOBase):
         try:
             while left:
                 try:
-                    left = left[os.write(number, left) :]
+                    count = os.write(number, left)
+                    left = left[count:]
+                    self._written += count
                     begun, self._torn = True, False
                 except BlockingIOError:
                     # another process has made it non-blocking
@@ -221,7 +230,7 @@ def unfailing() -> Iterator[None]:
         yield
     finally:
         sys.stderr = target
-        stream.finish(_END_SECONDS)
+        stream.finish()
         _current = before
 
 

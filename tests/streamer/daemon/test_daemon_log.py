@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import signal
 import sys
 import threading
@@ -128,6 +129,36 @@ def test_what_is_lost_is_counted_and_reported_once_there_is_room(monkeypatch):
     (notice,) = [json.loads(line) for line in lines if line.startswith("{")]
     assert (notice["event"], notice["lines"]) == ("log lines were dropped", dropped)
     assert notice["level"] == "warning"
+
+
+def test_a_reader_that_is_slow_loses_nothing_at_the_end(monkeypatch):
+    """It reads once the writer waits; all of it takes longer than the writer waits for one line."""
+    monkeypatch.setattr(logs, "_LOOK_SECONDS", 0.002)
+    found = []
+    with full_pipe() as (reader, writer), open(writer, "w", closefd=False) as target:
+        monkeypatch.setattr(sys, "stderr", target)
+
+        ended = threading.Event()
+
+        def read():
+            while not ended.wait(0.03) or b"end" not in b"".join(found[-2:]):
+                if not select.select([reader], [], [], 1)[0]:
+                    return
+                found.append(os.read(reader, 4096))
+
+        reading = threading.Thread(target=read)
+        with logs.unfailing():
+            for number in range(50):
+                print(f"{number} " + "c" * 4000, file=sys.stderr)
+            print("end", file=sys.stderr)
+            stream = sys.stderr
+            reading.start()
+        # a process would end now
+        assert not stream.waiting
+        ended.set()
+        reading.join(DEADLINE)
+    lines = b"".join(found).decode().splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [*map(str, range(50)), "end"]
 
 
 def test_lines_of_several_threads_stay_whole(monkeypatch):
