@@ -93,11 +93,14 @@ def dictionary_draft(
 
     at: of the record. fingerprint: of the dictionary.
     """
+    kmers = int(dictionary.codes.size)
     meta = {
         "version": version,
         "fingerprint": fingerprint,
-        "kmers": int(dictionary.codes.size),
+        "kmers": kmers,
         "batch": batch,
+        # in its frames
+        "sourced": kmers if grows else 0,
     }
     names = msgpack.packb(list(dictionary.targets.names))
     codes = raw(dictionary.codes) if grows else b""

@@ -98,6 +98,12 @@ class ReplayedJournal:
         """
         reader = self._reader
         while (row := reader.snapshot()) is not None:
+            if not row.file:
+                # all records there are make up for it
+                if reader.oldest == 1:
+                    break
+                message = "the stored state was given up, the next one is still to come: try again"
+                raise JournalDamage(message, file=str(reader.directory))
             if self._snapshot is None or self._snapshot.row != row:
                 self._snapshot = reader.open_snapshot(row)
             if self._snapshot is not None:

@@ -32,7 +32,7 @@ _NO_CODES = np.zeros(0, np.uint64)
 
 @dataclass
 class Loss:
-    """k-mers that the stream had added, and that were given up with records or a snapshot.
+    """k-mers of the stream or of sources that were given up with records or a snapshot.
 
     kmers: how many are known of. unknown: whether there may be more.
     """
@@ -49,7 +49,7 @@ class Loss:
 
     def add(self, record: Header) -> None:
         """A record with this meta was given up."""
-        self.kmers += record.get("counts", {}).get("new_kmers", 0)
+        self.kmers += record.get("counts", {}).get("new_kmers", 0) + record.get("sourced", 0)
         self.unknown |= not record
 
 
@@ -158,7 +158,7 @@ def restore(journal: Journal) -> Restored:
             for name, codes in zip(_KMERS, snapshot.frames, strict=True):
                 setattr(restored, name, [np.frombuffer(codes, np.uint64)])
         else:
-            _learn_again(journal, restored)
+            _learn_again(journal, restored, meta["sourced"])
     elif journal.oldest > 1:
         restored.loss.unknown = True
     until = journal.head
@@ -168,13 +168,13 @@ def restore(journal: Journal) -> Restored:
     return restored
 
 
-def _learn_again(journal: Journal, restored: Restored) -> None:
-    """Of the k-mers until then, take those that records still have."""
+def _learn_again(journal: Journal, restored: Restored, of_sources: int) -> None:
+    """Of the k-mers until then, take those that records still have; of_sources: of all these."""
     kept = Restored()
     kept.add(journal.history(journal.oldest - 1, restored.at))
     restored.grown, restored.learned, restored.sourced = kept.grown, kept.learned, kept.sourced
-    found = sum(codes.size for codes in kept.grown)
-    restored.loss.kmers = restored.counts["new_kmers"] - found
+    found, sourced = (sum(codes.size for codes in some) for some in (kept.grown, kept.sourced))
+    restored.loss.kmers = restored.counts["new_kmers"] - found + of_sources - sourced
 
 
 def put_snapshot(journal: Journal) -> None:
@@ -182,6 +182,7 @@ def put_snapshot(journal: Journal) -> None:
     restored = restore(journal)
     meta = {name: getattr(restored, name) for name in _COUNTERS}
     meta |= {"counts": dict(restored.counts), "revision": restored.core.revision}
+    meta["sourced"] = sum(codes.size for codes in restored.sourced)
     frames = [raw(concatenated(getattr(restored, name), _NO_CODES)) for name in _KMERS]
     journal.put_snapshot(restored.at, msgpack.packb(meta), frames)
 

@@ -22,6 +22,7 @@ from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
 from streamer.daemon.core.life import Life
+from streamer.daemon.core.log import SNAPSHOT_AFTER
 from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.door import aside
 from streamer.daemon.drafts import AnyGroup, DraftGroup
@@ -337,10 +338,14 @@ def _restored(journal: Journal | None) -> Restored:
         restored = restore(journal)
         if restored.loss:
             lost = str(restored.loss)
-            log.warning("k-mers were given up: the stream may bring them again", kmers=lost)
+            message = "k-mers were given up: the stream or the sources may bring them again"
+            log.warning(message, kmers=lost)
             # from here on the loss is part of the state
-            with contextlib.suppress(JournalFull):
+            try:
                 put_snapshot(journal)
+            except JournalFull as error:
+                log.error("the state cannot be stored: it is tried again", why=str(error))
+                restored.replayed = [most + 1 for most in SNAPSHOT_AFTER]
         return restored
     except BaseException:
         journal.close()

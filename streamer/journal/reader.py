@@ -17,7 +17,7 @@ class JournalReader(JournalView):
     """Made by ``JournalReader.open``. What its properties say is as of the last ``refresh``."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         if not (directory / NAME).exists():
             message = f"{directory}: there is no journal: start the daemon that writes it"
             raise JournalError(message)
@@ -49,7 +49,7 @@ class JournalReader(JournalView):
     def open_snapshot(self, row: SnapshotRow) -> SnapshotFile | None:
         """What a row names; None if there is a later snapshot by now, in its place."""
         try:
-            return SnapshotFile(self._directory, row)
+            return SnapshotFile(self.directory, row)
         except JournalError:
             if self._index.snapshot() == row:
                 raise

@@ -137,10 +137,12 @@ class SinglePass:
                     if record.at not in start.given_up:
                         state.learn(record)
                         lost -= _added(record)
+                lost += len(self._history[first].sourced) - len(state.sourced)
         for record in self._records[first : start.head]:
             given_up = record.at in start.given_up
             state.take(record, learns=not given_up)
-            lost += _added(record) if given_up else 0
+            if given_up:
+                lost += _added(record) + msgpack.unpackb(record.meta).get("sourced", 0)
         state.version += lost != 0
         return state
 

@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 
 from streamer.client import Subscriber
-from streamer.daemon.restore import identity, put_snapshot, restore
+from streamer.daemon import service
+from streamer.daemon.core.heads import Heads
+from streamer.daemon.core.log import LogCore, Replay, Task
+from streamer.daemon.drafts import Entry, dictionary_draft
+from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import to_record
+from streamer.dictionary.targets import Dictionary
+from streamer.journal.errors import JournalFull
 from streamer.journal.store import Journal
 from tests.daemon_kit import DEADLINE, GENOME, process, settings, wait_for_line
 from tests.streamer.daemon.test_daemon_journal import JOURNAL, daemon, end, send
-from tests.streamer.daemon.test_restore import CASES, dictionary, published
+from tests.streamer.daemon.test_restore import CASES, K, dictionary, published, reads
 
 GROWING = {name: case for name, case in CASES.items() if name != "ltb"}
 
@@ -121,6 +127,36 @@ def test_a_record_of_which_nothing_is_known(made):
         assert found.version == whole.version + 1
 
 
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_k_mers_of_sources_are_counted(tmp_path, snapshot):
+    """A growing dictionary keeps those of all its sources for ever."""
+    rng = np.random.default_rng(4)
+    sources = [Dictionary.from_batches([reads(rng, 3)], K, "forward") for _ in range(2)]
+    drafts = [
+        dictionary_draft(at, at, fingerprint(source), source, 0, grows=True)
+        for at, source in enumerate(sources, 1)
+    ]
+
+    def opened(**options):
+        return closing(Journal.open(tmp_path / "journal", b"mode=grow", "os", **options))
+
+    with opened() as journal:
+        journal.append([Entry(draft, Heads()).record(5) for draft in drafts])
+        if snapshot:
+            put_snapshot(journal)
+    damage_bytes_of(tmp_path / "journal", 1)
+    if snapshot:
+        path = tmp_path / "journal" / "snapshot-00000001"
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    first, second = (source.codes for source in sources)
+    with opened(accept_loss=True) as journal:
+        found = restore(journal)
+    (left,) = found.sourced
+    assert np.array_equal(left, second)
+    lost = np.setdiff1d(first, second).size if snapshot else first.size
+    assert (found.loss.kmers, found.loss.unknown) == (lost, False)
+
+
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("how", ["file", "row"])
 def test_a_snapshot_that_was_given_up(made, how, expired):
@@ -157,6 +193,27 @@ def test_a_snapshot_that_was_given_up(made, how, expired):
         else:
             assert (found.loss.kmers, found.loss.unknown) == (lost, False)
         assert found.version == whole.version + bool(found.loss)
+
+
+def test_the_state_is_stored_once_there_is_room(made, monkeypatch):
+    """What was given up is said at each start until then."""
+    _, opened, directory = made
+    for at in (2, 3, 4):
+        damage_bytes_of(directory, at)
+
+    def full(journal):
+        raise JournalFull
+
+    with opened(accept_loss=True) as journal, monkeypatch.context() as patch:
+        patch.setattr(service, "put_snapshot", full)
+        restored = service._restored(journal)
+        assert LogCore(list, Replay(*restored.replayed)).task(0) == Task.SNAPSHOT
+    with opened() as journal:
+        restored = service._restored(journal)
+        assert restored.loss
+        assert LogCore(list, Replay(*restored.replayed)).task(0) != Task.SNAPSHOT
+    with opened() as journal:
+        assert not service._restored(journal).loss
 
 
 @pytest.mark.whole

@@ -91,6 +91,31 @@ def test_a_damaged_snapshot_ends_only_the_request_for_it(served):
     assert [one.get("part") for one in answers(asking, 8)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_snapshot_that_was_given_up_is_told_from_a_damaged_one(served, expired):
+    """Until there is another one; records make up for it if all of them are kept."""
+    journal = served.journal
+    served.commit(30)
+    journal.put_snapshot(20, snapshot_meta(20), (bytes(80), b""))
+    with journal._index.transaction():
+        journal._index.put(journal._snapshot._replace(file=0))
+        if expired:
+            journal._index.delete_records(20)
+            journal._state = journal._state._replace(oldest=21)
+            journal._index.put(journal._state)
+    asking = served.puller(after=30, stream=journal.stream)
+    begin_fetch(asking, 7, 1000)
+    (said,) = answers(asking, 7)
+    if expired:
+        assert (said["type"], said["reason"]) == ("refused", "damaged")
+        assert "try again" in said["message"]
+    else:
+        assert (said["type"], said["at"], said["kmers"]) == ("snapshot", 0, 0)
+    journal.put_snapshot(30, snapshot_meta(30), (bytes(80), b""))
+    begin_fetch(asking, 8, 1000)
+    assert [one["at"] for one in answers(asking, 8)] == [30]
+
+
 def test_a_snapshot_that_is_damaged_while_it_is_sent(served):
     """What was sent of it is of no use, and the client is told."""
     served.commit(5)
