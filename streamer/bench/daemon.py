@@ -87,7 +87,8 @@ def _measured(
     try:
         for child in children:
             child.start()
-        go.wait(_TIMEOUT)
+        go.wait(_TIMEOUT)  # subscribed
+        go.wait(_TIMEOUT)  # warm
         before = busy()
         begin = time.perf_counter()
         clients: dict[str, float] = {}
@@ -178,6 +179,7 @@ def _produce(
 ) -> None:
     batch = half_hit(genome, size, number)
     with Producer(endpoint, name=f"bench{number}", answer_seconds=_TIMEOUT) as producer:
+        go.wait(_TIMEOUT)
         # what is compiled and what the daemon makes at its first batch do not count
         producer.send(batch, timeout=_TIMEOUT)
         producer.flush(timeout=_TIMEOUT, matched=True)
@@ -192,6 +194,7 @@ def _produce(
 def _subscribe(endpoint: str, before: int, reads: int, go: Any, said: Any) -> None:
     with Subscriber(endpoint, ("match", "mismatch", "read")) as feed:
         feed.wait_for_daemon(_TIMEOUT)
+        go.wait(_TIMEOUT)
         _listen(feed, before)
         go.wait(_TIMEOUT)
         begun = time.process_time()

@@ -14,7 +14,10 @@ from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.engine import make_matcher
 from streamer.daemon.publish import MatchedGroup
+from streamer.daemon.stored_batch import to_record
 from streamer.dictionary.targets import Dictionary
+from streamer.journal.gathering import Gatherer
+from streamer.journal.tables import flat
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import decode_batch, encode_reads
 from streamer.protocol.header import pack, seal, size_of
@@ -24,7 +27,7 @@ _READS = [("warm-up", "ACGT" * 16), ("none", "")]
 
 
 def warm_up(config: Config, spec: MatchSpec) -> None:
-    """Decode, match and publish two reads, with a dictionary of their own."""
+    """Decode, match, publish and store two reads, with a dictionary of their own."""
     few = ReadBatch.from_sequences(*zip(*_READS, strict=True))
     stored = Dictionary.from_batches([few], spec.k, "forward" if spec.near else spec.strands)
     matcher = make_matcher(config, stored, spec)
@@ -45,3 +48,6 @@ def warm_up(config: Config, spec: MatchSpec) -> None:
     (publication,) = MatchedGroup([matched], Heads()).publications(intervals=True)
     for topic in publication.prev:
         publication.message(topic, {})
+    if config.journal.durability != "none":
+        frames_of_record = [flat(frame) for frame in to_record(publication, 0).frames]
+        Gatherer().gather([frames_of_record], before=0, size=size_of(frames_of_record))

@@ -13,15 +13,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.journal.disk import Disk, storing, syncing
-from streamer.journal.journal_errors import JournalDamage, JournalFull
-from streamer.journal.record import Frame
-from streamer.journal.sizes import Sizes
+from streamer.journal.journal_errors import JournalDamage
 from streamer.journal.tables import RecordRow, unpack_lengths
 from streamer.protocol.checksums import crc32c
 
@@ -68,87 +64,6 @@ def unpack_header(seal: bytes, data: bytes) -> GroupHeader | None:
         return None
     magic, found, *group = _HEADER.unpack(fields)
     return GroupHeader(*group) if magic == _MAGIC and found == seal else None
-
-
-class DataWriter:
-    """The end of the data: where the next group goes.
-
-    A file that is not there any more is left behind for a new one. ``synced``: whether content and
-    names are on the disk when ``write`` returns.
-    """
-
-    def __init__(self, disk: Disk, directory: Path, *, sizes: Sizes, synced: bool) -> None:
-        self.file = self.end = 0
-        self._disk = disk
-        self._directory = directory
-        self._sizes = sizes
-        self._synced = synced
-        self._fd: int | None = None
-        self._room = 0
-
-    def start(self, file: int, end: int) -> None:
-        """Go on at this place."""
-        self.file, self.end = file, end
-        with suppress(FileNotFoundError):
-            if file:
-                self._fd = self._disk.open(data_file(self._directory, file))
-                self._room = os.fstat(self._fd).st_size
-
-    def write(
-        self, seal: bytes, first: int, records: Sequence[Sequence[Frame]]
-    ) -> tuple[int, int, int]:
-        """Store the frames of a group: its file, the offset of the first frame and of the end.
-
-        JournalFull or JournalFailed. The place is taken only by ``taken``; until then the next
-        group goes there, too.
-        """
-        frames = [frame for record in records for frame in record]
-        size = sum(map(len, frames))
-        begin = self._sizes.page_after(self.end)
-        if self._fd is None or begin + HEADER_BYTES + size > self._room:
-            self._next_file(HEADER_BYTES + size)
-            begin = 0
-        assert self._fd is not None
-        header = pack_header(seal, GroupHeader(first, len(records), size))
-        path = data_file(self._directory, self.file)
-        with storing(path):
-            self._disk.write(self._fd, begin, [header, *frames])
-        if self._synced:
-            with syncing(path):
-                self._disk.sync(self._fd)
-        return self.file, begin + HEADER_BYTES, begin + HEADER_BYTES + size
-
-    def taken(self, end: int) -> None:
-        """What was written up to here has been committed."""
-        self.end = end
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-    def _next_file(self, size: int) -> None:
-        """A new file, with its name on the disk; a smaller one where there is little room."""
-        least, size = size, max(size, self._sizes.file_bytes)
-        path = data_file(self._directory, self.file + 1)
-        while True:
-            try:
-                with storing(path):
-                    fd = self._disk.create(path, size)
-                break
-            except JournalFull:
-                if size == least:
-                    raise
-                size = max(least, size // 2)
-        if self._fd is not None:
-            with suppress(OSError):  # what is set aside behind the end is of no more use
-                self._disk.truncate(self._fd, self.end)
-            os.close(self._fd)
-        self.file, self.end, self._fd, self._room = self.file + 1, 0, fd, size
-        if self._synced:
-            with syncing(path):
-                self._disk.sync_directory(self._directory)
 
 
 class DataReader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # IOV_MAX of Linux, and less than the 2 GiB that one call takes
 _BUFFERS, _CALL_BYTES = 1024, 1 << 30
+_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 class Disk:
@@ -49,6 +51,11 @@ class Disk:
         """A descriptor of a file, to read and write."""
         return os.open(path, os.O_RDWR)
 
+    def bypass_cache(self, fd: int) -> None:
+        """Have whole pages written from aligned memory go around the page cache, if they can."""
+        with suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | _DIRECT)
+
     def write(self, fd: int, offset: int, frames: Sequence[Frame]) -> None:
         """Write all of the frames, one after the other."""
         left = [memoryview(frame) for frame in frames if len(frame)]
@@ -60,7 +67,12 @@ class Disk:
                 if size == _CALL_BYTES:
                     break
             # a disk that is nearly full takes less than it was given, and says nothing
-            written = os.pwritev(fd, part, offset)
+            try:
+                written = os.pwritev(fd, part, offset)
+            except OSError as error:
+                if error.errno != errno.EINVAL or not _use_cache(fd):
+                    raise
+                continue
             if not written:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             offset += written
@@ -95,6 +107,13 @@ class Disk:
         """Delete a file if there is one."""
         with suppress(FileNotFoundError):
             path.unlink()
+
+
+def _use_cache(fd: int) -> bool:
+    """Whether writes went around the page cache until now: here something was not aligned."""
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~_DIRECT)
+    return bool(flags & _DIRECT)
 
 
 @contextmanager

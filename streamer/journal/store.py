@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from streamer.journal.checks import Checked, producers_digest
-from streamer.journal.data_files import DataWriter
+from streamer.journal.data_writer import DataWriter, Written
 from streamer.journal.disk import Disk
 from streamer.journal.journal_errors import JournalDamage, JournalFailed
 from streamer.journal.opening import open_index, own, sync_all
@@ -168,12 +168,12 @@ class Journal(JournalView):
             state, producers = self._state, self._followers(entries)
             records = [entry for entry in entries if isinstance(entry, Record)]
             group = [tuple(map(flat, record.frames)) for record in records]
-            file, offset, end = state.file, 0, state.end
+            written = Written(state.file, 0, state.end, [])
             if records:
-                file, offset, end = self._data.write(state.seal, state.head + 1, group)
-            rows = []
-            for record, frames in zip(records, group, strict=True):
-                rows.append(record_row(record, frames, file, offset))
+                written = self._data.write(state.seal, state.head + 1, group)
+            rows, offset = [], written.offset
+            for record, frames, crc in zip(records, group, written.sums, strict=True):
+                rows.append(record_row(record, frames, written.file, offset, crc))
                 offset += rows[-1].size
             digest = state.digest
             for name, row in producers.items():
@@ -182,15 +182,15 @@ class Journal(JournalView):
             state = state._replace(
                 head=state.head + len(rows),
                 bytes=state.bytes + sum(row.size + len(row.meta) for row in rows),
-                file=file,
-                end=end,
+                file=written.file,
+                end=written.end,
                 producers=len(self._producers.keys() | producers.keys()),
                 digest=digest & 0xFFFFFFFF,
             )
             with index.transaction():
                 index.put(*rows, *producers.values(), state)
             if records:
-                self._data.taken(end)
+                self._data.taken(written.end)
             self._state = state
             self._producers.update(producers)
             index.checkpoint(self._sizes.checkpoint_pages)

@@ -147,8 +147,10 @@ def pack_lengths(frames: Sequence[Frame]) -> bytes:
     return packed
 
 
-def record_row(record: Record, frames: Sequence[Frame], file: int, offset: int) -> RecordRow:
-    """The row of a record whose frames are stored there."""
+def record_row(
+    record: Record, frames: Sequence[Frame], file: int, offset: int, crc: int
+) -> RecordRow:
+    """The row of a record whose frames are stored there; crc: CRC-32C of all of them."""
     key = record.key
     return RecordRow(
         record.at,
@@ -158,7 +160,7 @@ def record_row(record: Record, frames: Sequence[Frame], file: int, offset: int) 
         offset,
         sum(map(len, frames)),
         pack_lengths(frames),
-        crc32c(frames),
+        crc,
         record.meta,
         key and key.producer.encode(),
         key and key.epoch,

@@ -1,0 +1,74 @@
+"""Frames of a group laid one after the other in memory that a disk can take as it is.
+
+A write that goes around the page cache needs whole pages of aligned memory. The copy costs less
+than the kernel's into fresh pages of its cache, and each record is summed while it is in the core's
+cache.
+"""
+
+# kernels are typed by numba, by the arguments of their first call
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+
+import numpy as np
+from numba import carray  # type: ignore[attr-defined]
+
+from streamer.journal.record import Frame
+from streamer.protocol.checksum_kernels import continue_crc32c
+from streamer.protocol.checksums import crc32c, crc32c_address
+from trie.cpu.intrinsics import array_address, pointer
+from trie.cpu.jit import njit
+
+# more than most groups take: memory beyond it is given back
+_KEPT_BYTES = 64 << 20
+
+
+class Gatherer:
+    """Memory for one group after the other, which begins at a page."""
+
+    def __init__(self) -> None:
+        self._memory = np.zeros(0, np.uint8)
+
+    def gather(
+        self, records: Sequence[Sequence[Frame]], *, before: int, size: int
+    ) -> tuple[memoryview, list[int]]:
+        """``size`` bytes with the frames from ``before`` on, and the CRC-32C of each record.
+
+        The rest is 0. The bytes last until the next call.
+        """
+        memory = self._memory
+        if size > memory.size:
+            # a power of two, so that few groups take more
+            memory = np.frombuffer(mmap.mmap(-1, 1 << (size - 1).bit_length()), np.uint8)
+            if memory.size <= _KEPT_BYTES:
+                self._memory = memory
+        arrays = [np.frombuffer(frame, np.uint8) for one in records for frame in one if len(frame)]
+        places = np.array([(array_address(array), array.size) for array in arrays], np.int64)
+        counts = np.array([sum(1 for frame in one if len(frame)) for one in records], np.int64)
+        sums = np.zeros(len(records), np.uint32)
+        address = np.uint64(crc32c_address())
+        _gather(address, places.reshape(-1, 2), counts, memory[:size], before, sums)
+        found = sums.tolist() if address else [crc32c(one) for one in records]
+        return memory[:size].data, found
+
+
+@njit(cache=True, nogil=True)
+def _gather(address, places, counts, memory, before, sums):
+    memory[:before] = 0
+    at = before
+    frame = 0
+    for record in range(counts.size):
+        begin = at
+        for _ in range(counts[record]):
+            source = carray(pointer(np.uint64(places[frame, 0])), places[frame, 1], np.uint8)
+            target = memory[at : at + source.size]
+            for i in range(source.size):  # a slice would be checked for overlaps
+                target[i] = source[i]
+            at += source.size
+            frame += 1
+        if address and at > begin:
+            place = np.uint64(memory.ctypes.data + begin)
+            sums[record] = continue_crc32c(address, np.uint32(0), place, at - begin)
+    memory[at:] = 0
