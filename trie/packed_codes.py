@@ -57,3 +57,20 @@ def _unpack(packed, codes):
         value = packed[i]
         for j in range(4):
             codes[4 * i + j] = (value >> np.uint8(2 * j)) & np.uint8(3)
+
+
+@njit(cache=True, nogil=True)
+def reverse_codes(words, reversed_words):
+    """uint32[n], 16 codes each, the first highest; from them the same with the first lowest."""
+    for i in range(reversed_words.size):
+        x = words[i]
+        x = ((x >> np.uint32(2)) & np.uint32(0x33333333)) | (
+            (x & np.uint32(0x33333333)) << np.uint32(2)
+        )
+        x = ((x >> np.uint32(4)) & np.uint32(0x0F0F0F0F)) | (
+            (x & np.uint32(0x0F0F0F0F)) << np.uint32(4)
+        )
+        x = ((x >> np.uint32(8)) & np.uint32(0x00FF00FF)) | (
+            (x & np.uint32(0x00FF00FF)) << np.uint32(8)
+        )
+        reversed_words[i] = np.uint32((x >> np.uint32(16)) | (x << np.uint32(16)))

@@ -21,6 +21,8 @@ from trie.cpu.jit import njit
 from trie.window_starts import clear_bits, open_windows
 from trie.windows import check_batch
 
+_NO_GAPS, GAPS = -1, -2
+
 
 def pack_letters(
     letters: bytes | memoryview | NDArray[np.uint8],
@@ -41,7 +43,7 @@ def pack_letters(
     bad = pack_letters_into(symbols, LETTER_TO_CODE, offsets, k, packed, starts)
     if bad >= 0:
         raise InvalidBaseError(int(symbols[bad]), int(bad))
-    return PackedChunk(k, symbols.size, packed, starts)
+    return PackedChunk(k, symbols.size, packed, starts, bad == GAPS)
 
 
 @njit(cache=True, nogil=True)
@@ -61,7 +63,8 @@ def _squeeze_letters(letters, first, stop, packed):
 
 @njit(cache=True, nogil=True)
 def _translate_letters(letters, table, first, stop, k, packed, starts):
-    """As ``_squeeze_letters``, letter by letter, with gaps; the first invalid position, or -1."""
+    """As ``_squeeze_letters``, letter by letter; returns as ``pack_letters_into``."""
+    found = _NO_GAPS
     for begin in range(first, stop, 16):
         end = min(begin + 16, stop)
         value = np.uint64(0)
@@ -70,19 +73,21 @@ def _translate_letters(letters, table, first, stop, k, packed, starts):
             if code > 3:
                 if code == INVALID:
                     return at
+                found = GAPS
                 clear_bits(starts, max(at - k + 1, 0), at + 1)
             value = (value << np.uint64(2)) | (np.uint64(code) & np.uint64(3))
         packed[begin >> 4] = np.uint32(value << np.uint64(2 * (16 - (end - begin))))
-    return -1
+    return found
 
 
 @njit(cache=True, nogil=True)
 def pack_letters_into(letters, table, offsets, k, packed, starts):
-    """Pack all letters (uint8) of reads; the first invalid position, or -1.
+    """Pack all letters (uint8) of reads; the first invalid position, or below 0: GAPS if any.
 
     table: LETTER_TO_CODE. packed, starts: uint32, of ``packed_sizes``; spare words are not written.
     """
     read = 0
+    found = _NO_GAPS
     for begin in range(0, letters.size, BLOCK):
         end = min(begin + BLOCK, letters.size)
         read = open_windows(offsets, k, read, begin, end, starts)
@@ -92,4 +97,5 @@ def pack_letters_into(letters, table, offsets, k, packed, starts):
         bad = _translate_letters(letters, table, whole, end, k, packed, starts)
         if bad >= 0:
             return bad
-    return -1
+        found = min(found, bad)
+    return found

@@ -44,13 +44,15 @@ class ChunkTooLargeError(ValueError):
 class PackedChunk:
     """A chunk of the stream, packed for windows of k symbols.
 
-    bases: uint32[ceil(symbols / 16) + SPARE_WORDS]. starts: uint32[ceil(symbols / 32)].
+    bases: uint32[ceil(symbols / 16) + SPARE_WORDS]. starts: uint32[ceil(symbols / 32)]. gaps:
+    whether some symbols may be gap codes.
     """
 
     k: int
     symbols: int
     bases: NDArray[np.uint32]
     starts: NDArray[np.uint32]
+    gaps: bool = True
 
     def windows(self) -> int:
         """How many windows the chunk has."""

@@ -126,10 +126,6 @@ class IngestWorker(SocketWorker):
 
     # ---- what others report, from their threads ------------------------------------------------
 
-    def durable(self, items: Sequence[Accepted]) -> None:
-        """Batches have been recorded, in order."""
-        self.inbox.put(partial(self._core.durable, items))
-
     def begun(self, epochs: Sequence[tuple[str, int]]) -> None:
         """These epochs of producers have been stored."""
         self.inbox.put(partial(self._core.begun, epochs))
@@ -139,7 +135,7 @@ class IngestWorker(SocketWorker):
         self.inbox.put(partial(self._core.forgotten, names))
 
     def published(self, items: Sequence[Accepted]) -> None:
-        """The results of batches are out, in order; their credit becomes free."""
+        """The results of batches, which are durable, are out, in order: credit becomes free."""
         self.inbox.put(partial(self._core.published, items))
 
     def journal_full(self, full: bool) -> None:

@@ -9,7 +9,6 @@ from contextlib import suppress
 
 import structlog
 
-from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.core.log import LogCore, Replay, Task
@@ -51,9 +50,9 @@ def open_journal(config: Config, *, accept_loss: bool) -> Journal | None:
 class JournalWorker(Worker):
     """Commits the groups in ``inbox``, then passes them to ``forward``.
 
-    replayed: bytes, new k-mers and records after the last snapshot. committed: called with batches
-    that are durable, begun: with epochs of producers. forgotten: with names of which nothing is
-    stored any more. full: called when the disk has become full, and when there is room again.
+    replayed: bytes, new k-mers and records after the last snapshot. committed: called after each
+    commit, begun: with epochs of producers that are stored. forgotten: with names of which nothing
+    is stored any more. full: called when the disk has become full, and when there is room again.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class JournalWorker(Worker):
         *,
         replayed: Sequence[int],
         forward: Callable[[AnyGroup], None],
-        committed: Callable[[Sequence[Matched]], None],
+        committed: Callable[[], None],
         begun: Callable[[Epochs], None],
         forgotten: Callable[[Sequence[str]], None],
         full: Callable[[bool], None],
@@ -116,10 +115,11 @@ class JournalWorker(Worker):
             log.info("there is room again: batches are accepted")
         for group in core.appended():
             if isinstance(group, AnyGroup):
-                self._committed(group.matched)
+                # a producer hears that it is durable once it is published, a moment later
                 self._forward(group)
             else:
                 self._begun(group)
+        self._committed()
 
     def _snapshot(self) -> None:
         """Bound what a restart reads."""

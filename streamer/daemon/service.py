@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -16,7 +16,6 @@ import structlog
 import zmq
 
 from streamer.daemon import logs
-from streamer.daemon.batch_record import Matched
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
@@ -250,10 +249,8 @@ class Service:
         self._ingest.journal_full(full)
         self._changed.wake()
 
-    def _committed(self, durable: Sequence[Matched]) -> None:
-        """Something is in the journal, and with it these batches; called in its thread."""
-        if durable:
-            self._ingest.durable([matched.accepted for matched in durable])
+    def _committed(self) -> None:
+        """Something is in the journal; called in its thread."""
         if self._sync is not None:
             self._sync.committed()
 

@@ -27,14 +27,14 @@ from streamer.protocol.context_frame import decode_context, encode_context
 from streamer.protocol.header import Buffer, Header, raw
 from streamer.protocol.schema import LIVE_ONLY
 from streamer.sequences.read_batch import ReadBatch
-from trie.packed_codes import pack_codes, unpack_codes
+from trie.packed_codes import unpack_codes
 
 
 def to_record(publication: Publication, now: int) -> Record:
     """The record of a batch; ``now`` is in nanoseconds since 1970."""
     matched = publication.matched
     accepted, result = matched.accepted, matched.result
-    packed, gaps = pack_codes(result.batch.bases)
+    packed, gaps = result.batch.two_bits()
     frames: list[Buffer] = [
         accepted.names,
         raw(result.batch.offsets),

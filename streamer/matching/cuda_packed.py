@@ -25,6 +25,7 @@ from streamer.matching.together import pack_together
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.sequences.read_batch import BadReadError, Letters, RawReads, ReadBatch
 from trie.codes import InvalidBaseError, encode
+from trie.packed_codes import reverse_codes
 
 # lengths of chunks are multiples of it
 _STEP = 1 << 19
@@ -32,6 +33,7 @@ _STEP = 1 << 19
 PACKERS = 3
 # symbols that are worth a thread
 _PER_THREAD = 1 << 21
+_NO_GAPS = np.zeros(0, np.int64)
 
 
 class PackedReads(ReadBatch):
@@ -65,6 +67,14 @@ class PackedReads(ReadBatch):
             object.__setattr__(self, "_codes", encode(self.letters))
         assert self._codes is not None
         return self._codes
+
+    def two_bits(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """As ``ReadBatch.two_bits``, from what is packed already."""
+        if self.packed.gaps:
+            return super().two_bits()
+        words = np.empty((self.symbols + 15) // 16, np.uint32)
+        reverse_codes(self.packed.bases, words)
+        return words.astype("<u4", copy=False).view(np.uint8)[: (self.symbols + 3) // 4], _NO_GAPS
 
 
 class PackedMatching:

@@ -12,7 +12,7 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from gpu.card.letters import pack_letters_into
+from gpu.card.letters import GAPS, pack_letters_into
 from gpu.card.packing import MAX_SYMBOLS, SPARE_WORDS, PackedChunk, packed_sizes
 from streamer.protocol.checksum_kernels import continue_crc32c
 from streamer.protocol.checksums import crc32c_address
@@ -46,22 +46,22 @@ def pack_together(
         [[array_address(array) for array in of_one] for of_one in zip(held, offsets, strict=True)],
         dtype=np.uint64,
     )
-    good = np.zeros(len(batches), dtype=np.bool_)
+    results = np.zeros(len(batches), dtype=np.int64)
     threads = min(threads, 1 + sum(size for size, _ in sizes) // _PER_THREAD)
     there = np.uint64(crc32c_address()), places, np.array(sizes, dtype=np.int64)
-    pack = partial(_pack, *there, LETTER_TO_CODE, k, bases, starts, ends, good, sums)
+    pack = partial(_pack, *there, LETTER_TO_CODE, k, bases, starts, ends, results, sums)
     run_each(pack, split_range(0, len(batches), threads), threads)
     return [
-        PackedChunk(k, size, bases[a:b], starts[c:d]) if fine else None
-        for (size, _), (a, c), (b, d), fine in zip(
-            sizes, ends.tolist(), ends[1:].tolist(), good.tolist(), strict=False
+        PackedChunk(k, size, bases[a:b], starts[c:d], result == GAPS) if result < 0 else None
+        for (size, _), (a, c), (b, d), result in zip(
+            sizes, ends.tolist(), ends[1:].tolist(), results.tolist(), strict=False
         )
     ]
 
 
 @njit(cache=True, nogil=True)
-def _pack(address, places, sizes, table, k, bases, starts, ends, good, sums, first, stop):
-    """Pack the batches first..stop - 1; ``good``: those without an error."""
+def _pack(address, places, sizes, table, k, bases, starts, ends, results, sums, first, stop):
+    """Pack the batches first..stop - 1; ``results``: of ``pack_letters_into``, below 0 if good."""
     for i in range(first, stop):
         symbols = sizes[i, 0]
         if symbols > MAX_SYMBOLS or sizes[i, 1] == 0:
@@ -75,4 +75,4 @@ def _pack(address, places, sizes, table, k, bases, starts, ends, good, sums, fir
         packed = bases[ends[i, 0] : ends[i + 1, 0]]
         packed[packed.size - SPARE_WORDS :] = np.uint32(0)
         mask = starts[ends[i, 1] : ends[i + 1, 1]]
-        good[i] = pack_letters_into(letters, table, offsets, k, packed, mask) < 0
+        results[i] = pack_letters_into(letters, table, offsets, k, packed, mask)

@@ -12,6 +12,7 @@ from streamer.sequences.context import ReadContext
 from trie.codes import InvalidBaseError, encode, shown_byte
 from trie.cpu import array_pool
 from trie.cpu.threads import run_each
+from trie.packed_codes import pack_codes
 
 Letters = bytes | memoryview | NDArray[np.uint8]
 
@@ -61,6 +62,10 @@ class ReadBatch:
     def lengths(self) -> NDArray[np.int64]:
         """int64[reads]: the length of each read."""
         return np.diff(self.offsets)
+
+    def two_bits(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bases and the positions of gaps, as ``trie.packed_codes`` packs them."""
+        return pack_codes(self.bases)
 
     @classmethod
     def from_letters(

@@ -36,9 +36,9 @@ def each(header, frames):
     return decode_batch(header, unseal(frames)[1:])
 
 
-def plain(rng, reads=None):
+def plain(rng, reads=None, alphabet="ACGTN"):
     lengths = rng.integers(0, 60, rng.integers(0, 9) if reads is None else reads)
-    letters = ["".join(rng.choice(list("ACGTN"), n)) for n in lengths]
+    letters = ["".join(rng.choice(list(alphabet), n)) for n in lengths]
     return encode_reads([(f"read{i}", text) for i, text in enumerate(letters)])
 
 
@@ -48,6 +48,8 @@ def same(found, wanted):
     assert names == other_names
     assert list(batch.names) == list(other.names)
     assert batch.offsets.tolist() == other.offsets.tolist()
+    for packed, expected in zip(batch.two_bits(), other.two_bits(), strict=True):
+        assert packed.tolist() == expected.tolist()
     assert batch.bases.tolist() == other.bases.tolist()
 
 
@@ -57,7 +59,8 @@ def test_isa_l_is_found():
 
 def test_plain_batches_are_decoded_together():
     rng = np.random.default_rng(1)
-    messages = [message(plain(rng)) for _ in range(40)]
+    alphabets = "ACGTN", "ACGT", "acgTU", "ACGTTTTTTTTTTTTTTTTTTTTTTTTTR"
+    messages = [message(plain(rng, alphabet=alphabets[i % 4])) for i in range(40)]
     large = ReadBatch(["a"], np.array([0, 70_000]), rng.integers(0, 5, 70_000).astype(np.uint8))
     messages.insert(7, message(encode_batch(large)))
     for found, (header, frames) in zip(decode_together(messages, make), messages, strict=True):
