@@ -25,7 +25,8 @@ from trie.cpu.interrupts import Interrupts, interrupts_as_such
 COMMANDS = {
     "match": "match", "filter": "filter", "asm": "asm", "hamming": "hamming", "primer": "primer",
     "lcs": "lcs", "run": "daemon", "validate": "daemon", "send": "send", "play": "play",
-    "status": "status", "top": "status", "watch": "watch", "reload": "reload", "devices": "devices",
+    "status": "status", "top": "status", "watch": "watch",
+    "targets": "targets", "reload": "reload", "devices": "devices",
     "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
 }  # fmt: skip
 """The commands, and the module of ``streamer.cli`` that each is in."""

@@ -17,7 +17,7 @@ from streamer.errors import StreamerError, UsageError
 
 if TYPE_CHECKING:
     from streamer.client.core.positions import Cursor
-    from streamer.client.messages import Beat, RecordMessage, Status
+    from streamer.client.messages import Known
     from streamer.client.subscriber import Subscriber
     from streamer.output.rows import RowWriter
 
@@ -33,7 +33,8 @@ def watch(
         typer.Option(
             "--topic",
             help="match, mismatch, near or ltb (within the distance), delta (new k-mers), read, "
-            "word, retract, upgrade and settled (after a reload), beat or status; "
+            "word, retract, upgrade and settled (after a reload), beat, status, targets, "
+            "barcodes or enough (counts so far); "
             "may be repeated. Without it: match, mismatch and read.",
         ),
     ] = None,
@@ -166,7 +167,7 @@ class _FeedRows:
         self._broken = False
         self.place = place
 
-    def write(self, message: RecordMessage | Beat | Status, cursor: Cursor | None) -> bool:
+    def write(self, message: Known, cursor: Cursor | None) -> bool:
         """Write the rows of a message; whether there are enough. cursor: behind the message."""
         from streamer.client.tables import tables
 

@@ -56,6 +56,22 @@ class Control(Connection):
         asked = {"subscriptions": True} if subscriptions else {}
         return dict(self.request("status", **asked)["status"])
 
+    def targets(self, *, by_barcode: bool = False) -> tuple[list[str], list[list[Any]]]:
+        """Columns and rows of ``match --report targets``, of all reads so far.
+
+        Each row is as it is when it is asked for. RefusedError if the daemon does not count.
+        """
+        columns: list[str] = []
+        rows: list[list[Any]] = []
+        further: int | None = 0
+        while further is not None:
+            by = {"by": "barcode"} if by_barcode else {}
+            reply = self.request("targets", first=further, **by)
+            columns = reply["columns"]
+            rows += reply["rows"]
+            further = reply["next"]
+        return columns, rows
+
     def drain(self) -> None:
         """Order the daemon to finish what it has accepted and to end."""
         self.request("drain")

@@ -241,6 +241,20 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class TallyRows:
+    """``targets``, ``barcodes``, ``enough``: rows of counts so far, with the columns of the topic.
+
+    version: of the dictionary; with another one all counts begin anew. complete: False while kept
+    batches are still to be counted.
+    """
+
+    stamp: Stamp
+    rows: list[list[Any]]
+    version: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """Messages of a topic that were missed: those after record ``after`` up to ``until``."""
 
@@ -289,5 +303,5 @@ class Done:
     at: int
 
 
-Message = RecordMessage | Beat | Status | Gap | NewEpoch | NewStream | Reset
-Known = RecordMessage | Beat | Status
+Message = RecordMessage | Beat | Status | TallyRows | Gap | NewEpoch | NewStream | Reset
+Known = RecordMessage | Beat | Status | TallyRows

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from streamer.client.messages import (
     BatchMessage,
     Beat,
+    Known,
     NewKmers,
-    RecordMessage,
     Status,
+    TallyRows,
     Upgrade,
 )
-from streamer.matching.report_tables import STRAND_NAMES, bit_lists
+from streamer.matching.report_tables import STRAND_NAMES, Ratio, bit_lists
 from streamer.output.text_table import Column, Labels, Lookup, Table, distinct, same, texts
 from streamer.protocol.schema import ACTIONS, BATCH_TOPICS, TOPICS
 from trie.codes import decode_kmers
@@ -32,7 +33,17 @@ def columns_of(topics: Sequence[str]) -> list[str]:
     return ["topic", *names, *last]
 
 
-def table(message: RecordMessage | Beat | Status) -> Table:
+def rows_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """Rows of counts, as ``streamer match --report targets`` writes them."""
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    made = {}
+    for name, column in zip(columns, values, strict=True):
+        rounded = name in ("breadth", "depth")
+        made[name] = texts([Ratio(v) if rounded and v is not None else v for v in column])
+    return Table(made)
+
+
+def table(message: Known) -> Table:
     """The rows of a message but for an upgrade: ``topic``, then the columns of its topic."""
     topic = TOPICS[message.stamp.topic]
     shown = topic.shown.split()
@@ -40,6 +51,9 @@ def table(message: RecordMessage | Beat | Status) -> Table:
         found = Table({name: _column(name, message) for name in shown})
         first = {"topic": same(topic.name, found.rows)}
         return Table({**first, **found.columns, "batch": same(message.origin.batch, found.rows)})
+    if isinstance(message, TallyRows):
+        found = rows_table(shown, message.rows)
+        return Table({"topic": same(topic.name, found.rows), **found.columns})
     if isinstance(message, Beat | Status):
         totals = message.totals if isinstance(message, Beat) else message.status["totals"]
         state = message.state if isinstance(message, Status) else None
@@ -49,7 +63,7 @@ def table(message: RecordMessage | Beat | Status) -> Table:
     return Table({name: texts([value]) for name, value in row.items()})
 
 
-def tables(message: RecordMessage | Beat | Status) -> Iterator[Table]:
+def tables(message: Known) -> Iterator[Table]:
     """The rows of any message; those of an upgrade by ``table``, the topic that they are as on."""
     if not isinstance(message, Upgrade):
         yield table(message)

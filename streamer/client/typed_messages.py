@@ -21,13 +21,14 @@ from streamer.client.messages import (
     Settled,
     Stamp,
     Status,
+    TallyRows,
     Upgrade,
     Words,
 )
 from streamer.client.named_targets import NAMED
 from streamer.protocol.feed_messages import Columns, FeedMessage, described
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
-from streamer.protocol.schema import NAMES, RECORD_TOPICS, TOPICS
+from streamer.protocol.schema import NAMES, RECORD_TOPICS, TALLIES, TOPICS
 from trie.codes import MAX_K
 
 
@@ -52,9 +53,24 @@ def _typed(message: FeedMessage) -> Known:
         return _about_batch(stamp, message)
     if topic == "beat":
         return Beat(stamp, _heads(head), text(head, "state"), _totals(head), _published(head))
+    if topic in TALLIES:
+        return _tally(stamp, head)
     status = _map(head, "status")
     state, totals = text(status, "state"), _totals(status)
     return Status(stamp, _heads(head), state, status | {"totals": totals})
+
+
+def _tally(stamp: Stamp, head: Header) -> TallyRows:
+    wanted = TOPICS[stamp.topic].shown.split()
+    columns, rows = head.get("columns"), head.get("rows")
+    if not isinstance(columns, list) or not isinstance(rows, list) or columns != wanted:
+        raise WireError(Reason.MALFORMED, "fields 'columns' and 'rows' must be arrays of the topic")
+    for row in rows:
+        if not isinstance(row, list) or len(row) != len(wanted):
+            raise WireError(Reason.MALFORMED, "field 'rows' must have arrays, a value a column")
+        if not {type(value) for value in row} <= {str, int, float, type(None)}:
+            raise WireError(Reason.MALFORMED, "field 'rows' must have numbers and strings")
+    return TallyRows(stamp, rows, integer(head, "version"), head.get("complete") is not False)
 
 
 _TOTALS = frozenset(TOPICS["beat"].shown.split()) - {"state"}

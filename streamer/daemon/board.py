@@ -16,6 +16,7 @@ from streamer.protocol.schema import TOPICS
 
 if TYPE_CHECKING:
     from streamer.journal.store import Journal
+    from streamer.matching.target_tally import TargetTally
 
 _RATE_SECONDS = 10.0
 _COUNTS = (
@@ -90,6 +91,9 @@ def published(config: Config) -> list[str]:
         "delta": not spec.changes,
         "settled": not spec.sources,
         "decision": not (config.decision.enrich or config.decision.deplete),
+        "targets": not spec.counted,
+        "barcodes": not spec.counted,
+        "enough": not (spec.counted and config.panel.limits),
     }
     if not spec.sources or spec.grows or config.journal.durability == "none":
         never |= {"retract": True, "upgrade": True}
@@ -141,6 +145,8 @@ class Board:
         self.feed_waiting = 0
         self.slow_subscribers = 0
         self.published = published(config)
+        # counts by target, of the dictionary in use
+        self.tally: TargetTally | None = None
         self._started = time.monotonic()
 
     def enter(self, state: str) -> None:
@@ -151,6 +157,10 @@ class Board:
     def announce(self) -> None:
         """Have the feed announce the state again, with what else has changed."""
         self.announcements.append(self.state)
+
+    def answers(self) -> dict[str, Any]:
+        """What messages with counts say of them all."""
+        return {"version": self.version, "complete": self._unsettled() is None}
 
     def _unsettled(self) -> dict[str, int] | None:
         revision = self.revision

@@ -122,6 +122,28 @@ class DecisionTable(ConfigTable):
     give_up_bases: int = Field(default=0, ge=0, lt=1 << 62)
 
 
+class AnswersTable(ConfigTable):
+    """What is counted of all reads so far."""
+
+    targets: bool = False
+    min_windows: int = Field(default=1, ge=1, lt=1 << 31)
+    min_fraction: float = Field(default=0.0, ge=0, le=1)
+
+
+class PanelTable(ConfigTable):
+    """Targets that are watched together, and how much of them is enough."""
+
+    groups: dict[str, list[str]] = {}
+    enough_breadth: float = Field(default=0.0, ge=0, le=1)
+    enough_depth: float = Field(default=0.0, ge=0, le=1e9)
+    enough_reads: int = Field(default=0, ge=0, lt=1 << 53)
+
+    @property
+    def limits(self) -> bool:
+        """Whether anything can be enough."""
+        return bool(self.enough_breadth or self.enough_depth or self.enough_reads)
+
+
 class LogTable(ConfigTable):
     """The daemon's log."""
 
@@ -140,12 +162,15 @@ class Config(ConfigTable):
     sync: SyncTable = Field(default_factory=lambda: SyncTable())
     journal: JournalTable = Field(default_factory=lambda: JournalTable())
     decision: DecisionTable = Field(default_factory=lambda: DecisionTable())
+    answers: AnswersTable = Field(default_factory=lambda: AnswersTable())
+    panel: PanelTable = Field(default_factory=lambda: PanelTable())
     log: LogTable = Field(default_factory=lambda: LogTable())
 
     @property
     def spec(self) -> MatchSpec:
         """What to match."""
-        return match_spec(self.dictionary, self.matching)
+        spec = match_spec(self.dictionary, self.matching)
+        return replace(spec, counted=self.answers.targets)
 
 
 _TABLES: dict[str, type[ConfigTable]] = {
@@ -366,6 +391,16 @@ def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
             yield "dictionary.mode", what, "dictionary.sources", "dictionary.seed_bases"
         if isinstance(matching, MatchingTable):
             yield from _match_faults(match_spec(dictionary, matching))
+    answers, panel = tables.get("answers"), tables.get("panel")
+    if isinstance(answers, AnswersTable):
+        if answers.targets and isinstance(dictionary, DictionaryTable) and not dictionary.sources:
+            what = "is true, but there are no targets: dictionary.sources is empty"
+            yield "answers.targets", what, "dictionary.sources"
+        asked = isinstance(panel, PanelTable) and [
+            name for name in PanelTable.model_fields if getattr(panel, name)
+        ]
+        for name in () if answers.targets else asked or ():
+            yield f"panel.{name}", "has no effect without answers.targets = true", "answers.targets"
     ingest = tables.get("ingest")
     if isinstance(ingest, IngestTable) and ingest.max_batch_bytes > ingest.memory_bytes:
         what = f"is {ingest.max_batch_bytes}, more than ingest.memory_bytes = {ingest.memory_bytes}"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import zmq
 
 from streamer.daemon.board import Board
+from streamer.daemon.core.feed import parted
 from streamer.daemon.deciding import Answer
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.reload import Reply
@@ -22,13 +23,15 @@ from streamer.protocol.header import (
     Reason,
     WireError,
     answer,
+    integer,
     shown,
     unpack,
     unseal,
 )
+from streamer.protocol.schema import TOPICS
 from streamer.sequences.read_batch import ReadBatch
 
-COMMANDS = ("status", "drain", "reload", "ask")
+COMMANDS = ("status", "drain", "reload", "ask", "targets")
 MAX_ASK_BYTES = 1 << 20
 """Of a frame, as of the letters that are asked about."""
 
@@ -187,6 +190,8 @@ class ControlWorker(SocketWorker):
                 batch, _ = decode_batch(request, data)
                 self._ask(batch, partial(self._later, envelope, reply, size))
                 return None
+            elif command == "targets":
+                reply |= _rows(self._board, request)
             elif command != "status":
                 known = ", ".join(COMMANDS)
                 problem = f"unknown command {shown(command)} (known: {known})"
@@ -210,6 +215,23 @@ class ControlWorker(SocketWorker):
             outcome = _refusal(outcome)
         reply = reply | {"type": "reply", "ok": True} | outcome
         self.inbox.put(_Request(envelope, reply, False, False, size, frames))
+
+
+def _rows(board: Board, request: Header) -> Header:
+    """Rows of counts of targets from a number on, as many as fit; the number of the next one."""
+    if board.tally is None:
+        problem = "nothing is counted: set answers.targets = true in the configuration"
+        raise WireError(Reason.SOURCES, problem)
+    by = request.get("by")
+    if by not in (None, "barcode"):
+        raise WireError(Reason.MALFORMED, f"field 'by' is {shown(by)}, must be 'barcode' or nil")
+    first = integer(request, "first") if "first" in request else 0
+    rows = board.tally.rows(by_barcode=by == "barcode")
+    part = next(parted(rows[first:]), [])
+    further = first + len(part)
+    columns = TOPICS["barcodes" if by else "targets"].shown.split()
+    found = {"columns": columns, "rows": part, "next": further if further < len(rows) else None}
+    return found | board.answers()
 
 
 def _refusal(error: WireError) -> Header:

@@ -27,9 +27,11 @@ from streamer.daemon.worker import POLL_SECONDS, Worker
 from streamer.devices import choose_device, usable_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
+from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import MakeTogether, Start, StreamMatcher, load_dictionary
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
+from streamer.matching.target_tally import Panel, TargetTally
 from streamer.protocol.batch_messages import Make
 from streamer.protocol.header import Header, Reason, WireError
 from streamer.sequences.read_batch import ReadBatch
@@ -77,6 +79,9 @@ class EngineWorker(Worker):
         self._spec = board.config.spec
         # what the stream brings is added where a reload or a snapshot needs it
         self._restored = restored
+        panel = board.config.panel
+        limits = panel.enough_breadth, panel.enough_depth, panel.enough_reads
+        self._panel = Panel(panel.groups, *limits)
         self._revision = restored.core
         self._at = restored.at
         self._heads = Heads(restored.heads)
@@ -209,6 +214,7 @@ class EngineWorker(Worker):
         matcher = make_matcher(self._board.config, loaded, self._spec, start)
         self.deciding.use(matcher)
         self._use(loaded, matcher)
+        self._count_kept(loaded, start)
         if first:
             self._say([self._dictionary(loaded, found)])
         elif found != restored.fingerprint:
@@ -228,6 +234,7 @@ class EngineWorker(Worker):
             new.reply(self._outcome(before.version))
             return
         try:
+            self._panel.check(new.dictionary)
             matcher = new.matcher
             if matcher is None:
                 start = replace(self._restored.start(self._spec), version=before.version + 1)
@@ -245,7 +252,32 @@ class EngineWorker(Worker):
         self._matcher = matcher
         self._stored = loaded if self._spec.near else None
         self._board.targets = len(matcher.dictionary.targets.names)
+        if self._spec.counted:
+            self._panel.check(loaded)
+            before, answers = self._board.tally, self._board.config.answers
+            rule = Assignment(answers.min_windows, answers.min_fraction)
+            said = () if before is None else before.said
+            self._board.tally = TargetTally(matcher, rule, self._panel, said)
         self._note(matcher)
+
+    def _count_kept(self, loaded: Dictionary, start: Start) -> None:
+        """Count the batches of the journal: their counts are not stored."""
+        tally, matcher = self._board.tally, self._matcher
+        if tally is None or self._kept is None or not self._restored.number:
+            return
+        if not matcher.fixed:
+            # one that learns nothing from them, with the same k-mers
+            spec = replace(self._spec, mode="frozen", seed_bases=0, track_tree=False)
+            matcher = make_matcher(self._board.config, loaded, spec, start)
+        log.info("counting the batches of the journal")
+        for results in self._kept.matched(matcher):
+            if self.stopping.is_set():
+                break
+            tally.add(results)
+        _, tally.until = self._kept.extent
+        tally.enough()
+        if matcher is not self._matcher:
+            matcher.close()
 
     def _replaced(
         self, loaded: Dictionary, found: int, before: int, reply: Reply = lambda _: None
@@ -311,7 +343,9 @@ class EngineWorker(Worker):
         assert revision is not None
         assert self._kept is not None
         begun = time.monotonic()
-        step = self._kept.revise(revision, place, self._at + 1, self._matcher, self._stored)
+        step = self._kept.revise(
+            revision, place, self._at + 1, self._matcher, self._stored, self._board.tally
+        )
         self._revision.revised(step.at)
         if step.batch is not None:
             self._note_revision(step.batch)

@@ -154,6 +154,10 @@ class FeedWorker(SocketWorker):
         else:
             totals.correct(counts)
         self._send(socket, messages)
+        tally, matched = self._board.tally, group.matched
+        # those of another dictionary are matched again
+        if tally is not None and matched and matched[0].dictionary is tally.dictionary:
+            tally.add([one.result for one in matched])
         self._done(group)
 
     def _announce(self, socket: zmq.Socket[bytes], state: str) -> None:
@@ -163,6 +167,19 @@ class FeedWorker(SocketWorker):
         totals, version = self._board.totals.fields(), self._board.version
         now = time.monotonic()
         self._send(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
+        self._tell_counts(socket)
+
+    def _tell_counts(self, socket: zmq.Socket[bytes]) -> None:
+        """Publish what has changed in the counts of targets."""
+        tally, core, fields = self._board.tally, self._core, self._board.answers()
+        if tally is None:
+            return
+        for topic, by_barcode in (("targets", False), ("barcodes", True)):
+            if core.wants(topic):
+                rows = tally.changed(by_barcode=by_barcode)
+                self._send(socket, core.tally(topic, rows, time.time_ns(), **fields))
+        if "enough" in self._board.published:
+            self._send(socket, core.tally("enough", tally.enough(), time.time_ns(), **fields))
 
     def _send(self, socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
         # an XPUB socket never blocks: a subscriber without room misses messages

@@ -25,6 +25,8 @@ from streamer.journal.journal_errors import JournalDamage, JournalExpired
 from streamer.journal.record import Outline, Record
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.result import BatchResult
+from streamer.matching.target_tally import TargetTally
 from streamer.protocol.header import Buffer, Header, raw
 from streamer.sequences.read_batch import ReadBatch
 
@@ -83,15 +85,19 @@ class KeptBatches:
         at: int,
         matcher: StreamMatcher,
         stored: Dictionary | None,
+        tally: TargetTally | None = None,
     ) -> RevisionStep:
         """Match the next batches after ``place``; drafts with numbers from ``at`` on.
 
-        stored: as in ``Matched``. Behind the last batch the revision is settled.
+        stored: as in ``Matched``. tally: counts the batches. Behind the last one the revision is
+        settled.
         """
         after, until = place
         batches, after = self._read(after, until)
         drafts: list[Draft] = []
         for batch, findings in zip(batches, _found(batches, matcher, stored), strict=True):
+            if tally is not None and batch.at > tally.until:
+                tally.add([findings.matched.result])
             draft = self._revised(at + len(drafts), batch, findings, matcher.version)
             if draft is not None:
                 drafts.append(draft)
@@ -102,6 +108,15 @@ class KeptBatches:
         return RevisionStep(
             after, batches[-1].about["batch"] + 1 if batches else None, settled, drafts
         )
+
+    def matched(self, matcher: StreamMatcher) -> Iterator[list[BatchResult]]:
+        """What all batches match now, some at a time; ``matcher`` is ``fixed``."""
+        oldest, until = self.extent
+        after = oldest - 1
+        while after < until:
+            batches, after = self._read(after, until)
+            if batches:
+                yield matcher.match_again([batch.reads for batch in batches])
 
     def _read(self, after: int, until: int) -> tuple[list[StoredBatch], int]:
         """Some of the batches after a record, and the record up to which these are all."""

@@ -17,6 +17,13 @@ STRAND_NAMES = Labels(SIGNS)
 EVENT_NAMES = Labels(["none", "match", "mismatch"])
 
 
+class Ratio(float):
+    """Four decimals in TSV; JSON writes it as any number."""
+
+    def __str__(self) -> str:
+        return f"{self:.4f}"
+
+
 class ReportTables:
     """Names for the indices in the columns of a report; ``k`` of the codes in a column ``kmer``."""
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
-from streamer.matching.report_tables import ReportTables
+from streamer.matching.report_tables import Ratio, ReportTables
 from streamer.matching.reports import Report
 from streamer.matching.result import BatchResult
 from streamer.matching.target_counts import (
@@ -121,18 +121,11 @@ class CoverageAnswer(Answer):
             yield Table(columns | {"target": self._names.gather(columns["target"])})
 
 
-class _Ratio(float):
-    """Four decimals in TSV; JSON writes it as any number."""
-
-    def __str__(self) -> str:
-        return f"{self:.4f}"
-
-
 def _ratios(parts: NDArray[Any], wholes: NDArray[Any]) -> Lookup:
     """part / whole with four decimals, null where the whole is 0."""
     return texts(
         [
-            _Ratio(round(part / whole, 4)) if whole else None
+            Ratio(round(part / whole, 4)) if whole else None
             for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)
         ]
     )

@@ -75,7 +75,7 @@ class TargetCounts:
     ) -> None:
         group = self._groups.get(label)
         if group is None:
-            group = self._groups[label] = _Group(self.targets, self._dictionary.codes.size)
+            group = self._groups[label] = self._none()
         offsets = result.batch.offsets
         target_kernels.count_reads(assigned, offsets, chosen, group.reads, group.bases)
         _count(result, chosen, group.seen, _NO_COUNTS, group.totals, self._threads)
@@ -91,8 +91,22 @@ class TargetCounts:
         target (index, -1 in the last row), reads, bases, matches, kmers, seen: int64; 0 in the last
         row but for reads and bases.
         """
-        targets, kmers = self.targets, self._dictionary.codes.size
-        counted = self._groups.get(group) or _Group(targets, kmers)
+        return self._columns(self._groups.get(group) or self._none())
+
+    def union(self) -> Columns:
+        """As ``columns``, of all groups together."""
+        union = self._none()
+        for group in self._groups.values():
+            for name in ("reads", "bases", "totals"):
+                getattr(union, name)[:] += getattr(group, name)
+            union.seen |= group.seen
+        return self._columns(union)
+
+    def _none(self) -> _Group:
+        return _Group(self.targets, self._dictionary.codes.size)
+
+    def _columns(self, counted: _Group) -> Columns:
+        targets = self.targets
         seen = np.zeros(len(targets), np.int64)
         target_kernels.seen_by_set(counted.seen, self._set_of, seen)
         return {

@@ -188,6 +188,39 @@ LIVE_ONLY = frozenset({"word", "decision"})
 
 _REVISED = tuple(t for t in _ANSWERS if t.name != "delta" and t.name not in LIVE_ONLY)
 
+_ROWS = (
+    Field("columns", "names of the values of a row"),
+    Field("rows", "array of rows, each an array; nil: none"),
+    Field("version", "of the dictionary; with another one all counts begin anew"),
+    Field("complete", "false while kept batches are still to be counted"),
+)
+_COUNTED = "answers.targets"
+_TARGET_SHOWN = "target reads bases matches kmers seen breadth depth"
+
+_TALLIES = (
+    Topic(
+        "targets",
+        "a row of `match --report targets` has changed, every second",
+        fields=_ROWS,
+        shown=_TARGET_SHOWN,
+        needs=_COUNTED,
+    ),
+    Topic(
+        "barcodes",
+        "a row of `match --report targets --by barcode` has changed, every second",
+        fields=_ROWS,
+        shown=f"barcode {_TARGET_SHOWN}",
+        needs=_COUNTED,
+    ),
+    Topic(
+        "enough",
+        "there is enough of a target, or of all targets of a group, once for each barcode",
+        fields=_ROWS,
+        shown="barcode group target reads breadth depth",
+        needs=f"{_COUNTED} and what is enough in [panel]",
+    ),
+)
+
 FEED = (
     *_ANSWERS,
     Topic(
@@ -241,12 +274,15 @@ FEED = (
         fields=(_HEADS, Field("status", "as in the reply to `status`")),
         shown=_TOTALS_SHOWN,
     ),
+    *_TALLIES,
 )
 """All topics: those about records, in the order of their messages, then those about the daemon."""
 
 TOPICS = {topic.name: topic for topic in FEED}
 BATCH_TOPICS = {name: topic for name, topic in TOPICS.items() if topic.columns}
-RECORD_TOPICS = {n: topic for n, topic in TOPICS.items() if n not in ("beat", "status")}
+TALLIES = frozenset(topic.name for topic in _TALLIES)
+"""Those with rows of counts so far."""
+RECORD_TOPICS = {n: t for n, t in TOPICS.items() if n not in {"beat", "status", *TALLIES}}
 """Those whose messages have ``prev``: about a batch, or about the stream."""
 NAMES = {topic.wire: topic.name for topic in FEED}
 """Of the topics on the wire."""
@@ -272,9 +308,10 @@ BATCH_CONTEXT = (
 STAMP = (
     Field("stream", "16 hexadecimal digits: which stream of records"),
     Field("epoch", "which run of the daemon, a higher number after every start"),
-    Field("at", "number of the record, from 1; of `beat.` and `status.` the last one published"),
+    Field("at", "number of the record, from 1; of a topic without `prev` the last one published"),
     Field(
-        "prev", "the last `at` before it **on the same topic**, 0: none; not in `beat.`, `status.`"
+        "prev",
+        "the last `at` before it **on the same topic**, 0: none; not in `beat.`, `status.`, `targets.`, `barcodes.`, `enough.`",
     ),
     Field("time", "nanoseconds since 1970"),
 )

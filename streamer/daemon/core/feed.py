@@ -6,7 +6,7 @@ out, in the order to send them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamer.protocol.feed_messages import encode_notice
@@ -20,6 +20,8 @@ MAX_IGNORED = 64
 """Subscriptions of one connection that match no topic, in its whole life."""
 
 _OFFENDERS = 4096
+# of the rows in a header, as msgpack: a character has four bytes at most, a value a head
+_ROWS_BYTES, _VALUE_BYTES = 12_000, 5
 
 
 class Publishable(Protocol):
@@ -79,6 +81,21 @@ class Subscriptions:
             self.prefixes[prefix] = count
         prefixes = tuple(self.prefixes)
         self.topics = frozenset(topic.name for topic in FEED if topic.wire.startswith(prefixes))
+
+
+def parted(rows: Sequence[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+    """Rows in parts that fit into a header, of one row at least."""
+    part: list[Sequence[Any]] = []
+    size = 0
+    for row in rows:
+        own = sum(len(str(value)) + _VALUE_BYTES for value in row)
+        if part and size + own > _ROWS_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += own
+    if part:
+        yield part
 
 
 def _known(prefix: bytes) -> str | None:
@@ -148,6 +165,18 @@ class FeedCore:
         self._next_beat = now + self._beat_seconds
         further = {"state": self.state, "published": self._published}
         return self._notice("beat", time, further | fields)
+
+    def tally(
+        self, topic: str, rows: Sequence[Sequence[Any]], time: int, **fields: Any
+    ) -> list[Message]:
+        """Rows of counts, in messages of a bounded size, with further fields of their topic."""
+        messages: list[Message] = []
+        if rows and self.wants(topic):
+            columns = TOPICS[topic].shown.split()
+            for part in parted(rows):
+                header = self._stamp(topic, time) | {"columns": columns, "rows": part} | fields
+                messages.append(encode_notice(topic, header))
+        return messages
 
     def _stamp(self, topic: str, time: int) -> Header:
         return self._fixed | {"topic": TOPICS[topic].wire, "at": self.at, "time": time}

@@ -1,0 +1,177 @@
+"""The report of targets while a stream goes on: all rows, those that have changed, what is enough.
+
+Reads are counted by barcode; a row of all reads is made of those of the barcodes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.assignment import Assignment
+from streamer.matching.matcher import StreamMatcher
+from streamer.matching.reports import Columns
+from streamer.matching.result import BatchResult
+from streamer.matching.target_counts import TargetCounts
+from streamer.sequences.context import LabelColumn
+
+Row = list[Any]
+"""barcode (in rows of barcodes), target, reads, bases, matches, kmers, seen, breadth, depth."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Which targets are watched, and when there is enough of one.
+
+    groups: targets by name, all of them in one group without a name if there are none. breadth,
+    depth, reads: what is enough, all that are not 0; without one nothing ever is.
+    """
+
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    breadth: float = 0.0
+    depth: float = 0.0
+    reads: int = 0
+
+    def check(self, dictionary: Dictionary) -> None:
+        """StreamerError, with its key, for a target that the dictionary does not have."""
+        known = set(dictionary.targets.names)
+        for group, names in self.groups.items():
+            for at, name in enumerate(names):
+                if name not in known:
+                    problem = f"panel.groups.{group}.{at}: no target of the dictionary is '{name}'"
+                    raise StreamerError(problem)
+
+    def reached(self, reads: int, breadth: float, depth: float) -> bool:
+        """Whether that is enough."""
+        limits = (self.reads, reads), (self.breadth, breadth), (self.depth, depth)
+        return any(limit for limit, _ in limits) and all(has >= limit for limit, has in limits)
+
+
+class TargetTally:
+    """Counts what is matched against one dictionary; any thread may call it.
+
+    said: (barcode, group, target) of which there was enough before. until: the last record whose
+    reads were counted when this began.
+    """
+
+    def __init__(
+        self,
+        matcher: StreamMatcher,
+        rule: Assignment,
+        panel: Panel,
+        said: Iterable[tuple[str | None, str | None, str | None]] = (),
+    ) -> None:
+        self.dictionary = matcher.dictionary
+        self.until = 0
+        self.said = set(said)
+        self._panel = panel
+        self._counts = TargetCounts(matcher, rule)
+        self._lock = threading.Lock()
+        # by barcode; what was given last, by topic and its first columns
+        self._rows: dict[str | None, list[Row]] = {}
+        self._touched: set[str | None] = set()
+        self._all: list[Row] = []
+        self._given: dict[tuple[object, ...], Row] = {}
+        self._fresh: dict[bool, set[str | None]] = {True: set(), False: set()}
+
+    def add(self, results: Iterable[BatchResult]) -> None:
+        """Count the reads of batches."""
+        with self._lock:
+            for result in results:
+                context = result.batch.context
+                barcodes = LabelColumn.same(None, len(result.batch))
+                if context is not None:
+                    barcodes = context.barcode.used()
+                self._counts.add(result, barcodes)
+                self._touched.update(barcodes.labels)
+                if len(barcodes.index) and barcodes.index.min() < 0:
+                    self._touched.add(None)
+
+    def rows(self, *, by_barcode: bool) -> list[Row]:
+        """All rows, as ``streamer match --report targets`` has them, ``--by barcode`` or not."""
+        with self._lock:
+            self._refresh()
+            if by_barcode:
+                return self._ordered()
+            return list(self._all or self._made(self._counts.union()))
+
+    def changed(self, *, by_barcode: bool) -> list[Row]:
+        """Those that differ from what this gave before, or from nothing found."""
+        with self._lock:
+            self._refresh()
+            fresh, self._fresh[by_barcode] = self._fresh[by_barcode], set()
+            if not fresh:
+                return []
+            found = []
+            for row in self._ordered(fresh) if by_barcode else self._all:
+                first = 1 + by_barcode
+                key = (by_barcode, *row[:first])
+                if row != self._given.get(key) and (key in self._given or any(row[first:-5])):
+                    self._given[key] = row
+                    found.append(row)
+            return found
+
+    def enough(self) -> list[Row]:
+        """barcode, group, target, reads, breadth, depth of what has become enough since."""
+        with self._lock:
+            self._refresh()
+            return [row for label in sorted(self._rows, key=_order) for row in self._enough(label)]
+
+    def _enough(self, label: str | None) -> list[Row]:
+        found: list[Row] = []
+
+        def passes(group: str | None, name: str | None, members: Iterable[str]) -> bool:
+            reads, matches, kmers, seen = np.sum([numbers[one] for one in members], axis=0).tolist()
+            breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
+            enough = self._panel.reached(reads, breadth, depth)
+            if enough and (label, group, name) not in self.said:
+                self.said.add((label, group, name))
+                found.append([label, group, name, reads, round(breadth, 4), round(depth, 4)])
+            return enough
+
+        numbers = {row[0]: (row[1], *row[3:6]) for _, *row in self._rows[label][:-1]}
+        names = list(self.dictionary.targets.names)
+        groups: list[tuple[str | None, Sequence[str]]] = [*self._panel.groups.items()]
+        for group, members in groups or [(None, names)]:
+            each = [passes(None, name, [name]) for name in members]
+            if group is not None and each and all(each):
+                passes(group, None, members)
+        return found
+
+    def _refresh(self) -> None:
+        """Make the rows of barcodes anew that have changed."""
+        if not self._touched:
+            return
+        for label in self._touched:
+            self._rows[label] = [[label, *row] for row in self._made(self._counts.columns(label))]
+        self._all = self._made(self._counts.union())
+        for fresh in self._fresh.values():
+            fresh |= self._touched
+        self._touched = set()
+
+    def _made(self, columns: Columns) -> list[Row]:
+        names = self.dictionary.targets.names
+        last = len(names)
+        made: list[Row] = []
+        for at, row in enumerate(zip(*(c.tolist() for c in columns.values()), strict=True)):
+            _, reads, bases, matches, kmers, seen = row
+            if at == last:
+                made.append([None, reads, bases, *[None] * 5])
+                continue
+            ratios = (round(seen / kmers, 4), round(matches / kmers, 4)) if kmers else (None, None)
+            made.append([names[at], reads, bases, matches, kmers, seen, *ratios])
+        return made
+
+    def _ordered(self, labels: Iterable[str | None] | None = None) -> list[Row]:
+        chosen = self._rows if labels is None else labels
+        return [row for label in sorted(chosen, key=_order) for row in self._rows[label]]
+
+
+def _order(label: str | None) -> str:
+    return label or "."

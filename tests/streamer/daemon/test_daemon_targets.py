@@ -1,0 +1,242 @@
+"""What a daemon counts by target and barcode, against the definition and ``streamer match``."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from streamer.cli.app import main
+from streamer.client import Control, Producer, RefusedError, Subscriber
+from streamer.client.tables import rows_table
+from streamer.errors import StreamerError
+from tests.daemon_kit import running, write_fasta
+from tests.reference.targets import targets_report
+from tests.reload_kit import GENOME, K, batches_of, configured, settle, sources_of
+from tests.waiting import DEADLINE, until
+
+pytestmark = pytest.mark.whole
+
+BARCODES = ["barcode04", "barcode12", "unclassified"]
+
+
+class Run:
+    """Files of reads as a sequencer leaves them: a folder a barcode, some reads say another."""
+
+    def __init__(self, folder, seed):
+        self.rng = random.Random(seed)
+        self.folder = folder / "run"
+        self.reads, self.barcodes, self.paths = [], [], []
+
+    def file(self):
+        """Another file; its path."""
+        rng, number = self.rng, len(self.paths)
+        barcode = rng.choice([*BARCODES, "reads"])
+        reads = [(f"f{number}-{name}", letters) for batch in batches_of(rng, 2)
+                 for name, letters in batch]  # fmt: skip
+        lines = []
+        for name, letters in reads:
+            own = rng.choice(["", " ch=7 barcode=barcode12", "\tch:i:9\tBC:Z:barcode04"])
+            said = own.replace("=", ":").rpartition(":")[2] if own else barcode
+            self.barcodes.append("." if said == "reads" else said)
+            lines.append(f"@{name}{own}\n{letters}\n+\n{'I' * len(letters)}\n")
+        self.reads += reads
+        path = self.folder / barcode / f"{number}.fastq"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(lines))
+        self.paths.append(str(path))
+        return str(path)
+
+
+def table(endpoint, folder, *options):
+    out = folder / "targets.tsv"
+    assert main(["targets", "--at", endpoint, "-o", str(out), *options]) == 0
+    return out.read_text()
+
+
+def matched(folder, paths, *options):
+    out = folder / "match.tsv"
+    arguments = ["match", *paths, "-d", str(folder / "ref.fa"), "-k", str(K), "--quiet"]
+    assert main([*arguments, "--report", "targets", "-o", str(out), *options]) == 0
+    return out.read_text()
+
+
+def defined(rows):
+    return ["\t".join(map(str, row)) for row in rows]
+
+
+def check(daemon, folder, run, sources, *, definition=True):
+    """The daemon's rows are those of one match of all files, and of the definition."""
+    endpoint = daemon.endpoints["control"]
+    by = ["--by", "barcode"]
+    found = table(endpoint, folder), table(endpoint, folder, *by)
+    assert found == (matched(folder, run.paths), matched(folder, run.paths, *by))
+    if definition:
+        rows = targets_report(run.reads, K, records=sources)
+        assert found[0].splitlines()[1:] == defined(rows)
+        rows = targets_report(run.reads, K, records=sources, barcodes=run.barcodes)
+        assert found[1].splitlines()[1:] == defined(rows)
+
+
+def counting(folder, sources, more="", dictionary="", durability="os"):
+    write_fasta(folder / "ref.fa", sources)
+    path = configured(folder, dictionary, durability)
+    Path(path).write_text(Path(path).read_text() + f"[answers]\ntargets = true\n{more}")
+    return path
+
+
+def deliver(daemon, run, count):
+    """Send some files and wait for their counts."""
+    from streamer.sequences.files import read_batches
+
+    paths = [run.file() for _ in range(count)]
+    with Producer(daemon.endpoints["ingest"]) as producer:
+        for batch in read_batches(paths, batch_reads=5, context=True):
+            producer.send(batch)
+        producer.flush(matched=True, timeout=DEADLINE)
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_counts_go_on_over_restarts(tmp_path, mode):
+    run = Run(tmp_path, 3)
+    sources = sources_of(run.rng)
+    path = counting(tmp_path, sources, dictionary=f'mode = "{mode}"')
+    for _ in range(3):
+        with running(path) as daemon:
+            if run.paths:
+                check(daemon, tmp_path, run, sources)
+            deliver(daemon, run, 4)
+            check(daemon, tmp_path, run, sources)
+
+
+def test_a_reload_counts_all_kept_reads_again(tmp_path):
+    run = Run(tmp_path, 5)
+    sources = sources_of(run.rng)
+    path = counting(tmp_path, sources)
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        for _ in range(3):
+            deliver(daemon, run, 5)
+            sources = sources_of(run.rng)
+            write_fasta(tmp_path / "ref.fa", sources)
+            control.reload()
+            deliver(daemon, run, 2)
+            settle(control)
+            check(daemon, tmp_path, run, sources)
+    # a restart that finds other sources, in whose revision nothing is counted twice
+    sources = sources_of(run.rng)
+    write_fasta(tmp_path / "ref.fa", sources)
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        settle(control)
+        deliver(daemon, run, 2)
+        check(daemon, tmp_path, run, sources)
+
+
+def test_the_feed_brings_what_changes_and_says_once_what_is_enough(tmp_path):
+    run = Run(tmp_path, 8)
+    sources = [("one", GENOME[:900]), ("two", GENOME[900:1500]), ("far", "ACGT" * 40)]
+    panel = '[panel]\ngroups = { both = ["one", "two"], far = ["far"] }\nenough_breadth = 0.5\n'
+    panel += "enough_reads = 2\n[feed]\nbeat_seconds = 0.05\n"
+    path = counting(tmp_path, sources, panel)
+    path = _once(path)
+    topics = ("targets", "barcodes", "enough")
+    for restart in range(2):
+        folded = {"targets": {}, "barcodes": {}}
+        said = []
+        with running(path) as daemon, Subscriber(daemon.endpoints["feed"], topics) as feed:
+            daemon.wait_for_subscriptions(*topics)
+            deliver(daemon, run, 12)
+            by = daemon.endpoints["control"]
+            with Control(by) as control:
+                want = {"targets": control.targets()[1],
+                        "barcodes": control.targets(by_barcode=True)[1]}  # fmt: skip
+
+            def agree(folded=folded, said=said, want=want, feed=feed):
+                while (message := feed.receive(0.05)) is not None:
+                    name = message.stamp.topic
+                    if name == "enough":
+                        said += message.rows
+                    else:
+                        first = 1 + (name == "barcodes")
+                        folded[name] |= {tuple(row[:first]): row for row in message.rows}
+                return all(
+                    [row for row in rows if row[1 + (name == "barcodes")]]
+                    == [row for row in rows if folded[name].get(tuple(row[: 1 + (name == "barcodes")])) == row
+                        and row[1 + (name == "barcodes")]]
+                    for name, rows in want.items()
+                )  # fmt: skip
+
+            until(agree, "the rows on the feed")
+            rows = targets_report(run.reads, K, records=sources, barcodes=run.barcodes)
+            enough = _enough(rows, {"both": ["one", "two"], "far": ["far"]})
+            keys = [(row[0] or ".", row[1], row[2]) for row in said]
+            assert len(set(keys)) == len(keys)
+            if restart == 0:
+                first = set(keys)
+                until(lambda: agree() and {(r[0] or ".", r[1], r[2]) for r in said} == enough,
+                      "what is enough")  # fmt: skip
+                assert enough
+                first = enough
+            else:
+                until(lambda: agree() and {(r[0] or ".", r[1], r[2]) for r in said} == enough - first,
+                      "what has become enough")  # fmt: skip
+
+
+def _once(path):
+    """The configuration with its [feed] in one table."""
+    text = Path(path).read_text()
+    head, _, tail = text.rpartition("[feed]\n")
+    Path(path).write_text(head.replace("[feed]\n", f"[feed]\n{tail}"))
+    return path
+
+
+def _enough(rows, groups):
+    """(barcode, group, target) by the definition."""
+    found = set()
+    by = {}
+    for barcode, target, reads, _, matches, kmers, seen, *_ in rows:
+        by.setdefault(barcode, {})[target] = (reads, kmers, seen)
+    for barcode, targets in by.items():
+        for group, members in groups.items():
+            passed = [
+                name
+                for name in members
+                if targets[name][0] >= 2 and 2 * targets[name][2] >= targets[name][1] > 0
+            ]
+            found |= {(barcode, None, name) for name in passed}
+            if len(passed) == len(members):
+                found.add((barcode, group, None))
+    return found
+
+
+def test_unknown_targets_of_a_panel_are_refused_with_their_key(tmp_path):
+    panel = '[panel]\ngroups = { g = ["one", "nobody"] }\n'
+    path = counting(tmp_path, [("one", GENOME[:900])], panel)
+    problem = "panel.groups.g.1: no target of the dictionary is 'nobody'"
+    with pytest.raises(StreamerError, match=problem), running(path):
+        pass
+    write_fasta(tmp_path / "ref.fa", [("one", GENOME[:900]), ("nobody", GENOME[900:])])
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        write_fasta(tmp_path / "ref.fa", [("one", GENOME[:800])])
+        with pytest.raises(RefusedError, match=problem):
+            control.reload()
+
+
+def test_a_daemon_that_does_not_count_says_so(tmp_path):
+    write_fasta(tmp_path / "ref.fa", [("one", GENOME[:900])])
+    with running(configured(tmp_path)) as daemon, Control(daemon.endpoints["control"]) as control:
+        with pytest.raises(RefusedError, match="answers.targets = true"):
+            control.targets()
+        assert not {"targets.", "enough."} & set(control.status()["published"])
+
+
+def test_rows_of_many_targets_come_in_parts(tmp_path):
+    rng = random.Random(1)
+    sources = [(f"target{n}-{'x' * 150}", GENOME[n : n + 30]) for n in range(700)]
+    path = counting(tmp_path, sources, durability="none")
+    run = Run(tmp_path, rng.random())
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        deliver(daemon, run, 3)
+        columns, rows = control.targets(by_barcode=True)
+        assert rows_table(columns, rows).rows == 701 * len(set(run.barcodes))
+        check(daemon, tmp_path, run, sources, definition=False)
