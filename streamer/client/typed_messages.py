@@ -63,13 +63,18 @@ def _typed(message: FeedMessage) -> Known:
 def _tally(stamp: Stamp, head: Header) -> TallyRows:
     wanted = TOPICS[stamp.topic].shown.split()
     columns, rows = head.get("columns"), head.get("rows")
-    if not isinstance(columns, list) or not isinstance(rows, list) or columns != wanted:
+    if (
+        not isinstance(columns, list)
+        or not isinstance(rows, list)
+        or columns[: len(wanted)] != wanted
+    ):
         raise WireError(Reason.MALFORMED, "fields 'columns' and 'rows' must be arrays of the topic")
     for row in rows:
-        if not isinstance(row, list) or len(row) != len(wanted):
+        if not isinstance(row, list) or len(row) != len(columns):
             raise WireError(Reason.MALFORMED, "field 'rows' must have arrays, a value a column")
         if not {type(value) for value in row} <= {str, int, float, type(None)}:
             raise WireError(Reason.MALFORMED, "field 'rows' must have numbers and strings")
+    rows = [row[: len(wanted)] for row in rows]
     return TallyRows(stamp, rows, integer(head, "version"), head.get("complete") is not False)
 
 

@@ -311,7 +311,7 @@ STAMP = (
     Field("at", "number of the record, from 1; of a topic without `prev` the last one published"),
     Field(
         "prev",
-        "the last `at` before it **on the same topic**, 0: none; not in `beat.`, `status.`, `targets.`, `barcodes.`, `enough.`",
+        "the last `at` before it **on the same topic**, 0: none; only of records",
     ),
     Field("time", "nanoseconds since 1970"),
 )
