@@ -51,7 +51,7 @@ def check_columns(
         raise WireError(Reason.MALFORMED, f"{what} {bad + 1} has inconsistent values")
     for name, none in (("target", NO_TARGET), ("best_target", NO_BEST_TARGET)):
         if name in columns:
-            _check_targets(name, columns[name], known, none)
+            check_numbers(name, columns[name], known, none)
 
 
 def _check_dtypes(topic: Topic, columns: Columns) -> None:
@@ -67,9 +67,10 @@ def _check_dtypes(topic: Topic, columns: Columns) -> None:
             raise WireError(Reason.MALFORMED, f"its columns differ in length: {given}")
 
 
-def _check_targets(name: str, targets: NDArray[Any], known: Collection[int], none: int) -> None:
+def check_numbers(name: str, targets: NDArray[Any], known: Collection[int], none: int) -> None:
+    """WireError unless every number of the column is ``none`` or one of ``known``."""
     if none in known:
-        raise WireError(Reason.MALFORMED, f"{name} {none} is named, but means no target")
+        raise WireError(Reason.MALFORMED, f"{name} {none} is named, but means none")
     numbers = np.array(sorted(known) or [none], dtype=np.int64)
     bad = _first_bad(_are_known, (targets,), numbers, none)
     if bad >= 0:
@@ -150,10 +151,12 @@ def _are_reads(read, reads, _k, _limit):
 
 
 @njit(cache=True)
-def _are_decisions(read, action, _target, matches, windows, bases, reads, _k, _limit):
+def _are_decisions(
+    read, channel, _barcode, action, _target, matches, windows, bases, reads, _k, _limit
+):
     fine = True
     for i in range(read.size):
-        fine &= (read[i] < reads) & (action[i] <= 2) & (matches[i] >= 0)
+        fine &= (read[i] < reads) & (channel[i] >= -1) & (action[i] <= 2) & (matches[i] >= 0)
         fine &= (matches[i] <= windows[i]) & (windows[i] <= bases[i])
     return fine
 

@@ -114,7 +114,7 @@ class Control(Connection):
         rows = zip(*(columns[column.name].tolist() for column in _DECISION.columns), strict=True)
         return [
             ReadDecision(reads[read][0], ACTIONS[action], names.get(target), *counts)
-            for read, action, target, *counts in rows
+            for read, _, _, action, target, *counts in rows
         ]
 
     def request(self, command: str, **fields: Any) -> Header:

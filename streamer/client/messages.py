@@ -159,16 +159,21 @@ class ReadSummaries(BatchMessage):
 class ReadDecisions(BatchMessage):
     """``decision``: what to do with each read of the batch. labels: as in ReadSummaries.
 
+    channel: of the sequencer, barcode: a key of ``barcodes``; -1 for none.
+
     action: an index to ``schema.ACTIONS``. target: 0xFFFFFFFF for none.
     """
 
     read: NDArray[np.uint32]
+    channel: NDArray[np.int32]
+    barcode: NDArray[np.int32]
     action: NDArray[np.uint8]
     target: NDArray[np.uint32]
     matches: NDArray[np.int64]
     windows: NDArray[np.int64]
     bases: NDArray[np.int64]
     labels: dict[int, str]
+    barcodes: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class Named:
         targets, sets = header.get("targets", ()), header.get("sets", ())
         last_targets, last_sets, names, members = self._last[topic]
         if targets != last_targets or sets != last_sets:
-            names = _names(header)
+            names = named_in(header, "targets")
             members = _sets(header, names)
             # at once, as other threads may read it
             self._last[topic] = targets, sets, names, members
@@ -35,16 +35,16 @@ NAMED = Named()
 """Shared: its state only saves time."""
 
 
-def _names(header: Header) -> dict[int, str]:
-    """The names of targets by their numbers."""
+def named_in(header: Header, field: str) -> dict[int, str]:
+    """The names in a field, which is an array of [number, name], by their numbers."""
     try:
         # behind the name, a later daemon may say more
-        names = {number: name for number, name, *_ in header.get("targets", ())}
+        names = {number: name for number, name, *_ in header.get(field, ())}
     except (TypeError, ValueError):
         names = {None: None}
     kinds = set(map(type, names)), set(map(type, names.values()))
     if names and (kinds != ({int}, {str}) or not 0 <= min(names) <= max(names) <= NO_TARGET):
-        raise WireError(Reason.MALFORMED, "field 'targets' must hold numbers and names")
+        raise WireError(Reason.MALFORMED, f"field '{field}' must hold numbers and names")
     return names
 
 

@@ -90,6 +90,10 @@ _MADE: dict[str, Callable[[Any], Column]] = {
     "version": lambda message: same(message.origin.version, message.read.size),
     "target": lambda message: _labels(message.labels, message.target, message.read.size),
     "best_target": lambda message: _labels(message.labels, message.best_target, message.read.size),
+    "channel": lambda message: distinct(
+        message.channel, lambda present: [n if n >= 0 else None for n in present.tolist()]
+    ),
+    "barcode": lambda message: _labels(message.barcodes, message.barcode, message.read.size),
     "action": lambda message: _ACTION_NAMES.gather(message.action),
     "strand": lambda message: STRAND_NAMES.gather(message.strand),
     "kmer": lambda message: _kmers(message.code, message.origin.k),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from streamer.client.columns import check_columns
+from streamer.client.columns import check_columns, check_numbers
 from streamer.client.messages import (
     Automaton,
     BatchMessage,
@@ -25,7 +25,7 @@ from streamer.client.messages import (
     Upgrade,
     Words,
 )
-from streamer.client.named_targets import NAMED
+from streamer.client.named_targets import NAMED, named_in
 from streamer.protocol.feed_messages import Columns, FeedMessage, described
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
 from streamer.protocol.schema import NAMES, RECORD_TOPICS, TALLIES, TOPICS
@@ -119,7 +119,9 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
         case "read":
             return ReadSummaries(stamp, origin, **columns, labels=names)
         case "decision":
-            return ReadDecisions(stamp, origin, **columns, labels=names)
+            barcodes = named_in(head, "barcodes")
+            check_numbers("barcode", columns["barcode"], barcodes, -1)
+            return ReadDecisions(stamp, origin, **columns, labels=names, barcodes=barcodes)
         case "retract":
             return Retract(stamp, origin, **columns)
     error = head.get("error", "")

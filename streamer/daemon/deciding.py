@@ -64,7 +64,7 @@ class Deciding:
         """What a message says of the reads of a batch."""
         if self._decider is None:
             return None
-        return decision_content(self._decider.decide(batch), self._decider.targets)
+        return decision_content(batch, self._decider.decide(batch), self._decider.targets)
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
         """Have these reads decided on soon; from any thread. WireError if that cannot be."""

@@ -21,6 +21,7 @@ from streamer.protocol.feed_messages import Columns, describe, encode_feed, enco
 from streamer.protocol.header import SEAL_BYTES, Buffer, Header, raw
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.sending import Message
+from streamer.sequences.read_batch import ReadBatch
 
 # of a set: thousands of genomes may hold a k-mer, and every batch names the sets that it matches
 _SET_TARGETS = 64
@@ -250,12 +251,20 @@ def _decision(matched: Matched) -> tuple[Header, Columns]:
     return matched.decisions
 
 
-def decision_content(found: Decisions, targets: TargetSets) -> tuple[Header, Columns]:
-    """The header fields and columns that say what to do with reads."""
+def decision_content(
+    batch: ReadBatch, found: Decisions, targets: TargetSets
+) -> tuple[Header, Columns]:
+    """The header fields and columns that say what to do with the reads of a batch."""
+    reads, context = np.arange(len(batch)), batch.context
+    nothing = np.full(len(batch), -1)
+    channel, barcode, names = nothing, nothing, []
+    if context is not None:
+        channel, barcode = context.channel, context.barcode.index
+        names = [[number, name] for number, name in enumerate(context.barcode.labels)]
     target = found.target.astype(np.uint32)
     counts = found.matches, found.windows, found.bases
-    columns = _columns("decision", np.arange(target.size), found.action, target, *counts)
-    return {"targets": _named(targets, distinct(target, NO_SET))}, columns
+    columns = _columns("decision", reads, channel, barcode, found.action, target, *counts)
+    return {"targets": _named(targets, distinct(target, NO_SET)), "barcodes": names}, columns
 
 
 _CONTENT: dict[str, Callable[[Matched], tuple[Header, Columns]]] = {

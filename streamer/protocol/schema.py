@@ -171,14 +171,16 @@ _ANSWERS = (
         "every batch, and somebody subscribes",
         (
             _READ,
+            Column("channel", "int32", "number", "of the sequencer; -1: unknown"),
+            Column("barcode", "int32", "number", "key of `barcodes`; -1: none"),
             Column("action", "uint8", "0 to 2", "0: `proceed`, 1: `stop_receiving`, 2: `unblock`"),
             Column("target", "uint32", "number", "key of `targets`; 0xFFFFFFFF: no target"),
             Column("matches", "int64", "windows", "that match the best target"),
             Column("windows", "int64", "windows", "without an ambiguity code"),
             Column("bases", "int64", "bases", "that were looked at"),
         ),
-        (_TARGETS,),
-        "read action target matches windows bases",
+        (_TARGETS, Field("barcodes", "those of its reads, an array of [number, name]")),
+        "read channel barcode action target matches windows bases",
         "names in decision.enrich or decision.deplete",
     ),
 )

@@ -235,7 +235,7 @@ def test_a_large_set_is_shown_with_its_first_targets():
         ({"targets": 4}, "field 'targets' must hold"),
         ({"targets": [[[4], "phage"]]}, "field 'targets' must hold"),
         ({"targets": []}, "field 'sets' must hold"),
-        ({"sets": [[NO_TARGET, [4]]]}, "is named, but means no target"),
+        ({"sets": [[NO_TARGET, [4]]]}, "is named, but means none"),
         ({"sets": [[4, [5]]]}, "field 'sets' must hold"),
         ({"sets": [[4, 4]]}, "field 'sets' must hold"),
         ({"sets": [[4]]}, "field 'sets' must hold"),

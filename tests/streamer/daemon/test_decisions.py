@@ -8,7 +8,9 @@ import msgpack
 import pytest
 
 from streamer.client import Control, Producer, ReadDecisions, RefusedError, Subscriber
+from streamer.client.tables import columns_of, table
 from streamer.errors import StreamerError
+from streamer.output.rows import RowWriter
 from streamer.protocol.schema import ACTIONS
 from tests.daemon_kit import Raw, random_dna, running, settings, write_fasta
 from tests.reference.decisions import decisions
@@ -121,6 +123,34 @@ def test_a_read_is_asked_about_again_as_it_grows(tmp_path):
         assert control.status()["totals"]["reads"] == 0
 
 
+def test_rows_have_the_channel_and_the_barcode(tmp_path, streamer):
+    rng = random.Random(6)
+    records = sources_of(rng)
+    write_fasta(tmp_path / "ref.fa", records)
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    fastq, rows = tmp_path / "reads.fq", tmp_path / "rows.tsv"
+    letters = records[0][1][150:200]
+    heads = ("a ch=12 barcode=barcode04", "b", "c\tch:i:7\tBC:Z:barcode01", "d barcode=barcode04")
+    fastq.write_text("".join(f"@{head}\n{letters}\n+\n{'I' * 50}\n" for head in heads))
+    with running(path, ["decision.enrich=['virus']"]) as daemon, listening(daemon) as feed:
+        code, _, err = streamer("send", fastq, "--to", daemon.endpoints["ingest"])
+        assert code == 0, err
+        message = next(
+            m for m in iter(lambda: feed.receive(DEADLINE), None) if isinstance(m, ReadDecisions)
+        )
+    with RowWriter(str(rows), "tsv", columns_of(["decision"])) as out:
+        out.write(table(message))
+    header, *lines = rows.read_text().splitlines()
+    assert header.split() == ["#topic", "read", "channel", "barcode", "action", "target",
+                              "matches", "windows", "bases", "batch"]  # fmt: skip
+    assert [line.split("\t")[1:6] for line in lines] == [
+        ["a", "12", "barcode04", "stop_receiving", "virus"],
+        ["b", ".", ".", "stop_receiving", "virus"],
+        ["c", "7", "barcode01", "stop_receiving", "virus"],
+        ["d", ".", "barcode04", "stop_receiving", "virus"],
+    ]
+
+
 def test_a_reload_changes_what_is_decided(tmp_path):
     rng = random.Random(3)
     records = sources_of(rng)
@@ -200,7 +230,8 @@ def test_a_plain_client_asks(tmp_path):
             for (name, _, rows), frame in zip(reply["columns"], columns, strict=True)
         }
         assert values == {
-            "read": [0, 1], "action": [1, 0], "target": [1, 0xFFFFFFFF],
+            "read": [0, 1], "channel": [0xFFFFFFFF] * 2, "barcode": [0xFFFFFFFF] * 2,
+            "action": [1, 0], "target": [1, 0xFFFFFFFF],
             "matches": [50, 0], "windows": [50, 0], "bases": [60, 4],
         }  # fmt: skip
         raw.socket.close()
