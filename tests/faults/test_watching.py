@@ -1,0 +1,22 @@
+"""Kills of the watcher of a folder: each record counts once, and what would break that is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.watching import MISTAKES, run
+
+pytestmark = pytest.mark.whole
+
+
+def test_kills_lose_nothing_and_count_nothing_twice():
+    records, kills = run(20, seed=3)
+    assert kills == 20
+    assert records > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_kills_find_a_mistake(mistake):
+    with pytest.raises(AssertionError, match=r"lost|twice|itself"):
+        run(60, seed=3, mistake=mistake)
