@@ -125,6 +125,7 @@ def _fork(log: str, mistake: str | None) -> None:
     import io
 
     import streamer.cli.send_folder  # noqa: F401
+    from streamer.cli import daemon_options
     from streamer.cli.app import main
     from streamer.protocol.batch_messages import encode_batch
     from streamer.sequences.files import read_batches
@@ -133,6 +134,8 @@ def _fork(log: str, mistake: str | None) -> None:
     for batch in read_batches(["x"], opened=io.BytesIO(b"@r\nACGT\n+\nIIII\n")):
         encode_batch(batch)
     _make(mistake)
+    # a daemon that loads on a busy machine
+    daemon_options.ANSWER_SECONDS = DEADLINE
     for line in sys.stdin:
         arguments, seconds, die = json.loads(line)
         pid = os.fork()
