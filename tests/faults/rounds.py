@@ -16,10 +16,10 @@ import numpy as np
 import zmq
 
 from tests.daemon_kit import Reads
+from tests.faults.feeds import compare_feeds
 from tests.faults.nursery import POINTS, REVISE, Nursery
 from tests.faults.plain_client import PlainProducer
 from tests.faults.plain_control import PlainControl
-from tests.faults.plain_fold import PlainFold
 from tests.faults.plain_healer import PlainHealer
 from tests.faults.plain_sync import PlainPuller, fetch_state
 from tests.waiting import DEADLINE
@@ -138,7 +138,8 @@ class Round:
         while not _has_ended(pid):
             self._step(more=True, heals=heals)
             now = time.monotonic()
-            if spoken is None and self._is_served(heals=heals):
+            served = any(producer.spoken for producer in self.producers)
+            if spoken is None and served and not (heals and self.feed.missing):
                 spoken = now
             if spoken is not None:
                 self.disturb(often=point == REVISE)
@@ -162,17 +163,15 @@ class Round:
         self.settle()
         self.until(self._is_pulled, "everything is pulled")
         self.until(self._is_healed, "the subscriber is complete")
-        self.state = fetch_state(self.context, self.at("sync"), int(DEADLINE * 1000))
+        state = fetch_state(self.context, self.at("sync"), int(DEADLINE * 1000))
         totals = self.status()["totals"]
         os.kill(pid, signal.SIGTERM)
         assert self._nursery.wait(pid) == 0
         self.feed.step(faults=False)
         assert self.feed.ended, "the end was not announced"
         assert not self.feed.missing
-        self.compare_feeds(totals)
-
-    def _is_served(self, *, heals: bool) -> bool:
-        return any(p.spoken for p in self.producers) and not (heals and self.feed.missing)
+        assert self.everything is not None
+        compare_feeds(self.everything, self.feed, state, totals)
 
     def _is_pulled(self) -> bool:
         pull = self.everything
@@ -188,12 +187,6 @@ class Round:
         assert self.everything is not None
         heads = ((topic, self.everything.heads.get(f"{topic}.", 0)) for topic in TOPICS)
         return not self.feed.missing and all(self.feed.last[t] >= at for t, at in heads)
-
-    def disturb(self, *, often: bool) -> None:
-        """What else happens while the daemon lives."""
-
-    def settle(self) -> None:
-        """Wait until all is said that follows from what was accepted."""
 
     def until(self, holds: Any, what: str, *, more: bool = False) -> None:
         """Go on until it holds."""
@@ -233,40 +226,21 @@ class Round:
         frames = [msgpack.packb([name for name, _ in reads]), offsets.tobytes(), letters]
         producer.add(frames, b"mark %d" % number)
 
+    # ---- parts that kinds of rounds replace -----------------------------------------------------
+
+    def disturb(self, *, often: bool) -> None:
+        """What else happens while the daemon lives."""
+
+    def settle(self) -> None:
+        """Wait until all is said that follows from what was accepted."""
+
     @abstractmethod
     def read(self) -> str:
         """Letters of a read."""
 
-    # ---- what was said --------------------------------------------------------------------------
-
     @abstractmethod
     def check(self) -> int:
         """Compare the journal with one pass over the stream; how many batches there are."""
-
-    def compare_feeds(self, totals: dict[str, Any]) -> None:
-        """What was pulled, what was heard and healed, and a snapshot with what follows it."""
-        assert self.everything is not None
-        pulled, heard = self.everything.messages, self.feed.messages
-        extra = set(heard) - set(pulled)
-        assert not extra, f"published and not stored: {extra}"
-        lost = set(pulled) - set(self.feed.order)
-        assert not lost, f"lost by the subscriber, unnoticed: {lost}"
-        assert all(heard[key] == message for key, message in pulled.items()), "said differently"
-        said, kmers = self.state
-        tail = [key for key in self.everything.order if key[1] > said["at"]]
-        sums, all_sums = Counter[str](), Counter[str]()
-        for keys, into in ((tail, sums), (self.everything.order, all_sums)):
-            fold = PlainFold()
-            for topic, at in keys:
-                fold.take(topic, *pulled[topic, at])
-            into.update(fold.totals)
-        for name, count in all_sums.items():
-            assert said["totals"].get(name, 0) + sums[name] == count == totals[name], (
-                f"divergent: {name} after the snapshot"
-            )
-        deltas = [pulled[key][1][1] for key in self.everything.order if key[0] == "delta"]
-        later = [pulled[key][1][1] for key in tail if key[0] == "delta"]
-        assert kmers + b"".join(later) == b"".join(deltas), "divergent: k-mers after the snapshot"
 
 
 def _has_ended(pid: int) -> bool:
