@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from streamer.bench.disk_rate import group_bytes, seconds_alone
 from streamer.bench.durability import latency, recovery, replay
 from streamer.bench.inputs import LETTERS, Codes, half_hit, random_codes
 from streamer.bench.suite import Row, Sheet
@@ -57,7 +58,9 @@ def daemon(
 ) -> Iterator[Row]:  # fmt: skip
     """A row for every transport, durability and size of batch; about ``bases`` bases each.
 
-    Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases.
+    Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases. With
+    a journal that is synced, ``disk alone s`` is what the same bytes take, written and synced in
+    the same groups with nothing else at work: the journal cannot be faster.
     """
     genome = random_codes(GENOME, 1)
     for transport, durability in product(transports, durabilities):
@@ -65,11 +68,20 @@ def daemon(
             tempfile.TemporaryDirectory() as folder,
             _serving(Path(folder), transport, durability, device, k, genome) as (endpoints, busy),
         ):
+            records = 0
             for size in batch_bytes:
                 count = max(1, bases // (producers * size))
                 row: Row = {"transport": transport, "durability": durability}
                 row |= {"producers": producers, "batch bytes": size}
-                yield row | _measured(endpoints, busy, genome, producers, size, count)
+                row |= _measured(endpoints, busy, genome, producers, size, count)
+                row["disk alone s"] = None
+                if durability == "fsync":
+                    # behind the dictionary and the first batch of each producer
+                    first = records + producers + (records == 0)
+                    groups = group_bytes(Path(folder) / "journal", first)
+                    row["disk alone s"] = seconds_alone(Path(folder), groups)
+                    records = first + producers * count
+                yield row
 
 
 def _measured(
@@ -152,7 +164,7 @@ def _serve(folder: Path, transport: str, durability: str, device: str, k: int, p
         f"journal.durability='{durability}'",
         f"journal.directory='{folder / 'journal'}'",
     ]
-    for name in ("ingest", "feed", "control"):
+    for name in ("ingest", "feed", "control", "sync"):
         place = "tcp://127.0.0.1:*" if transport == "tcp" else f"ipc://{folder / name}"
         overrides.append(f"{name}.endpoint='{place}'")
     service = Service(load(None, overrides))
