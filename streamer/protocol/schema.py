@@ -298,10 +298,10 @@ BATCH_CONTEXT = (
     Field("channel", "bytes: int32 a read, -1: unknown"),
     Field(
         "start_time",
-        "array of [width, bytes]: so many ASCII characters a read, a time as RFC 3339 has it with "
-        "zeros behind it, or only zeros: unknown",
+        "array of [width, bytes], of so many ASCII characters a read: a time as RFC 3339 has it "
+        "with zeros behind it, or only zeros: unknown",
     ),
-    Field("run", "array of [texts, bytes]: int32 a read, which of the texts, -1: unknown"),
+    Field("run", "array of [texts, bytes], int32 a read: which of the texts, -1: unknown"),
     Field("barcode", "as `run`"),
     Field("sample", "as `run`"),
 )
