@@ -1,0 +1,104 @@
+"""Regions of a reference (BED) as targets: a record each, of the bases that stand there.
+
+BED: name of the record, start (from 0), end (exclusive), and perhaps a name, between tabs. Lines
+that begin with #, track or browser say nothing here. With ``amplicons`` the lines are primers, as
+in the schemes of ARTIC: NAME_LEFT and NAME_RIGHT, also with more behind that (_alt1, _2), and a
+region spans all primers of a NAME.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from streamer.errors import DataError
+from streamer.sequences.files import read_letters
+
+_PRIMER = re.compile(r"(.+)_(LEFT|RIGHT)(?:_\w+)?")
+
+
+class Region(NamedTuple):
+    """A part of a record of a reference, 0-based and half-open. line: of the BED file."""
+
+    record: str
+    start: int
+    end: int
+    name: str
+    line: int
+
+
+def regions_of(path: str, *, amplicons: bool = False) -> list[Region]:
+    """The regions of a BED file, in order; DataError with its line for one that is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = [_region(path, n, line) for n, line in enumerate(file, 1) if _says(line)]
+    except UnicodeDecodeError:
+        problem = "not BED: it is not UTF-8 text"
+        raise DataError(problem, file=path) from None
+    found = _amplicons(path, found) if amplicons else found
+    lines: dict[str, int] = {}
+    for region in found:
+        if (line := lines.setdefault(region.name, region.line)) != region.line:
+            raise _fault(path, region.line, f"the name {region.name} is that of line {line}, too")
+    if not found:
+        problem = "has no regions"
+        raise DataError(problem, file=path)
+    return found
+
+
+def records_of(
+    path: str, reference: str, *, amplicons: bool = False
+) -> Iterator[tuple[str, str, Region]]:
+    """(name, letters, region) of each; DataError for one outside the reference, with its line."""
+    regions = regions_of(path, amplicons=amplicons)
+    records = dict(read_letters(reference))
+    for region in regions:
+        letters = records.get(region.record)
+        if letters is None:
+            raise _fault(path, region.line, f"{reference} has no record {region.record}")
+        if region.end > len(letters):
+            problem = f"ends at {region.end}, {region.record} has {len(letters)} bases"
+            raise _fault(path, region.line, problem)
+        yield region.name, letters[region.start : region.end], region
+
+
+def _says(line: str) -> bool:
+    return bool(line.strip()) and not line.startswith(("#", "track", "browser"))
+
+
+def _region(path: str, number: int, line: str) -> Region:
+    record, start, end, *more = [*line.rstrip("\r\n").split("\t"), "", ""]
+    if not all(re.fullmatch("[0-9]{1,15}", place) for place in (start, end)):
+        raise _fault(path, number, "not BED: name, start and end between tabs")
+    if int(start) >= int(end):
+        raise _fault(path, number, f"the start, {start}, is not before the end, {end}")
+    name = more[0].strip() or f"{record}:{start}-{end}"
+    if name.split() != [name] or not name.isprintable():
+        raise _fault(path, number, "the name has blanks, or characters that are not printable")
+    return Region(record, int(start), int(end), name, number)
+
+
+def _amplicons(path: str, primers: list[Region]) -> list[Region]:
+    found: dict[str, Region] = {}
+    sides: dict[str, set[str]] = {}
+    for primer in primers:
+        parts = _PRIMER.fullmatch(primer.name)
+        if parts is None:
+            raise _fault(path, primer.line, f"{primer.name} is neither NAME_LEFT nor NAME_RIGHT")
+        name = parts[1]
+        sides.setdefault(name, set()).add(parts[2])
+        before = found.setdefault(name, primer._replace(name=name))
+        if before.record != primer.record:
+            raise _fault(path, primer.line, f"{name} is on {before.record}, too")
+        start, end = min(before.start, primer.start), max(before.end, primer.end)
+        found[name] = before._replace(start=start, end=end)
+    for name, both in sides.items():
+        if len(both) < 2:
+            (side,) = both
+            raise _fault(path, found[name].line, f"{name} has only primers of one side, {side}")
+    return [*found.values()]
+
+
+def _fault(path: str, line: int, problem: str) -> DataError:
+    return DataError(f"line {line}: {problem}", file=path)
