@@ -31,6 +31,9 @@ DeviceOption = Annotated[Device, typer.Option("--device", help="Where to run.")]
 ThreadsOption = Annotated[
     int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
 ]
+ProfileOption = Annotated[
+    bool, typer.Option("--profile", help="Show on standard error where the time went.")
+]
 FormatOption = Annotated[FormatChoice, typer.Option("--format", help="Format of the rows.")]
 OutputOption = Annotated[
     str | None,

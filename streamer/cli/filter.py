@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamer.cli.choices import DeviceOption, QuietOption, ThreadsOption
+from streamer.cli.choices import DeviceOption, ProfileOption, QuietOption, ThreadsOption
 from streamer.cli.file_checks import check_files
 from streamer.errors import UsageError
 from trie.strands import Strands
@@ -80,6 +80,7 @@ def filter_(
     ] = "canonical",
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
+    profile: ProfileOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Write the reads that match a dictionary (--keep), or those that do not (--deplete).
@@ -110,4 +111,4 @@ def filter_(
     )
     rule = Assignment(min_windows, min_fraction)
     run = FilterRun(reads, spec, keep, rule, pairs, output, output2, summary)
-    filter_files(run, quiet=quiet)
+    filter_files(run, quiet=quiet, profile=profile)

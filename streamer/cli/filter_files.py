@@ -6,27 +6,31 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
 from streamer.cli.choices import say
+from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
 from streamer.devices import choose_device
+from streamer.dictionary.target_sets import TargetSets
 from streamer.errors import DataError
 from streamer.matching.assignment import Assignment
 from streamer.matching.filter_counts import FilterCounts
 from streamer.matching.matcher import StreamMatcher, load_dictionary
+from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
 from streamer.output.output_file import OutputFile, write_file
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_records, size_of_files
 from streamer.sequences.packed_names import PackedNames
-from streamer.sequences.prefetch import prefetched
 from streamer.sequences.record_buffer import TextPiece
 from streamer.sequences.record_text import first_apart, taken
 from streamer.sequences.source import shown_name
 from trie.cpu.compiling import compile_notice
+from trie.cpu.team import Team
 
 _PAIRS = 1 << 13
 """In a batch: their files are read by the number of records."""
@@ -64,7 +68,7 @@ class FilterRun:
         }
 
 
-def filter_files(run: FilterRun, *, quiet: bool) -> None:
+def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
     """Write the chosen records and the summary; what is written appears once all are read."""
     notice = None if quiet else say
     device = choose_device(run.spec.device, report=notice)
@@ -78,10 +82,12 @@ def filter_files(run: FilterRun, *, quiet: bool) -> None:
             names = [run.output] if run.output2 is None else [run.output, run.output2]
             files = [stack.enter_context(OutputFile(name)) for name in names]
             show = stack.enter_context(progress("filtering", size_of_files(run.reads), quiet=quiet))
-            # matching has a thread of its own beside that of reading: this one compresses
-            for parts in prefetched(_chosen(run, matcher, counts, show)):
-                for file, part in zip(files, parts, strict=True):
-                    file.write(part.data)
+            team = stack.enter_context(profiled(profile, run.spec.threads, run.reads))
+            for parts in _chosen(run, matcher, counts, team, show):
+                with team.stages.spent("write"):
+                    for file, part in zip(files, parts, strict=True):
+                        file.write(part.data)
+                        team.stages.count("write", part.size)
     if run.summary is not None:
         told = {"version": __version__, "parameters": run.parameters()} | counts.summary()
         write_file(run.summary, [json.dumps(told, indent=2).encode(), b"\n"])
@@ -94,13 +100,37 @@ def filter_files(run: FilterRun, *, quiet: bool) -> None:
 
 
 def _chosen(
-    run: FilterRun, matcher: StreamMatcher, counts: FilterCounts, on_bytes: Callable[[int], None]
+    run: FilterRun,
+    matcher: StreamMatcher,
+    counts: FilterCounts,
+    team: Team,
+    on_bytes: Callable[[int], None],
 ) -> Iterator[Outputs]:
     """The bytes for the outputs, batch after batch."""
-    targets = matcher.dictionary.targets
-    batches = _pairs(run, on_bytes) if run.pairs else _singles(run, on_bytes)
-    for pieces in prefetched(batches):
-        results = matcher.match_all([piece.reads for piece in pieces])
+    inputs = _Inputs(run, team, on_bytes)
+    batches = _pairs(run, inputs) if run.pairs else _singles(run, inputs)
+    choose = partial(_choice, run, matcher.dictionary.targets, counts, team)
+    if matcher.side_by_side:
+        return team.line(
+            batches,
+            lambda pieces: choose((pieces, [matcher.match_alone(one.reads) for one in pieces])),
+            team.threads + 2, pulls="parse", works="match", takes="write",
+        )  # fmt: skip
+    parsed = team.line(batches, lambda pieces: pieces, 2, pulls="parse")
+    matched = ((pieces, matcher.match_all([one.reads for one in pieces])) for pieces in parsed)
+    return team.line(matched, choose, 2, pulls="match", works="format", takes="write")
+
+
+def _choice(
+    run: FilterRun,
+    targets: TargetSets,
+    counts: FilterCounts,
+    team: Team,
+    matched: tuple[tuple[TextPiece, ...], list[BatchResult]],
+) -> Outputs:
+    """The bytes of a batch for the outputs."""
+    with team.stages.spent("format"):
+        pieces, results = matched
         assigned = [run.rule.targets_of(result, targets) for result in results]
         on_target = np.logical_or.reduce([each >= 0 for each in assigned])
         let_out = on_target == run.keep
@@ -110,15 +140,15 @@ def _chosen(
             counts.add(piece.reads, each, let_out)
             texts.append(piece.text)
         if run.output2 is None:
-            yield [taken(texts, let_out)]
-        else:
-            yield [taken([text], let_out) for text in texts]
+            return [taken(texts, let_out)]
+        return [taken([text], let_out) for text in texts]
 
 
 class _Inputs:
     """The files, and what has been read of each."""
 
-    def __init__(self, run: FilterRun, on_bytes: Callable[[int], None]) -> None:
+    def __init__(self, run: FilterRun, team: Team, on_bytes: Callable[[int], None]) -> None:
+        self._team = team
         self._paths = run.reads
         self._context = run.summary is not None
         self._on_bytes = on_bytes
@@ -134,8 +164,9 @@ class _Inputs:
 
         path = self._paths[index]
         for piece in read_records(
-            path, batch_bases=bases, batch_reads=reads, on_bytes=count, context=self._context
-        ):
+            path, batch_bases=bases, batch_reads=reads, on_bytes=count, context=self._context,
+            team=self._team,
+        ):  # fmt: skip
             format_ = "FASTQ" if piece.text and piece.text.fastq else "FASTA"
             self._format = self._format or format_
             if format_ != self._format:
@@ -144,16 +175,14 @@ class _Inputs:
             yield piece
 
 
-def _singles(run: FilterRun, on_bytes: Callable[[int], None]) -> Iterator[tuple[TextPiece, ...]]:
-    inputs = _Inputs(run, on_bytes)
+def _singles(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:
     for index in range(len(run.reads)):
         for piece in inputs.records(index, BATCH_BASES, BATCH_READS):
             yield (piece,)
 
 
-def _pairs(run: FilterRun, on_bytes: Callable[[int], None]) -> Iterator[tuple[TextPiece, ...]]:
+def _pairs(run: FilterRun, inputs: _Inputs) -> Iterator[tuple[TextPiece, ...]]:
     """Reads of two files, as many of one as of the other; DataError where they are no mates."""
-    inputs = _Inputs(run, on_bytes)
     for index in range(0, len(run.reads), 2):
         paths = [shown_name(path) for path in run.reads[index : index + 2]]
         files = [inputs.records(index + mate, _ENDLESS, _PAIRS) for mate in (0, 1)]

@@ -11,6 +11,7 @@ from streamer.cli.choices import (
     DeviceOption,
     FormatOption,
     OutputOption,
+    ProfileOption,
     QuietOption,
     ThreadsOption,
 )
@@ -137,6 +138,7 @@ def match(
         int, typer.Option(min=1, max=8, help="CUDA streams; 1 is the serial loop.")
     ] = 2,
     threads: ThreadsOption = 0,
+    profile: ProfileOption = False,
     format_: FormatOption = "tsv",
     output: OutputOption = None,
     save: Annotated[
@@ -205,7 +207,7 @@ def match(
 
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
     asked = Asked(name, rule, bins or DEFAULT_BINS, by == "barcode")
-    match_files(reads, spec, asked, format_, output, save, quiet)
+    match_files(reads, spec, asked, format_, output, save, quiet=quiet, profile=profile)
 
 
 def _within(report: ReportName | None, distance: int | None, semantics: Semantics | None) -> bool:

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
+from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
 from streamer.devices import choose_device
 from streamer.dictionary.saved_dictionary import StoredKmers, is_saved, save_dictionary
@@ -15,13 +16,17 @@ from streamer.errors import DataError, StreamerError
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.matching.reports import REPORTS
+from streamer.matching.result import BatchResult
 from streamer.matching.running_report import Answer, CoverageAnswer, RowAnswer, TargetAnswer
 from streamer.matching.spec import MatchSpec
 from streamer.output.rows import RowWriter
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, size_of_files
-from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.cpu.compiling import compile_notice
+from trie.cpu.team import Team
+
+BASES_OF_MANY_ROWS = 1 << 18
+"""Of a batch that gives a row a window, of about 30 bytes: several are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,9 @@ def match_files(
     format_: FormatChoice,
     output: str | None,
     save: str | None,
+    *,
     quiet: bool,
+    profile: bool,
 ) -> None:
     """Match the reads of files; rows go to ``output``, the dictionary at the end to ``save``."""
     notice = None if quiet else say
@@ -80,32 +87,80 @@ def match_files(
             with (
                 RowWriter(output, format_, answer.columns) as writer,
                 progress("matching", size_of_files(reads), quiet=quiet) as show,
+                profiled(profile, spec.threads, reads) as team,
             ):
                 bases, most = max(spec.chunk, BATCH_BASES), BATCH_READS
+                if answer.depths and matcher.side_by_side:
+                    bases = BASES_OF_MANY_ROWS
                 if spec.max_kmers:
                     # growth ends with a batch: with the one that it ends with in a daemon
                     bases, most = SENT_BASES, SENT_READS
                 batches = read_batches(
                     reads, batch_bases=bases, batch_reads=most, on_bytes=show,
-                    context=asked.by_barcode,
+                    context=asked.by_barcode, team=team,
                 )  # fmt: skip
                 if spec.near:
                     batches = _seeds_together(batches, spec.seed_bases)
-                full = False
-                for batch in prefetched(batches):
-                    if matcher.limited and not full:
-                        full = True
-                        _say_limited(matcher, batch, notice)
-                    result = matcher.match(batch, want_depths=answer.depths, want_nodes=False)
-                    grown.add(result)
-                    for table in answer.after(result):
-                        writer.write(table)
+                run = _Run(matcher, answer, writer, team, grown, notice)
+                for lines in run.alone(batches) if matcher.side_by_side else run.in_turn(batches):
+                    with team.stages.spent("write"):
+                        for some in lines:
+                            writer.put(some)
+                            team.stages.count("write", len(some))
                 for table in answer.last():
                     writer.write(table)
             # the rows are in their place now, and stay if this fails
             if save is not None:
                 tree = matcher.latest_snapshot().tree
                 save_dictionary(save, stored, grown.codes(), tree, spec.strands)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Batches in, the lines of their rows out, in order."""
+
+    matcher: StreamMatcher
+    answer: Answer
+    writer: RowWriter
+    team: Team
+    grown: StoredKmers
+    notice: Callable[[str], None] | None
+
+    def alone(self, batches: Iterable[ReadBatch]) -> Iterator[Iterable[memoryview]]:
+        """Each batch is matched by a thread of its own."""
+
+        def work(batch: ReadBatch) -> list[memoryview]:
+            return self._lines(self.matcher.match_alone(batch, want_depths=self.answer.depths))
+
+        return self.team.line(
+            batches, work, self.team.threads + 2, pulls="parse", works="match", takes="write"
+        )
+
+    def in_turn(self, batches: Iterable[ReadBatch]) -> Iterator[Iterable[memoryview]]:
+        """One batch after the other is matched, by all threads."""
+        parsed = self.team.line(batches, lambda batch: batch, 2, pulls="parse")
+        # many rows are formatted some at a time
+        lines = self._some_lines if self.answer.depths else self._lines
+        return self.team.line(
+            self._matched(parsed), lines, 2, pulls="match", works="format", takes="write"
+        )
+
+    def _matched(self, batches: Iterable[ReadBatch]) -> Iterator[BatchResult]:
+        full = False
+        for batch in batches:
+            if self.matcher.limited and not full:
+                full = True
+                _say_limited(self.matcher, batch, self.notice)
+            result = self.matcher.match(batch, want_depths=self.answer.depths, want_nodes=False)
+            self.grown.add(result)
+            yield result
+
+    def _some_lines(self, result: BatchResult) -> Iterator[memoryview]:
+        return self.writer.formatted(self.answer.after(result))
+
+    def _lines(self, result: BatchResult) -> list[memoryview]:
+        with self.team.stages.spent("format"):
+            return list(self._some_lines(result))
 
 
 def _say_limited(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,23 +22,28 @@ class FilterCounts:
         # by target, the last row for reads that are assigned to none
         self._by_target = np.zeros((len(targets) + 1, len(_COUNTS)), np.int64)
         self._by_barcode: dict[str | None, NDArray[np.int64]] = {}
+        self._adding = threading.Lock()
 
     def add(
         self, reads: ReadBatch, assigned: NDArray[np.int32], let_out: NDArray[np.bool_]
     ) -> None:
-        """Count more reads, with a context by barcode too. assigned: targets, -1 for none."""
+        """Count more reads, with a context by barcode too. assigned: targets, -1 for none.
+
+        Several threads may do so at a time.
+        """
         lengths = reads.lengths
-        self._by_target += _sums(assigned, len(self._targets) + 1, lengths, let_out)
-        if reads.context is None:
-            return
-        barcodes = reads.context.barcode
-        labels = [*barcodes.labels, None]
-        for label, sums in zip(
-            labels, _sums(barcodes.index, len(labels), lengths, let_out), strict=True
-        ):
-            if sums[0]:
-                known = self._by_barcode.setdefault(label, np.zeros_like(sums))
-                known += sums
+        with self._adding:
+            self._by_target += _sums(assigned, len(self._targets) + 1, lengths, let_out)
+            if reads.context is None:
+                return
+            barcodes = reads.context.barcode
+            labels = [*barcodes.labels, None]
+            for label, sums in zip(
+                labels, _sums(barcodes.index, len(labels), lengths, let_out), strict=True
+            ):
+                if sums[0]:
+                    known = self._by_barcode.setdefault(label, np.zeros_like(sums))
+                    known += sums
 
     @property
     def totals(self) -> dict[str, int]:

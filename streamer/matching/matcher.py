@@ -9,6 +9,7 @@ known from the window that first held it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -117,6 +118,7 @@ class StreamMatcher:
             self.dictionary, grows=spec.grows, threads=self._threads, version=start.version
         )
         self._prefixes: PrefixDepths | None = None
+        self._making_prefixes = threading.Lock()
         self._number = start.number
         self._position = start.position
         self._engine = self._new_engine()
@@ -285,6 +287,18 @@ class StreamMatcher:
         finally:
             self._number, self._position = place
 
+    @property
+    def side_by_side(self) -> bool:
+        """Whether several threads may call ``match_alone`` at a time."""
+        return (
+            self.fixed and self._solver is None and self.device == "cpu" and not self._engine.walks
+        )
+
+    def match_alone(self, batch: ReadBatch, *, want_depths: bool = False) -> BatchResult:
+        """As ``match``, without nodes, of a batch that has no place in the stream."""
+        assert self.side_by_side
+        return self._match(batch, want_depths, want_nodes=False)
+
     def succeed(self, before: StreamMatcher) -> None:
         """Go on in the stream where another matcher is."""
         self._number, self._position = before._number, before._position
@@ -397,12 +411,13 @@ class StreamMatcher:
 
     def _depths_without_nodes(self, result: BatchResult) -> Depths:
         strands = self.dictionary.strands
-        if self._prefixes is None:
-            codes = self.dictionary.codes
-            if strands == "both":
-                codes = with_reverse_complements(codes, self._k)
-                codes = sort_unique(codes, self._k, self._threads)
-            self._prefixes = PrefixDepths(codes, self._k)
+        with self._making_prefixes:
+            if self._prefixes is None:
+                codes = self.dictionary.codes
+                if strands == "both":
+                    codes = with_reverse_complements(codes, self._k)
+                    codes = sort_unique(codes, self._k, self._threads)
+                self._prefixes = PrefixDepths(codes, self._k)
         depths = np.zeros(result.batch.bases.size, dtype=np.uint8)
         self._prefixes.measure(
             result.batch.bases,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from functools import cached_property, partial
 
@@ -50,6 +51,7 @@ class TargetCounts:
         self._numbers = matcher.labels.numbers
         self._threads = matcher.spec.threads or usable_cores()
         self._groups: dict[str | None, _Group] = {}
+        self._adding = threading.Lock()
 
     @property
     def targets(self) -> TargetSets:
@@ -57,7 +59,10 @@ class TargetCounts:
         return self._dictionary.targets
 
     def add(self, result: BatchResult, groups: LabelColumn | None = None) -> None:
-        """Count the reads of the next batch, each in its group; without ``groups`` in None."""
+        """Count the reads of a batch, each in its group; without ``groups`` in None.
+
+        Several threads may do so at a time.
+        """
         assigned = self._rule.targets_of(result, self.targets)
         if groups is None:
             self._add(result, assigned, np.arange(len(result.batch)), None)
@@ -73,11 +78,12 @@ class TargetCounts:
         chosen: NDArray[np.int64],
         label: str | None,
     ) -> None:
-        group = self._groups.get(label)
-        if group is None:
-            group = self._groups[label] = self._none()
-        offsets = result.batch.offsets
-        target_kernels.count_reads(assigned, offsets, chosen, group.reads, group.bases)
+        with self._adding:
+            group = self._groups.get(label)
+            if group is None:
+                group = self._groups[label] = self._none()
+            offsets = result.batch.offsets
+            target_kernels.count_reads(assigned, offsets, chosen, group.reads, group.bases)
         _count(result, chosen, group.seen, _NO_COUNTS, group.totals, self._threads)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from streamer.errors import StreamerError
 from streamer.output.output_file import OutputFile
@@ -25,14 +25,20 @@ class RowWriter:
         self._keep = keep
         self._file = OutputFile(path, verb="cannot write rows", live=keep)
         if format_ == "tsv":
-            self._put(("#" + "\t".join(columns) + "\n").encode())
+            self.put(("#" + "\t".join(columns) + "\n").encode())
 
     def write(self, table: Table) -> None:
         """Write the rows of a table."""
-        for lines in table.formatted(self._format):
-            self._put(lines)
+        for lines in self.formatted([table]):
+            self.put(lines)
 
-    def _put(self, data: bytes | memoryview) -> None:
+    def formatted(self, tables: Iterable[Table]) -> Iterator[memoryview]:
+        """The rows of tables as ``put`` takes them, some at a time; of any thread."""
+        for table in tables:
+            yield from table.formatted(self._format)
+
+    def put(self, data: bytes | memoryview) -> None:
+        """Write formatted rows."""
         try:
             self._file.write(data)
         except StreamerError:

@@ -18,6 +18,7 @@ from streamer.errors import DataError
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.record_buffer import CUT, MORE, RecordBuffer, TextPiece
 from streamer.sequences.source import STDIN, SequenceSource, shown_name
+from trie.cpu.team import Team
 
 BATCH_BASES = 4_000_000
 BATCH_READS = 100_000
@@ -33,6 +34,7 @@ def read_batches(
     opened: BinaryIO | None = None,
     context: bool = False,
     flush_seconds: float | None = None,
+    team: Team | None = None,
 ) -> Iterator[ReadBatch]:
     """All reads of the files, in order, in batches that end once they hold ``batch_bases`` bases.
 
@@ -41,16 +43,18 @@ def read_batches(
     ``on_bytes`` is called with the number of (compressed) bytes read from the files so far.
     opened: what to read in the place of the file at the only path; it stays open. context: batches
     have one. flush_seconds: about how long a record of a pipe waits at most for others; a batch
-    ends then, too, but for FASTA, whose records have no end.
+    ends then, too, but for FASTA, whose records have no end. team: decompresses ahead.
     """
     done = 0
     for path in paths:
         with ExitStack() as stack:
-            source = SequenceSource(path, stack, opened, flush_seconds=flush_seconds)
+            source = SequenceSource(path, stack, opened, team=team, flush_seconds=flush_seconds)
             buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=context)
             for piece in _pieces(source, buffer):
                 if on_bytes is not None:
                     on_bytes(done + source.bytes_read())
+                if team is not None:
+                    team.stages.count("parse", piece.reads.symbols)
                 yield (_with_context(piece, source) if context else piece).reads
             done += source.bytes_read()
         if on_bytes is not None:
@@ -64,15 +68,18 @@ def read_records(
     batch_reads: int = BATCH_READS,
     on_bytes: Callable[[int], None] | None = None,
     context: bool = False,
+    team: Team | None = None,
 ) -> Iterator[TextPiece]:
     """The records of a file with their text, as ``read_batches``; DataError for alignments."""
     with ExitStack() as stack:
-        source = SequenceSource(path, stack)
+        source = SequenceSource(path, stack, team=team)
         buffer = RecordBuffer(shown_name(path), batch_bases, batch_reads, keeps_text=True)
         for piece in _pieces(source, buffer):
             _check_text(path, source)
             if on_bytes is not None:
                 on_bytes(source.bytes_read())
+            if team is not None:
+                team.stages.count("parse", piece.reads.symbols)
             yield _with_context(piece, source) if context else piece
         _check_text(path, source)
 

@@ -1,7 +1,7 @@
 """A sequence file opened, decompressed and recognized by content, read into record buffers.
 
-``streamer.sequences.bz2_xz`` decompresses, for zstd xopen, on a thread ahead of the parser:
-``fastq``, ``fasta``, ``sam`` or ``bam``; CRAM comes as SAM (``cram``).
+``streamer.sequences.decompression`` makes blocks of text ahead of the parser: ``fastq``, ``fasta``,
+``sam`` or ``bam``; CRAM comes as SAM (``cram``).
 """
 
 from __future__ import annotations
@@ -12,34 +12,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Protocol
 
-from xopen import xopen
-
 from streamer.errors import DataError
 from streamer.sequences.bam import MAGIC, BamParser
 from streamer.sequences.bgzf import Watched
-from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.context import ReadContext, ReadGroup, read_groups
-from streamer.sequences.cram import MAGIC as CRAM_MAGIC
-from streamer.sequences.cram import cram_blocks
+from streamer.sequences.decompression import text_blocks
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser
-from streamer.sequences.prefetch import prefetched
-from streamer.sequences.raw_file import LONGEST_MAGIC, Buffered, RawFile, Readable
+from streamer.sequences.raw_file import LONGEST_MAGIC, RawFile
 from streamer.sequences.record_buffer import FULL, MORE, RecordBuffer
 from streamer.sequences.record_text import RecordText
 from streamer.sequences.sam import MOST_START, SamParser, begins_sam, may_begin_sam
-from streamer.sequences.text_window import AT, BLOCK_BYTES, FormatError, Text, TextBlock, new_block
+from streamer.sequences.text_window import AT, FormatError, Text, TextBlock, new_block
+from trie.cpu.team import Team
 
 STDIN = "-"
-
-_COMPRESSIONS = (
-    (b"\x1f\x8b", "gz"),
-    (b"BZh", "bz2"),
-    (b"\xfd7zXZ\x00", "xz"),
-    (b"\x28\xb5\x2f\xfd", "zst"),
-)
-_READ_BYTES = 1 << 17
-_BLOCKS_AHEAD = 4
 
 
 def shown_name(path: str) -> str:
@@ -63,7 +50,8 @@ class Parser(Protocol):
 class SequenceSource:
     """One input, read from ``opened`` if that is given; ``stack`` closes what it opens.
 
-    flush_seconds: of a pipe, no record waits longer than about this for others to fill a buffer.
+    team: decompresses it ahead of the parser; without one a thread does. flush_seconds: of a pipe,
+    no record waits longer than about this for others to fill a buffer.
     """
 
     def __init__(
@@ -72,12 +60,14 @@ class SequenceSource:
         stack: ExitStack,
         opened: BinaryIO | None = None,
         *,
+        team: Team | None = None,
         flush_seconds: float | None = None,
     ) -> None:
         self._path = path
         self._shown = shown_name(path)
         self._stack = stack
         self._opened = opened
+        self._team = team
         self._raw: RawFile | None = None
         self._watched: Watched | None = None
         self._text: Text | None = None
@@ -204,63 +194,17 @@ class SequenceSource:
         else:
             file = self._stack.enter_context(open(self._path, "rb"))
         self._raw = raw = RawFile(file)
-        found = (name for magic, name in _COMPRESSIONS if raw.magic.startswith(magic))
-        if compression := next(found, None):
-            blocks = _filled(self._decompressed(raw, compression), whole=raw.regular)
-        elif raw.magic.startswith(CRAM_MAGIC):
-            blocks = cram_blocks(raw, self._shown)
-        else:
-            blocks = _plain(raw)
         if raw.regular:
             self._flush_seconds = None
-        nothing = None if self._flush_seconds is None else new_block(0)
-        ahead: Any = prefetched(blocks, _BLOCKS_AHEAD, pause=nothing)
-        self._stack.callback(ahead.close)
-        return iter(ahead)
-
-    def _decompressed(self, raw: RawFile, compression: str) -> Readable:
-        if compression == "gz":
-            self._watched = Watched(raw)
-        if compression in COMPRESSIONS:
-            return Members(self._watched or raw, compression)
-        # zstd in this process, since errors of another are all alike
-        threads = 1 if compression == "gz" else 0
-        packed = Buffered(self._watched or raw)
-        file: Any = xopen(packed, "rb", format=compression, threads=threads)
-        return self._stack.enter_context(file)
+        pause = None if self._flush_seconds is None else new_block(0)
+        blocks, self._watched = text_blocks(
+            raw, self._stack, self._team, shown=self._shown, pause=pause
+        )
+        self._stack.callback(blocks.close)
+        return iter(blocks)
 
     def _lacks_end(self) -> bool:
         return self._watched is not None and self._watched.lacks_end_block()
-
-
-def _plain(raw: RawFile) -> Iterator[TextBlock]:
-    """Blocks of a file that is not compressed."""
-    while True:
-        block = new_block(BLOCK_BYTES)
-        size = raw.readinto(block.array.data[block.first : block.stop])
-        if not size:
-            return
-        yield block._replace(stop=block.first + size)
-
-
-def _filled(file: Readable, *, whole: bool) -> Iterator[TextBlock]:
-    """Blocks of a decompressed file, which are ``whole`` but for the last; also before an error."""
-    while True:
-        block = new_block(BLOCK_BYTES)
-        stop = block.first
-        try:
-            while stop < block.stop and (data := file.read1(min(_READ_BYTES, block.stop - stop))):
-                block.array.data[stop : stop + len(data)] = data
-                stop += len(data)
-                if not whole:
-                    break
-        except BaseException:
-            if stop > block.first:
-                yield block._replace(stop=stop)
-            raise
-        if stop == block.first:
-            return
-        yield block._replace(stop=stop)
 
 
 def _read_errors() -> tuple[type[Exception], ...]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from trie.cpu.interrupts import interrupt_in
 
@@ -68,7 +68,21 @@ class _Pool:
             thread.join()
 
 
+class Helpers(Protocol):
+    """Threads that run jobs beside the one that gives them."""
+
+    def give(self, job: Callable[[], None]) -> None:
+        """Have a job run by the next idle thread, or by none; it raises nothing."""
+
+
 _caller = threading.local()
+
+
+def tasks_go_to(helpers: Helpers | None) -> Helpers | None:
+    """From now on these help with this thread's tasks, None: the pool. Returns those before."""
+    before: Helpers | None = getattr(_caller, "helpers", None)
+    _caller.helpers = helpers
+    return before
 
 
 def in_background() -> None:
@@ -76,7 +90,7 @@ def in_background() -> None:
 
     A pool runs jobs in order, so that short work of other threads would wait for long.
     """
-    _caller.pool = "background"
+    tasks_go_to(_pool("background"))
 
 
 @cache
@@ -117,10 +131,10 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         work()
         ended.put(None)
 
-    pool = _pool(getattr(_caller, "pool", "kernel"))
+    helpers: Helpers = getattr(_caller, "helpers", None) or _pool("kernel")
     try:
         for _ in range(min(threads, len(tasks)) - 1):
-            pool.give(help_)
+            helpers.give(help_)
         work()
     finally:
         waiting.clear()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from streamer.batch.primer import text as primer_text
+from streamer.sequences import decompression
 from streamer.sequences import files as sequence_files
-from streamer.sequences import source
 from tests.data_files import write_fasta
 
 pytestmark = pytest.mark.whole
@@ -46,7 +46,7 @@ def in_pieces(monkeypatch):
     """From now on files are cut every few symbols."""
 
     def cut():
-        monkeypatch.setattr(source, "BLOCK_BYTES", 13)
+        monkeypatch.setattr(decompression, "BLOCK_BYTES", 13)
         monkeypatch.setattr(sequence_files, "PIECE_BASES", 20)
         monkeypatch.setattr(sequence_files, "BATCH_READS", 2)
         monkeypatch.setattr(primer_text, "piece_symbols", lambda overlap, **_: 4 * overlap)

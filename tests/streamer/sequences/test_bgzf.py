@@ -8,9 +8,11 @@ import io
 import pytest
 
 from streamer.errors import DataError
+from streamer.sequences import bgzf
 from streamer.sequences.bgzf import END_BLOCK, Watched
 from streamer.sequences.files import read_batches
-from tests.streamer.sequences.kit import bam_of, bgzf_block, bgzf_blocks
+from tests.streamer.sequences.kit import bam_of, bgzf_block, bgzf_blocks, outcome
+from trie.cpu.team import Team
 
 RECORDS = [(f"r{i}", "ACGTACGTAC") for i in range(6)]
 
@@ -108,3 +110,49 @@ def test_the_end_however_it_comes(size, zeros):
         while watched.read1(size):
             pass
         assert watched.lacks_end_block() == lacks
+
+
+PIECES = bgzf_blocks(WHOLE, HALF // 2)
+PLAIN = gzip.compress(WHOLE, mtime=0)
+EXTRA = PLAIN[:3] + b"\x04" + PLAIN[4:10] + b"\x04\x00ab\x00\x00" + PLAIN[10:]
+FORMS = {
+    "blocks": b"".join(PIECES) + END_BLOCK,
+    "zeros behind": b"".join(PIECES) + END_BLOCK + bytes(70_000),
+    "then gzip": b"".join(PIECES[:2]) + gzip.compress(b"".join(map(gzip.decompress, PIECES[2:]))),
+    "no block at all": EXTRA,
+}
+
+
+def damaged():
+    """Every form, cut at every byte, and with every byte changed."""
+    for name, content in FORMS.items():
+        size = len(content.rstrip(b"\0")) + 3
+        yield f"{name}", content
+        for at in range(0, size, 3):
+            yield f"{name} cut at {at}", content[:at]
+            yield f"{name} changed at {at}", content[:at] + b"\x5a" + content[at + 1 :]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_team_reads_what_one_thread_reads(tmp_path, threads):
+    path = tmp_path / "reads.bam"
+    whole = 0
+    for name, content in damaged():
+        path.write_bytes(content)
+        wanted = outcome(read_batches([str(path)], batch_reads=2))
+        with Team(threads) as team:
+            assert outcome(read_batches([str(path)], batch_reads=2, team=team)) == wanted, name
+        whole += len(wanted) == 3
+    assert whole >= len(FORMS) - 1
+
+
+@pytest.mark.parametrize("size", [1, 50, 1 << 18])
+def test_groups_hold_every_byte(size, monkeypatch):
+    monkeypatch.setattr(bgzf, "_READ_BYTES", size)
+    for name, content in damaged():
+        file = io.BytesIO(content)
+        groups = list(bgzf.block_groups(file))
+        assert b"".join(groups) == content, name
+        if name == "blocks":
+            assert all(text is not None for _, text in map(bgzf.inflated, groups))
+            assert len(groups) == (1 if size > len(content) else len(PIECES) + 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamer.errors import DataError
-from streamer.sequences import fasta, source, text_window
+from streamer.sequences import decompression, fasta, source, text_window
 from streamer.sequences import files as sequence_files
 from streamer.sequences.files import read_batches, read_letters, read_pieces
 from tests.streamer.sequences.kit import InBlocks
@@ -85,7 +85,7 @@ def test_a_header_without_end_is_not_held(mark, monkeypatch):
 
 @pytest.mark.parametrize("overlap", [0, 3, 50])
 def test_pieces_hold_every_record_once(overlap, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(decompression, "BLOCK_BYTES", 40)
     monkeypatch.setattr(sequence_files, "BATCH_READS", 4)
     rng = random.Random(8)
     path = tmp_path / "texts.fa"
@@ -133,7 +133,7 @@ def joined(pieces, overlap):
 
 @pytest.mark.parametrize("position", [1, 30, 64, 65, 150, 400])
 def test_a_fault_is_told_with_its_place_in_the_record(position, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(decompression, "BLOCK_BYTES", 40)
     sequence = "ACGT" * 100
     faulty = sequence[: position - 1] + "!" + sequence[position:]
     path = tmp_path / "texts.fa"

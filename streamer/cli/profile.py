@@ -1,0 +1,66 @@
+"""``--profile``: where the time of a command went, stage by stage, and what bounded it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from streamer.cli.choices import say
+from streamer.sequences.files import size_of_files
+from trie.cpu.stages import Stages
+from trie.cpu.team import Team
+from trie.cpu.threads import usable_cores
+
+_STAGES = ("read", "decompress", "parse", "match", "format", "write")
+_HEAD = f"{'stage':<12}{'busy s':>9}{'input s':>9}{'output s':>9}{'MB':>11}{'M bases/s':>11}"
+_BUSY = 0.85  # of the time that a stage or the threads had: what they did was the bound
+
+
+@contextmanager
+def profiled(wanted: bool, threads: int, reads: Sequence[str]) -> Iterator[Team]:
+    """A team of that many threads, 0 for every core; in the end a table of its time if wanted."""
+    stages = Stages(*_STAGES)
+    threads = threads or usable_cores()
+    with Team(threads, live=size_of_files(reads) is None, stages=stages) as team:
+        yield team
+    if wanted:
+        for line in profile_lines(stages, threads, time.perf_counter() - stages.began):
+            say(line)
+
+
+def profile_lines(stages: Stages, threads: int, seconds: float) -> list[str]:
+    """The table of the stages, which took ``seconds``, and the line of what bounded them.
+
+    Busy seconds are of all threads together; a stage waits for input, or for room for its output.
+    """
+    bases = stages.size("parse")
+    lines = [_HEAD]
+    for name in stages.names:
+        busy = stages.seconds(name, "busy")
+        if busy:
+            size = f"{stages.size(name) / 1e6:,.1f}" if stages.size(name) else ""
+            waits = "".join(f"{stages.seconds(name, kind):>9.3f}" for kind in ("input", "output"))
+            rate = f"{bases / busy / 1e6:,.0f}"
+            lines.append(f"{name:<12}{busy:>9.3f}{waits}{size:>11}{rate:>11}")
+    rate = f"{bases / max(seconds, 1e-9) / 1e6:,.0f}"
+    return [
+        *lines,
+        f"{bases:,} bases in {seconds:.3f} s, {rate} M a second: "
+        + _bound({name: stages.seconds(name, "busy") for name in stages.names}, threads, seconds),
+    ]
+
+
+def _bound(busy: dict[str, float], threads: int, seconds: float) -> str:
+    """What the time depended on."""
+    all_busy = max(sum(busy.values()), 1e-9)
+    share = all_busy / max(threads * seconds, 1e-9)
+    largest = max(busy, key=lambda name: busy[name])
+    of_it = 100 * busy[largest] / all_busy
+    if share < _BUSY:
+        # these are done by one thread at a time
+        for name in ("read", "decompress", "parse", "write"):
+            if _BUSY * seconds < busy[name] <= seconds:
+                return f"bound by {name}, which is done by one thread at a time"
+    plural = "s" if threads > 1 else ""
+    return f"{threads} thread{plural} {100 * share:.0f} % busy, {of_it:.0f} % of it {largest}"

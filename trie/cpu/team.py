@@ -1,0 +1,258 @@
+"""A team of threads that share one chain of work, and no more of them than asked for.
+
+    line      items, pulled one after the other by one thread at a time, each then worked on by the
+              thread that pulled it: others pull and work on the next ones meanwhile
+    chain     a line whose items are made of the results of another line
+
+Results come in the order of the items. A line is at most ``ahead`` items in front of whoever takes
+its results, so that memory is bounded and a slow end slows the beginning down. The thread that
+waits for a result helps to make it: with one thread all is done in turn, and nothing is ahead.
+
+As in ``trie.cpu.threads`` no step waits for a lock of Python code, which an interrupt could leave
+locked: turns are only tried for, and the steps of queues are one step of CPython each.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Generic, NamedTuple, Self, TypeVar
+
+from trie.cpu.stages import Stages
+from trie.cpu.threads import tasks_go_to
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_POLL_SECONDS = 0.1  # threads are woken; this is for a wake-up that went to one that had just begun
+_END_SECONDS = 1.0  # a step takes some hundredths; a thread may wait for input for ever
+
+
+class _Failed(NamedTuple):
+    """In the place of a result."""
+
+    error: BaseException
+
+
+class Team:
+    """Up to ``threads`` threads, the one that makes it included; a context that ends the others.
+
+    While it lasts, what these threads give to ``trie.cpu.threads`` is shared among them too. live:
+    input may be waited for, and results are wanted meanwhile. The thread that takes them does
+    nothing else then, if there are others.
+    """
+
+    def __init__(self, threads: int, *, live: bool = False, stages: Stages | None = None) -> None:
+        self.threads = threads
+        self.stages = stages or Stages()
+        self.stopped = False
+        self.helps = threads == 1 or not live
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._lines: tuple[Line, ...] = ()  # type: ignore[type-arg]
+        self._idle: deque[SimpleQueue[None]] = deque()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self._before = tasks_go_to(self)
+        for number in range(self.threads - self.helps):
+            thread = threading.Thread(target=self._run, name=f"team_{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no memory, or a limit on threads
+                self.helps = self.helps or not self._threads
+                break
+            self._threads.append(thread)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stopped = True
+        tasks_go_to(self._before)
+        for _ in self._threads:
+            self.wake()
+        deadline = time.monotonic() + _END_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for line in self._lines:
+            line.close()
+
+    def line(
+        self,
+        items: Iterable[T],
+        work: Callable[[T], R],
+        ahead: int,
+        *,
+        pulls: str = "",
+        works: str = "",
+        takes: str = "",
+    ) -> Line[T, R]:
+        """The results of ``work`` for each item, in order; what either raises comes in its place.
+
+        pulls, works, takes: the stages that get an item, work on it, and take the result.
+        """
+        line = Line(self, iter(items), work, ahead, (pulls, works, takes))
+        # those at the end of the chain are made first, and come first
+        self._lines = (*self._lines, line)
+        for _ in self._threads:
+            self.wake()
+        return line
+
+    def forget(self, line: Line[T, R]) -> None:
+        """It has ended."""
+        self._lines = tuple(one for one in self._lines if one is not line)
+
+    def give(self, job: Callable[[], None]) -> None:
+        """Have a job run by the next thread that has nothing better to do, or by none."""
+        self._jobs.append(job)
+        self.wake()
+
+    def wake(self) -> None:
+        """There is something to do for a thread."""
+        try:
+            self._idle.popleft().put(None)
+        except IndexError:
+            return
+
+    def _run(self) -> None:
+        tasks_go_to(self)
+        bell: SimpleQueue[None] = SimpleQueue()
+        while not self.stopped:
+            if self._step():
+                continue
+            self._idle.append(bell)
+            if not self._step():
+                self._wait(bell)
+            try:
+                self._idle.remove(bell)
+            except ValueError:
+                continue
+
+    def _wait(self, bell: SimpleQueue[None]) -> None:
+        if not self._lines:
+            wait_for(bell)
+            return
+        last = self._lines[0]
+        with self.stages.spent(last.works, "output" if last.full else "input"):
+            wait_for(bell)
+
+    def _step(self) -> bool:
+        """Whether there was something to do."""
+        for line in self._lines:
+            if line.help():
+                return True
+        try:
+            job = self._jobs.popleft()
+        except IndexError:
+            return False
+        job()
+        return True
+
+
+class Line(Generic[T, R], Iterator[R]):
+    """A line of a team; one thread at a time takes its results."""
+
+    def __init__(
+        self,
+        team: Team,
+        items: Iterator[T],
+        work: Callable[[T], R],
+        ahead: int,
+        names: tuple[str, str, str],
+    ) -> None:
+        self._team = team
+        self._items = items
+        self._work = work
+        self._ahead = max(1, ahead)
+        self._pulls, self.works, self._takes = names
+        self._turn = threading.Lock()  # whose holder pulls
+        self._results: dict[int, R | _Failed] = {}
+        self._pulled = self._taken = 0
+        self._ended = False
+        self._full_since = 0.0
+        self._bell: SimpleQueue[None] = SimpleQueue()
+
+    @property
+    def full(self) -> bool:
+        """Whether it is as far ahead as it may be."""
+        return self._pulled - self._taken >= self._ahead
+
+    def help(self) -> bool:
+        """Pull an item and work on it, if it is possible now."""
+        if self._ended or self.full or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if self._ended or self.full or self._team.stopped:
+                return False
+            number = self._pulled
+            try:
+                with self._team.stages.spent(self._pulls):
+                    item = next(self._items)
+            except StopIteration:
+                self._ended = True
+                return False
+            except BaseException as error:
+                self._results[number] = _Failed(error)
+                self._pulled += 1
+                self._ended = True
+                return True
+            self._pulled += 1
+            if self.full:
+                self._full_since = time.perf_counter()
+        finally:
+            self._turn.release()
+            self._bell.put(None)
+            self._team.wake()
+        try:
+            with self._team.stages.spent(self.works):
+                self._results[number] = self._work(item)
+        except BaseException as error:
+            self._results[number] = _Failed(error)
+            self._ended = True
+        self._bell.put(None)
+        return True
+
+    def __next__(self) -> R:
+        """The next result; RuntimeError if the team has ended."""
+        number = self._taken
+        while number not in self._results:
+            if self._ended and number == self._pulled:
+                self._team.forget(self)
+                raise StopIteration
+            if self._team.stopped:
+                message = "the team has ended"
+                raise RuntimeError(message)
+            # who pulls for another line helps here in any case
+            if not ((self._team.helps or not self._takes) and self.help()):
+                with self._team.stages.spent(self._takes or self._pulls, "input"):
+                    wait_for(self._bell)
+        result = self._results.pop(number)
+        if self.full and self._full_since:
+            self._team.stages.add(self._pulls, "output", time.perf_counter() - self._full_since)
+        self._taken += 1
+        self._team.wake()
+        if isinstance(result, _Failed):
+            raise result.error
+        return result
+
+    def close(self) -> None:
+        """End it early; its items are closed unless a thread still waits for one."""
+        self._ended = True
+        self._team.forget(self)
+        if self._turn.acquire(blocking=False) and hasattr(self._items, "close"):
+            self._items.close()
+
+
+def wait_for(bell: SimpleQueue[None]) -> None:
+    """Wait until it rings, or a little."""
+    try:
+        bell.get(timeout=_POLL_SECONDS)
+    except Empty:
+        return
