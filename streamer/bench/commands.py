@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ import numpy as np
 
 from streamer.bench.growing_daemon import growing
 from streamer.bench.inputs import Codes, random_codes
+from streamer.bench.processes import measured, streamer_command
 from streamer.bench.suite import Row, Sheet
 from trie.codes import decode
 
@@ -110,20 +107,7 @@ def strains(bases: int) -> Iterator[Row]:
 
 
 def _measured(arguments: list[Any]) -> dict[str, float]:
-    """Wall and CPU seconds and the peak resident memory of a command."""
-    command = [sys.executable, "-m", "streamer", *map(str, arguments), "--quiet"]
-    started = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    seconds = time.perf_counter() - started
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise subprocess.CalledProcessError(child.returncode, command)
-    return {
-        "seconds": seconds,
-        "CPU seconds": usage.ru_utime + usage.ru_stime,
-        "peak GB": usage.ru_maxrss * 1024 / 1e9,
-    }
+    return measured(streamer_command(*arguments, "--quiet"))
 
 
 def _changed(bases: Codes, rate: float, rng: np.random.Generator) -> Codes:

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from streamer.cli.choices import ThreadsOption
 from streamer.errors import UsageError
 from streamer.matching.spec import Device
 
 ExactSection = StrEnum("ExactSection", "frozen grow snapshot memory figure39 files")
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
+FileSection = StrEnum("FileSection", "commands profile")
 DaemonSection = StrEnum("DaemonSection", "speed latency replay restart")
 Durability = StrEnum("Durability", "none os fsync")
 
@@ -103,6 +105,21 @@ def daemon(
         kmers=kmers,
         restarts=restarts,
     )
+
+
+def file(
+    section: Annotated[list[FileSection] | None, _section] = None,
+    bases: Annotated[int, typer.Option(min=100_000, help="Bases of a file.")] = 1_000_000_000,
+    device: Annotated[Device, typer.Option(help="Where the commands match.")] = "cpu",
+    threads: ThreadsOption = 0,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of a command; the best counts.")] = 2,
+) -> None:
+    """From files to answers: match, filter and send, a process each, beside other programs.
+
+    Reads of 150 and of 10,000 bases, half of them foreign, as FASTQ, FASTQ.gz, BGZF and BAM.
+    kraken2, bbduk and deacon take part if they are installed. The files take up to 5 bytes a base.
+    """
+    _run("file", device, section, bases=bases, threads=threads, repeats=repeats)
 
 
 def commands(
@@ -211,5 +228,5 @@ def _size(text: str) -> tuple[int, int, int]:
 
 app = typer.Typer(no_args_is_help=True)
 app.callback(help="Measure how fast it is here, beside its peers in the same run.")(lambda: None)
-for _suite in (exact, asm, hamming, daemon, commands, ltb, lcs, primer, levenshtein):
+for _suite in (exact, file, asm, hamming, daemon, commands, ltb, lcs, primer, levenshtein):
     app.command(_suite.__name__)(_suite)

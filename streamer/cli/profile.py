@@ -58,9 +58,10 @@ def _bound(busy: dict[str, float], threads: int, seconds: float) -> str:
     largest = max(busy, key=lambda name: busy[name])
     of_it = 100 * busy[largest] / all_busy
     if share < _BUSY:
-        # these are done by one thread at a time
-        for name in ("read", "decompress", "parse", "write"):
-            if _BUSY * seconds < busy[name] <= seconds:
+        # these are done by one thread at a time, but for decompressing BGZF, which reading precedes
+        alone = {"parse", "write"} | {"read" if busy.get("read") else "decompress"}
+        for name in sorted(alone):
+            if _BUSY * seconds < busy.get(name, 0.0) <= seconds:
                 return f"bound by {name}, which is done by one thread at a time"
     plural = "s" if threads > 1 else ""
     return f"{threads} thread{plural} {100 * share:.0f} % busy, {of_it:.0f} % of it {largest}"

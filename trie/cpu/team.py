@@ -246,6 +246,7 @@ class Line(Generic[T, R], Iterator[R]):
         """End it early; its items are closed unless a thread still waits for one."""
         self._ended = True
         self._team.forget(self)
+        self._results.clear()
         if self._turn.acquire(blocking=False) and hasattr(self._items, "close"):
             self._items.close()
 

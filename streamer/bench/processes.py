@@ -1,0 +1,34 @@
+"""Commands as users run them, a process each: seconds, and the peak memory of the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+
+def streamer_command(*arguments: Any) -> list[str]:
+    """A command line of this program."""
+    return [sys.executable, "-m", "streamer", *map(str, arguments)]
+
+
+def measured(command: Sequence[str], *, errors: IO[bytes] | int | None = None) -> dict[str, float]:
+    """Wall and CPU seconds and the peak resident memory of a command, whose output is dropped.
+
+    errors: where its standard error goes. CalledProcessError if it fails.
+    """
+    started = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - started
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, list(command))
+    return {
+        "seconds": seconds,
+        "CPU seconds": usage.ru_utime + usage.ru_stime,
+        "peak GB": usage.ru_maxrss * 1024 / 1e9,
+    }
