@@ -40,8 +40,8 @@ _BOOT = 0.1
 class Site:
     """The machine and the configuration of the daemon; ``promises`` sees what it tells an operator.
 
-    keep_records: 0 for all. revised_records: in one step. grows: whether the dictionary does.
-    sources: the k-mers of its files.
+    keep_records: 0 for all. revised_records: in one step. grows: whether the dictionary does;
+    max_kmers: up to which limit, 0 for none. sources: the k-mers of its files.
     """
 
     clock: EventClock
@@ -58,6 +58,7 @@ class Site:
     keep_records: int
     revised_records: int
     grows: bool
+    max_kmers: int
     sources: frozenset[int]
     ingest: Endpoint = field(default_factory=Endpoint)
     sync: Endpoint = field(default_factory=Endpoint)

@@ -40,7 +40,7 @@ class EngineThread(DaemonThread):
         super().__init__(daemon)
         self.ready = False
         self.slots = _AHEAD
-        self._grows = daemon.site.grows
+        self._grows, self._limit = daemon.site.grows, daemon.site.max_kmers
         self._spec = MatchSpec(k=K, mode="grow" if self._grows else "frozen", strands="forward")
         self._restored = restored
         self._revision = restored.core
@@ -119,7 +119,7 @@ class EngineThread(DaemonThread):
         changed = found != restored.fingerprint
         if changed and not first:
             start = replace(start, version=start.version + 1)
-        self._matcher = ToyMatcher(loaded, start, grows=self._grows)
+        self._matcher = ToyMatcher(loaded, start, grows=self._grows, limit=self._limit)
         if first:
             yield from self._say([self._dictionary(loaded, found)])
         elif changed:
@@ -130,7 +130,7 @@ class EngineThread(DaemonThread):
         if found == self._restored.fingerprint:
             return
         start = replace(self._restored.start(self._spec), version=before.version + 1)
-        self._matcher = ToyMatcher(loaded, start, grows=self._grows)
+        self._matcher = ToyMatcher(loaded, start, grows=self._grows, limit=self._limit)
         self._matcher.succeed(before)
         yield from self._replaced(loaded, found)
 

@@ -51,11 +51,11 @@ class Learned:
 class Promises:
     """Remembers what must not be forgotten; raises Violation.
 
-    grows: whether the dictionary does. sources: the dictionaries by their fingerprints.
+    grows, limit: as in ``ToyMatcher``. sources: the dictionaries by their fingerprints.
     """
 
-    def __init__(self, *, grows: bool) -> None:
-        self._grows = grows
+    def __init__(self, *, grows: bool, limit: int = 0) -> None:
+        self._grows, self._limit = grows, limit
         # records with a damaged bit, whether there was any in all, and records that were given up
         self._flipped: set[int] = set()
         self._damaged = False
@@ -185,6 +185,7 @@ class Promises:
         SinglePass(
             records,
             grows=self._grows,
+            limit=self._limit,
             sources=self.sources,
             starts=self._starts,
             flipped=self._flipped,

@@ -74,9 +74,9 @@ class PassState:
 class SinglePass:
     """Matches what was accepted once more.
 
-    sources: the dictionaries by their fingerprints. starts: those after damage. flipped: records
-    with a damaged bit. kept: the oldest record that was kept soon after a record was committed.
-    diverges: called with what is not as it must be.
+    grows, limit: as in ``ToyMatcher``. sources: the dictionaries by their fingerprints. starts:
+    those after damage. flipped: records with a damaged bit. kept: the oldest record that was kept
+    soon after a record was committed. diverges: called with what is not as it must be.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class SinglePass:
         records: Sequence[Record],
         *,
         grows: bool,
+        limit: int,
         sources: Mapping[int, frozenset[int]],
         starts: Sequence[LossyStart],
         flipped: set[int],
@@ -91,7 +92,7 @@ class SinglePass:
         diverges: Callable[[str], None],
     ) -> None:
         self._records = records
-        self._grows = grows
+        self._grows, self._limit = grows, limit
         self._sources = sources
         self._starts = starts
         self._flipped = flipped
@@ -162,7 +163,7 @@ class SinglePass:
         known = np.array(sorted(state.grown | state.sourced), np.uint64)
         start = Start(state.number, state.position, state.version, known)
         dictionary = dictionary_of(self._sources[state.fingerprint])
-        matcher = ToyMatcher(dictionary, start, grows=self._grows)
+        matcher = ToyMatcher(dictionary, start, grows=self._grows, limit=self._limit)
         key, batch = record.key, StoredBatch(record)
         assert key is not None
         producer = ProducerState(key.producer, key.epoch)

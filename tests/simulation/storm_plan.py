@@ -39,7 +39,8 @@ class StormPlan:
     watchers, healers, fetchers: subscribers that only follow, that heal, that fetch the state.
     feed_bytes, feed_messages: that may wait for all of them, and for one. healing_bytes: of live
     messages that wait in one that heals.
-    grows: whether the dictionary does. new_sources: whether its files change between starts.
+    grows: whether the dictionary does; max_kmers: up to which limit, 0 for none. new_sources:
+    whether its files change between starts.
     """
 
     storm: float
@@ -66,6 +67,7 @@ class StormPlan:
     revised_records: int
     grows: bool
     new_sources: bool
+    max_kmers: int
 
     @classmethod
     def of(cls, seed: int) -> StormPlan:
@@ -108,6 +110,7 @@ class StormPlan:
             revised_records=chance.choice((1, 4, 64)),
             grows=chance.random() < 0.6,
             new_sources=chance.random() < 0.2,
+            max_kmers=chance.choice((0, 0, 10, 50)),
         )
 
     def __str__(self) -> str:

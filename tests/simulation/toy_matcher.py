@@ -27,13 +27,15 @@ def dictionary_of(codes: Iterable[int]) -> Dictionary:
 class ToyMatcher:
     """Matches in the order given. grows: by every k-mer that the dictionary does not hold.
 
+    limit: a batch adds k-mers only if fewer are known before it, 0: always.
     It has what the daemon uses of ``StreamMatcher``.
     """
 
-    def __init__(self, dictionary: Dictionary, start: Start, *, grows: bool) -> None:
+    def __init__(self, dictionary: Dictionary, start: Start, *, grows: bool, limit: int) -> None:
         self.number, self.version = start.number, start.version
         self.dictionary = dictionary
         self.fixed = not grows
+        self._limit = limit
         self.known = {*dictionary.codes.tolist(), *start.grown.tolist()}
         self._position = start.position
 
@@ -57,6 +59,7 @@ class ToyMatcher:
         bases, offsets = batch.bases.tolist(), batch.offsets.tolist()
         events = np.zeros(len(bases), np.uint8)
         new: dict[int, int] = {}
+        grows = not self.fixed and (not self._limit or len(self.known) < self._limit)
         for begin, end in zip(offsets, offsets[1:], strict=False):
             for start in range(begin, end - K + 1):
                 code = _code(bases[start : start + K])
@@ -66,7 +69,7 @@ class ToyMatcher:
                     events[start] = MATCH
                     continue
                 events[start] = MISMATCH
-                if not self.fixed:
+                if grows:
                     self.known.add(code)
                     new[code] = start
         before, self.version = self.version, self.version + bool(new)

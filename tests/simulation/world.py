@@ -55,7 +55,7 @@ class World:
     ) -> None:
         self.plan = plan = StormPlan.of(seed)
         self.clock = clock = EventClock(seed, trace)
-        self.promises = Promises(grows=plan.grows)
+        self.promises = Promises(grows=plan.grows, limit=plan.max_kmers)
         self.topics = GROWING if plan.grows else FROZEN
         self.calm = self.over = False
         self.starts = 0
@@ -82,6 +82,7 @@ class World:
             plan.keep_records,
             plan.revised_records,
             plan.grows,
+            plan.max_kmers,
             frozenset(),
         )
         self.paths: dict[str, Path] = {}
