@@ -10,7 +10,6 @@ from contextlib import closing
 import apsw
 import numpy as np
 import pytest
-from streamer.journal.errors import JournalFull
 
 from streamer.client import Subscriber
 from streamer.daemon import service
@@ -20,6 +19,7 @@ from streamer.daemon.drafts import Entry, dictionary_draft
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import to_record
 from streamer.dictionary.targets import Dictionary
+from streamer.journal.journal_errors import JournalFull
 from streamer.journal.store import Journal
 from tests.daemon_kit import DEADLINE, GENOME, process, settings, wait_for_line
 from tests.streamer.daemon.test_daemon_journal import JOURNAL, daemon, end, send
