@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from xopen import xopen
+
 from streamer.errors import DataError
 from streamer.sequences.files import read_letters
 
@@ -29,9 +31,9 @@ class Region(NamedTuple):
 
 
 def regions_of(path: str, *, amplicons: bool = False) -> list[Region]:
-    """The regions of a BED file, in order; DataError with its line for one that is none."""
+    """The regions of a BED file, plain or compressed, in order; DataError with its line for one that is none."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with xopen(path, encoding="utf-8") as file:
             found = [_region(path, n, line) for n, line in enumerate(file, 1) if _says(line)]
     except UnicodeDecodeError:
         problem = "not BED: it is not UTF-8 text"
