@@ -31,7 +31,7 @@ class Region(NamedTuple):
 
 
 def regions_of(path: str, *, amplicons: bool = False) -> list[Region]:
-    """The regions of a BED file, plain or compressed, in order; DataError with its line for one that is none."""
+    """The regions of a BED file, plain or compressed; DataError with its line for a faulty one."""
     try:
         with xopen(path, encoding="utf-8") as file:
             found = [_region(path, n, line) for n, line in enumerate(file, 1) if _says(line)]
