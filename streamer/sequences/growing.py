@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from streamer.errors import DataError
+from streamer.sequences.context import ReadContext
 from streamer.sequences.fastq import LINES, FastqParser
 from streamer.sequences.read_batch import ReadBatch
-from streamer.sequences.record_buffer import FULL, RecordBuffer
+from streamer.sequences.record_buffer import FULL, RecordBuffer, TextPiece
 from streamer.sequences.text_window import (
+    AT,
     BLOCK_BYTES,
     LINE,
     FormatError,
@@ -22,10 +25,10 @@ from streamer.sequences.text_window import (
 class WholeRecords:
     """The records of plain FASTQ in ``file``, which is open for reading, from byte ``offset`` on.
 
-    Iterating gives batches; DataError for a faulty record, once all before it have been given.
-    Afterwards ``offset`` is the end of the last whole record, ``rest`` the number of bytes behind
-    it. records: how many there are before. last: the file is complete, so that its last line needs
-    no end; if it has ``rest`` all the same, ``problem`` says what is wrong with it.
+    Iterating gives batches with their context; DataError for a faulty record, once all before it
+    have been given. Afterwards ``offset`` is the end of the last whole record, ``rest`` the number
+    of bytes behind it. records: how many there are before. last: the file is complete, so that its
+    last line needs no end; if it has ``rest`` all the same, ``problem`` says what is wrong with it.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class WholeRecords:
         self._path = path
         self._file = file
         self._last = last
-        self._buffer = RecordBuffer(path, batch_bases, batch_reads, first=records)
+        self._buffer = RecordBuffer(path, batch_bases, batch_reads, keeps_text=True, first=records)
 
     def __iter__(self) -> Iterator[ReadBatch]:
         """Once."""
@@ -56,13 +59,13 @@ class WholeRecords:
         buffer, fault = self._buffer, None
         try:
             while not text.ended:
-                while self._parse(parser) == FULL:
-                    yield buffer.piece().reads
+                while self._parse(parser, text) == FULL:
+                    yield self._with_context(buffer.piece())
                 text.more()
             self.rest = len(text)
             if self.rest and self._last:
                 try:
-                    self._parse(parser)
+                    self._parse(parser, text)
                     self.rest = 0
                 except DataError as error:
                     self.problem = error
@@ -71,17 +74,26 @@ class WholeRecords:
         except DataError as error:
             last, fault = buffer.before(error)
         if len(last.reads):
-            yield last.reads
+            yield self._with_context(last)
         if fault is not None:
             raise fault
 
-    def _parse(self, parser: FastqParser) -> int:
+    def _with_context(self, piece: TextPiece) -> ReadBatch:
+        assert piece.text is not None
+        text, places = piece.text
+        context = ReadContext.of_headers(text, places[:, 0] + 1, places[:, 1], self._path)
+        return replace(piece.reads, context=context)
+
+    def _parse(self, parser: FastqParser, text: Text) -> int:
+        begin = int(text.place[AT])
         try:
             return parser.parse(self._buffer, cut=False)
         except FormatError as error:
             name = error.name if error.name and error.name.isprintable() else None
             record = self._buffer.records + 1
             raise DataError(str(error), file=self._path, record=record, name=name) from None
+        finally:
+            self._buffer.keep(text.array, begin, int(text.place[AT]))
 
     def _blocks(self) -> Iterator[TextBlock]:
         while True:

@@ -112,7 +112,7 @@ class FileVisit:
     def _batches(self, going_on: Visit | None = None) -> Iterable[ReadBatch]:
         """The records from the beginning, or of those that it has more than then."""
         if not self._grows:
-            return read_batches([self._place], **self._sizes)
+            return read_batches([self._place], context=True, **self._sizes)
         offset, records = (going_on.offset, going_on.sent.records) if going_on else (0, 0)
         self._growing = WholeRecords(
             self._place, self._file, offset, records, last=self._complete, **self._sizes

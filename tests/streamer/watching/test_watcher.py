@@ -37,6 +37,27 @@ def test_files_as_minknow_dorado_and_bcl_convert_leave_them(run):
     assert (life.faults, life.notes) == ([], [])
 
 
+def test_reads_have_their_context(run):
+    """Of headers and folders, also where a file is read on from a place within."""
+    write(run / "barcode04" / "a.fastq.gz", text_of(["a"]))
+    grown = run / "barcode05" / "b.fastq"
+    write(grown, text_of(named("b", 2)))
+    life = live(run, lambda: write(grown, text_of(named("b", 4))))
+    found = [
+        (name, channel, barcode)
+        for piece in life.pieces
+        for name, channel, barcode in zip(
+            piece.reads.names,
+            piece.reads.context.channel.tolist(),
+            piece.reads.context.barcode.texts(),
+            strict=True,
+        )
+    ]
+    assert sorted(found) == [
+        ("a", 7, "barcode04"), *((name, 7, "barcode05") for name in named("b", 4))
+    ]  # fmt: skip
+
+
 def test_plain_fastq_is_read_as_it_grows_and_packed_files_once_they_are_whole(run):
     packed = gzip.compress(text_of(named("p", 50)).encode())
     life = Life(run, run.parent / "ledger")
