@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from streamer.errors import StreamerError
@@ -11,7 +14,49 @@ from streamer.errors import StreamerError
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
+START_SECONDS = 1.5
+"""Until a GPU runs a first kernel: the CUDA packages, a context, and kernels loaded from disk."""
+
+COMPILE_SECONDS = 10.0
+"""More, if no kernel for a GPU is stored yet."""
+
+_FASTER = 200  # times as fast as a thread of the CPU, once data are there
+
 OnFallback = Callable[[str], None]  # called with one line when a GPU is given up for the CPU
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Seconds of one thread for all of a command on the CPU, and beside a GPU."""
+
+    cpu: float
+    host: float
+
+    def on_cpu(self, threads: int) -> float:
+        """Seconds on the CPU."""
+        return self.cpu / threads
+
+    def on_gpu(self, threads: int) -> float:
+        """Seconds with a GPU that has not been used yet."""
+        if _simulated():
+            return 0.0
+        seconds = START_SECONDS + max(self.host / threads, self.cpu / _FASTER)
+        return seconds if _stored_kernels() else seconds + COMPILE_SECONDS
+
+
+def _simulated() -> bool:
+    """Whether numba's simulator stands for a GPU; nobody asks it for speed."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0"
+
+
+def _stored_kernels() -> bool:
+    """Whether there are compiled kernels for a GPU, where ``gpu.card.kernel_cache`` stores them."""
+    try:
+        base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+        folder = Path(base or Path.home() / ".cache") / "kmer-streamer" / "kernels"
+        return any(folder.glob("*.kernel"))
+    except (OSError, RuntimeError):
+        return False
 
 
 def cuda_problem() -> str | None:
@@ -29,19 +74,37 @@ def cuda_problem() -> str | None:
     return None
 
 
+def unsuited(effort: Effort | None, threads: int = 0) -> str | None:
+    """Why the CPU is to be taken, in one line: no CUDA device, or the CPU ends before it."""
+    from gpu.card.device import driver_found
+
+    if effort is not None and driver_found():
+        from trie.cpu.threads import usable_cores
+
+        threads = threads or usable_cores()
+        cpu, gpu = effort.on_cpu(threads), effort.on_gpu(threads)
+        if cpu < gpu:
+            return f"about {cpu:.1f} s, with a GPU {gpu:.1f} s"
+    return cuda_problem()
+
+
 def choose_device(
     device: str,
     *,
     kernel: str | None = None,
     option: str = "--device",
     report: Callable[[str], None] | None = None,
+    effort: Effort | None = None,
+    threads: int = 0,
 ) -> Literal["cpu", "cuda"]:
     """The device to use for ``auto``, ``cpu`` or ``cuda``; StreamerError if there is none.
 
     kernel: one that needs CUDA. option: how the user names the device. report: called with one line
-    that says what ``auto`` has chosen.
+    that says what ``auto`` has chosen: the device that ends first, by the ``effort`` that it takes
+    with so many ``threads`` (0: a core each), or CUDA if that is not known.
     """
-    problem = None if device == "cpu" else cuda_problem()
+    ask = device == "auto" and kernel is None
+    problem = None if device == "cpu" else unsuited(effort if ask else None, threads)
     if device == "cuda" and problem is not None:
         message = f"{option} cuda: {problem}; use {option} cpu or auto"
         raise StreamerError(message)

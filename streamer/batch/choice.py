@@ -8,7 +8,7 @@ from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from streamer import devices
-from streamer.devices import GpuOrCpu, OnFallback, log_fallback, shown
+from streamer.devices import Effort, GpuOrCpu, OnFallback, log_fallback, shown
 from streamer.errors import StreamerError, UsageError
 
 Device = Literal["cpu", "cuda"]
@@ -49,12 +49,14 @@ def choose(
     method: str | None,
     device: str,
     on_fallback: OnFallback = log_fallback,
+    effort: Effort | None = None,
+    threads: int = 0,
 ) -> Choice:
     """The method and device for a request: ``device`` auto, cpu or cuda, ``method`` or None.
 
     ``methods`` names the devices that have each method; the ``default`` runs on both. ``auto``
     takes CUDA if the method has it and it is usable; if the GPU fails later, the CPU takes over and
-    ``on_fallback`` gets one line.
+    ``on_fallback`` gets one line. With an ``effort`` it takes what ends first with so many threads.
     UsageError for an unknown method or one that the device lacks; StreamerError, with the reason,
     where CUDA is needed and not usable.
     """
@@ -72,7 +74,8 @@ def choose(
     if device == "cpu" or "cuda" not in has:
         problem = None if device == "cpu" else f"the method '{method}' is for it"
         return Choice(name, "cpu", problem)
-    problem = devices.cuda_problem()
+    ask = device == "auto" and "cpu" in has
+    problem = devices.unsuited(effort if ask else None, threads)
     if problem is None:
         cpu_method = name if "cpu" in has else default
         return Choice(name, "cuda", None, cpu_method, on_fallback if device == "auto" else None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from streamer.cli import effort
 from streamer.cli.choices import (
     DeviceOption,
     FormatOption,
@@ -74,7 +75,9 @@ def asm(
 
     source, names, masks = read_patterns(pattern, patterns, partial(masks_of, iupac=iupac))
     check_patterns(masks, names, k, source=source)
-    choice = choose(METHODS, DEFAULT, method, device, say)
+    lengths = [len(one) for one in masks]
+    work = effort.asm(text, lengths, 1 + (strands == "both"))
+    choice = choose(METHODS, DEFAULT, method, device, say, work, threads)
     say_where(choice, device, quiet)
     columns = [*COLUMNS, "cigar"] if report == "best" else COLUMNS
     wanted = searches(masks, k, strands)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer import __version__
+from streamer.cli import effort
 from streamer.cli.choices import say
 from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
@@ -71,7 +72,8 @@ class FilterRun:
 def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
     """Write the chosen records and the summary; what is written appears once all are read."""
     notice = None if quiet else say
-    device = choose_device(run.spec.device, report=notice)
+    work = effort.matching(run.reads, None)
+    device = choose_device(run.spec.device, report=notice, effort=work, threads=run.spec.threads)
     on_fallback = say if run.spec.device == "auto" else None
     spec = replace(run.spec, device=device)
     with compile_notice(quiet=quiet):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from streamer.cli import effort
 from streamer.cli.choices import (
     DeviceOption,
     FormatOption,
@@ -65,7 +66,8 @@ def hamming(
     from trie.cpu.compiling import compile_notice
 
     source, names, codes = read_patterns(pattern, patterns, encode)
-    choice = choose(METHODS, DEFAULT, method, device, say)
+    work = effort.hamming(text, len(codes), 1 + (strands == "both"))
+    choice = choose(METHODS, DEFAULT, method, device, say, work, threads)
     with compile_notice(quiet=quiet):
         search = HammingSearch(
             list(map(NamedSequence, names, codes)), k, strands=strands, choice=choice,

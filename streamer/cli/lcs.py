@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from streamer.cli import effort
 from streamer.cli.choices import (
     DeviceOption,
     FormatOption,
@@ -109,7 +110,7 @@ def lcs(
     from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
-    choice = choose(METHODS, DEFAULT, method, device, say)
+    choice = choose(METHODS, DEFAULT, method, device, say, effort.lcs(a, b), threads)
     one, other = (_text(path) if text else _record(path) for path in (a, b))
     with compile_notice(quiet=quiet):
         say_where(choice, device, quiet)

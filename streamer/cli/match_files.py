@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
+from streamer.cli import effort
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
@@ -75,7 +76,11 @@ def match_files(
     """Match the reads of files; rows go to ``output``, the dictionary at the end to ``save``."""
     notice = None if quiet else say
     on_fallback = say if spec.device == "auto" else None
-    spec = replace(spec, device=choose_device(spec.device, kernel=spec.cuda_kernel, report=notice))
+    device = choose_device(
+        spec.device, kernel=spec.cuda_kernel, report=notice,
+        effort=effort.matching(reads, spec.distance), threads=spec.threads,
+    )  # fmt: skip
+    spec = replace(spec, device=device)
     # with both strands a saved file keeps how the k-mers stood in the records
     keeps = save is not None and spec.strands == "both"
     with compile_notice(quiet=quiet):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from streamer.cli import effort
 from streamer.cli.choices import (
     DeviceOption,
     FormatOption,
@@ -138,7 +139,8 @@ def primer(
         raise UsageError(message)
     if plot is not None:
         check_plot(plot, FORMATS, "primer")
-    choice = choose(METHODS, DEFAULT, method, device, say)
+    work = effort.primer(alpha, beta, k)
+    choice = choose(METHODS, DEFAULT, method, device, say, work, threads)
     say_where(choice, device, quiet)
     both = strands == "both"
     with compile_notice(quiet=quiet):

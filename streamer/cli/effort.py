@@ -1,0 +1,76 @@
+"""How long a command takes on the CPU and beside a GPU, roughly, so that ``auto`` picks well.
+
+The rates are those of docs/performance, of one thread. A factor of two hardly matters: near the
+point where both devices end together either is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamer.devices import Effort
+
+_PACKED = 1e-9  # seconds of a thread for a base that is packed and sent
+_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".bam", ".cram")
+_PER_BYTE = 4  # bases of a byte of a compressed file, at most
+
+_MATCHED = (8e-9, 5e-8, 4e-7, 2e-6, 5e-6)
+"""Seconds for a base, by the distance."""
+
+_SEARCHED = 1e-9  # for a base and a word of a pattern: asm
+_COMPARED = 2e-10  # for a base and a pattern: hamming
+_PRIMED = 6e-12  # for two bases and a difference: primer
+_ALIGNED = 8e-12  # for a cell: lcs
+_WORD = 64
+
+
+def bases_of_files(paths: Sequence[str]) -> int | None:
+    """About how many bases files hold, rather too many; None if one has no size."""
+    from streamer.sequences.files import size_of_files
+
+    total = 0
+    for path in paths:
+        size = size_of_files([path])
+        if size is None:
+            return None
+        total += size * (_PER_BYTE if path.endswith(_SUFFIXES) else 1)
+    return total
+
+
+def matching(reads: Sequence[str], distance: int | None) -> Effort | None:
+    """Of ``match`` and ``filter``; None if the reads have no size."""
+    bases = bases_of_files(reads)
+    return None if bases is None else Effort(bases * _MATCHED[distance or 0], bases * _PACKED)
+
+
+def asm(text: str, patterns: Sequence[int], strands: int) -> Effort | None:
+    """Of ``asm``, for patterns of these lengths on so many strands."""
+    words = strands * sum(-(-length // _WORD) for length in patterns)
+    return _of_text(text, words * _SEARCHED)
+
+
+def hamming(text: str, patterns: int, strands: int) -> Effort | None:
+    """Of ``hamming``, for so many patterns on so many strands."""
+    return _of_text(text, strands * patterns * _COMPARED)
+
+
+def primer(alpha: str, beta: str, k: int) -> Effort | None:
+    """Of ``primer``, where nothing is saved by seeds."""
+    return _of_two(alpha, beta, k * _PRIMED)
+
+
+def lcs(a: str, b: str) -> Effort | None:
+    """Of ``lcs``, where the sequences are not similar."""
+    return _of_two(a, b, _ALIGNED)
+
+
+def _of_text(text: str, seconds: float) -> Effort | None:
+    bases = bases_of_files([text])
+    return None if bases is None else Effort(bases * seconds, bases * _PACKED)
+
+
+def _of_two(one: str, other: str, seconds: float) -> Effort | None:
+    sizes = bases_of_files([one]), bases_of_files([other])
+    if sizes[0] is None or sizes[1] is None:
+        return None
+    return Effort(sizes[0] * sizes[1] * seconds, sum(sizes) * _PACKED)  # type: ignore[arg-type]
