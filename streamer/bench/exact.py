@@ -33,12 +33,16 @@ def tables(device: str, kmers: int = 10_000_000, reads: list[str] | None = None)
         from streamer.bench import exact_on_gpu
 
         return exact_on_gpu.tables(kmers)
-    from streamer.bench import file_to_report, trees
+    from streamer.bench import file_to_report, frozen_reads, trees
 
     bases = [size for size in trees.FIGURE_39_BASES if size <= kmers]
     figure_39 = "Hybrid Tree Bitmap against pointer tree (thesis, Fig. 39)"
     return [
         Sheet("Frozen dictionary, windows a second", frozen, kmers, section="frozen"),
+        Sheet(
+            "Frozen dictionary, reads with 1 % errors, half foreign", frozen_reads.rows, kmers,
+            section="reads",
+        ),
         Sheet("Growing dictionary", grow, 5 * kmers, section="grow"),
         Sheet("Snapshots, seconds", trees.snapshots, kmers, section="snapshot"),
         Sheet("Memory, bytes a k-mer", trees.memory, (kmers // 10, kmers), section="memory"),

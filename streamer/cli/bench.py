@@ -11,7 +11,7 @@ from streamer.cli.choices import ThreadsOption
 from streamer.errors import UsageError
 from streamer.matching.spec import Device
 
-ExactSection = StrEnum("ExactSection", "frozen grow snapshot memory figure39 files")
+ExactSection = StrEnum("ExactSection", "frozen reads grow snapshot memory figure39 files")
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
 FileSection = StrEnum("FileSection", "commands profile")
 DaemonSection = StrEnum("DaemonSection", "speed latency replay restart")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamer.bench import exact, peers
+from streamer.bench import exact, frozen_reads, peers
 from streamer.bench.inputs import half_hit
 from streamer.bench.plain_hash import PlainHashSet
 from trie.index.kmer_index import KmerIndex
@@ -21,6 +21,12 @@ def test_rows_of_a_small_run() -> None:
     assert all(row["windows/s"] is not None or row["note"] for row in rows)
     grown = exact.grow(total=3000, threads=(1,), repeats=1)
     assert {row["table from"] for row in grown} == {"empty", "final size"}
+
+
+def test_both_indexes_find_the_same_in_reads() -> None:
+    rows = list(frozen_reads.rows(3000, ks=(21,), total=20_000, threads=(1,), repeats=1))
+    assert [row["method"] for row in rows] == 2 * ["text index", "plain table"]
+    assert all(row["equal"] and row["windows/s"] > 0 for row in rows)
 
 
 def test_the_plain_hash_set_answers_as_the_index() -> None:
