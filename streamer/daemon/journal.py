@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -78,6 +79,9 @@ class JournalWorker(Worker):
         self._forgotten = forgotten
         self._full = full
         self._silent: deque[str] = deque()
+        self._snapshot_thread: threading.Thread | None = None
+        # how that ended: whether it is stored, or why nothing works any more
+        self._snapshot_end: bool | BaseException = False
         self._core: LogCore[AnyGroup | Epochs, Record | Begun] = LogCore(
             lambda group: entries_of(group, time.time_ns()), Replay(*replayed)
         )
@@ -89,17 +93,29 @@ class JournalWorker(Worker):
     def work(self) -> None:
         """Commit until asked to stop."""
         self.ready.set()
+        try:
+            while not self.stopping.is_set():
+                self._turn()
+        finally:
+            if self._snapshot_thread is not None:
+                self._snapshot_thread.join()
+
+    def _turn(self) -> None:
         core = self._core
-        while not self.stopping.is_set():
-            self.inbox.wait(core.wait(time.monotonic(), POLL_SECONDS))
-            core.add(self.inbox.take())
-            match core.task(time.monotonic()):
-                case Task.APPEND:
-                    self._append()
-                case Task.SNAPSHOT:
-                    self._snapshot()
-                case Task.EXPIRE:
-                    self._expire()
+        if self._snapshot_thread is not None and not self._snapshot_thread.is_alive():
+            self._snapshot_thread = None
+            if isinstance(self._snapshot_end, BaseException):
+                raise self._snapshot_end
+            core.snapshot_tried(time.monotonic(), stored=self._snapshot_end)
+        self.inbox.wait(core.wait(time.monotonic(), POLL_SECONDS))
+        core.add(self.inbox.take())
+        match core.task(time.monotonic()):
+            case Task.APPEND:
+                self._append()
+            case Task.SNAPSHOT:
+                self._snapshot()
+            case Task.EXPIRE:
+                self._expire()
 
     def _append(self) -> None:
         core = self._core
@@ -122,13 +138,21 @@ class JournalWorker(Worker):
         self._committed()
 
     def _snapshot(self) -> None:
-        """Bound what a restart reads."""
-        stored = False
-        # a full disk is reported by the next batch
-        with suppress(JournalFull):
-            put_snapshot(self._journal)
-            stored = True
-        self._core.snapshot_tried(time.monotonic(), stored=stored)
+        """Bound what a restart reads. All records since the last one are read: appends go on."""
+        self._core.snapshot_begun()
+        self._snapshot_thread = threading.Thread(target=self._store_snapshot, name="snapshot")
+        self._snapshot_thread.start()
+
+    def _store_snapshot(self) -> None:
+        self._snapshot_end = False
+        try:
+            # a full disk is reported by the next batch
+            with suppress(JournalFull):
+                put_snapshot(self._journal)
+                self._snapshot_end = True
+        except BaseException as error:
+            self._snapshot_end = error
+        self.inbox.wake()
 
     def _expire(self) -> None:
         """Drop what is too old or too much."""

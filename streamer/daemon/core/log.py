@@ -70,6 +70,8 @@ class LogCore(Generic[Group, Recorded]):
         self._records: list[Recorded] = []
         self._adds = Replay()
         self._replayed = replayed
+        # while a snapshot is being stored: what was appended since it began
+        self._beside: Replay | None = None
         self._snapshot_after = snapshot_after
         self._retry = self._look = self._snapshot = 0.0
         # appends and housekeeping take turns
@@ -87,7 +89,8 @@ class LogCore(Generic[Group, Recorded]):
         return housekeeping
 
     def _housekeeping(self, now: float) -> Task | None:
-        if not self.full and now >= self._snapshot and self._replayed.exceeds(self._snapshot_after):
+        due = not self.full and now >= self._snapshot and self._beside is None
+        if due and self._replayed.exceeds(self._snapshot_after):
             return Task.SNAPSHOT
         return Task.EXPIRE if now >= self._look else None
 
@@ -113,6 +116,8 @@ class LogCore(Generic[Group, Recorded]):
         groups = self._waiting[: self._groups]
         del self._waiting[: self._groups]
         self._replayed = self._replayed.plus(self._adds)
+        if self._beside is not None:
+            self._beside = self._beside.plus(self._adds)
         self._groups, self._records, self._adds = 0, [], Replay()
         self.full = self._kept_house = False
         return groups
@@ -124,10 +129,15 @@ class LogCore(Generic[Group, Recorded]):
         self._retry, self._look = now + RETRY_SECONDS, now
         return first
 
+    def snapshot_begun(self) -> None:
+        """A snapshot of all that is recorded is being stored, while more is appended."""
+        self._beside, self._kept_house = Replay(), True
+
     def snapshot_tried(self, now: float, *, stored: bool) -> None:
-        """If it is stored, a restart begins behind all that is recorded."""
+        """If it is stored, a restart begins behind all that was recorded when it began."""
         if stored:
-            self._replayed = Replay()
+            self._replayed = self._beside or Replay()
+        self._beside = None
         self._snapshot = now + SNAPSHOT_SECONDS
         self._kept_house = True
 

@@ -96,6 +96,20 @@ def test_a_snapshot_is_due_after_much_of_anything(much):
     assert core.task(90.5) is Task.SNAPSHOT
 
 
+def test_what_is_appended_beside_a_snapshot_counts_for_the_next():
+    core = log(Replay(records=91))
+    assert core.task(0.1) is Task.SNAPSHOT
+    core.snapshot_begun()
+    core.expired(0, now=0.1)
+    core.add(["x" * 91])
+    assert core.task(0.2) is Task.APPEND
+    core.records()
+    core.appended()
+    assert core.task(50.0) is not Task.SNAPSHOT
+    core.snapshot_tried(50.0, stored=True)
+    assert core.task(50.0 + SNAPSHOT_SECONDS) is Task.SNAPSHOT
+
+
 def test_no_snapshot_where_there_is_no_room():
     core = log(Replay(records=91))
     core.add(["a"])
