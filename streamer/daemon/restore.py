@@ -8,7 +8,7 @@ as a restart does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import msgpack
@@ -141,10 +141,11 @@ _COUNTERS = ("number", "position", "version", "fingerprint", "heads", "counts")
 _KMERS = ("grown", "learned", "sourced")
 
 
-def restore(journal: Journal) -> Restored:
+def restore(journal: Journal, pause: Callable[[], None] = lambda: None) -> Restored:
     """The state after the journal's last record; JournalDamage for a record that cannot be read.
 
-    Without k-mers that were given up the dictionary is another version.
+    Without k-mers that were given up the dictionary is another version. pause: called after each
+    record.
     """
     restored = Restored()
     snapshot = journal.snapshot()
@@ -162,7 +163,9 @@ def restore(journal: Journal) -> Restored:
     elif journal.oldest > 1:
         restored.loss.unknown = True
     until = journal.head
-    restored.add(journal.history(max(restored.at, journal.oldest - 1), until))
+    for record in journal.history(max(restored.at, journal.oldest - 1), until):
+        restored.add([record])
+        pause()
     restored.at = until
     restored.version += bool(restored.loss)
     return restored
@@ -177,9 +180,12 @@ def _learn_again(journal: Journal, restored: Restored, of_sources: int) -> None:
     restored.loss.kmers = restored.counts["new_kmers"] - found + of_sources - sourced
 
 
-def put_snapshot(journal: Journal) -> None:
-    """Store the state after the journal's last record, so that a restart reads no more than it."""
-    restored = restore(journal)
+def put_snapshot(journal: Journal, pause: Callable[[], None] = lambda: None) -> None:
+    """Store the state after the journal's last record, so that a restart reads no more than it.
+
+    pause: as in ``restore``.
+    """
+    restored = restore(journal, pause)
     meta = {name: getattr(restored, name) for name in _COUNTERS}
     meta |= {"counts": dict(restored.counts), "revision": restored.core.revision}
     meta["sourced"] = sum(codes.size for codes in restored.sourced)
