@@ -108,13 +108,14 @@ def stages(device: str, bases: int, threads: int) -> Iterator[Row]:
 def _profile(lines: list[str]) -> Iterator[Row]:
     """The rows of a profile; the last one is what bounded the command."""
     at = next(i for i, line in enumerate(lines) if " busy s " in line)
-    for line in lines[at + 1 : -1]:
+    end = next(i for i, line in enumerate(lines) if " bases in " in line)
+    for line in lines[at + 1 : end]:
         _, stage, busy, input_, output, *_, rate = line.split()
         yield {
             "stage": stage, "busy s": float(busy), "input s": float(input_),
             "output s": float(output), "bases/s": 1e6 * float(rate.replace(",", "")),
         }  # fmt: skip
-    _, _, bound = lines[-1].rpartition(": ")
+    _, _, bound = lines[end].rpartition(": ")
     yield {"stage": bound, "busy s": None, "input s": None, "output s": None, "bases/s": None}
 
 
