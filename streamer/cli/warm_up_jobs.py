@@ -25,7 +25,7 @@ _K = ("-k", "21")
 _DICTIONARY = ("-d", "ref.fa")
 _SAVED = ("-k", "20", "--strands", "both")
 _DAEMON = ("dictionary.k=21", 'dictionary.sources=["ref.fa"]', "matching.device=cpu")
-_TOPICS = ("match", "mismatch", "read", "word", "delta", "near", "ltb")
+_TOPICS = ("match", "mismatch", "read", "word", "delta", "near", "ltb", "decision")
 _POLL_SECONDS = 0.01
 _LONG = 700_000  # bases, from which on threads share the work, and other kernels take over
 _SEED = 1
@@ -62,6 +62,7 @@ def write_files(folder: Path) -> None:
     }.items():
         (folder / file).write_text(text)
     (folder / "reads.bam").write_bytes(gzip.compress(_bam(reads)))
+    (folder / "reads.sam").write_text(_sam(reads))
 
 
 def _fasta(records: object) -> str:
@@ -79,6 +80,16 @@ def _bam(reads: list[tuple[str, str]]) -> bytes:
         record = fixed + title + packed + b"\xff" * len(bases)
         parts += [struct.pack("<i", len(record)), record]
     return b"".join(parts)
+
+
+def _sam(reads: list[tuple[str, str]]) -> str:
+    """Reads with context, every other one aligned."""
+    lines = ["@RG\tID:run_barcode01\tSM:barcode01"]
+    for number, (name, bases) in enumerate(reads):
+        place = f"16\tone\t1\t9\t{len(bases)}M" if number % 2 else "4\t*\t0\t0\t*"
+        tags = f"ch:i:{number}\tst:Z:2026-01-01T00:00:00Z\tRG:Z:run_barcode01"
+        lines.append(f"{name.split()[0]}\t{place}\t*\t0\t0\t{bases}\t*\t{tags}")
+    return "\n".join(lines) + "\n"
 
 
 def jobs(device: str) -> list[Job]:
@@ -117,6 +128,7 @@ def _match(device: str) -> Iterator[Job]:
     yield (*frozen, "--mode", "grow", "--semantics", "ltb", "-D", "2")
     yield ("match", "reads.fa", *_K, *_DICTIONARY, "--report", "targets", "--by", "barcode")
     yield ("match", "reads.bam", *_K, *_DICTIONARY, "--report", "targets", "--by", "barcode")
+    yield ("match", "reads.sam", *_K, *_DICTIONARY, "--report", "targets", "--by", "barcode")
     yield (*frozen, "--mode", "grow", "-D", "1")
     yield ("match", "near.fa", *_K, "--seed", "900", "-D", "1")
     for k in ("11", "21", "31"):
@@ -164,6 +176,7 @@ def _of_cpu() -> list[Job]:
         (*filter_, "reads.fq", "mates.fq", "--pairs", "--keep", "--summary", "/dev/null"),
         (SERVE,),
         (SERVE, "--set", "dictionary.mode=grow"),
+        (SERVE, "--set", 'decision.enrich=["one"]'),
         (SERVE, "--set", "journal.directory=journal", "--set", "journal.durability=os"),
         (SERVE, "--set", "matching.distance=1", "--set", "dictionary.strands=both"),
         (SERVE, "--set", "matching.distance=1", "--set", "matching.semantics=ltb",
@@ -207,7 +220,7 @@ def _serve(settings: Job) -> int:
             with Control(at["control"]) as control:
                 while threads[1].is_alive() and not control.status()["topics"]:
                     time.sleep(_POLL_SECONDS)
-            return main(["send", "reads.fq", "--to", at["ingest"], "--quiet"])
+            return main(["send", "reads.fq", "reads.sam", "--to", at["ingest"], "--quiet"])
         finally:
             service.drain("warm-up")
             for thread in threads:

@@ -30,6 +30,7 @@ NOT_BY_COMMANDS = (
     "streamer.daemon.decoding._look",
     "streamer.matching.events._move_bits",
     "streamer.matching.together._pack",
+    "trie.packed_codes.reverse_codes",
     # in Python only
     "streamer.batch.hit_rows._fill",
     "streamer.batch.hit_rows._fill_alike",
