@@ -81,7 +81,7 @@ def test_neither_dictionary_nor_seed(good, streamer):
         (b"@a\nACGT\n+\nIIII\n@b\nACGT\n", "record 2"),
         (b"@a\nACGT\n+\nIIII\n>b\nACGT\n", "record 2"),
         (b"@a\nACGT\nIIII\n", "record 1"),
-        (b"hello\n", "not a FASTA, FASTQ or BAM"),
+        (b"hello\n", "not a FASTA, FASTQ, SAM, BAM or CRAM"),
         (gzip_of(b">a\n" + bytes(random.Random(1).choices(b"ACGT", k=9000)))[:-300], "truncated"),
         (b"\x1f\x8b\x08\x00garbage that is no deflate stream", ""),
         (b"\xfd7zXZ\x00garbage", ""),
