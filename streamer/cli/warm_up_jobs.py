@@ -27,6 +27,7 @@ _SAVED = ("-k", "20", "--strands", "both")
 _DAEMON = ("dictionary.k=21", 'dictionary.sources=["ref.fa"]', "matching.device=cpu")
 _TOPICS = ("match", "mismatch", "read", "word", "delta", "near", "ltb", "decision")
 _POLL_SECONDS = 0.01
+_ANSWER_SECONDS = 300.0
 _LONG = 700_000  # bases, from which on threads share the work, and other kernels take over
 _SEED = 1
 
@@ -198,12 +199,15 @@ def run_job(job: Job) -> int:
 
 def _serve(settings: Job) -> int:
     """A daemon takes the reads, and clients send and print; the exit code of the first."""
+    from streamer.cli import daemon_options
     from streamer.cli.app import main
     from streamer.client import Control
     from streamer.daemon import config, logs
     from streamer.daemon.service import Service
 
     logs.configure("error", "json")
+    # compiling holds everything in this process up
+    daemon_options.ANSWER_SECONDS = _ANSWER_SECONDS
     names = ("ingest", "feed", "control", "sync")
     with tempfile.TemporaryDirectory() as sockets:
         at = {name: f"ipc://{sockets}/{name}" for name in names}
@@ -217,7 +221,7 @@ def _serve(settings: Job) -> int:
         for thread in threads:
             thread.start()
         try:
-            with Control(at["control"]) as control:
+            with Control(at["control"], answer_seconds=_ANSWER_SECONDS) as control:
                 while threads[1].is_alive() and not control.status()["topics"]:
                     time.sleep(_POLL_SECONDS)
             return main(["send", "reads.fq", "reads.sam", "--to", at["ingest"], "--quiet"])
