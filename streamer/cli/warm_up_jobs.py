@@ -224,7 +224,8 @@ def _serve(settings: Job) -> int:
             with Control(at["control"], answer_seconds=_ANSWER_SECONDS) as control:
                 while threads[1].is_alive() and not control.status()["topics"]:
                     time.sleep(_POLL_SECONDS)
-            return main(["send", "reads.fq", "reads.sam", "--to", at["ingest"], "--quiet"])
+            sent = ["send", "reads.fq", "reads.sam", "--timeout", str(_ANSWER_SECONDS)]
+            return main([*sent, "--to", at["ingest"], "--quiet"])
         finally:
             service.drain("warm-up")
             for thread in threads:
