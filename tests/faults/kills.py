@@ -96,7 +96,7 @@ def run(
 
 def _outcomes(plans: list[Plan], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
-        with _nursery(plans[0].folder) as daemons:
+        with nursery(plans[0].folder) as daemons:
             for plan in plans:
                 yield _round(plan, daemons)
         return
@@ -120,7 +120,7 @@ def _own_nursery(folder: Path) -> Nursery:
 
 
 @contextmanager
-def _nursery(folder: Path) -> Iterator[Nursery]:
+def nursery(folder: Path) -> Iterator[Nursery]:
     with Nursery(_warm(folder)) as daemons:
         yield daemons
 

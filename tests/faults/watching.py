@@ -21,13 +21,15 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
 from streamer.daemon.stored_batch import StoredBatch
 from streamer.daemon.stored_messages import BATCH
 from streamer.journal.reader import JournalReader
-from tests.faults.kills import CONFIG, K, nursery
+from tests.faults.growing import Growing
+from tests.faults.kills import nursery
 from tests.faults.nursery import ROOT, Nursery
 from tests.waiting import DEADLINE
 
@@ -181,10 +183,7 @@ def _round(
     """One run: how many records were checked, and how many kills there were."""
     folder.mkdir(mode=0o700)
     names = _write_reads(folder / "reads.fastq", rng, kills * _READS_A_LIFE)
-    config = folder / "streamer.toml"
-    durability = rng.choice(("fsync", "os"))
-    config.write_text(CONFIG.format(k=K, folder=folder, durability=durability))
-    daemon = daemons.start(config)
+    daemon = daemons.start(Growing.configure(folder, rng.choice(("fsync", "os"))))
     run = folder / "run"
     run.mkdir()
     seconds = len(names) * _SECONDS_A_READ / _CHANNELS
@@ -237,7 +236,11 @@ def run(kills: int, seed: int, mistake: str | None = None) -> tuple[int, int]:
     """Kill the watcher so often: records checked, and kills. mistake: one that it makes."""
     rng = random.Random(seed)
     records = done = number = 0
-    with nursery() as (daemons, folder), Watchers(folder / "watchers", mistake) as watchers:
+    with (
+        TemporaryDirectory(prefix="kills-") as made,
+        nursery(folder := Path(made)) as daemons,
+        Watchers(folder / "watchers", mistake) as watchers,
+    ):
         while done < kills:
             own = folder / f"run{number}"
             try:
