@@ -136,6 +136,21 @@ def running(path: str, overrides: Sequence[str] = ()) -> Iterator[Running]:
         raise made.error
 
 
+@contextmanager
+def collecting(path: str, overrides: Sequence[str] = ()) -> Iterator[tuple[Running, list[str]]]:
+    """A daemon, and the names of the reads that it has accepted."""
+    names: list[str] = []
+    with running(path, overrides) as daemon:
+        forward = daemon.service._ingest._forward
+
+        def collect(item: Any) -> None:
+            names.extend(item.batch.names)
+            forward(item)
+
+        daemon.service._ingest._forward = collect
+        yield daemon, names
+
+
 def sealed(*frames: bytes) -> list[bytes]:
     """A message: the frames and their checksum."""
     return [*frames, crc32c(b"".join(frames)).to_bytes(4, "little")]

@@ -28,7 +28,7 @@ from trie.cpu import shared_compiling
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Compiled:
     """What a job has come to. files: of the cache. problem: why it failed, or stored nothing."""
 
     code: int
@@ -105,7 +105,7 @@ def _recorded(record: Path, key: list[str]) -> int:
     return 0
 
 
-def _outcomes(listed: list[Job], processes: int, quiet: bool) -> Iterator[tuple[Job, Outcome]]:
+def _outcomes(listed: list[Job], processes: int, quiet: bool) -> Iterator[tuple[Job, Compiled]]:
     """Each job and what it has come to, as they end."""
     from streamer.cli.progress import progress
     from streamer.errors import StreamerError
@@ -116,7 +116,7 @@ def _outcomes(listed: list[Job], processes: int, quiet: bool) -> Iterator[tuple[
         _pool(folder, min(processes, len(listed))) as pool,
     ):
         write_files(Path(folder))
-        running: dict[Future[Outcome], Job] = {pool.submit(_run, job): job for job in listed}
+        running: dict[Future[Compiled], Job] = {pool.submit(_run, job): job for job in listed}
         plain = not quiet and not os.isatty(2)
         try:
             for done, future in enumerate(as_completed(running), start=1):
@@ -157,9 +157,9 @@ def _begin(folder: str) -> None:
     shared_compiling.current = shared_compiling.SharedCompiling(folder)
 
 
-def _run(job: Job) -> Outcome:
+def _run(job: Job) -> Compiled:
     shared = shared_compiling.current
     assert shared is not None
     before = shared.compiled
     code = run_job(job)
-    return Outcome(code, shared.compiled - before, frozenset(shared.files), shared.problem)
+    return Compiled(code, shared.compiled - before, frozenset(shared.files), shared.problem)

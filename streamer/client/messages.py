@@ -160,7 +160,6 @@ class ReadDecisions(BatchMessage):
     """``decision``: what to do with each read of the batch. labels: as in ReadSummaries.
 
     channel: of the sequencer, barcode: a key of ``barcodes``; -1 for none.
-
     action: an index to ``schema.ACTIONS``. target: 0xFFFFFFFF for none.
     """
 

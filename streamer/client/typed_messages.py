@@ -28,7 +28,7 @@ from streamer.client.messages import (
 from streamer.client.named_targets import NAMED, named_in
 from streamer.protocol.feed_messages import Columns, FeedMessage, described
 from streamer.protocol.header import Header, Reason, WireError, integer, integers, text
-from streamer.protocol.schema import NAMES, RECORD_TOPICS, TALLIES, TOPICS
+from streamer.protocol.schema import NAMES, RECORD_TOPICS, SETS_OF, TALLIES, TOPICS
 from trie.codes import MAX_K
 
 
@@ -102,7 +102,7 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
         # a later daemon may send more
         known = {column.name for column in wanted.columns}
         columns = {name: values for name, values in columns.items() if name in known}
-    named = names if topic in ("read", "decision") else sets
+    named = sets if topic in SETS_OF else names
     check_columns(wanted, columns, reads=len(origin.names), k=origin.k, known=named, limit=limit)
     match topic:
         case "match":

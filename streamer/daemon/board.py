@@ -90,7 +90,7 @@ def published(config: Config) -> list[str]:
         "ltb": not spec.near or spec.semantics != "ltb",
         "delta": not spec.changes,
         "settled": not spec.sources,
-        "decision": not (config.decision.enrich or config.decision.deplete),
+        "decision": not config.decision.names,
         "targets": not spec.counted,
         "barcodes": not spec.counted,
         "enough": not (spec.counted and config.panel.limits),

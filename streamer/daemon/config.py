@@ -121,6 +121,11 @@ class DecisionTable(ConfigTable):
     first_bases: int = Field(default=800, ge=1, lt=1 << 62)
     give_up_bases: int = Field(default=0, ge=0, lt=1 << 62)
 
+    @property
+    def names(self) -> list[str]:
+        """Those that are listed; of the two lists one has some."""
+        return self.enrich or self.deplete
+
 
 class AnswersTable(ConfigTable):
     """What is counted of all reads so far."""
@@ -425,14 +430,10 @@ def _table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
 
 def _decision_faults(decision: DecisionTable, dictionary: ConfigTable | None) -> Iterator[Fault]:
     if decision.enrich and decision.deplete:
-        yield (
-            "decision.deplete",
-            "name targets to enrich or to deplete, not both",
-            "decision.enrich",
-        )
+        what = "name targets to enrich or to deplete, not both"
+        yield "decision.deplete", what, "decision.enrich"
     key = "decision.enrich" if decision.enrich else "decision.deplete"
-    listed = decision.enrich or decision.deplete
-    if listed and isinstance(dictionary, DictionaryTable) and not dictionary.sources:
+    if decision.names and isinstance(dictionary, DictionaryTable) and not dictionary.sources:
         yield key, "targets are records of dictionary.sources, which is empty", "dictionary.sources"
 
 

@@ -97,7 +97,7 @@ class Deciding:
 
 def _rule(config: Config) -> DecisionRule | None:
     table = config.decision
-    if not (table.enrich or table.deplete):
+    if not table.names:
         return None
     assignment = Assignment(table.min_windows, table.min_fraction)
     names = tuple(table.enrich), tuple(table.deplete)

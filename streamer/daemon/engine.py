@@ -155,7 +155,7 @@ class EngineWorker(Worker):
 
     def _take_slot(self) -> bool:
         while not self.stopping.is_set():
-            if self.slots.acquire(timeout=_SLOT_SECONDS):
+            if self.slots.acquire(timeout=_SLOT_SECONDS if self.deciding.on else POLL_SECONDS):
                 return True
             self.deciding.answer()
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,13 @@ def label_of(names: Sequence[str]) -> str:
     if len(names) > SHOWN_TARGETS:
         names = [*names[:SHOWN_TARGETS], "..."]
     return ";".join(names)
+
+
+def unknown_names(names: Iterable[str], targets: TargetSets) -> str:
+    """The names that no target has, for a message: the first of them; empty if there are none."""
+    known = set(targets.names)
+    missing = [name for name in dict.fromkeys(names) if name not in known]
+    return ", ".join(missing[:SHOWN_TARGETS]) + (", ..." if len(missing) > SHOWN_TARGETS else "")
 
 
 def bounds_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

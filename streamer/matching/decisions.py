@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.dictionary.target_sets import bounds_of, unknown_names
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
@@ -24,8 +25,6 @@ from streamer.protocol.schema import ACTIONS
 from streamer.sequences.read_batch import ReadBatch
 
 PROCEED, STOP_RECEIVING, UNBLOCK = range(len(ACTIONS))
-
-_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +71,9 @@ class Decider:
         self._rule = rule
         self.targets = dictionary.targets
         listed = rule.enrich or rule.deplete
-        if missing := [name for name in dict.fromkeys(listed) if name not in set(names)]:
-            shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+        if missing := unknown_names(listed, dictionary.targets):
             key = "enrich" if rule.enrich else "deplete"
-            message = f"decision.{key}: the dictionary has no target called {shown}"
+            message = f"decision.{key}: the dictionary has no target called {missing}"
             raise StreamerError(message)
         yes, no = (STOP_RECEIVING, UNBLOCK) if rule.enrich else (UNBLOCK, STOP_RECEIVING)
         wanted = set(listed)
@@ -106,7 +104,6 @@ class Decider:
 def _heads(batch: ReadBatch, length: int) -> ReadBatch:
     """The reads of a batch, cut to that length, without their names."""
     lengths = np.minimum(batch.lengths, length)
-    offsets = np.zeros(lengths.size + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = bounds_of(lengths)
     symbols = np.arange(offsets[-1]) + np.repeat(batch.offsets[:-1] - offsets[:-1], lengths)
     return ReadBatch([""] * lengths.size, offsets, batch.bases[symbols])

@@ -286,6 +286,8 @@ TALLIES = frozenset(topic.name for topic in _TALLIES)
 """Those with rows of counts so far."""
 RECORD_TOPICS = {n: t for n, t in TOPICS.items() if n not in {"beat", "status", *TALLIES}}
 """Those whose messages have ``prev``: about a batch, or about the stream."""
+SETS_OF = frozenset(topic.name for topic in FEED if _SETS in topic.fields)
+"""Those whose targets are sets."""
 NAMES = {topic.wire: topic.name for topic in FEED}
 """Of the topics on the wire."""
 

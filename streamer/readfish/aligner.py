@@ -9,6 +9,7 @@ from readfish._loggers import setup_logger
 from readfish.plugins.abc import AlignerABC
 from readfish.plugins.utils import Strand
 
+from streamer.dictionary.target_sets import unknown_names
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
@@ -119,10 +120,8 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         return ", ".join(self._paths)
 
     def _check(self, names: Iterable[str], whose: str) -> None:
-        known = set(self._dictionary.targets.names)
-        if missing := sorted(set(names) - known):
-            shown = ", ".join(missing[:8]) + ("" if len(missing) <= 8 else ", ...")
-            message = f"{whose}: not in {self._shown}: {shown}"
+        if missing := unknown_names(sorted(names), self._dictionary.targets):
+            message = f"{whose}: not in {self._shown}: {missing}"
             raise StreamerError(message)
 
 

@@ -13,11 +13,13 @@ from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
 from streamer.sequences.read_batch import ReadBatch, offsets_of
+from trie.codes import INVALID, LETTER_TO_CODE
 from trie.windows import NO_SET, codes_at
 
 _EVERY = 16
-_KNOWN = b"ACGTUNRYKMSWBDHVacgtunrykmswbdhv"
-_AS_LETTERS = bytes(byte if byte in _KNOWN else ord("N") for byte in range(256))
+_AS_LETTERS = (
+    np.where(LETTER_TO_CODE == INVALID, ord("N"), np.arange(256)).astype(np.uint8).tobytes()
+)
 
 
 class Hit(NamedTuple):

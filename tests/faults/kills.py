@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     mistake: str | None
 
 
-class Outcome(NamedTuple):
+class Checked(NamedTuple):
     """What was done and found right. missed: messages that a subscriber missed and pulled."""
 
     kills: Counter[str]
@@ -59,10 +59,10 @@ class Outcome(NamedTuple):
     messages: int
     missed: int
 
-    def plus(self, more: Outcome) -> Outcome:
+    def plus(self, more: Checked) -> Checked:
         """Both of them."""
         rest = (a + b for a, b in zip(self[1:], more[1:], strict=True))
-        return Outcome(self.kills + more.kills, *rest)
+        return Checked(self.kills + more.kills, *rest)
 
 
 def run(
@@ -71,13 +71,13 @@ def run(
     durability: str = "fsync",
     mistake: str | None = None,
     jobs: int = 1,
-) -> Outcome:
+) -> Checked:
     """Kill the daemon so often, in rounds with the seeds ``seed``, ``seed + 1``, ...
 
     AssertionError says what did not hold; the folder of that round is kept then, unless the daemon
     made a mistake, and standard error has the command that repeats it.
     """
-    total = Outcome(Counter(), 0, 0, 0)
+    total = Checked(Counter(), 0, 0, 0)
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
     plans = [
         Plan(seed + number, min(LIVES, kills - done), folder, durability, mistake)
@@ -94,7 +94,7 @@ def run(
     return total
 
 
-def _outcomes(plans: list[Plan], jobs: int) -> Iterator[Outcome]:
+def _outcomes(plans: list[Plan], jobs: int) -> Iterator[Checked]:
     if jobs == 1:
         with nursery(plans[0].folder) as daemons:
             for plan in plans:
@@ -102,14 +102,14 @@ def _outcomes(plans: list[Plan], jobs: int) -> Iterator[Outcome]:
         return
     pool = ProcessPoolExecutor(jobs, get_context("spawn"))
     try:
-        done: list[Future[Outcome]] = [pool.submit(_in_pool, plan) for plan in plans]
+        done: list[Future[Checked]] = [pool.submit(_in_pool, plan) for plan in plans]
         for future in as_completed(done):
             yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _in_pool(plan: Plan) -> Outcome:
+def _in_pool(plan: Plan) -> Checked:
     return _round(plan, _own_nursery(plan.folder))
 
 
@@ -134,7 +134,7 @@ def _warm(folder: Path) -> list[Path]:
     return made
 
 
-def _round(plan: Plan, daemons: Nursery) -> Outcome:
+def _round(plan: Plan, daemons: Nursery) -> Checked:
     folder = plan.folder / f"round-{plan.seed}"
     folder.mkdir(mode=0o700)
     kind = KINDS[plan.seed % len(KINDS)]
@@ -151,7 +151,7 @@ def _round(plan: Plan, daemons: Nursery) -> Outcome:
     finally:
         one.close()
     shutil.rmtree(folder)
-    return Outcome(one.died, batches, len(one.feed.order), one.feed.pulled)
+    return Checked(one.died, batches, len(one.feed.order), one.feed.pulled)
 
 
 def _explain(plan: Plan, folder: Path) -> None:

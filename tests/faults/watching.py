@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
@@ -148,14 +149,11 @@ def _fork(log: str, mistake: str | None) -> None:
             if die:
                 _die_at(*die)
             os._exit(main(arguments))
-        end = time.monotonic() + (DEADLINE if seconds is None else seconds)
-        ended, status = 0, 0
-        while not ended and time.monotonic() < end:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            time.sleep(0.001)
-        if not ended:
+        ended = os.pidfd_open(pid)
+        if not select.select([ended], [], [], DEADLINE if seconds is None else seconds)[0]:
             os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
+        os.close(ended)
+        _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 

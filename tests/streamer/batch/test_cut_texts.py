@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.batch.primer import text as primer_text
+from streamer.batch.primer import beta_pieces
 from streamer.sequences import decompression
 from streamer.sequences import files as sequence_files
 from tests.data_files import write_fasta
@@ -49,7 +49,7 @@ def in_pieces(monkeypatch):
         monkeypatch.setattr(decompression, "BLOCK_BYTES", 13)
         monkeypatch.setattr(sequence_files, "PIECE_BASES", 20)
         monkeypatch.setattr(sequence_files, "BATCH_READS", 2)
-        monkeypatch.setattr(primer_text, "piece_symbols", lambda overlap, **_: 4 * overlap)
+        monkeypatch.setattr(beta_pieces, "piece_symbols", lambda overlap, **_: 4 * overlap)
 
     return cut
 

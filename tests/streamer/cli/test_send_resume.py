@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import random
 import signal
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from streamer.cli.send_mark import SendMark
 from streamer.client import Producer
 from streamer.errors import StreamerError, UsageError
-from tests.daemon_kit import process, running, write_fasta
+from tests.daemon_kit import collecting, process, running, write_fasta
 from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole
@@ -23,21 +22,6 @@ SEQUENCE = "ACGTACGTACGTACGT"
 
 def named(prefix, count):
     return [(f"{prefix}{i}", SEQUENCE) for i in range(1, count + 1)]
-
-
-@contextmanager
-def collecting(path, overrides=()):
-    """A daemon, and the names of the reads that it has accepted."""
-    names = []
-    with running(path, overrides) as daemon:
-        forward = daemon.service._ingest._forward
-
-        def collect(item):
-            names.extend(item.batch.names)
-            forward(item)
-
-        daemon.service._ingest._forward = collect
-        yield daemon, names
 
 
 def lines(err):

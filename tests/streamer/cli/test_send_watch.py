@@ -6,11 +6,11 @@ import gzip
 import os
 import random
 import signal
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 
-from tests.daemon_kit import process, running, wait_for_line
+from tests.daemon_kit import collecting, process, running, wait_for_line
 from tests.streamer.cli.test_play import fastq
 from tests.streamer.watching.kit import named, record, text_of, write
 from tests.waiting import DEADLINE, until
@@ -27,21 +27,6 @@ def own_state(tmp_path, monkeypatch):
 def run(tmp_path):
     (tmp_path / "run").mkdir()
     return tmp_path / "run"
-
-
-@contextmanager
-def collecting(path, overrides=()):
-    """A daemon, and the names of the reads that it has accepted."""
-    names = []
-    with running(path, overrides) as daemon:
-        forward = daemon.service._ingest._forward
-
-        def collect(item):
-            names.extend(item.batch.names)
-            forward(item)
-
-        daemon.service._ingest._forward = collect
-        yield daemon, names
 
 
 def watch(run, daemon, *options):

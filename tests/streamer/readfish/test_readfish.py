@@ -12,6 +12,7 @@ import pytest
 from streamer.errors import StreamerError
 from tests.data_files import write_fasta
 from tests.reference import targets as oracle
+from tests.waiting import until
 
 if sys.version_info >= (3, 12):
     pytest.skip("readfish's mappy has no wheel for this Python", allow_module_level=True)
@@ -251,4 +252,5 @@ def test_an_unblock_reaches_the_action(genome, tmp_path):
     aligner = conf.mapper_settings.load_object("Aligner")
     (result,) = aligner.map_reads([Result(1, "r", records[2][1][:300])])
     assert condition.get_action(make_decision(conf, result)) is Action.unblock
-    assert "r\t300\tHit(ctg='other', strand=1" in log.read_text()
+    line = "r\t300\tHit(ctg='other', strand=1"
+    until(lambda: line in log.read_text(), "readfish's thread to write the line")
