@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamer.daemon.config import Config, load
-from streamer.daemon.toml_lines import key_lines
+from streamer.daemon.config.toml_lines import key_lines
 from streamer.errors import ConfigError
 from streamer.protocol.endpoints import EndpointError, check_endpoint, claim, run_directory
 from tests.data_files import DATA, ROOT

@@ -1,0 +1,162 @@
+"""What is wrong with a configuration, in the words of its keys.
+
+Of a key alone what its type refuses; of several keys what does not fit together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from streamer.daemon.config.tables import (
+    AnswersTable,
+    ConfigTable,
+    DecisionTable,
+    DictionaryTable,
+    IngestTable,
+    MatchingTable,
+    PanelTable,
+    SyncTable,
+    match_spec,
+)
+from streamer.matching.spec import MatchSpec
+
+# the key, what is wrong, and other keys involved
+Fault = tuple[str, str, *tuple[str, ...]]
+
+
+def value_faults(table: str, model: type[ConfigTable], error: ValidationError) -> Iterator[Fault]:
+    for fault in error.errors():
+        key = ".".join([table, *map(str, fault["loc"])])
+        given = fault.get("input")
+        context = fault.get("ctx", {})
+        match fault["type"]:
+            case "extra_forbidden":
+                name = str(fault["loc"][-1])
+                yield key, "unknown key" + did_you_mean(name, model.model_fields)
+            case "greater_than_equal":
+                yield key, f"is {given!r}, must be at least {context['ge']}"
+            case "less_than_equal":
+                yield key, f"is {given!r}, must be at most {context['le']}"
+            case "literal_error":
+                yield key, f"is {given!r}, must be {context['expected']}"
+            case "int_type" | "float_type" | "string_type" | "list_type" | "bool_type" as kind:
+                yield key, f"must be {_WANTED[kind]}, not {kind_of(given)}"
+            case "value_error":
+                yield key, str(context["error"])
+            case _:
+                yield key, fault["msg"]
+
+
+_WANTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "a string",
+    "list_type": "a list",
+    "bool_type": "true or false",
+}
+
+
+def kind_of(value: object) -> str:
+    names = {bool: "a boolean", int: "an integer", float: "a float", str: "a string"}
+    names |= {list: "a list", dict: "a table"}
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+def did_you_mean(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f", did you mean '{close[0]}'?" if close else f" (known: {', '.join(known)})"
+
+
+def file_faults(given: Sequence[str], absolute: Sequence[str]) -> Iterator[Fault]:
+    for index, (name, path) in enumerate(zip(given, absolute, strict=True)):
+        key = f"dictionary.sources.{index}"
+        if os.path.isdir(path):
+            yield key, f"'{name}' is a directory, not a sequence file"
+        elif not os.path.exists(path):
+            yield key, f"no such file: '{name}' (looked for {path})"
+        elif not os.access(path, os.R_OK):
+            yield key, f"'{name}' is not readable"
+
+
+def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
+    """Faults between keys of the tables that are valid by themselves."""
+    dictionary, matching = tables.get("dictionary"), tables.get("matching")
+    if isinstance(dictionary, DictionaryTable):
+        nothing = not dictionary.sources and not dictionary.seed_bases
+        if dictionary.mode == "frozen" and nothing:
+            what = "a frozen dictionary needs sources or seed_bases"
+            yield "dictionary.mode", what, "dictionary.sources", "dictionary.seed_bases"
+        if isinstance(matching, MatchingTable):
+            yield from _match_faults(match_spec(dictionary, matching))
+    answers, panel = tables.get("answers"), tables.get("panel")
+    if isinstance(answers, AnswersTable):
+        if answers.targets and isinstance(dictionary, DictionaryTable) and not dictionary.sources:
+            what = "is true, but there are no targets: dictionary.sources is empty"
+            yield "answers.targets", what, "dictionary.sources"
+        asked = isinstance(panel, PanelTable) and [
+            name for name in PanelTable.model_fields if getattr(panel, name)
+        ]
+        for name in () if answers.targets else asked or ():
+            yield f"panel.{name}", "has no effect without answers.targets = true", "answers.targets"
+    ingest = tables.get("ingest")
+    if isinstance(ingest, IngestTable) and ingest.max_batch_bytes > ingest.memory_bytes:
+        what = f"is {ingest.max_batch_bytes}, more than ingest.memory_bytes = {ingest.memory_bytes}"
+        yield "ingest.max_batch_bytes", what, "ingest.memory_bytes"
+    decision = tables.get("decision")
+    if isinstance(decision, DecisionTable):
+        yield from _decision_faults(decision, dictionary)
+    sync = tables.get("sync")
+    if isinstance(sync, SyncTable) and sync.pull_bytes > sync.memory_bytes:
+        what = f"is {sync.pull_bytes}, more than sync.memory_bytes = {sync.memory_bytes}"
+        yield "sync.pull_bytes", what, "sync.memory_bytes"
+    seen: dict[str, str] = {}
+    for name in ("ingest", "feed", "control", "sync"):
+        endpoint = getattr(tables.get(name), "endpoint", None)
+        if endpoint is None or endpoint.endswith((":*", ":0")):
+            continue
+        if endpoint in seen:
+            other = f"{seen[endpoint]}.endpoint"
+            yield f"{name}.endpoint", f"'{endpoint}' is already {other}", other
+        seen.setdefault(endpoint, name)
+
+
+def _decision_faults(decision: DecisionTable, dictionary: ConfigTable | None) -> Iterator[Fault]:
+    if decision.enrich and decision.deplete:
+        what = "name targets to enrich or to deplete, not both"
+        yield "decision.deplete", what, "decision.enrich"
+    key = "decision.enrich" if decision.enrich else "decision.deplete"
+    if decision.names and isinstance(dictionary, DictionaryTable) and not dictionary.sources:
+        yield key, "targets are records of dictionary.sources, which is empty", "dictionary.sources"
+
+
+def _match_faults(spec: MatchSpec) -> Iterator[Fault]:
+    """For users, what ``MatchSpec.faults`` names."""
+    near = f"with semantics '{spec.semantics}'" if spec.near else "without a distance"
+    kernels = f"is '{spec.kernel}', {near} it must be one of {', '.join(spec.kernels)}"
+    limits = "is {}, must be {} dictionary.k = {}".format
+    faults: dict[str, Fault] = {
+        "kernel": ("matching.kernel", kernels, "matching.distance", "matching.semantics"),
+        "distance": (
+            "matching.distance", limits(spec.distance, "less than", spec.k), "dictionary.k"
+        ),
+        "strands": (
+            "dictionary.strands",
+            f"'{spec.strands}' is not supported with a distance: use forward or both",
+            "matching.distance",
+        ),
+        "device": (
+            "matching.kernel",
+            f"'{spec.kernel}' needs matching.device 'auto' or 'cuda'",
+            "matching.device",
+        ),
+        "chunk": (
+            "matching.chunk_bases", limits(spec.chunk, "at least", spec.k), "dictionary.k"
+        ),
+    }  # fmt: skip
+    for fault in spec.faults():
+        yield faults[fault]

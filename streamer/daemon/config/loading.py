@@ -1,0 +1,122 @@
+"""TOML and ``--set`` in, checked settings out, or every fault with the place of its key."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from streamer.daemon.config.faults import (
+    Fault,
+    did_you_mean,
+    file_faults,
+    kind_of,
+    table_faults,
+    value_faults,
+)
+from streamer.daemon.config.origin import Origin
+from streamer.daemon.config.tables import Config, ConfigTable, DictionaryTable, JournalTable
+from streamer.errors import ConfigError
+
+_TABLES: dict[str, type[ConfigTable]] = {
+    name: field.annotation  # type: ignore[misc]
+    for name, field in Config.model_fields.items()
+}
+
+_KEYS = {
+    key: f"{table}.{key}"
+    for table, model in reversed(_TABLES.items())
+    for key in model.model_fields
+    if key not in _TABLES
+}
+"""The full path of a key without its table: in the first table that has it."""
+
+
+def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool = True) -> Config:
+    """The configuration of a TOML file (None: all defaults) with ``table.key=value`` overrides.
+
+    ConfigError holds every fault. ``check_files`` also checks whether the dictionary's sources
+    exist; clients need only the endpoints.
+    """
+    origin = Origin(path or "<defaults>")
+    content = _read(path, origin) if path else {}
+    malformed = _override(content, overrides, origin)
+    faults: list[Fault] = []
+    folder = Path(path).parent if path else Path()
+    tables: dict[str, Any] = {}
+    for name, value in content.items():
+        if name in _KEYS and not isinstance(value, dict):
+            faults.append((name, f"is in no table, did you mean '{_KEYS[name]}'?"))
+        elif name not in _TABLES:
+            faults.append((name, "unknown table" + did_you_mean(name, _TABLES)))
+        elif not isinstance(value, dict):
+            faults.append((name, f"must be a table, not {kind_of(value)}"))
+        else:
+            tables[name] = value
+    checked: dict[str, ConfigTable] = {}
+    for name, model in _TABLES.items():
+        try:
+            checked[name] = model.model_validate(tables.get(name, {}))
+        except ValidationError as error:
+            faults.extend(value_faults(name, model, error))
+    dictionary = checked.get("dictionary")
+    if isinstance(dictionary, DictionaryTable):
+        absolute = [str(Path(os.path.abspath(folder / source))) for source in dictionary.sources]
+        if check_files:
+            faults.extend(file_faults(dictionary.sources, absolute))
+        checked["dictionary"] = dictionary.model_copy(update={"sources": absolute})
+    journal = checked.get("journal")
+    if isinstance(journal, JournalTable):
+        directory = os.path.abspath(folder / os.path.expanduser(journal.directory))
+        checked["journal"] = journal.model_copy(update={"directory": directory})
+    faults.extend(table_faults(checked))
+    if malformed or faults:
+        placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]
+        raise ConfigError([*malformed, *placed])
+    return Config.model_construct(**checked)  # type: ignore[arg-type]
+
+
+def _read(path: str, origin: Origin) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            origin.text = file.read().decode()
+        return tomllib.loads(origin.text)
+    except tomllib.TOMLDecodeError as error:
+        what = f"not valid TOML: {error}"
+    except UnicodeDecodeError:
+        what = "not valid TOML: it is not UTF-8 text"
+    except OSError as error:
+        what = f"cannot be read: {(error.strerror or str(error)).lower()}"
+    raise ConfigError([(path, "", what)])
+
+
+def _override(
+    content: dict[str, Any], overrides: Sequence[str], origin: Origin
+) -> list[tuple[str, str, str]]:
+    """Put ``table.key=value`` settings into the content; returns the malformed ones as faults.
+
+    A value is a TOML value or a bare word.
+    """
+    malformed = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        table, dot, name = (part.strip() for part in key.partition("."))
+        if not (equals and dot and table and name):
+            malformed.append((f"--set {override}", "", "must have the form table.key=value"))
+            continue
+        try:
+            value: Any = tomllib.loads(f"value = {text}")["value"]
+        except (tomllib.TOMLDecodeError, KeyError):
+            value = text.strip()
+        if table not in content:
+            content[table] = {}
+            origin.overrides[table] = override
+        held = content[table]
+        if isinstance(held, dict):
+            held[name] = value
+            origin.overrides[f"{table}.{name}"] = override
+    return malformed

@@ -1,0 +1,185 @@
+"""The tables: a model each, whose types say what a key may hold."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mode, Semantics
+from streamer.protocol.endpoints import check_endpoint, default_endpoint
+from trie.codes import MAX_K
+from trie.strands import Strands
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+Endpoint = Annotated[str, AfterValidator(check_endpoint)]
+
+
+class ConfigTable(BaseModel):
+    """A table refuses unknown keys and values of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _journal_directory() -> str:
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(state, "kmer-streamer", "journal")
+
+
+class DictionaryTable(ConfigTable):
+    """The k-mers that reads are matched against."""
+
+    k: int = Field(default=21, ge=1, le=MAX_K)
+    mode: Mode | None = None
+    strands: Strands | None = None
+    sources: list[str] = []
+    seed_bases: int = Field(default=0, ge=0, lt=1 << 63)
+    max_kmers: int = Field(default=16_000_000, ge=0, lt=1 << 62)
+    at_limit: Literal["freeze", "refuse"] = "freeze"
+
+
+class MatchingTable(ConfigTable):
+    """How reads are matched."""
+
+    device: Device = "auto"
+    kernel: Kernel = "auto"
+    distance: int = Field(default=0, ge=0, le=4)
+    semantics: Semantics = "levenshtein"
+    chunk_bases: int = Field(default=DEFAULT_CHUNK, ge=1, le=1 << 30)
+    threads: int = Field(default=0, ge=0, le=4096)
+    streams: int = Field(default=2, ge=1, le=8)
+    gpus: int = Field(default=1, ge=0, le=64)
+    device_bytes: int = Field(default=0, ge=0, le=1 << 50)
+
+
+class IngestTable(ConfigTable):
+    """Where reads come in."""
+
+    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("ingest"))
+    memory_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
+    max_batch_bytes: int = Field(default=16 * MIB, ge=1024, le=1 << 30)
+
+
+class FeedTable(ConfigTable):
+    """Where results go out."""
+
+    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("feed"))
+    buffer_bytes: int = Field(default=256 * MIB, ge=MIB, le=1 << 50)
+    beat_seconds: float = Field(default=1.0, ge=0.05, le=3)
+
+
+class ControlTable(ConfigTable):
+    """Where requests come in."""
+
+    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("control"))
+
+
+class SyncTable(ConfigTable):
+    """Where what was said before is asked for; served only with a journal."""
+
+    endpoint: Endpoint = Field(default_factory=lambda: default_endpoint("sync"))
+    connections: int = Field(default=64, ge=1, le=1 << 16)
+    pulls: int = Field(default=16, ge=1, le=1 << 16)
+    pull_bytes: int = Field(default=16 * MIB, ge=1 << 16, le=1 << 30)
+    memory_bytes: int = Field(default=256 * MIB, ge=1 << 16, le=1 << 50)
+
+
+class JournalTable(ConfigTable):
+    """What outlives the daemon; a limit of 0 keeps everything."""
+
+    durability: Literal["none", "os", "fsync"] = "none"
+    directory: str = Field(default_factory=_journal_directory)
+    keep_bytes: int = Field(default=64 * GIB, ge=0, le=1 << 50)
+    keep_hours: float = Field(default=0, ge=0, le=1e6)
+
+
+class DecisionTable(ConfigTable):
+    """Which reads are worth sequencing; without names nothing is decided."""
+
+    enrich: list[str] = []
+    deplete: list[str] = []
+    min_windows: int = Field(default=1, ge=1, lt=1 << 62)
+    min_fraction: float = Field(default=0.0, ge=0, le=1)
+    first_bases: int = Field(default=800, ge=1, lt=1 << 62)
+    give_up_bases: int = Field(default=0, ge=0, lt=1 << 62)
+
+    @property
+    def names(self) -> list[str]:
+        """Those that are listed; of the two lists one has some."""
+        return self.enrich or self.deplete
+
+
+class AnswersTable(ConfigTable):
+    """What is counted of all reads so far."""
+
+    targets: bool = False
+    min_windows: int = Field(default=1, ge=1, lt=1 << 31)
+    min_fraction: float = Field(default=0.0, ge=0, le=1)
+
+
+class PanelTable(ConfigTable):
+    """Targets that are watched together, and how much of them is enough."""
+
+    groups: dict[str, list[str]] = {}
+    enough_breadth: float = Field(default=0.0, ge=0, le=1)
+    enough_depth: float = Field(default=0.0, ge=0, le=1e9)
+    enough_reads: int = Field(default=0, ge=0, lt=1 << 53)
+
+    @property
+    def limits(self) -> bool:
+        """Whether anything can be enough."""
+        return bool(self.enough_breadth or self.enough_depth or self.enough_reads)
+
+
+class LogTable(ConfigTable):
+    """The daemon's log."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "console", "json"] = "auto"
+
+
+class Config(ConfigTable):
+    """All tables; paths in them are absolute once loaded, relative ones from the file's folder."""
+
+    dictionary: DictionaryTable = Field(default_factory=lambda: DictionaryTable())
+    matching: MatchingTable = Field(default_factory=lambda: MatchingTable())
+    ingest: IngestTable = Field(default_factory=lambda: IngestTable())
+    feed: FeedTable = Field(default_factory=lambda: FeedTable())
+    control: ControlTable = Field(default_factory=lambda: ControlTable())
+    sync: SyncTable = Field(default_factory=lambda: SyncTable())
+    journal: JournalTable = Field(default_factory=lambda: JournalTable())
+    decision: DecisionTable = Field(default_factory=lambda: DecisionTable())
+    answers: AnswersTable = Field(default_factory=lambda: AnswersTable())
+    panel: PanelTable = Field(default_factory=lambda: PanelTable())
+    log: LogTable = Field(default_factory=lambda: LogTable())
+
+    @property
+    def spec(self) -> MatchSpec:
+        """What to match."""
+        spec = match_spec(self.dictionary, self.matching)
+        return replace(spec, counted=self.answers.targets)
+
+
+def match_spec(dictionary: DictionaryTable, matching: MatchingTable) -> MatchSpec:
+    """What to match, from its two tables."""
+    spec = MatchSpec.of(
+        k=dictionary.k,
+        sources=tuple(dictionary.sources),
+        seed_bases=dictionary.seed_bases,
+        mode=dictionary.mode,
+        max_kmers=dictionary.max_kmers,
+        strands=dictionary.strands,
+        distance=matching.distance or None,
+        semantics=matching.semantics,
+        kernel=matching.kernel,
+        chunk=matching.chunk_bases,
+        threads=matching.threads,
+        device=matching.device,
+        streams=matching.streams,
+        device_bytes=matching.device_bytes,
+    )
+    return replace(spec, track_tree=spec.grows)
