@@ -59,18 +59,20 @@ class Control(Connection):
     def targets(self, *, by_barcode: bool = False) -> tuple[list[str], list[list[Any]]]:
         """Columns and rows of ``match --report targets``, of all reads so far.
 
-        Each row is as it is when it is asked for. RefusedError if the daemon does not count.
+        The rows come in several replies, each with the counts of its moment. RefusedError if the
+        daemon does not count, or is still starting.
         """
-        columns: list[str] = []
-        rows: list[list[Any]] = []
-        further: int | None = 0
-        while further is not None:
-            by = {"by": "barcode"} if by_barcode else {}
-            reply = self.request("targets", first=further, **by)
-            columns = reply["columns"]
+        by = {"by": "barcode"} if by_barcode else {}
+        reply = self.request("targets", first=0, **by)
+        rows = list(reply["rows"])
+        while reply["next"] is not None:
+            of = reply.get("of")
+            reply = self.request("targets", first=reply["next"], **by)
+            if reply.get("of") != of:
+                # a new barcode has moved the rows
+                reply, rows = self.request("targets", first=0, **by), []
             rows += reply["rows"]
-            further = reply["next"]
-        return columns, rows
+        return reply["columns"], rows
 
     def drain(self) -> None:
         """Order the daemon to finish what it has accepted and to end."""

@@ -11,6 +11,7 @@ import zmq
 
 from streamer.daemon.board import Board
 from streamer.daemon.core.feed import parted
+from streamer.daemon.core.life import STARTING
 from streamer.daemon.deciding import Answer
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.reload import Reply
@@ -219,9 +220,12 @@ class ControlWorker(SocketWorker):
 
 def _rows(board: Board, request: Header) -> Header:
     """Rows of counts of targets from a number on, as many as fit; the number of the next one."""
-    if board.tally is None:
+    if not board.config.answers.targets:
         problem = "nothing is counted: set answers.targets = true in the configuration"
         raise WireError(Reason.SOURCES, problem)
+    if board.state == STARTING:
+        raise WireError(Reason.BUSY, "still starting: ask again once the state is running")
+    assert board.tally is not None
     by = request.get("by")
     if by not in (None, "barcode"):
         raise WireError(Reason.MALFORMED, f"field 'by' is {shown(by)}, must be 'barcode' or nil")
@@ -230,7 +234,8 @@ def _rows(board: Board, request: Header) -> Header:
     part = next(parted(rows[first:]), [])
     further = first + len(part)
     columns = TOPICS["barcodes" if by else "targets"].shown.split()
-    found = {"columns": columns, "rows": part, "next": further if further < len(rows) else None}
+    following = further if further < len(rows) else None
+    found = {"columns": columns, "rows": part, "next": following, "of": len(rows)}
     return found | board.answers()
 
 

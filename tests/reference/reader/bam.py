@@ -64,9 +64,7 @@ def _check(cigar: list[tuple[int, int]], letters: int, name: bytes) -> None:
     if unknown := [code for code, _ in cigar if code > 8]:
         problem = f"the CIGAR has an operation that is not known, {unknown[0]}"
     elif any(code == 5 for code, _ in cigar):
-        problem = (
-            "hard-clipped: letters of the read are missing; read the file it was aligned from"
-        )
+        problem = "hard-clipped: letters of the read are missing; read the file it was aligned from"
     elif cigar and letters:
         # M, I, S, = and X
         total = sum(length for code, length in cigar if code in {0, 1, 4, 7, 8})

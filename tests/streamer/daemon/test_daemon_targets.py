@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from streamer.cli.app import main
 from streamer.client import Control, Producer, RefusedError, Subscriber
 from streamer.client.tables import rows_table
+from streamer.daemon.revising import KeptBatches
 from streamer.errors import StreamerError
-from tests.daemon_kit import running, write_fasta
+from tests.daemon_kit import Running, running, write_fasta
 from tests.reference.targets import targets_report
 from tests.reload_kit import GENOME, K, batches_of, configured, settle, sources_of
 from tests.waiting import DEADLINE, until
@@ -225,6 +227,63 @@ def test_a_daemon_that_does_not_count_says_so(tmp_path):
         with pytest.raises(RefusedError, match=r"answers\.targets = true"):
             control.targets()
         assert not {"targets.", "enough."} & set(control.status()["published"])
+
+
+def test_counts_of_a_daemon_that_starts_are_refused(tmp_path, monkeypatch):
+    """Those of the journal's batches are not complete yet."""
+    run = Run(tmp_path, 4)
+    sources = sources_of(run.rng)
+    path = counting(tmp_path, sources)
+    with running(path) as daemon:
+        deliver(daemon, run, 3)
+    asked = threading.Event()
+    count = KeptBatches.matched
+
+    def counted_later(*arguments):
+        assert asked.wait(DEADLINE)
+        return count(*arguments)
+
+    monkeypatch.setattr(KeptBatches, "matched", counted_later)
+    daemon = Running(path)
+    try:
+        with Control(daemon.endpoints["control"]) as control:
+            until(lambda: daemon.service.board.tally, "the dictionary to be loaded")
+            with pytest.raises(RefusedError, match="still starting"):
+                control.targets()
+        asked.set()
+        daemon.wait_until_open()
+        check(daemon, tmp_path, run, sources)
+    finally:
+        asked.set()
+        daemon.service.drain("the test is over")
+        daemon.join()
+
+
+def test_a_barcode_that_comes_between_two_replies_moves_no_rows(tmp_path, monkeypatch):
+    sources = [(f"target{n}-{'x' * 150}", GENOME[n : n + 30]) for n in range(700)]
+    path = counting(tmp_path, sources, durability="none")
+    run = Run(tmp_path, 8)
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        deliver(daemon, run, 1)
+        request, replies = control.request, []
+
+        def requested(command, **fields):
+            reply = request(command, **fields)
+            replies.append(reply)
+            if len(replies) == 1:
+                known = set(run.barcodes)
+                while known == set(run.barcodes):
+                    deliver(daemon, run, 1)
+            return reply
+
+        monkeypatch.setattr(control, "request", requested)
+        columns, rows = control.targets(by_barcode=True)
+        assert replies[0]["of"] < replies[-1]["of"] == len(rows)
+        named = [(barcode, target) for barcode, target, *_ in rows]
+        barcodes = [None if name == "." else name for name in sorted(set(run.barcodes))]
+        targets = [*[name for name, _ in sources], None]
+        assert named == [(barcode, target) for barcode in barcodes for target in targets]
+        assert columns[:2] == ["barcode", "target"]
 
 
 def test_rows_of_many_targets_come_in_parts(tmp_path):
