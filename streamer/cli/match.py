@@ -20,7 +20,9 @@ from streamer.errors import UsageError
 from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Semantics
 from trie.strands import Strands
 
-ReportName = Literal["windows", "intervals", "reads", "targets", "coverage", "all", "best"]
+ReportName = Literal[
+    "windows", "intervals", "reads", "targets", "coverage", "novelty", "all", "best"
+]
 
 NEAR_REPORTS = ("all", "best")
 TOTALS = ("targets", "coverage")
@@ -57,8 +59,9 @@ def match(
     report: Annotated[
         ReportName | None,
         typer.Option(
-            help="One row for each of these (coverage: for each part of a target); with a distance "
-            "all ends or the best of each cluster. Default: intervals, with a distance all."
+            help="One row for each of these (coverage: for each part of a target; novelty: new "
+            "k-mers against bases, at 512 points at most); with a distance all ends or the best of "
+            "each cluster. Default: intervals, with a distance all."
         ),
     ] = None,
     min_windows: Annotated[
@@ -183,6 +186,9 @@ def match(
             raise UsageError(message)
     if max_kmers and not spec.changes:
         message = "--max-kmers needs a dictionary that grows: --mode grow or --seed"
+        raise UsageError(message)
+    if report == "novelty" and not spec.changes:
+        message = "--report novelty needs a dictionary that grows: --mode grow or --seed"
         raise UsageError(message)
     for fault in spec.faults():
         what = f"--semantics {spec.semantics}" if near else "exact matching"

@@ -18,7 +18,13 @@ from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher, load_dictionary
 from streamer.matching.reports import REPORTS
 from streamer.matching.result import BatchResult
-from streamer.matching.running_report import Answer, CoverageAnswer, RowAnswer, TargetAnswer
+from streamer.matching.running_report import (
+    Answer,
+    CoverageAnswer,
+    NoveltyAnswer,
+    RowAnswer,
+    TargetAnswer,
+)
 from streamer.matching.spec import MatchSpec
 from streamer.output.rows import RowWriter
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, size_of_files
@@ -47,6 +53,8 @@ class Asked:
         if self.report == "coverage":
             _check_places(matcher.dictionary, spec)
             return CoverageAnswer(matcher, self.bins)
+        if self.report == "novelty":
+            return NoveltyAnswer()
         targets = (stored if spec.near else matcher.dictionary).targets
         return RowAnswer(REPORTS[self.report], targets, spec.k)
 

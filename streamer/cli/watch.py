@@ -34,7 +34,7 @@ def watch(
             "--topic",
             help="match, mismatch, near or ltb (within the distance), delta (new k-mers), read, "
             "word, retract, upgrade and settled (after a reload), beat, status, targets, "
-            "barcodes or enough (counts so far); "
+            "barcodes, enough or novelty (counts so far); "
             "may be repeated. Without it: match, mismatch and read.",
         ),
     ] = None,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import zmq
 
 from streamer.client.client_errors import DaemonError, DaemonSilentError, RefusedError
@@ -14,7 +15,17 @@ from streamer.client.connection import Connection, Context
 from streamer.client.named_targets import NAMED
 from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.feed_messages import decode_columns
-from streamer.protocol.header import PROTOCOL, Buffer, Header, WireError, pack, seal, unpack, unseal
+from streamer.protocol.header import (
+    PROTOCOL,
+    Buffer,
+    Header,
+    Reason,
+    WireError,
+    pack,
+    seal,
+    unpack,
+    unseal,
+)
 from streamer.protocol.schema import ACTIONS, TOPICS
 
 # between two questions whether a daemon that takes long is still there
@@ -37,6 +48,18 @@ class ReadDecision(NamedTuple):
     matches: int
     windows: int
     bases: int
+
+
+class NoveltyPoint(NamedTuple):
+    """A point of the novelty curve: reads, their bases and the k-mers that were new, so far.
+
+    new: those since the point before.
+    """
+
+    reads: int
+    bases: int
+    kmers: int
+    new: int
 
 
 class Control(Connection):
@@ -73,6 +96,24 @@ class Control(Connection):
                 reply, rows = self.request("targets", first=0, **by), []
             rows += reply["rows"]
         return reply["columns"], rows
+
+    def novelty(self) -> list[NoveltyPoint]:
+        """The novelty curve of all reads so far; its last point is its end.
+
+        RefusedError if the dictionary learns nothing from reads.
+        """
+        reply, frames = self._reply(self._ask("novelty"))
+        try:
+            columns = decode_columns(reply, frames)
+            values = [columns.get(name) for name in NoveltyPoint._fields]
+            sizes = {-1 if v is None or v.dtype != np.int64 else v.size for v in values}
+            if len(sizes) > 1 or -1 in sizes:
+                problem = f"its columns are not {', '.join(NoveltyPoint._fields)}"
+                raise WireError(Reason.MALFORMED, problem)
+        except WireError as error:
+            raise self._invalid(error) from None
+        rows = zip(*(v.tolist() for v in values if v is not None), strict=True)
+        return [NoveltyPoint(*row) for row in rows]
 
     def drain(self) -> None:
         """Order the daemon to finish what it has accepted and to end."""

@@ -246,7 +246,9 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class TallyRows:
-    """``targets``, ``barcodes``, ``enough``: rows of counts so far, with the columns of the topic.
+    """``targets``, ``barcodes``, ``enough``, ``novelty``: rows of counts so far.
+
+    rows: with the columns of the topic, ``schema.TOPICS[topic].shown``.
 
     version: of the dictionary; with another one all counts begin anew. complete: False while kept
     batches are still to be counted.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from streamer.daemon import logs
 from streamer.daemon.config import Config
 from streamer.daemon.core.life import STARTING
+from streamer.matching.novelty import NoveltyCurve
 from streamer.protocol.schema import TOPICS
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def published(config: Config) -> list[str]:
         "near": not spec.near or spec.semantics != "levenshtein",
         "ltb": not spec.near or spec.semantics != "ltb",
         "delta": not spec.changes,
+        "novelty": not spec.changes,
         "settled": not spec.sources,
         "decision": not config.decision.names,
         "targets": not spec.counted,
@@ -103,7 +105,8 @@ def published(config: Config) -> list[str]:
 class Board:
     """The state of the daemon; each attribute is written by one thread only.
 
-    stream, epoch: those of the journal, without one a new stream and 1. counts: the totals so far.
+    stream, epoch: those of the journal, without one a new stream and 1. counts, novelty: the totals
+    and the curve so far.
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class Board:
         config: Config,
         journal: Journal | None = None,
         counts: Mapping[str, int] | None = None,
+        novelty: NoveltyCurve | None = None,
     ) -> None:
         self.config = config
         self.stream = secrets.token_hex(8) if journal is None else journal.stream
@@ -147,6 +151,8 @@ class Board:
         self.published = published(config)
         # counts by target, of the dictionary in use
         self.tally: TargetTally | None = None
+        # of new k-mers, where the dictionary grows
+        self.novelty = (novelty or NoveltyCurve()) if config.spec.changes else None
         self._started = time.monotonic()
 
     def enter(self, state: str) -> None:

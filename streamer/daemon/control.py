@@ -17,6 +17,7 @@ from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.reload import Reply
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.protocol.batch_messages import decode_batch
+from streamer.protocol.feed_messages import describe
 from streamer.protocol.header import (
     PROTOCOL,
     Buffer,
@@ -25,6 +26,7 @@ from streamer.protocol.header import (
     WireError,
     answer,
     integer,
+    raw,
     shown,
     unpack,
     unseal,
@@ -32,7 +34,7 @@ from streamer.protocol.header import (
 from streamer.protocol.schema import TOPICS
 from streamer.sequences.read_batch import ReadBatch
 
-COMMANDS = ("status", "drain", "reload", "ask", "targets")
+COMMANDS = ("status", "drain", "reload", "ask", "targets", "novelty")
 MAX_ASK_BYTES = 1 << 20
 """Of a frame, as of the letters that are asked about."""
 
@@ -172,6 +174,7 @@ class ControlWorker(SocketWorker):
             envelope.append(frames.pop(0))
         reply: Header = {"v": PROTOCOL}
         command, subscriptions = None, False
+        columns: Sequence[Buffer] = ()
         try:
             header, *data = unseal(frames)
             request = unpack(header)
@@ -193,6 +196,9 @@ class ControlWorker(SocketWorker):
                 return None
             elif command == "targets":
                 reply |= _rows(self._board, request)
+            elif command == "novelty":
+                fields, columns = _curve(self._board)
+                reply |= fields
             elif command != "status":
                 known = ", ".join(COMMANDS)
                 problem = f"unknown command {shown(command)} (known: {known})"
@@ -201,7 +207,7 @@ class ControlWorker(SocketWorker):
         except WireError as error:
             command = None
             reply |= _refusal(error)
-        return _Request(envelope, reply, command == "status", subscriptions, size)
+        return _Request(envelope, reply, command == "status", subscriptions, size, columns)
 
     def _later(
         self,
@@ -237,6 +243,16 @@ def _rows(board: Board, request: Header) -> Header:
     following = further if further < len(rows) else None
     found = {"columns": columns, "rows": part, "next": following, "of": len(rows)}
     return found | board.answers()
+
+
+def _curve(board: Board) -> tuple[Header, Sequence[Buffer]]:
+    """The novelty curve: header fields that describe its columns, and these."""
+    if board.novelty is None:
+        problem = "the dictionary learns nothing from the reads: set dictionary.mode = 'grow'"
+        raise WireError(Reason.SOURCES, problem)
+    columns = board.novelty.columns()
+    fields = {"version": board.version, "columns": describe(columns)}
+    return fields, [raw(values) for values in columns.values()]
 
 
 def _refusal(error: WireError) -> Header:

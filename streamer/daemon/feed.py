@@ -91,6 +91,7 @@ class FeedWorker(SocketWorker):
         # by connection, that is inode
         self._descriptors: dict[int, int] = {}
         self._reported = -_REPORT_SECONDS
+        self._novelty_told: list[int] = []
 
     def wants(self, topic: str) -> bool:
         """Whether somebody subscribes to the topic (a subscription is a prefix)."""
@@ -158,6 +159,9 @@ class FeedWorker(SocketWorker):
         # those of another dictionary are matched again
         if tally is not None and matched and matched[0].dictionary is tally.dictionary:
             tally.add([one.result for one in matched])
+        if self._board.novelty is not None:
+            for result in (one.result for one in matched):
+                self._board.novelty.add(result.batch.offsets, result.new_starts)
         self._done(group)
 
     def _announce(self, socket: zmq.Socket[bytes], state: str) -> None:
@@ -168,6 +172,7 @@ class FeedWorker(SocketWorker):
         now = time.monotonic()
         self._send(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
         self._tell_counts(socket)
+        self._tell_novelty(socket)
 
     def _tell_counts(self, socket: zmq.Socket[bytes]) -> None:
         """Publish what has changed in the counts of targets."""
@@ -180,6 +185,17 @@ class FeedWorker(SocketWorker):
                 self._send(socket, core.tally(topic, rows, time.time_ns(), **fields))
         if "enough" in self._board.published:
             self._send(socket, core.tally("enough", tally.enough(), time.time_ns(), **fields))
+
+    def _tell_novelty(self, socket: zmq.Socket[bytes]) -> None:
+        """Publish where the novelty curve ends, if that is elsewhere than before."""
+        curve, core = self._board.novelty, self._core
+        if curve is None or not core.wants("novelty"):
+            return
+        row = curve.last()
+        if row is not None and row != self._novelty_told:
+            self._novelty_told = row
+            version = self._board.version
+            self._send(socket, core.tally("novelty", [row], time.time_ns(), version=version))
 
     def _send(self, socket: zmq.Socket[bytes], messages: Sequence[Message]) -> None:
         # an XPUB socket never blocks: a subscriber without room misses messages

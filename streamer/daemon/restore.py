@@ -8,7 +8,7 @@ as a restart does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgpack
@@ -22,6 +22,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import Outline, Record
 from streamer.journal.store import Journal
 from streamer.matching.matcher import Start
+from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.checksums import crc32c
@@ -58,10 +59,10 @@ class Restored:
     """The state after record ``at``.
 
     fingerprint: of the dictionary that the sources gave, 0 before the first. heads: by topic, the
-    last record with a message on it. counts: the totals. core: the revision that is under way.
-    grown, learned: parts of those of ``Start``. sourced: k-mers as they stood in sources, of a
-    dictionary that keeps them for ever. replayed: bytes, new k-mers and records read after the
-    snapshot. loss: what is missing of them.
+    last record with a message on it. counts: the totals. novelty: the curve of new k-mers. core:
+    the revision that is under way. grown, learned: parts of those of ``Start``. sourced: k-mers as
+    they stood in sources, of a dictionary that keeps them for ever. replayed: bytes, new k-mers and
+    records read after the snapshot. loss: what is missing of them.
     """
 
     at: int = 0
@@ -71,6 +72,7 @@ class Restored:
     fingerprint: int = 0
     heads: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    novelty: NoveltyCurve = field(default_factory=NoveltyCurve)
     core: RevisionCore = field(default_factory=RevisionCore)
     grown: list[NDArray[np.uint64]] = field(default_factory=list)
     learned: list[NDArray[np.uint64]] = field(default_factory=list)
@@ -108,6 +110,8 @@ class Restored:
                 self.core.settled()
             if isinstance(record, Outline):
                 self.loss.add(meta)
+                if record.kind == BATCH:
+                    self.novelty.add_lump(*_lump(meta["counts"]))
                 continue
             self.replayed[0] += size_of(record.frames)
             if record.kind == BATCH:
@@ -131,10 +135,15 @@ class Restored:
         self.replayed[1] += counts["new_kmers"]
 
     def _learn(self, batch: StoredBatch) -> None:
+        self.novelty.add(batch.offsets, batch.new_starts)
         # copies: the frames of a record are large
         for codes, parts in ((batch.new_kmers, self.grown), (batch.learned, self.learned)):
             if codes.size:
                 parts.append(codes.copy())
+
+
+def _lump(counts: Mapping[str, int]) -> tuple[int, int, int]:
+    return counts["reads"], counts["bases"], counts["new_kmers"]
 
 
 _COUNTERS = ("number", "position", "version", "fingerprint", "heads", "counts")
@@ -155,6 +164,10 @@ def restore(journal: Journal, pause: Callable[[], None] = lambda: None) -> Resto
         counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
         revision = None if meta["revision"] is None else Revision(*meta["revision"])
         restored = Restored(snapshot.at, **counters, core=RevisionCore(revision))
+        if "novelty" in meta:
+            restored.novelty = NoveltyCurve(meta["novelty"])
+        else:  # written before there were curves
+            restored.novelty.add_lump(*_lump(restored.counts))
         if snapshot.frames:
             for name, codes in zip(_KMERS, snapshot.frames, strict=True):
                 setattr(restored, name, [np.frombuffer(codes, np.uint64)])
@@ -188,6 +201,7 @@ def put_snapshot(journal: Journal, pause: Callable[[], None] = lambda: None) -> 
     restored = restore(journal, pause)
     meta = {name: getattr(restored, name) for name in _COUNTERS}
     meta |= {"counts": dict(restored.counts), "revision": restored.core.revision}
+    meta["novelty"] = restored.novelty.state
     meta["sourced"] = sum(codes.size for codes in restored.sourced)
     frames = [raw(concatenated(getattr(restored, name), _NO_CODES)) for name in _KMERS]
     journal.put_snapshot(restored.at, msgpack.packb(meta), frames)

@@ -70,7 +70,7 @@ class Service:
     def __init__(self, config: Config, *, accept_loss: bool = False) -> None:
         self._journal = open_journal(config, accept_loss=accept_loss)
         restored = _restored(self._journal)
-        self.board = Board(config, self._journal, restored.counts)
+        self.board = Board(config, self._journal, restored.counts, restored.novelty)
         self._life = Life(self.board.enter)
         self._changed: Mailbox[None] = Mailbox()
         self._drain_wanted = ""

@@ -12,7 +12,7 @@ there if the meta says ``context``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgpack
@@ -82,12 +82,17 @@ class StoredBatch:
     @property
     def reads(self) -> ReadBatch:
         """Its reads."""
-        offsets = self._array(1, np.int64)
+        offsets = self.offsets
         bases = unpack_codes(self._array(2, np.uint8), self._array(3, np.int64), int(offsets[-1]))
         names, context = decode_names(self.names), None
         if self._meta.get("context"):
             context = decode_context(self._record.frames[-1], len(names))
         return ReadBatch(names, offsets, bases, context)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where the reads lie among its symbols, from 0."""
+        return self._array(1, np.int64)
 
     @property
     def learned(self) -> NDArray[np.uint64]:
@@ -97,10 +102,14 @@ class StoredBatch:
     @property
     def new_kmers(self) -> NDArray[np.uint64]:
         """The k-mers that it added to the dictionary."""
-        for topic, content in self.contents():
-            if topic == "delta":
-                return np.frombuffer(content.frames[0], np.uint64)
-        return np.zeros(0, np.uint64)
+        codes, _, _ = self._delta()
+        return np.frombuffer(codes, np.uint64)
+
+    @property
+    def new_starts(self) -> NDArray[np.int64]:
+        """``BatchResult.new_starts``."""
+        _, reads, starts = self._delta()
+        return self.offsets[np.frombuffer(reads, np.uint32)] + np.frombuffer(starts, np.int64)
 
     def contents(self) -> Iterator[tuple[str, Content]]:
         """Its messages by topic, in order."""
@@ -111,6 +120,12 @@ class StoredBatch:
             stop = first + len(described)
             yield topic, Content(fields, described, self._record.frames[first:stop])
             first = stop
+
+    def _delta(self) -> Sequence[Buffer]:
+        for topic, content in self.contents():
+            if topic == "delta":
+                return content.frames
+        return b"", b"", b""
 
     def _array(self, frame: int, dtype: Any) -> NDArray[Any]:
         return np.frombuffer(self._record.frames[frame], dtype)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
+from streamer.matching.novelty import NOVELTY_COLUMNS, NoveltyCurve
 from streamer.matching.report_tables import Ratio, ReportTables
 from streamer.matching.reports import Report
 from streamer.matching.result import BatchResult
@@ -119,6 +120,24 @@ class CoverageAnswer(Answer):
         """Some targets each."""
         for columns in self._counts.columns(self._bins):
             yield Table(columns | {"target": self._names.gather(columns["target"])})
+
+
+class NoveltyAnswer(Answer):
+    """A row a point of the novelty curve."""
+
+    columns = NOVELTY_COLUMNS
+
+    def __init__(self) -> None:
+        self._curve = NoveltyCurve()
+
+    def after(self, result: BatchResult) -> Iterable[Table]:
+        """None yet."""
+        self._curve.add(result.batch.offsets, result.new_starts)
+        return ()
+
+    def last(self) -> Iterator[Table]:
+        """One table."""
+        yield Table({**self._curve.columns()})
 
 
 def _ratios(parts: NDArray[Any], wholes: NDArray[Any]) -> Lookup:

@@ -82,6 +82,7 @@ _TARGETS = Field("targets", "all targets that the message refers to, an array of
 _SETS = Field("sets", "all sets of targets that it refers to, an array of [number, targets]")
 _DISTANCE = Field("distance", "the limit, in edits")
 
+_GROWS = "a dictionary that grows or is seeded"
 _RELOADED = "dictionary.sources"
 _REVISABLE = "dictionary.sources, mode 'frozen' and a journal"
 
@@ -137,7 +138,7 @@ _ANSWERS = (
         ),
         (Field("seeded", "how many of the first rows are seeds"),),
         "read start end kmer",
-        "a dictionary that grows or is seeded",
+        _GROWS,
     ),
     Topic(
         "word",
@@ -220,6 +221,13 @@ _TALLIES = (
         fields=_ROWS,
         shown="barcode group target reads breadth depth",
         needs=f"{_COUNTED} and what is enough in [panel]",
+    ),
+    Topic(
+        "novelty",
+        "reads have come, every second",
+        fields=(*_ROWS[:2], Field("version", "of the dictionary")),
+        shown="reads bases kmers new",
+        needs=_GROWS,
     ),
 )
 

@@ -1,0 +1,131 @@
+"""The novelty curve of a daemon: over restarts, on the feed, and as one match of all reads."""
+
+from __future__ import annotations
+
+import random
+
+import msgpack
+import pytest
+
+from streamer.cli.app import main
+from streamer.client import Control, Producer, RefusedError, Subscriber
+from streamer.client.messages import TallyRows
+from streamer.client.tables import table
+from streamer.daemon import restore
+from streamer.journal.store import Journal
+from tests.daemon_kit import running, settings, write_fasta
+from tests.reference.novelty import novelty_curve
+from tests.reload_kit import batches_of
+from tests.waiting import DEADLINE, until
+
+pytestmark = pytest.mark.whole
+
+K = 11
+
+
+def growing(folder, durability="os"):
+    path = folder / "streamer.toml"
+    text = (folder / settings(folder, f'k = {K}\nmode = "grow"')).read_text()
+    text = text.replace("[feed]\n", "[feed]\nbeat_seconds = 0.05\n")
+    path.write_text(f'{text}[journal]\ndirectory = "journal"\ndurability = "{durability}"\n')
+    return str(path)
+
+
+def send(daemon, batches):
+    with Producer(daemon.endpoints["ingest"]) as producer:
+        for batch in batches:
+            producer.send(batch)
+        producer.flush(matched=True, timeout=DEADLINE)
+
+
+def curve_of(daemon):
+    with Control(daemon.endpoints["control"]) as control:
+        return [list(point) for point in control.novelty()]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_the_curve_goes_on_over_restarts(tmp_path, snapshot):
+    rng, path, reads = random.Random(4), growing(tmp_path), []
+    for _ in range(4):
+        batches = batches_of(rng, 25)
+        with running(path) as daemon:
+            assert curve_of(daemon) == novelty_curve(reads, K)
+            send(daemon, batches)
+            reads += [read for batch in batches for read in batch]
+            want = novelty_curve(reads, K)
+            until(lambda: curve_of(daemon) == want, "the curve")  # noqa: B023
+        if snapshot:
+            spec = daemon.service.board.config.spec
+            journal = Journal.open(tmp_path / "journal", restore.identity(spec), "os")
+            restore.put_snapshot(journal)
+            journal.close()
+    write_fasta(tmp_path / "reads.fa", reads)
+    out = tmp_path / "out.tsv"
+    arguments = ["match", str(tmp_path / "reads.fa"), "-k", str(K), "--seed", "0"]
+    assert main([*arguments, "--report", "novelty", "-q", "-o", str(out)]) == 0
+    rows = [[int(cell) for cell in line.split("\t")] for line in out.read_text().splitlines()[1:]]
+    assert rows == novelty_curve(reads, K)
+
+
+def test_a_snapshot_without_a_curve_is_its_first_step(tmp_path, monkeypatch):
+    rng, path = random.Random(6), growing(tmp_path)
+    first, second = batches_of(rng, 9), batches_of(rng, 9)
+    with running(path) as daemon:
+        send(daemon, first)
+        until(lambda: curve_of(daemon), "the reads are counted")
+    spec = daemon.service.board.config.spec
+    journal = Journal.open(tmp_path / "journal", restore.identity(spec), "os")
+    put = journal.put_snapshot
+
+    def without(at, meta, frames):
+        meta = msgpack.unpackb(meta)
+        del meta["novelty"]
+        put(at, msgpack.packb(meta), frames)
+
+    monkeypatch.setattr(journal, "put_snapshot", without)
+    restore.put_snapshot(journal)
+    journal.close()
+    with running(path) as daemon:
+        *_, last = novelty_curve([read for batch in first for read in batch], K)
+        lump = [*last[:3], last[2]]
+        assert curve_of(daemon) == [lump]
+        send(daemon, second)
+        reads = [read for batch in first + second for read in batch]
+        until(lambda: curve_of(daemon)[-1][0] == len(reads), "all reads are counted")
+        assert curve_of(daemon)[0] == lump
+        assert curve_of(daemon)[-1][:3] == novelty_curve(reads, K)[-1][:3]
+
+
+def test_the_feed_says_where_it_ends(tmp_path):
+    rng, reads, topic = random.Random(9), [], "novelty"
+    with (
+        running(growing(tmp_path, "none")) as daemon,
+        Subscriber(daemon.endpoints["feed"], [topic]) as feed,
+    ):
+        daemon.wait_for_subscriptions(topic)
+        for _ in range(3):
+            batches = batches_of(rng, 6)
+            reads += [read for batch in batches for read in batch]
+            send(daemon, batches)
+            said: list[list[int]] = []
+            until(lambda: heard(feed, said) == novelty_curve(reads, K)[-1], "the end of the curve")  # noqa: B023
+            # only what has changed
+            assert len({tuple(row) for row in said}) == len(said)
+
+
+def heard(feed, said):
+    """The last row that has come; all go to ``said``."""
+    while (message := feed.receive(0.05)) is not None:
+        assert isinstance(message, TallyRows)
+        assert list(table(message).columns) == ["topic", "reads", "bases", "kmers", "new"]
+        said += message.rows
+    return said[-1] if said else None
+
+
+def test_a_daemon_that_learns_nothing_says_so(tmp_path):
+    write_fasta(tmp_path / "ref.fa", [("one", "ACGTAGCTAGTCGATCGTAC")])
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        with pytest.raises(RefusedError, match="learns nothing from the reads"):
+            control.novelty()
+        assert "novelty." not in control.status()["published"]
