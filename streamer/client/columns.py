@@ -67,6 +67,21 @@ def _check_dtypes(topic: Topic, columns: Columns) -> None:
             raise WireError(Reason.MALFORMED, f"its columns differ in length: {given}")
 
 
+def optional_columns(topic: Topic, columns: Columns, rows: int) -> Columns:
+    """The optional columns of a topic, -1 in those that a message lacks; or a WireError."""
+    found = {}
+    for column in topic.optional:
+        values = columns.get(column.name)
+        if values is None:
+            values = np.full(rows, -1, column.dtype)
+        if values.dtype != column.dtype or values.size != rows:
+            given = f"{values.size} values of {values.dtype}"
+            problem = f"column '{column.name}' has {given}, not {rows} of {column.type_name}"
+            raise WireError(Reason.MALFORMED, problem)
+        found[column.name] = values
+    return found
+
+
 def check_numbers(name: str, targets: NDArray[Any], known: Collection[int], none: int) -> None:
     """WireError unless every number of the column is ``none`` or one of ``known``."""
     if none in known:

@@ -143,7 +143,10 @@ class NewKmers(BatchMessage):
 
 @dataclass(frozen=True, slots=True)
 class ReadSummaries(BatchMessage):
-    """``read``: one row a read of the batch. labels: the names of targets by number."""
+    """``read``: one row a read of the batch. labels: the names of targets by number.
+
+    channel, barcode, barcodes: as in ReadDecisions.
+    """
 
     read: NDArray[np.uint32]
     length: NDArray[np.int64]
@@ -153,6 +156,9 @@ class ReadSummaries(BatchMessage):
     skipped: NDArray[np.int64]
     best_target: NDArray[np.int32]
     labels: dict[int, str]
+    channel: NDArray[np.int32]
+    barcode: NDArray[np.int32]
+    barcodes: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from streamer.client.columns import check_columns, check_numbers
+from streamer.client.columns import check_columns, check_numbers, optional_columns
 from streamer.client.messages import (
     Automaton,
     BatchMessage,
@@ -98,6 +98,7 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
     names, sets = NAMED.of(topic, head)
     limit = integer(head, "distance") if topic in ("near", "ltb") else 0
     wanted = TOPICS[topic]
+    given = columns
     if len(columns) > len(wanted.columns):
         # a later daemon may send more
         known = {column.name for column in wanted.columns}
@@ -117,7 +118,12 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
             seeded = integer(head, "seeded", 0, columns["code"].size)
             return NewKmers(stamp, origin, seeded, **columns)
         case "read":
-            return ReadSummaries(stamp, origin, **columns, labels=names)
+            context = optional_columns(wanted, given, columns["read"].size)
+            barcodes = named_in(head, "barcodes")
+            check_numbers("barcode", context["barcode"], barcodes, -1)
+            return ReadSummaries(
+                stamp, origin, **columns, labels=names, **context, barcodes=barcodes
+            )
         case "decision":
             barcodes = named_in(head, "barcodes")
             check_numbers("barcode", columns["barcode"], barcodes, -1)

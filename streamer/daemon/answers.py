@@ -93,7 +93,8 @@ def _columns(content: Content) -> Rows:
 def _rows(topic: str, content: Content | None, meanings: Meanings) -> Rows:
     if content is None:
         return {c.name: np.zeros(0, _kind(topic, c.name, c.dtype)) for c in TOPICS[topic].columns}
-    rows = _columns(content)
+    found = _columns(content)
+    rows = {column.name: found[column.name] for column in TOPICS[topic].columns}
     if (column := _TARGETS.get(topic)) is not None:
         rows[column] = _meant(rows[column], content.fields, meanings)
     return rows

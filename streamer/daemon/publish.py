@@ -18,9 +18,10 @@ from streamer.matching.decisions import Decisions
 from streamer.protocol.checksum_kernels import combine
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.feed_messages import Columns, describe, encode_feed, encode_head
-from streamer.protocol.header import SEAL_BYTES, Buffer, Header, raw
+from streamer.protocol.header import SEAL_BYTES, Buffer, Header, raw, size_of
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.sending import Message
+from streamer.sequences.context import ReadContext
 from streamer.sequences.read_batch import ReadBatch
 
 # of a set: thousands of genomes may hold a k-mer, and every batch names the sets that it matches
@@ -97,7 +98,12 @@ class Findings:
         if topic in LAID_OUT:
             laid = self._laid
             _, *views = laid.frames(topic)[0].views()
-            return Content(self._fields(topic), laid.described(topic), views)
+            fields, columns = self._further(topic)
+            return Content(
+                self._fields(topic) | fields,
+                [*laid.described(topic), *describe(columns)],
+                [*views, *(raw(values) for values in columns.values())],
+            )
         fields, columns = self._content(topic)
         return Content(fields, describe(columns), [raw(values) for values in columns.values()])
 
@@ -105,6 +111,13 @@ class Findings:
         if topic not in self._contents:
             self._contents[topic] = _CONTENT[topic](self.matched)
         return self._contents[topic]
+
+    def _further(self, topic: str) -> tuple[Header, Columns]:
+        """What a topic has beside what is laid out: the context of reads, where it is known."""
+        context = self.matched.result.batch.context
+        if topic != "read" or context is None:
+            return {}, {}
+        return context_content(context)
 
     def _fields(self, topic: str) -> Header:
         """Header fields of a topic that is laid out."""
@@ -171,9 +184,14 @@ class Publication(Findings):
     def _laid_out(self, topic: str, header: Header) -> Message:
         laid = self._laid
         frames, crc = laid.frames(topic)
-        head = encode_head(topic, header | self._fields(topic), laid.described(topic))
+        fields, columns = self._further(topic)
+        described = [*laid.described(topic), *describe(columns)]
+        head = encode_head(topic, header | self._fields(topic) | fields, described)
         crc = combine(crc32c(head), crc, laid.size(topic))
-        return [*head, frames, crc.to_bytes(SEAL_BYTES, "little")]
+        further = [raw(values) for values in columns.values()]
+        if further:
+            crc = combine(crc, crc32c(further), size_of(further))
+        return [*head, frames, *further, crc.to_bytes(SEAL_BYTES, "little")]
 
 
 def _named(targets: TargetSets, numbers: Iterable[int]) -> list[list[object]]:
@@ -256,15 +274,24 @@ def decision_content(
 ) -> tuple[Header, Columns]:
     """The header fields and columns that say what to do with the reads of a batch."""
     reads, context = np.arange(len(batch)), batch.context
-    nothing = np.full(len(batch), -1)
-    channel, barcode, names = nothing, nothing, []
-    if context is not None:
-        channel, barcode = context.channel, context.barcode.index
-        names = [[number, name] for number, name in enumerate(context.barcode.labels)]
+    if context is None:
+        nothing = np.full(len(batch), -1)
+        fields: Header = {"barcodes": []}
+        known = {"channel": nothing, "barcode": nothing}
+    else:
+        fields, known = context_content(context)
     target = found.target.astype(np.uint32)
     counts = found.matches, found.windows, found.bases
-    columns = _columns("decision", reads, channel, barcode, found.action, target, *counts)
-    return {"targets": _named(targets, distinct(target, NO_SET)), "barcodes": names}, columns
+    columns = _columns("decision", reads, *known.values(), found.action, target, *counts)
+    return {"targets": _named(targets, distinct(target, NO_SET))} | fields, columns
+
+
+def context_content(context: ReadContext) -> tuple[Header, Columns]:
+    """The header fields and columns that say of which channel and barcode reads are."""
+    names = [[number, name] for number, name in enumerate(context.barcode.labels)]
+    values = context.channel, context.barcode.index
+    columns = zip(TOPICS["read"].optional, values, strict=True)
+    return {"barcodes": names}, {c.name: np.ascontiguousarray(v, c.dtype) for c, v in columns}
 
 
 _CONTENT: dict[str, Callable[[Matched], tuple[Header, Columns]]] = {

@@ -49,7 +49,8 @@ class Topic(NamedTuple):
     when: what makes the daemon send a message. fields: header fields that other topics lack.
     shown: the columns of ``streamer watch`` but for ``topic`` and ``batch``. needs: the
     configuration without which there are no messages. parts: the topics whose columns it has, each
-    with the name of its topic in front.
+    with the name of its topic in front. optional: columns that only some of its messages have,
+    behind the others.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Topic(NamedTuple):
     shown: str = ""
     needs: str = ""
     parts: tuple[str, ...] = ()
+    optional: tuple[Column, ...] = ()
 
     @property
     def wire(self) -> str:
@@ -76,10 +78,15 @@ _RUN = (
     Column("windows", "int64", "windows", "length of the run"),
 )
 _TARGET = Column("target", "uint32", "number", "key of `sets`; 0xFFFFFFFF: no target")
+_CONTEXT = (
+    Column("channel", "int32", "number", "of the sequencer; -1: unknown"),
+    Column("barcode", "int32", "number", "key of `barcodes`; -1: none"),
+)
 _SNAPSHOT = Column("snapshot", "int64", "version", "of the dictionary that was searched")
 
 _TARGETS = Field("targets", "all targets that the message refers to, an array of [number, name]")
 _SETS = Field("sets", "all sets of targets that it refers to, an array of [number, targets]")
+_BARCODES = Field("barcodes", "those of its reads, an array of [number, name]")
 _DISTANCE = Field("distance", "the limit, in edits")
 
 _GROWS = "a dictionary that grows or is seeded"
@@ -164,23 +171,23 @@ _ANSWERS = (
             Column("skipped", "int64", "windows", "with an ambiguity code"),
             Column("best_target", "int32", "number", "key of `targets`; -1: no target"),
         ),
-        (_TARGETS,),
-        "read length windows matches mismatches skipped best_target",
+        (_TARGETS, _BARCODES),
+        "read length windows matches mismatches skipped best_target channel barcode",
+        optional=_CONTEXT,
     ),
     Topic(
         "decision",
         "every batch, and somebody subscribes",
         (
             _READ,
-            Column("channel", "int32", "number", "of the sequencer; -1: unknown"),
-            Column("barcode", "int32", "number", "key of `barcodes`; -1: none"),
+            *_CONTEXT,
             Column("action", "uint8", "0 to 2", "0: `proceed`, 1: `stop_receiving`, 2: `unblock`"),
             Column("target", "uint32", "number", "key of `targets`; 0xFFFFFFFF: no target"),
             Column("matches", "int64", "windows", "that match the best target"),
             Column("windows", "int64", "windows", "without an ambiguity code"),
             Column("bases", "int64", "bases", "that were looked at"),
         ),
-        (_TARGETS, Field("barcodes", "those of its reads, an array of [number, name]")),
+        (_TARGETS, _BARCODES),
         "read channel barcode action target matches windows bases",
         "names in decision.enrich or decision.deplete",
     ),
