@@ -64,3 +64,16 @@ def devices() -> list[Device]:
         message = f"CUDA does not start: {' '.join(str(error).split())}"
         raise RuntimeError(message) from None
     return found
+
+
+def memory_of(number: int) -> tuple[int, int]:
+    """Bytes of a device's memory that are in use, and all; RuntimeError if it does not answer."""
+    from numba import cuda
+
+    try:
+        with cuda.gpus[number]:
+            memory = cuda.current_context().get_memory_info()
+            return int(memory.total - memory.free), int(memory.total)
+    except Exception as error:
+        message = f"device {number}: {' '.join(str(error).split())}"
+        raise RuntimeError(message) from None

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from streamer.daemon import logs
 from streamer.daemon.config import Config
 from streamer.daemon.core.life import STARTING
+from streamer.daemon.core.watchdog import StuckStage
+from streamer.daemon.durations import Durations
 from streamer.matching.novelty import NoveltyCurve
 from streamer.protocol.schema import TOPICS
 
@@ -136,6 +138,10 @@ class Board:
         self.settled = 0
         self.queued_bytes = 0
         self.queued_batches = 0
+        # accepted batches that are not durable, their bytes, and since when the oldest waits
+        self.undurable: tuple[int, int, float | None] = 0, 0, None
+        # of batches, from their acceptance until they are published
+        self.durations = Durations()
         self.refused = 0
         # requests on control that got no reply
         self.unanswered = 0
@@ -148,6 +154,15 @@ class Board:
         # bytes that wait for subscribers, and those ended because of too many
         self.feed_waiting = 0
         self.slow_subscribers = 0
+        # whether the disk of the journal has no room
+        self.journal_full = False
+        # what the watchdog found: stuck stages, and of each stage the seconds without progress
+        # and how often it was stuck
+        self.stuck: dict[str, StuckStage] = {}
+        self.stage_ages: dict[str, float] = {}
+        self.stalls: dict[str, int] = {}
+        # GPUs in use, by number
+        self.cards: tuple[int, ...] = ()
         self.published = published(config)
         # counts by target, of the dictionary in use
         self.tally: TargetTally | None = None
@@ -171,6 +186,11 @@ class Board:
     def _unsettled(self) -> dict[str, int] | None:
         revision = self.revision
         return revision if revision and revision["version"] > self.settled else None
+
+    def _undurable(self) -> dict[str, Any]:
+        batches, size, since = self.undurable
+        age = 0.0 if since is None else time.monotonic() - since
+        return {"batches": batches, "bytes": size, "age_seconds": round(age, 3)}
 
     def fields(self, *, subscriptions: bool = False) -> dict[str, Any]:
         """The reply to ``status``; ``subscriptions``: with each of them."""
@@ -198,6 +218,11 @@ class Board:
                 "bytes": self.queued_bytes,
                 "batches": self.queued_batches,
                 "limit_bytes": self.config.ingest.memory_bytes,
+            },
+            "undurable": self._undurable(),
+            "stuck": {
+                name: {"waits_for": stage.waits_for, "seconds": round(stage.seconds, 1)}
+                for name, stage in self.stuck.items()
             },
             "producers": {"known": self.producers, "active": self.active_producers},
             "refused": self.refused,

@@ -73,8 +73,9 @@ class EngineWorker(Worker):
         self.slots = threading.Semaphore(_AHEAD)
         self.make_batch: Make = ReadBatch.from_letters
         self.make_together: MakeTogether | None = None
-        # (number of the first batch in work, since when), to report stalls
-        self.working_on: tuple[int, float] | None = None
+        # the one in use, and whether batches are in it now
+        self.matcher: StreamMatcher | None = None
+        self.matching = False
         self._board = board
         self._spec = board.config.spec
         # what the stream brings is added where a reload or a snapshot needs it
@@ -130,7 +131,9 @@ class EngineWorker(Worker):
             self._notify()
             while not self.stopping.is_set():
                 self.inbox.wait(0 if self._place() else POLL_SECONDS)
-                self._turn(deque(together(self.inbox.take())))
+                batches = self.inbox.take()
+                self.stage_work.taken = len(batches)
+                self._turn(deque(together(batches)))
         finally:
             self._matcher.close()
             self.deciding.close()
@@ -147,28 +150,35 @@ class EngineWorker(Worker):
                 if not self._take_slot():
                     return
                 begun = time.monotonic()
-                self._match(groups.popleft())
+                group = groups.popleft()
+                with self.stage_work.step(f"batch {group[0].number} to be matched"):
+                    self._match(group)
+                self.stage_work.taken -= len(group)
+                self.stage_work.done += 1
                 self._revision.waited(time.monotonic() - begun)
             self._revise(waiting=bool(groups) or self.inbox.waiting)
             if not groups:
                 return
 
     def _take_slot(self) -> bool:
-        while not self.stopping.is_set():
-            if self.slots.acquire(timeout=_SLOT_SECONDS if self.deciding.on else POLL_SECONDS):
-                return True
-            self.deciding.answer()
+        if self.slots.acquire(blocking=False):
+            return True
+        with self.stage_work.wait("earlier results to be stored and published"):
+            while not self.stopping.is_set():
+                if self.slots.acquire(timeout=_SLOT_SECONDS if self.deciding.on else POLL_SECONDS):
+                    return True
+                self.deciding.answer()
         return False
 
     def _match(self, items: Sequence[Accepted]) -> None:
         matcher = self._matcher
-        self.working_on = (items[0].number, time.monotonic())
+        self.matching = True
         batches = [item.batch for item in items]
         if self._wants("word"):
             results = [matcher.match(batch, want_depths=True) for batch in batches]
         else:
             results = matcher.match_all(batches)
-        self.working_on = None
+        self.matching = False
         self._note(matcher)
         if self._spec.changes and self._spec.sources:
             self._remember(results)
@@ -190,6 +200,7 @@ class EngineWorker(Worker):
         self._note_limit(matcher)
         self._board.version = matcher.version
         self._board.snapshot_version = matcher.snapshot_version
+        self._board.cards = matcher.spec.cards if matcher.device == "cuda" else ()
 
     def _note_limit(self, matcher: StreamMatcher) -> None:
         self._board.limited = matcher.limited
@@ -229,6 +240,11 @@ class EngineWorker(Worker):
 
     def _switch(self, new: Reloaded) -> None:
         """Match against another dictionary from now on."""
+        with self.stage_work.step("the new dictionary to be taken over"):
+            self._take_over(new)
+        self.stage_work.done += 1
+
+    def _take_over(self, new: Reloaded) -> None:
         before = self._matcher
         if new.fingerprint == self._restored.fingerprint:
             new.reply(self._outcome(before.version))
@@ -249,7 +265,7 @@ class EngineWorker(Worker):
         self._replaced(new.dictionary, new.fingerprint, before.version, new.reply)
 
     def _use(self, loaded: Dictionary, matcher: StreamMatcher) -> None:
-        self._matcher = matcher
+        self._matcher = self.matcher = matcher
         self._stored = loaded if self._spec.near else None
         self._board.targets = len(matcher.dictionary.targets.names)
         if self._spec.counted:
@@ -343,9 +359,11 @@ class EngineWorker(Worker):
         assert revision is not None
         assert self._kept is not None
         begun = time.monotonic()
-        step = self._kept.revise(
-            revision, place, self._at + 1, self._matcher, self._stored, self._board.tally
-        )
+        with self.stage_work.step("batches of the journal to be matched again"):
+            step = self._kept.revise(
+                revision, place, self._at + 1, self._matcher, self._stored, self._board.tally
+            )
+        self.stage_work.done += 1
         self._revision.revised(step.at)
         if step.batch is not None:
             self._note_revision(step.batch)
@@ -370,7 +388,7 @@ class EngineWorker(Worker):
         self._board.revision = noted
 
     def _say(self, drafts: list[Draft], done: Callable[[], None] = lambda: None) -> None:
-        if drafts and (self.slots.acquire(blocking=False) or self._take_slot()):
+        if drafts and self._take_slot():
             self._at += len(drafts)
             self._forward(DraftGroup(drafts, self._heads, done))
 

@@ -136,10 +136,15 @@ class FeedWorker(SocketWorker):
         states = self._board.announcements
         while states and states[0] not in FINAL:
             self._announce(socket, states.popleft())
-        for group in self.inbox.take():
+        groups, work = self.inbox.take(), self.stage_work
+        work.taken = len(groups)
+        for group in groups:
             # before and behind it: right after a burst nobody has read it
             self._end_slow()
-            self._publish(socket, group)
+            with work.step("a group of batches to be laid out and sent"):
+                self._publish(socket, group)
+            work.taken -= 1
+            work.done += 1
         self._end_slow()
 
     def _publish(self, socket: zmq.Socket[bytes], group: AnyGroup) -> None:
@@ -155,6 +160,7 @@ class FeedWorker(SocketWorker):
         else:
             totals.correct(counts)
         self._send(socket, messages)
+        self._board.durations.add([one.accepted.at for one in group.matched])
         tally, matched = self._board.tally, group.matched
         # those of another dictionary are matched again
         if tally is not None and matched and matched[0].dictionary is tally.dictionary:

@@ -181,25 +181,30 @@ class IngestWorker(SocketWorker):
         The state of the daemon is read once a turn, so that the batches a turn accepts, its credit
         and the state in its answers agree. The drain waits for every accepted batch.
         """
-        self._take_in()
-        taken = self._receive(socket)
-        if epochs := self._core.epochs():
-            self._begin(epochs)
-        if names := self._core.silent():
-            self._forget(names)
-        self._send(socket)
+        with self.stage_work.step("messages to be taken and answered"):
+            self._take_in()
+            taken = self._receive(socket)
+            if epochs := self._core.epochs():
+                self._begin(epochs)
+            if names := self._core.silent():
+                self._forget(names)
+            self._send(socket)
+        self.stage_work.done += 1
         return taken
 
     def _take_in(self) -> None:
         self._core.tick(time.monotonic(), time.time_ns() // 1_000_000)
         self._core.life(self._board.state)
-        for happened in self.inbox.take():
+        waiting = self.inbox.take()
+        self.stage_work.taken = len(waiting)
+        for happened in waiting:
             happened()
 
     def _receive(self, socket: zmq.Socket[bytes]) -> int:
         # the first frame is the route
         received = receive(socket, messages=_BURST, frames=_MAX_FRAMES + 1, size=_BURST_BYTES)
         burst = [_Message(bytes(frames[0]), frames[1:]) for frames in received]
+        self.stage_work.taken = len(burst)
         self._decode_ahead(burst)
         for message in burst:
             self._handle(message)
@@ -256,8 +261,10 @@ class IngestWorker(SocketWorker):
         board.refused = core.refused
         board.queued_bytes, board.queued_batches = producers.queued_bytes, producers.queued_batches
         board.producers, board.active_producers = len(producers), producers.active
+        board.undurable = core.undurable_batches, core.undurable_bytes, core.undurable_since
         # a ROUTER drops answers to a peer that is gone or does not read; the next one replaces them
         send_all(socket, messages)
+        self.stage_work.taken = 0
         if core.drained and not self.drained:
             self.drained = True
             self._notify()

@@ -112,6 +112,7 @@ class JournalWorker(Worker):
             core.snapshot_tried(time.monotonic(), stored=self._snapshot_end)
         self.inbox.wait(core.wait(time.monotonic(), POLL_SECONDS))
         core.add(self.inbox.take())
+        self.stage_work.taken = core.waiting
         match core.task(time.monotonic()):
             case Task.APPEND:
                 self._append()
@@ -121,10 +122,12 @@ class JournalWorker(Worker):
                 self._expire()
 
     def _append(self) -> None:
-        core = self._core
+        core, work = self._core, self.stage_work
         try:
-            self._journal.append(core.records())
+            with work.step("the disk of the journal"):
+                self._journal.append(core.records())
         except JournalFull as error:
+            work.trouble = "room on the disk of the journal"
             if core.no_room(time.monotonic()):
                 self._full(True)
                 log.error("no batch is accepted until there is room", why=str(error))
@@ -139,6 +142,9 @@ class JournalWorker(Worker):
             else:
                 self._begun(group)
         self._committed()
+        work.trouble = ""
+        work.done += 1
+        work.taken = core.waiting
 
     def _snapshot(self) -> None:
         """Bound what a restart reads. All records since the last one are read: appends go on."""
@@ -165,7 +171,7 @@ class JournalWorker(Worker):
     def _expire(self) -> None:
         """Drop what is too old or too much."""
         expired = 0
-        with suppress(JournalFull):
+        with suppress(JournalFull), self.stage_work.step("old records to be deleted"):
             expired = self._journal.expire(time.time_ns())
             self._board.journal = self._journal.usage()
             # those that come meanwhile have their turn later

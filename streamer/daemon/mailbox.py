@@ -39,6 +39,11 @@ class Mailbox(Generic[T]):
         """Whether there is something to take."""
         return bool(self._items)
 
+    @property
+    def length(self) -> int:
+        """How many items wait."""
+        return len(self._items)
+
     def put(self, item: T) -> None:
         """Add an item and wake the reader."""
         self._items.append(item)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 import zmq
@@ -36,11 +36,22 @@ from streamer.daemon.restore import Restored, put_snapshot, restore
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.sync import SyncWorker
 from streamer.daemon.warming import warm_up
+from streamer.daemon.watched_stages import (
+    EngineStage,
+    GpuStage,
+    MeasuredStage,
+    StageGuard,
+    TreeStage,
+    WatchedStage,
+)
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalError, JournalFull
 from streamer.journal.store import Journal
 from streamer.protocol.endpoints import socket_path
+
+if TYPE_CHECKING:
+    from streamer.daemon.metrics.metrics_server import MetricsServer
 
 _BIND_SECONDS = 10.0
 # one moves 2 to 3 GB a second; connections are spread over them
@@ -54,8 +65,6 @@ _SWITCH_SECONDS = 0.0005
 _LOOK_SECONDS = 0.5
 # of silence, until a producer's name is forgotten, where keep_hours does not say
 _KEEP_HOURS = 720
-# a batch this long in the engine is worth a warning
-_STALL_SECONDS = 10.0
 
 log = structlog.get_logger("daemon")
 
@@ -135,7 +144,13 @@ class Service:
         # as the journal says, from its thread
         self._disk_full = False
         self._connections: Connections | None = None
-        self._stall_said = -1
+        self._stages = stages = self._watched()
+        self._metrics: MetricsServer | None = None
+        self._guard_of_stages = StageGuard(
+            self.board,
+            {name: stage.look for name, stage in stages.items()}
+            | {"gpu": GpuStage(self._engine).look},
+        )
         self._limit_announced = False
 
     def start(self) -> dict[str, str]:
@@ -157,6 +172,7 @@ class Service:
                 raise _as_streamer_error(worker, error)
             self.board.endpoints[worker.name] = worker.endpoint
         self._guard(limit)
+        self._serve_metrics()
         log.info("listening", **self.board.endpoints)
         if self._recorder is not None:
             self._recorder.start()
@@ -176,6 +192,21 @@ class Service:
             raise
         self._workers.append(self._connections)
         self._connections.start()
+
+    def _serve_metrics(self) -> None:
+        if not self.board.config.metrics.endpoint:
+            return
+        # a fifth of a second that only those pay who want metrics
+        from streamer.daemon.metrics.metrics_server import MetricsServer
+
+        try:
+            self._metrics = MetricsServer(self.board, self._stages)
+        except StreamerError:
+            self._life.fail()
+            self._stop()
+            raise
+        self.board.endpoints["metrics"] = self._metrics.endpoint
+        self._metrics.start()
 
     def drain(self, why: str) -> None:
         """Finish the accepted batches, take nothing more, then end. From any thread."""
@@ -216,6 +247,19 @@ class Service:
                     file.unlink()
         os._exit(code)
 
+    def _watched(self) -> dict[str, MeasuredStage]:
+        """What the metrics and the watchdog know of the stages, by name."""
+        stages: dict[str, MeasuredStage] = {
+            "ingest": WatchedStage(self._ingest, self._ingest.inbox),
+            "engine": EngineStage(self._engine),
+            "tree": TreeStage(self._engine),
+            "feed": WatchedStage(self._feed, self._feed.inbox),
+        }
+        if self._recorder is not None and self._sync is not None:
+            stages["journal"] = WatchedStage(self._recorder, self._recorder.inbox)
+            stages["sync"] = self._sync
+        return stages
+
     def _known(self, restored: Restored) -> dict[str, Any]:
         """What ingest knows from the journal."""
         forget_seconds = 3600 * (self.board.config.journal.keep_hours or _KEEP_HOURS)
@@ -245,7 +289,7 @@ class Service:
 
     def _full(self, full: bool) -> None:
         """The journal has no room, or has room again; called in its thread."""
-        self._disk_full = full
+        self._disk_full = self.board.journal_full = full
         self._ingest.journal_full(full)
         self._changed.wake()
 
@@ -277,12 +321,7 @@ class Service:
         if self._drain_wanted and self._life.drain():
             log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
             self._ingest.inbox.wake()
-        busy = self._engine.working_on
-        if busy is not None and busy[0] != self._stall_said:
-            seconds = time.monotonic() - busy[1]
-            if seconds > _STALL_SECONDS:
-                self._stall_said = busy[0]
-                log.warning("slow batch", batch=busy[0], seconds=round(seconds, 1))
+        self._guard_of_stages.look()
 
     def _at_limit(self) -> None:
         if self.board.config.dictionary.at_limit == "freeze":
@@ -304,6 +343,8 @@ class Service:
             self._connections,
         )
         inboxes = [worker.inbox for worker in self._workers if hasattr(worker, "inbox")]
+        if self._metrics is not None:
+            self._metrics.stop()
         for worker in filter(None, order):
             worker.stop()
             for inbox in inboxes:

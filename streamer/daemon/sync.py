@@ -7,10 +7,12 @@ socket, and the next one starts another process: clients repeat their pulls by t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +21,8 @@ import structlog
 import zmq
 
 from streamer.daemon.board import Board
+from streamer.daemon.child_process import cpu_seconds, state_of
+from streamer.daemon.core.watchdog import StageLook
 from streamer.daemon.door import Door
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.sync_process import ENDING, SyncTask
@@ -31,6 +35,8 @@ _CLAIM_SECONDS, _RETRY_SECONDS = 5.0, 0.02
 _PAUSE_SECONDS = 1.0
 # for messages on their way
 _END_SECONDS = 3.0
+# between two signs of life that are asked for
+_ASK_SECONDS = 1.0
 
 log = structlog.get_logger("sync")
 
@@ -53,6 +59,11 @@ class SyncWorker(SocketWorker):
         self._lock = threading.Lock()
         # the end of the pipe that tells the process of commits
         self._pipe: int | None = None
+        # bytes put into pipes so far: the process takes them out, as long as it goes on
+        self._said = 0
+        self._asked = 0.0
+        # of processes that have ended, and of this one when it was last looked at
+        self._cpu_before = self._cpu = 0.0
         self._begun = -_PAUSE_SECONDS
 
     @property
@@ -65,7 +76,24 @@ class SyncWorker(SocketWorker):
         """There are new records. From any thread; never waits."""
         with self._lock, contextlib.suppress(BlockingIOError, BrokenPipeError):
             if self._pipe is not None:
-                os.write(self._pipe, b"\0")
+                self._said += os.write(self._pipe, b"\0")
+
+    def queued(self) -> int:
+        """Notices that the process has not taken."""
+        with self._lock:
+            return 0 if self._pipe is None else _unread(self._pipe)
+
+    def busy_seconds(self) -> float:
+        """Seconds of a CPU that the processes took so far, as of a moment ago."""
+        return self._cpu_before + self._cpu
+
+    def look(self) -> StageLook:
+        """What the watchdog needs to know: a process that goes on takes what it is told."""
+        with self._lock:
+            said, queued = self._said, 0 if self._pipe is None else _unread(self._pipe)
+        process = self.process
+        waits_for = "" if process is None else f"process {process}, which {state_of(process)}"
+        return StageLook(said - queued, queued > 0, waits_for)
 
     def stop(self) -> None:
         """Ask the thread to end, now."""
@@ -82,6 +110,8 @@ class SyncWorker(SocketWorker):
                     self._wait_for_somebody(door)
                 elif self._wait_for_its_end():
                     self._reap(door)
+                else:
+                    self._see_to_it()
         finally:
             self._end_child()
             door.remove()
@@ -160,9 +190,19 @@ class SyncWorker(SocketWorker):
         self._wake.take()
         return self._child.poll() is not None
 
+    def _see_to_it(self) -> None:
+        """Note how busy the process was, and have it show now and then that it goes on."""
+        assert self._child is not None
+        self._cpu = cpu_seconds(self._child.pid)
+        now = time.monotonic()
+        if now - self._asked >= _ASK_SECONDS:
+            self._asked = now
+            self.committed()
+
     def _reap(self, door: Door) -> None:
         assert self._child is not None
         self._close_pipe()
+        self._cpu_before, self._cpu = self._cpu_before + self._cpu, 0.0
         log.warning("process ended: the next client starts another", exit=self._child.returncode)
         self._child = None
         door.reopen()
@@ -186,3 +226,8 @@ class SyncWorker(SocketWorker):
             log.warning("process did not end", process=self._child.pid)
             self._child.kill()
             self._child.wait()
+
+
+def _unread(pipe: int) -> int:
+    """How many bytes of a pipe nobody has taken."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

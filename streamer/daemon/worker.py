@@ -11,6 +11,7 @@ import zmq
 
 from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
+from streamer.matching.stage_work import StageWork
 from streamer.protocol.endpoints import EndpointError, claim, socket_path
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Worker(threading.Thread):
         self.stopping = threading.Event()
         self.ready = threading.Event()
         self.error: BaseException | None = None
+        self.stage_work = StageWork()
         self._notify = notify
 
     def work(self) -> None:

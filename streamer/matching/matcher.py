@@ -38,7 +38,7 @@ from streamer.matching.near.steps import NearSteps
 from streamer.matching.result import BatchResult, Depths, concatenated
 from streamer.matching.snapshots import Snapshots
 from streamer.matching.spec import MatchSpec
-from streamer.matching.tree_worker import VersionedSnapshot
+from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from streamer.matching.window_labels import WindowLabels
 from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches
 from trie.codes import with_reverse_complements
@@ -121,6 +121,8 @@ class StreamMatcher:
         self._making_prefixes = threading.Lock()
         self._number = start.number
         self._position = start.position
+        self.steps = 0
+        """Results that the engine gave, of spans or batches: it grows while a batch is matched."""
         self._engine = self._new_engine()
         if spec.changes and (spec.track_tree or self._engine.walks or self._needs_tree):
             self._follow()
@@ -196,6 +198,11 @@ class StreamMatcher:
     def device(self) -> Literal["cpu", "cuda"]:
         """Where it matches now."""
         return self._engine.device
+
+    @property
+    def tree(self) -> TreeWorker | None:
+        """What grows the tree in the background, if anything does."""
+        return self._snapshots.worker
 
     @property
     def version(self) -> int:
@@ -310,9 +317,15 @@ class StreamMatcher:
             return None
         if any(batch.symbols > path.longest for batch in batches):
             return None
-        events = self._gpu.run(
-            lambda: list(path.match(batches, self._snapshots.in_use)), lambda: None
-        )
+
+        def run() -> list[Events] | None:
+            found = []
+            for events in path.match(batches, self._snapshots.in_use):
+                found.append(events)
+                self.steps += 1
+            return found
+
+        events = self._gpu.run(run, lambda: None)
         if events is None:
             self._engine = self._cpu_engine()
             return None
@@ -367,6 +380,7 @@ class StreamMatcher:
         matched: list[SpanFound] = []
         steps = NearSteps(batch, self._k, self._snapshot_of_step)
         for found in self._engine.run(task):
+            self.steps += 1
             # the tree worker has what is in order
             matched.append(found._replace(ordered=None))
             if self._solver is not None:

@@ -42,6 +42,11 @@ class Snapshots:
         return self._worker is not None
 
     @property
+    def worker(self) -> TreeWorker | None:
+        """The tree worker, if there is one."""
+        return self._worker
+
+    @property
     def version_in_use(self) -> int:
         """The version of the dictionary that the snapshot in use is of."""
         return self.version if self._worker is None else self._worker.current.version

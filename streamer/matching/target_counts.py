@@ -91,6 +91,14 @@ class TargetCounts:
         """Those that reads were in so far, None for reads without one."""
         return [*self._groups]
 
+    def reads(self) -> Iterator[tuple[str | None, str | None, int]]:
+        """Group, target (None: no target) and the reads assigned to it, where there are any."""
+        names = [*self.targets.names, None]
+        for label, group in [*self._groups.items()]:
+            found = np.flatnonzero(group.reads)
+            counts = zip(found.tolist(), group.reads[found].tolist(), strict=True)
+            yield from ((label, names[at], count) for at, count in counts)
+
     def columns(self, group: str | None = None) -> Columns:
         """A row a target in file order, and one for the reads that are assigned to none.
 

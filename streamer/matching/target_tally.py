@@ -101,6 +101,11 @@ class TargetTally:
                 return self._ordered()
             return list(self._all or self._made(self._counts.union()))
 
+    def reads(self) -> list[tuple[str | None, str | None, int]]:
+        """Barcode, target (None: no target) and the reads assigned to it, where there are any."""
+        with self._lock:
+            return [*self._counts.reads()]
+
     def changed(self, *, by_barcode: bool) -> list[Row]:
         """Those that differ from what this gave before, or from nothing found."""
         with self._lock:

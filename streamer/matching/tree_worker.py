@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
+from streamer.matching.stage_work import StageWork
 from trie.codes import with_reverse_complements
 from trie.cpu.threads import in_background
 from trie.snapshots.tree_bitmap import TreeBitmap
@@ -31,6 +33,8 @@ LAG = 2
 # k-mers that may wait to be merged, 8 bytes each: then a faster engine waits
 QUEUED_KMERS = 1 << 27
 KMERS_A_THREAD = 1 << 15
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -62,6 +66,10 @@ class TreeWorker:
         self._open: Runs | None = None
         self._lock = Lock()
         self._waiting = 0
+        self.work = StageWork()
+        self.awaited = False
+        """Whether the stream waits for the tree."""
+        self._submitted = 0
         # the most seconds until a k-mer was in the tree
         self.longest_lag = 0.0
         self._pending = 0
@@ -70,6 +78,11 @@ class TreeWorker:
         self._submit(dictionary.codes, True)
         self.current: VersionedSnapshot
         self._swap_in(self._emit(version))
+
+    @property
+    def queued(self) -> int:
+        """Merges and snapshots that are not done."""
+        return self._submitted - self.work.done
 
     def add(self, codes: NDArray[np.uint64], *, ascending: bool = False) -> None:
         """Merge new k-mers in the background; ``ascending``: they are sorted."""
@@ -115,7 +128,8 @@ class TreeWorker:
         with self._lock:
             if self._open is None:
                 self._open = Runs(time.monotonic(), [])
-                self._merges.append(self._thread.submit(self._merge, self._open))
+                runs = self._open
+                self._merges.append(self._begin("a merge", lambda: self._merge(runs)))
             self._open.parts.append((codes, ascending))
             self._waiting += codes.size
         self._check_merges()
@@ -144,13 +158,34 @@ class TreeWorker:
         with self._lock:
             # later k-mers are for later snapshots
             self._open = None
-        return self._thread.submit(
-            lambda: VersionedSnapshot(self._tree.to_tree_bitmap(threads=self._threads), version)
+        return self._begin(
+            "a snapshot",
+            lambda: VersionedSnapshot(self._tree.to_tree_bitmap(threads=self._threads), version),
         )
+
+    def _begin(self, what: str, task: Callable[[], _T]) -> Future[_T]:
+        """Do a task in the thread, after those before."""
+        self._submitted += 1
+
+        def run() -> _T:
+            try:
+                with self.work.step(what):
+                    return task()
+            finally:
+                self.work.done += 1
+
+        return self._thread.submit(run)
+
+    def _await(self, task: Future[_T]) -> _T:
+        self.awaited = True
+        try:
+            return task.result()
+        finally:
+            self.awaited = False
 
     def _swap_in(self, requested: Future[VersionedSnapshot]) -> None:
         """Wait for a snapshot and use it, unless a merge before it has failed."""
-        found = requested.result()
+        found = self._await(requested)
         self._check_merges()
         self.current = found
 
@@ -159,4 +194,4 @@ class TreeWorker:
         while self._merges and (
             all_of_them or self._waiting > QUEUED_KMERS or self._merges[0].done()
         ):
-            self._merges.popleft().result()
+            self._await(self._merges.popleft())

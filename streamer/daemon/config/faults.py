@@ -115,10 +115,12 @@ def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
         what = f"is {sync.pull_bytes}, more than sync.memory_bytes = {sync.memory_bytes}"
         yield "sync.pull_bytes", what, "sync.memory_bytes"
     seen: dict[str, str] = {}
-    for name in ("ingest", "feed", "control", "sync"):
+    for name in ("ingest", "feed", "control", "sync", "metrics"):
         endpoint = getattr(tables.get(name), "endpoint", None)
-        if endpoint is None or endpoint.endswith((":*", ":0")):
+        if not endpoint or endpoint.endswith((":*", ":0")):
             continue
+        if name == "metrics":
+            endpoint = f"tcp://{endpoint}"
         if endpoint in seen:
             other = f"{seen[endpoint]}.endpoint"
             yield f"{name}.endpoint", f"'{endpoint}' is already {other}", other

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mode, Semantics
 from streamer.protocol.endpoints import check_endpoint, default_endpoint
+from streamer.protocol.http_address import check_http_address
 from trie.codes import MAX_K
 from trie.strands import Strands
 
@@ -17,6 +18,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 Endpoint = Annotated[str, AfterValidator(check_endpoint)]
+HttpAddress = Annotated[str, AfterValidator(check_http_address)]
 
 
 class ConfigTable(BaseModel):
@@ -135,6 +137,13 @@ class PanelTable(ConfigTable):
         return bool(self.enough_breadth or self.enough_depth or self.enough_reads)
 
 
+class MetricsTable(ConfigTable):
+    """Where Prometheus scrapes; without an address nothing is served."""
+
+    endpoint: HttpAddress = ""
+    target_series: int = Field(default=1000, ge=0, le=1_000_000)
+
+
 class LogTable(ConfigTable):
     """The daemon's log."""
 
@@ -155,6 +164,7 @@ class Config(ConfigTable):
     decision: DecisionTable = Field(default_factory=lambda: DecisionTable())
     answers: AnswersTable = Field(default_factory=lambda: AnswersTable())
     panel: PanelTable = Field(default_factory=lambda: PanelTable())
+    metrics: MetricsTable = Field(default_factory=lambda: MetricsTable())
     log: LogTable = Field(default_factory=lambda: LogTable())
 
     @property

@@ -87,6 +87,7 @@ class IngestCore:
         self._told_state = STARTING
         # accepted batches that are not durable, in order
         self._undurable: deque[Accepted] = deque()
+        self.undurable_bytes = 0
         # producers that get an acknowledgement at the end of the turn
         self._unacknowledged: dict[str, ProducerState] = {}
         self._answers: list[tuple[bytes, Header]] = []
@@ -116,7 +117,9 @@ class IngestCore:
     def durable(self, items: Sequence[Accepted]) -> None:
         """Batches have been recorded, and with them all that were accepted before."""
         while self._undurable and self._undurable[0].number <= items[-1].number:
-            self._commit(self._undurable.popleft())
+            item = self._undurable.popleft()
+            self.undurable_bytes -= item.size
+            self._commit(item)
 
     def begun(self, epochs: Iterable[tuple[str, int]]) -> None:
         """These epochs of producers, of ``epochs``, are stored."""
@@ -134,6 +137,16 @@ class IngestCore:
         for item in items:
             self.producers.finish(item.producer, item.epoch, item.size)
             self._unacknowledged[item.producer.name] = item.producer
+
+    @property
+    def undurable_batches(self) -> int:
+        """How many accepted batches are not durable."""
+        return len(self._undurable)
+
+    @property
+    def undurable_since(self) -> float | None:
+        """When the oldest batch that is not durable was accepted, in monotonic seconds."""
+        return self._undurable[0].at if self._undurable else None
 
     @property
     def drained(self) -> bool:
@@ -200,6 +213,7 @@ class IngestCore:
             self._commit(item)
         else:
             self._undurable.append(item)
+            self.undurable_bytes += item.size
         self._spoken(producer, offer.route)
         return item
 

@@ -77,6 +77,11 @@ class LogCore(Generic[Group, Recorded]):
         # appends and housekeeping take turns
         self._kept_house = False
 
+    @property
+    def waiting(self) -> int:
+        """Groups that are to be recorded."""
+        return len(self._waiting)
+
     def add(self, groups: Iterable[Group]) -> None:
         """Record these, too, in order."""
         self._waiting += groups

@@ -1,0 +1,8 @@
+"""Metrics for Prometheus, read from the board when they are asked for.
+
+exported        every metric: its name, labels, meaning, and where its values come from
+target_series   reads by target and barcode, in a bounded number of series
+device_memory   the memory of GPUs, without waiting for a GPU that hangs
+scrape          the text of a scrape
+metrics_server  the HTTP server, a thread of the daemon that cannot bring it down
+"""

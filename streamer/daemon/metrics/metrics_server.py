@@ -1,0 +1,161 @@
+"""The HTTP server of the metrics: a thread of the daemon that cannot bring the daemon down.
+
+Each connection has a thread, the number of connections is limited, and one that is not done in
+time is ended: a scraper that reads slowly, or says nothing, holds up nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+import structlog
+
+from streamer import __version__
+from streamer.daemon.board import Board
+from streamer.daemon.metrics.scrape import Scrape
+from streamer.daemon.watched_stages import MeasuredStage
+from streamer.protocol.endpoints import EndpointError
+from streamer.protocol.http_address import split_http_address
+
+KEY = "metrics.endpoint"
+PATH = "/metrics"
+
+_MOST_CONNECTIONS = 16
+# for a request and its answer, all together
+_CONNECTION_SECONDS = 10.0
+_LOOK_SECONDS = 0.2
+_JOIN_SECONDS = 2.0
+
+log = structlog.get_logger("metrics")
+
+
+class MetricsServer(ThreadingMixIn, TCPServer):
+    """Listens at the configured address once made; EndpointError if that cannot be bound.
+
+    endpoint: the address as bound, with its real port.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = _MOST_CONNECTIONS
+
+    def __init__(self, board: Board, stages: Mapping[str, MeasuredStage]) -> None:
+        address = board.config.metrics.endpoint
+        host, port = split_http_address(address)
+        self.scrape = Scrape(board, stages)
+        self._begun: dict[Any, float] = {}
+        self._lock = threading.Lock()
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            self.address_family, _, _, _, place = found[0]
+            super().__init__((str(place[0]), int(place[1])), _Handler)
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise EndpointError(KEY, address, why.lower()) from None
+        self.endpoint = f"{address.rpartition(':')[0]}:{self.server_address[1]}"
+        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer nobody any more; connections are ended."""
+        if self._thread.is_alive():
+            self.shutdown()
+            self._thread.join(_JOIN_SECONDS)
+        self.server_close()
+        self._end_connections(0.0)
+
+    def _serve(self) -> None:
+        try:
+            self.serve_forever(_LOOK_SECONDS)
+        except Exception as error:
+            log.error("the metrics are not served any more", problem=str(error))
+
+    # ---- hooks of socketserver -----------------------------------------------------------------
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is room for one more connection."""
+        with self._lock:
+            if len(self._begun) >= _MOST_CONNECTIONS:
+                return False
+            self._begun[request] = time.monotonic()
+            return True
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there can be one more."""
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The connection has ended."""
+        with self._lock:
+            self._begun.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End connections that take too long."""
+        self._end_connections(_CONNECTION_SECONDS)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection has broken, or a scrape has failed: that is for the log alone."""
+        log.debug("connection ended", exc_info=True)
+
+    def _end_connections(self, seconds: float) -> None:
+        before = time.monotonic() - seconds
+        with self._lock:
+            for request in [request for request, begun in self._begun.items() if begun <= before]:
+                del self._begun[request]
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: MetricsServer
+    server_version = f"streamer/{__version__}"
+    sys_version = ""
+    timeout = _CONNECTION_SECONDS
+
+    def do_GET(self) -> None:
+        """The metrics, or where they are."""
+        if self.path.partition("?")[0] != PATH:
+            self._answer(HTTPStatus.NOT_FOUND, f"metrics are at {PATH}\n".encode(), "text/plain")
+            return
+        try:
+            body, kind = self.server.scrape.text(self.headers.get("Accept", ""))
+        except Exception as error:
+            log.error("a scrape failed", problem=f"{type(error).__name__}: {error}")
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the scrape failed\n", "text/plain")
+            return
+        self._answer(HTTPStatus.OK, body, kind)
+
+    do_HEAD = do_GET
+
+    def _answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        if "gzip" in self.headers.get("Accept-Encoding", ""):
+            body = gzip.compress(body, compresslevel=1)
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are not logged."""

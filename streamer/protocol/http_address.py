@@ -1,0 +1,24 @@
+"""Addresses of HTTP servers: ``HOST:PORT``, an IPv6 host in brackets, port 0 for a free one."""
+
+from __future__ import annotations
+
+import re
+
+_ADDRESS = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(?P<port>[0-9]{1,5})"
+)
+
+
+def check_http_address(address: str) -> str:
+    """The address, or "" for none; ValueError if it is neither."""
+    match = _ADDRESS.fullmatch(address)
+    if address and (match is None or int(match["port"]) > 65535):
+        problem = f"'{address}' is not an address: use HOST:PORT, as in 127.0.0.1:9771"
+        raise ValueError(problem)
+    return address
+
+
+def split_http_address(address: str) -> tuple[str, int]:
+    """Host, without brackets, and port of a checked address."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,271 @@
+"""Stages that are really blocked: each is named in one line, in the status and as a metric."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from streamer.client import Control, Producer
+from streamer.daemon import watched_stages
+from streamer.daemon.child_process import cpu_seconds, state_of
+from streamer.daemon.core.watchdog import Watchdog
+from streamer.journal.disk import Disk
+from tests.daemon_kit import GENOME, reads_of, running, settings
+from tests.daemon_sync import asked
+from tests.scraping import scrape, value
+from tests.waiting import DEADLINE, until
+
+pytestmark = pytest.mark.whole
+
+METRICS = ["metrics.endpoint=127.0.0.1:0"]
+JOURNAL = ["journal.durability=fsync", "journal.directory=journal"]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(watched_stages, "STUCK_SECONDS", 0.6)
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """What the watchdog logs."""
+    found = []
+
+    class Log:
+        def warning(self, event, **fields):
+            found.append((event, fields["stage"], fields["waits_for"]))
+
+        def info(self, event, **fields):
+            found.append((event, fields["stage"]))
+
+    monkeypatch.setattr(watched_stages, "log", Log())
+    return found
+
+
+class Blocked:
+    """In place of a function: waits until it may go on, then calls it."""
+
+    def __init__(self, function):
+        self.begun, self.free = threading.Event(), threading.Event()
+        self._function = function
+
+    def __call__(self, *arguments, **named):
+        self.begun.set()
+        assert self.free.wait(DEADLINE)
+        return self._function(*arguments, **named)
+
+
+@contextmanager
+def blocked(monkeypatch, owner, name):
+    """The function waits meanwhile."""
+    block = Blocked(getattr(owner, name))
+    with monkeypatch.context() as patch:
+        # a function, which also becomes a method
+        patch.setattr(owner, name, lambda *given, **named: block(*given, **named))
+        try:
+            yield block
+        finally:
+            block.free.set()
+
+
+def send(daemon, batches=1):
+    """Batches that nobody waits for; the thread that sends them."""
+    rng = random.Random(3)
+
+    def work():
+        with Producer(daemon.endpoints["ingest"]) as producer:
+            for _ in range(batches):
+                producer.send(reads_of(GENOME, rng, 20))
+            producer.flush()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def check_stuck(daemon, lines, stage, waits_for):
+    """The stage is named, and nothing else."""
+    endpoints = daemon.service.board.endpoints
+    with Control(endpoints["control"]) as control:
+        until(lambda: control.status()["stuck"], f"{stage} is stuck")
+        stuck = control.status()["stuck"]
+    assert [*stuck] == [stage]
+    assert waits_for in stuck[stage]["waits_for"]
+    assert stuck[stage]["seconds"] >= 0.6
+    assert [line[:2] for line in lines] == [("no progress", stage)]
+    assert waits_for in lines[0][2]
+    samples = scrape(endpoints["metrics"])
+    for name in daemon.service._stages | {"gpu": None}:
+        assert value(samples, "streamer_stage_stuck", stage=name) == (name == stage)
+        assert value(samples, "streamer_stage_stalls_total", stage=name) == (name == stage)
+    assert value(samples, "streamer_stage_progress_age_seconds", stage=stage) >= 0.6
+
+
+def check_free(daemon, lines, stage):
+    """The stage has gone on, which is said once."""
+    board = daemon.service.board
+    until(lambda: not board.stuck, f"{stage} goes on")
+    assert lines[1:] == [("progress again", stage)]
+    samples = scrape(board.endpoints["metrics"])
+    assert value(samples, "streamer_stage_stuck", stage=stage) == 0
+    assert value(samples, "streamer_stage_stalls_total", stage=stage) == 1
+
+
+def test_the_engine_in_its_matcher(path, monkeypatch, lines):
+    with running(path, METRICS) as daemon:
+        with blocked(monkeypatch, daemon.service._engine.matcher, "match_all"):
+            sending = send(daemon, 8)
+            check_stuck(daemon, lines, "engine", "batch 0 to be matched")
+        sending.join(DEADLINE)
+        check_free(daemon, lines, "engine")
+        busy = scrape(daemon.service.board.endpoints["metrics"])
+        assert value(busy, "streamer_stage_busy_seconds_total", stage="engine") >= 0.6
+
+
+def test_the_engine_that_gets_no_slot(path, lines):
+    """Nothing behind it is stuck: so it is named, although it only waits."""
+    with running(path, METRICS) as daemon:
+        with daemon.engine_held():
+            sending = send(daemon)
+            check_stuck(daemon, lines, "engine", "to be stored and published")
+        sending.join(DEADLINE)
+        check_free(daemon, lines, "engine")
+
+
+def test_the_tree(tmp_path, monkeypatch, lines):
+    with running(settings(tmp_path, "k = 11"), METRICS) as daemon:
+        tree = daemon.service._engine.matcher.tree
+        with blocked(monkeypatch, tree._tree, "merge"):
+            sending = send(daemon)
+            check_stuck(daemon, lines, "tree", "a merge")
+        sending.join(DEADLINE)
+        check_free(daemon, lines, "tree")
+
+
+def test_a_stream_that_waits_for_the_tree(tmp_path, monkeypatch, lines):
+    """A kernel that walks the tree waits for its snapshot: the tree is named, not the engine."""
+    with running(settings(tmp_path, "k = 11"), [*METRICS, "matching.kernel=walk"]) as daemon:
+        tree = daemon.service._engine.matcher.tree
+        with blocked(monkeypatch, tree._tree, "merge"):
+            sending = send(daemon)
+            until(lambda: tree.queued, "k-mers to be merged")
+            tree_awaited = threading.Thread(target=tree.latest, args=(2,))
+            tree_awaited.start()
+            until(lambda: tree.awaited, "somebody waits for the tree")
+            check_stuck(daemon, lines, "tree", "a merge")
+        tree_awaited.join(DEADLINE)
+        sending.join(DEADLINE)
+        check_free(daemon, lines, "tree")
+
+
+def test_the_journal_whose_sync_does_not_return(path, monkeypatch, lines):
+    """The engine is held up by it, and the feed has nothing to do: neither is named."""
+    with running(path, [*METRICS, *JOURNAL]) as daemon:
+        with blocked(monkeypatch, Disk, "sync") as block:
+            sending = send(daemon, 20)
+            assert block.begun.wait(DEADLINE)
+            check_stuck(daemon, lines, "journal", "the disk of the journal")
+        sending.join(DEADLINE)
+        check_free(daemon, lines, "journal")
+
+
+def test_the_feed(path, monkeypatch, lines):
+    with running(path, METRICS) as daemon:
+        with blocked(monkeypatch, daemon.service._feed, "_publish"):
+            sending = send(daemon, 8)
+            check_stuck(daemon, lines, "feed", "to be laid out and sent")
+        sending.join(DEADLINE)
+        check_free(daemon, lines, "feed")
+
+
+def test_sync_whose_process_is_stopped(path, lines, monkeypatch):
+    # the start of the process takes a while
+    monkeypatch.setattr(watched_stages, "STUCK_SECONDS", DEADLINE)
+    with running(path, [*METRICS, *JOURNAL]) as daemon:
+        sync = daemon.service._sync
+        send(daemon).join(DEADLINE)
+        with PlainAsker(daemon.endpoints["sync"]) as asker:
+            asker.ask_for_heads()
+            until(lambda: sync.process, "a process serves")
+            daemon.service._guard_of_stages._core = Watchdog(0.6)
+            os.kill(sync.process, signal.SIGSTOP)
+            try:
+                check_stuck(daemon, lines, "sync", "is stopped by a signal")
+            finally:
+                os.kill(sync.process, signal.SIGCONT)
+            check_free(daemon, lines, "sync")
+            asker.ask_for_heads()
+
+
+class PlainAsker:
+    """Asks sync for something."""
+
+    def __init__(self, endpoint):
+        import zmq
+
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.linger = 0
+        self._socket.connect(endpoint)
+
+    def ask_for_heads(self):
+        self._socket.send_multipart(asked({"type": "heads", "id": 1}))
+        assert self._socket.poll(DEADLINE * 1000)
+        self._socket.recv_multipart()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._socket.close()
+        self._context.term()
+
+
+class OnGpu:
+    """A matcher that says that a GPU matches."""
+
+    device = "cuda"
+
+    def __init__(self, matcher):
+        self._matcher = matcher
+        self.spec = SimpleNamespace(cards=(0, 2))
+
+    def __getattr__(self, name):
+        return getattr(self._matcher, name)
+
+
+def test_a_gpu_that_gives_no_results(path, monkeypatch, lines):
+    """The engine waits for it: the GPU is named."""
+    with running(path, METRICS) as daemon:
+        engine = daemon.service._engine
+        with blocked(monkeypatch, engine._matcher, "match_all") as block:
+            monkeypatch.setattr(engine, "matcher", OnGpu(engine._matcher))
+            sending = send(daemon)
+            assert block.begun.wait(DEADLINE)
+            check_stuck(daemon, lines, "gpu", "results of CUDA device 0, 2")
+        sending.join(DEADLINE)
+        check_free(daemon, lines, "gpu")
+
+
+def test_a_daemon_without_work_is_not_stuck(path, lines):
+    with running(path, [*METRICS, *JOURNAL]) as daemon:
+        send(daemon).join(DEADLINE)
+        looks = []
+        guard = daemon.service._guard_of_stages
+        look = guard.look
+        guard.look = lambda: (look(), looks.append(0))
+        until(lambda: len(looks) > 4, "looks")
+        assert lines == []
+
+
+def test_processes():
+    assert state_of(os.getpid()) == "runs"
+    assert cpu_seconds(os.getpid()) > 0
+    gone = 1 << 30
+    assert (state_of(gone), cpu_seconds(gone)) == ("has ended", 0.0)
