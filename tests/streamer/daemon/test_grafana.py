@@ -1,0 +1,114 @@
+"""What is shipped for Prometheus and Grafana names metrics and labels that a daemon really has."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import tomllib
+
+import pytest
+import yaml
+
+from streamer.client import Producer
+from streamer.daemon.metrics.exported import METRICS
+from tests.daemon_kit import GENOME, reads_of, running
+from tests.data_files import ROOT
+from tests.scraping import scrape
+from tests.waiting import until
+
+GRAFANA = ROOT / "configs" / "grafana"
+NAME = re.compile(r"\b(?:streamer|process)_\w+")
+SELECTED = re.compile(r"\b((?:streamer|process)_\w+|up)\{([^}]*)\}")
+BY = re.compile(r"\b(?:by|on) \(([^)]*)\)")
+# what Prometheus adds to every series
+ADDED = {"instance", "job"}
+# only where a GPU matches
+WITH_GPU = {"streamer_gpu_memory_used_bytes", "streamer_gpu_memory_size_bytes"}
+
+
+def panels():
+    return [p for p in json.loads((GRAFANA / "dashboard.json").read_text())["panels"]
+            if p["type"] != "row"]  # fmt: skip
+
+
+def rules():
+    (group,) = yaml.safe_load((GRAFANA / "alerts.yml").read_text())["groups"]
+    return group["rules"]
+
+
+def expressions():
+    """Each with the text that shows its result."""
+    for panel in panels():
+        for target in panel["targets"]:
+            yield target["expr"], target["legendFormat"].replace("{{", "$labels.")
+    for rule in rules():
+        yield rule["expr"], rule["annotations"]["summary"]
+
+
+@pytest.mark.whole
+def test_every_metric_and_label_is_in_a_scrape(path, tmp_path):
+    overrides = ["metrics.endpoint=127.0.0.1:0", "answers.targets=true",
+                 "journal.durability=os", f"journal.directory={tmp_path}/journal"]  # fmt: skip
+    with running(path, overrides) as daemon:
+        with Producer(daemon.endpoints["ingest"]) as producer:
+            producer.send(reads_of(GENOME, random.Random(1), 40))
+            producer.flush()
+        board = daemon.service.board
+        until(lambda: board.stage_ages, "the watchdog has looked")
+        labels = {}
+        for name, values in scrape(daemon.endpoints["metrics"]):
+            for label, said in values:
+                labels.setdefault(name, {}).setdefault(label, set()).add(said)
+            labels.setdefault(name, {})
+    labels |= {name: {"gpu": {"0"}} for name in WITH_GPU}
+    labels["up"] = {}
+    for expression, shown in expressions():
+        names = NAME.findall(expression)
+        assert set(names) <= labels.keys(), expression
+        known = ADDED.union(*(labels[name] for name in names))
+        for name, selectors in SELECTED.findall(expression):
+            for label, said in re.findall(r'(\w+)=~?"([^"]*)"', selectors):
+                assert label in ADDED | labels[name].keys(), expression
+                assert label in ADDED or said in labels[name][label], expression
+        for group in BY.findall(expression):
+            assert set(re.split(r",\s*", group)) <= known, expression
+        assert set(re.findall(r"\$labels\.(\w+)", shown)) <= known, (expression, shown)
+
+
+def test_counters_are_rated_and_gauges_are_not():
+    kinds = {metric.name: metric.kind for metric in METRICS}
+    for expression, _ in expressions():
+        for rated in re.findall(r"(?:rate|increase)\((\w+)", expression):
+            kind = kinds.get(rated.removesuffix("_bucket"), "counter")
+            assert kind in ("counter", "histogram"), expression
+
+
+def test_panels_have_their_own_places_and_numbers():
+    taken = set()
+    for panel in panels():
+        place = panel["gridPos"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert 0 <= x < 24
+                assert (x, y) not in taken, panel["title"]
+                taken.add((x, y))
+    assert len({panel["id"] for panel in panels()}) == len(panels())
+    assert all(panel["description"] for panel in panels())
+
+
+def test_alerts_say_what_is_wrong_and_what_to_do():
+    names = [rule["alert"] for rule in rules()]
+    assert len(set(names)) == len(names)
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert all(rule["annotations"][key] for key in ("summary", "description"))
+
+
+def test_the_scrape_example_is_that_of_the_production_configuration():
+    made = yaml.safe_load((GRAFANA / "prometheus.yml").read_text())
+    (job,) = made["scrape_configs"]
+    config = tomllib.loads((ROOT / "configs" / "production.toml").read_text())
+    assert job["static_configs"][0]["targets"] == [config["metrics"]["endpoint"]]
+    assert made["rule_files"] == ["alerts.yml"]
+    assert f'up{{job="{job["job_name"]}"}}' in {rule["expr"].split(" ==")[0] for rule in rules()}
