@@ -39,7 +39,6 @@ def _app(names: Iterable[str]) -> typer.Typer:
         help="Match DNA reads against a dictionary of k-mers, live over ZeroMQ or from files; "
         "search patterns, find primers, compare genomes.",
         no_args_is_help=True,
-        add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback()(_options)

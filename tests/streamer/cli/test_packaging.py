@@ -1,0 +1,224 @@
+"""Packages for other tools: their commands run, and they agree with the project."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import yaml
+
+from streamer import __version__
+from tests.data_files import DATA, ROOT
+
+pytestmark = pytest.mark.whole
+
+PACKAGING = ROOT / "packaging"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# on conda-forge
+CONDA = {"msgpack": "msgpack-python", "prometheus-client": "prometheus_client"}
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """``streamer`` is this one, for shells, too."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / "streamer"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m streamer "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    for name in ("lambda.fa.gz", "lambda_sim.fq.gz"):
+        shutil.copy(DATA / name, tmp_path)
+    return tmp_path
+
+
+def bash(text):
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_version_is_one_line(streamer):
+    assert streamer("--version") == (0, f"streamer {__version__}\n", "")
+
+
+# ---- conda -----------------------------------------------------------------------------------
+
+
+def recipe():
+    """The recipe, with what its templates make."""
+    text = (PACKAGING / "bioconda" / "meta.yaml").read_text()
+    said = dict(re.findall(r'{% set (\w+) = "(.*?)" %}', text))
+    text = re.sub(r"{% .*? %}\n", "", text)
+    return yaml.safe_load(re.sub(r"{{ (\w+).*? }}", lambda m: said.get(m[1], m[1]), text))
+
+
+def test_the_recipe_needs_what_the_project_needs():
+    wanted = {f"python {PROJECT['requires-python']}", "zstandard"}  # that is what xopen[zstd] adds
+    for line in PROJECT["dependencies"]:
+        name, limit = re.fullmatch(r"([\w-]+)(?:\[\w+\])?(>=[\d.]+)", line).groups()
+        wanted.add(f"{CONDA.get(name, name)} {limit}")
+    made = recipe()
+    assert {*made["requirements"]["run"]} == wanted
+    assert f"python {PROJECT['requires-python']}" in made["requirements"]["host"]
+    assert made["package"] == {"name": PROJECT["name"], "version": __version__}
+    (entry,) = made["build"]["entry_points"]
+    assert entry.split(" = ") == ["streamer", PROJECT["scripts"]["streamer"]]
+
+
+def test_the_commands_of_the_recipe_run(streamer):
+    for command in recipe()["test"]["commands"]:
+        code, out, _ = streamer(*shlex.split(command)[1:])
+        assert code == 0
+        assert out
+
+
+@pytest.mark.parametrize(
+    "path", ["snakemake/match/environment.yaml", "nf-core/streamer/match/environment.yml"]
+)
+def test_environments_have_this_version(path):
+    (package,) = yaml.safe_load((PACKAGING / path).read_text())["dependencies"]
+    name, version = package.removeprefix("bioconda::").replace(" ", "").split("=")
+    assert (name, version) == (PROJECT["name"], __version__)
+
+
+# ---- workflows -------------------------------------------------------------------------------
+
+
+def test_the_snakemake_wrapper(program, monkeypatch):
+    """With a stand-in for Snakemake, which has the values in its rule."""
+    shell = ModuleType("snakemake.shell")
+    folder = PACKAGING / "snakemake" / "match"
+    values = {"log": "2> match.log", "extra": "--min-windows 2"}
+
+    def run(text):
+        frame = sys._getframe(1).f_globals
+        bash(text.format(command=frame["command"], extra=frame["extra"], log=frame["log"]))
+
+    shell.shell = run
+    monkeypatch.setitem(sys.modules, "snakemake", ModuleType("snakemake"))
+    monkeypatch.setitem(sys.modules, "snakemake.shell", shell)
+    snakemake = SimpleNamespace(
+        input=SimpleNamespace(reads=["lambda_sim.fq.gz"], dictionary="lambda.fa.gz"),
+        output=["targets.tsv"],
+        params={"k": 15, "report": "targets", "extra": values["extra"]},
+        threads=2,
+        log_fmt_shell=lambda **_: values["log"],
+    )
+    code = (folder / "wrapper.py").read_text()
+    exec(compile(code, "wrapper.py", "exec"), {"snakemake": snakemake})
+    made = (program / "targets.tsv").read_text()
+    options = ["--report", "targets", "--min-windows", "2", "-q"]
+    assert made == bash(shlex.join(
+        ["streamer", "match", "lambda_sim.fq.gz", "-d", "lambda.fa.gz", "-k", "15", *options]
+    ))  # fmt: skip
+    about = yaml.safe_load((folder / "meta.yaml").read_text())
+    assert {next(iter(entry)) for entry in about["params"]} == {"k", "report", "extra"}
+    rule = (folder / "test" / "Snakefile").read_text()
+    assert all(f"        {name}=" in rule for name in ("reads", "dictionary", "k", "report"))
+
+
+def script_of(text, part):
+    """The shell script of a process, as Nextflow would write it."""
+    script = text.partition(f"    {part}:\n")[2].split('"""')[1]
+    values = {"reads": "lambda_sim.fq.gz", "dictionary": "lambda.fa.gz", "k": "21",
+              "task.cpus": "2", "args": "--report reads", "prefix": "test",
+              "task.process": "STREAMER_MATCH"}  # fmt: skip
+    script = re.sub(r"(?<!\\)\$\{([\w.]+)\}", lambda match: values[match[1]], script)
+    lines = script.replace("\\\\\n", "\\\n").replace("\\$", "$").splitlines()
+    return "\n".join(line[4:] for line in lines)
+
+
+@pytest.mark.parametrize("part", ["script", "stub"])
+def test_the_nextflow_module(program, part):
+    folder = PACKAGING / "nf-core" / "streamer" / "match"
+    text = (folder / "main.nf").read_text()
+    # the here-document of the template loses its tabs; a script has none
+    bash(re.sub(r"^ *(END_VERSIONS)$", r"\1", script_of(text, part), flags=re.MULTILINE))
+    versions = yaml.safe_load((program / "versions.yml").read_text())
+    assert versions == {"STREAMER_MATCH": {"streamer": __version__}}
+    table = gzip.decompress((program / "test.tsv.gz").read_bytes()).decode()
+    if part == "script":
+        told = "streamer match lambda_sim.fq.gz -d lambda.fa.gz -k 21 --report reads -q"
+        assert table == bash(told)
+    about = yaml.safe_load((folder / "meta.yml").read_text())
+    named = [next(iter(entry)) for channel in about["input"] for entry in channel]
+    assert named == ["meta", "reads", "dictionary", "k"]
+    assert [next(iter(entry)) for entry in about["output"]] == re.findall(r"emit: (\w+)", text)
+
+
+# ---- services --------------------------------------------------------------------------------
+
+
+def test_the_unit_starts_what_there_is(streamer):
+    unit = (ROOT / "configs" / "systemd" / "kmer-streamer.service").read_text()
+    (line,) = re.findall("^ExecStart=(.*)", unit, re.MULTILINE)
+    _, command, *options = shlex.split(line)
+    assert command == "run"
+    assert {*options[::2]} <= set(streamer("run", "--help")[1].split())
+    assert "RestartPreventExitStatus=2" in unit
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
+def test_the_unit_is_valid(tmp_path):
+    unit = (ROOT / "configs" / "systemd" / "kmer-streamer.service").read_text()
+    path = tmp_path / "kmer-streamer.service"
+    path.write_text(unit.replace("/opt/kmer-streamer/bin/streamer", "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_container_runs_what_there_is(streamer):
+    text = (ROOT / "Containerfile").read_text()
+    for words in re.findall(r"^ *CMD (\[.*\])$", text, re.MULTILINE):
+        command, *options = [word for word in yaml.safe_load(words) if word != "streamer"]
+        known = streamer(command, "--help")[1].split()
+        assert {word for word in options if word.startswith("--")} <= {*known}
+    taken = re.findall(r"^COPY (?!--from)(\S+(?: \S+)*) \S+$", text, re.MULTILINE)
+    allowed = (ROOT / ".containerignore").read_text().splitlines()
+    for name in " ".join(taken).split():
+        assert (ROOT / name).exists()
+        assert f"!{name}" in allowed
+
+
+# ---- completion ------------------------------------------------------------------------------
+
+ASKED = {
+    "bash": {"COMP_WORDS": "streamer {}", "COMP_CWORD": "{n}"},
+    "zsh": {"_TYPER_COMPLETE_ARGS": "streamer {}"},
+    "fish": {"_TYPER_COMPLETE_ARGS": "streamer {}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+}
+
+
+@pytest.mark.parametrize(("line", "found"), [("st", "status"), ("match --rep", "--report")])
+@pytest.mark.parametrize("shell", ASKED)
+def test_completion(program, shell, line, found):
+    asked = {
+        name: text.format(line, n=len(line.split())) for name, text in ASKED[shell].items()
+    } | {"_STREAMER_COMPLETE": f"complete_{shell}"}
+    done = subprocess.run(
+        ["streamer"], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert found in done.stdout
+    assert "targets" not in done.stdout
+
+
+def test_completion_in_a_real_shell(program):
+    """The script that is shown makes bash complete."""
+    shown = bash("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1 streamer --show-completion bash")
+    ask = (
+        'COMP_WORDS=(streamer sta); COMP_CWORD=1; _streamer_completion streamer; echo "$COMPREPLY"'
+    )
+    assert bash(f"{shown}\n{ask}").strip() == "status"
