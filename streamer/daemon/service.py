@@ -36,6 +36,7 @@ from streamer.daemon.restore import Restored, put_snapshot, restore
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.sync import SyncWorker
 from streamer.daemon.warming import warm_up
+from streamer.daemon.watch import WatchWorker
 from streamer.daemon.watched_stages import (
     EngineStage,
     GpuStage,
@@ -141,6 +142,7 @@ class Service:
         self._workers: list[Worker] = [*self._sockets, self._engine]
         if self._recorder is not None:
             self._workers.append(self._recorder)
+        self._watch: WatchWorker | None = None
         # as the journal says, from its thread
         self._disk_full = False
         self._connections: Connections | None = None
@@ -207,6 +209,14 @@ class Service:
             raise
         self.board.endpoints["metrics"] = self._metrics.endpoint
         self._metrics.start()
+
+    def _watch_folder(self) -> None:
+        watch = self.board.config.watch
+        if watch.directory:
+            endpoint = self.board.endpoints["ingest"]
+            self._watch = WatchWorker(watch, endpoint, self._changed.wake)
+            self._workers.append(self._watch)
+            self._watch.start()
 
     def drain(self, why: str) -> None:
         """Finish the accepted batches, take nothing more, then end. From any thread."""
@@ -317,10 +327,13 @@ class Service:
         if self._engine.ready.is_set() and self._life.ready():
             self._ingest.inbox.wake()
             log.info("ready", **self.board.fields()["dictionary"])
+            self._watch_folder()
         self._life.journal_full(self._disk_full)
         if self._drain_wanted and self._life.drain():
             log.info("draining", why=self._drain_wanted, batches=self.board.queued_batches)
             self._ingest.inbox.wake()
+            if self._watch is not None:
+                self._watch.stop()
         self._guard_of_stages.look()
 
     def _at_limit(self) -> None:
@@ -334,6 +347,7 @@ class Service:
         deadline = time.monotonic() + _JOIN_SECONDS
         # the engine first, the feed late: it announces the end, which sync brings to all
         order = (
+            self._watch,
             self._engine,
             self._recorder,
             self._ingest,

@@ -83,6 +83,13 @@ def file_faults(given: Sequence[str], absolute: Sequence[str]) -> Iterator[Fault
             yield key, f"'{name}' is not readable"
 
 
+def folder_faults(given: str, absolute: str) -> Iterator[Fault]:
+    if not os.path.isdir(absolute):
+        missing = f"no such folder: '{given}' (looked for {absolute})"
+        is_there = os.path.exists(absolute)
+        yield "watch.directory", f"'{given}' is not a folder" if is_there else missing
+
+
 def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     """Faults between keys of the tables that are valid by themselves."""
     dictionary, matching = tables.get("dictionary"), tables.get("matching")

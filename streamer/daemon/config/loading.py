@@ -14,12 +14,19 @@ from streamer.daemon.config.faults import (
     Fault,
     did_you_mean,
     file_faults,
+    folder_faults,
     kind_of,
     table_faults,
     value_faults,
 )
 from streamer.daemon.config.origin import Origin
-from streamer.daemon.config.tables import Config, ConfigTable, DictionaryTable, JournalTable
+from streamer.daemon.config.tables import (
+    Config,
+    ConfigTable,
+    DictionaryTable,
+    JournalTable,
+    WatchTable,
+)
 from streamer.errors import ConfigError
 
 _TABLES: dict[str, type[ConfigTable]] = {
@@ -69,15 +76,26 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
         if check_files:
             faults.extend(file_faults(dictionary.sources, absolute))
         checked["dictionary"] = dictionary.model_copy(update={"sources": absolute})
-    journal = checked.get("journal")
+    journal, watch = checked.get("journal"), checked.get("watch")
     if isinstance(journal, JournalTable):
-        directory = os.path.abspath(folder / os.path.expanduser(journal.directory))
+        directory = _absolute(folder, journal.directory)
         checked["journal"] = journal.model_copy(update={"directory": directory})
+    if isinstance(watch, WatchTable) and watch.directory:
+        places = {"directory": _absolute(folder, watch.directory)}
+        if check_files:
+            faults.extend(folder_faults(watch.directory, places["directory"]))
+        if watch.ledger:
+            places["ledger"] = _absolute(folder, watch.ledger)
+        checked["watch"] = watch.model_copy(update=places)
     faults.extend(table_faults(checked))
     if malformed or faults:
         placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]
         raise ConfigError([*malformed, *placed])
     return Config.model_construct(**checked)  # type: ignore[arg-type]
+
+
+def _absolute(folder: Path, path: str) -> str:
+    return os.path.abspath(folder / os.path.expanduser(path))
 
 
 def _read(path: str, origin: Origin) -> dict[str, Any]:

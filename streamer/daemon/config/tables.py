@@ -99,6 +99,16 @@ class JournalTable(ConfigTable):
     keep_hours: float = Field(default=0, ge=0, le=1e6)
 
 
+class WatchTable(ConfigTable):
+    """The folder of a run whose reads are sent; without one none is watched."""
+
+    directory: str = ""
+    settle: float = Field(default=5.0, ge=0, le=86_400)
+    until: list[str] = []
+    name: str = ""
+    ledger: str = ""
+
+
 class DecisionTable(ConfigTable):
     """Which reads are worth sequencing; without names nothing is decided."""
 
@@ -161,6 +171,7 @@ class Config(ConfigTable):
     control: ControlTable = Field(default_factory=lambda: ControlTable())
     sync: SyncTable = Field(default_factory=lambda: SyncTable())
     journal: JournalTable = Field(default_factory=lambda: JournalTable())
+    watch: WatchTable = Field(default_factory=lambda: WatchTable())
     decision: DecisionTable = Field(default_factory=lambda: DecisionTable())
     answers: AnswersTable = Field(default_factory=lambda: AnswersTable())
     panel: PanelTable = Field(default_factory=lambda: PanelTable())
