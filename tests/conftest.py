@@ -79,7 +79,7 @@ def pytest_terminal_summary(terminalreporter):
         file.write(", ".join(ran + missing) + "\n")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def interruptible():
     """SIGINT and SIGHUP end this process and its children: in the background they may not."""
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}

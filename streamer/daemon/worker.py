@@ -11,8 +11,8 @@ import zmq
 
 from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
-from streamer.matching.stage_work import StageWork
 from streamer.protocol.endpoints import EndpointError, claim, socket_path
+from trie.cpu.stage_work import StageWork
 
 if TYPE_CHECKING:
     from streamer.daemon.board import Board

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.targets import Dictionary
-from streamer.matching.stage_work import StageWork
 from trie.codes import with_reverse_complements
+from trie.cpu.stage_work import StageWork
 from trie.cpu.threads import in_background
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.trees.hybrid_tree import HybridTreeBitmap

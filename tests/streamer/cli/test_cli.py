@@ -88,7 +88,6 @@ def test_a_closed_pipe_ends_it_quietly(lines, unbuffered, tmp_path):
         assert process.wait(DEADLINE) == 141
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     "sent",
     [b"", b">r\nACGTTGC\n", gzip.compress(b">r\nACGTTGC\n")[:-4]],

@@ -16,7 +16,7 @@ from tests.waiting import DEADLINE
 
 LINE = "streamer: error: interrupted\n"
 
-pytestmark = [pytest.mark.usefixtures("interruptible"), pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 WORK = """
 import ctypes, os, signal, sys, time

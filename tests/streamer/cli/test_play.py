@@ -181,7 +181,7 @@ def test_what_is_no_fastq_is_one_line(tmp_path, streamer):
 
 
 @pytest.mark.whole
-def test_an_interrupt_completes_the_files(tmp_path, interruptible):
+def test_an_interrupt_completes_the_files(tmp_path):
     reads = tmp_path / "reads.fq"
     records = fastq(reads, random.Random(2), 3000, barcodes=["barcode01", "barcode02"])
     folder = tmp_path / "run"

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from streamer.client import Producer
+from tests.daemon_kit import running, settings
 from tests.data_files import ROOT
+from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.whole
 
@@ -75,7 +78,22 @@ def test_every_command_is_shown():
     }
 
 
-@pytest.mark.parametrize("code", [code for code in blocks("python") if "Producer" not in code])
+@pytest.mark.parametrize("code", [code for code in blocks("python") if "Control" in code])
+def test_python_of_a_daemon(code, capsys, tmp_path):
+    """The novelty of a growing dictionary, as a daemon has it."""
+    with running(settings(tmp_path, 'k = 5\nmode = "grow"')) as daemon:
+        with Producer(daemon.endpoints["ingest"]) as producer:
+            producer.send([("read", "ACGTACGGTTAACCGAT")])
+            producer.flush(matched=True, timeout=DEADLINE)
+        place = "ipc:///run/user/1000/kmer-streamer/control.sock"
+        assert place in code
+        exec(code.replace(place, daemon.endpoints["control"]), {})
+    assert capsys.readouterr().out.splitlines()[-1].startswith("17 ")
+
+
+@pytest.mark.parametrize(
+    "code", [code for code in blocks("python") if "streamer.client" not in code]
+)
 def test_python(code, capsys, folder, monkeypatch):
     monkeypatch.chdir(folder)
     scope = {}

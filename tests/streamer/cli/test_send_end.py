@@ -160,7 +160,7 @@ def test_a_daemon_that_hangs(path, tmp_path):
     assert "no answer within 1 s" in last
 
 
-def test_an_interrupt(path, tmp_path, interruptible):
+def test_an_interrupt(path, tmp_path):
     with process(["run", "--config", path]) as daemon:
         wait_for_line(daemon, '"ready"')
         with sending(tmp_path) as (child, write):

@@ -36,6 +36,10 @@ NOT_BY_COMMANDS = (
     "streamer.batch.hit_rows._fill_alike",
     "streamer.batch.hit_rows._mask",
     "streamer.client.columns._are_reads",
+    # on other CPUs
+    "streamer.batch.lcs.operands.beside",
+    "streamer.batch.lcs.operands.tabulate",
+    "streamer.batch.lcs.systolic._blocks_by_table",
     # many hits, many k-mers, plots, journals that are gone on with
     "streamer.batch.asm.found._counted",
     "streamer.batch.lcs.matching._columns",

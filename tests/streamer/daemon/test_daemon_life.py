@@ -97,7 +97,7 @@ def test_control_answers_dealers_and_reqs(small, kind):
         assert not answer["ok"]
         assert (
             answer["message"]
-            == "unknown command 'dance' (known: status, drain, reload, ask, targets)"
+            == "unknown command 'dance' (known: status, drain, reload, ask, targets, novelty)"
         )
         raw.send(b"\xc1")
         assert raw.receive()["reason"] == "malformed"
@@ -204,7 +204,7 @@ def test_signal_drains_and_exits_0(path, tmp_path, number):
 STUCK = (
     "import sys\n"
     "from streamer.daemon.engine import EngineWorker\n"
-    "EngineWorker._take_slot = lambda self: self.stopping.wait() and False\n"
+    "EngineWorker._match = lambda self, items: self.stopping.wait()\n"
     "from streamer.cli.app import main\n"
     "sys.exit(main(sys.argv[1:]))\n"
 )

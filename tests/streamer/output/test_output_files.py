@@ -284,7 +284,6 @@ def test_open_descriptors_are_written_where_they_stand(shell, before, line, fold
     assert (folder / "out").read_text() == before + rows
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_leave_the_old_result_and_nothing_else(number, line, folder):
     """Standard input stays open: more reads may come."""
@@ -308,7 +307,6 @@ def test_signals_leave_the_old_result_and_nothing_else(number, line, folder):
     assert list(folder.iterdir()) == [old]
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ["rows.tsv", "rows.tsv.gz"])
 def test_what_was_watched_is_kept(number, name, path, line, folder, tmp_path):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import _thread
 import operator
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -18,14 +16,6 @@ from numba import njit
 from tests.waiting import DEADLINE
 from trie.cpu.interrupts import interrupt_in, interrupts_as_such
 from trie.cpu.threads import run_all
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """As in a program: whoever runs the tests may have another handler."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def caused(*kinds: type[BaseException]) -> BaseException:
@@ -64,7 +54,6 @@ def two_arrays() -> tuple[np.ndarray, np.ndarray]:
     return np.empty(3), np.empty(4)
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_interrupt_that_a_kernel_ends_with(threads: int) -> None:
     """Arrays in a tuple, while an interrupt waits: numba comes upon it and goes on."""

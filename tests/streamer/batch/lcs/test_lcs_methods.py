@@ -203,7 +203,6 @@ def test_a_tile_that_fails_ends_the_others():
     assert 9 not in done
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("function", [lcs.length, lcs.sequence])
 def test_an_interrupt_ends_the_differences(function, monkeypatch):
     """What would take minutes ends, and the interrupt is raised."""

@@ -68,7 +68,6 @@ def test_all_methods_find_what_the_oracle_finds(seed):
             assert found.tolist() == expected, (seed, number, method, threads, case)
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("method", [conventional, alternative])
 def test_an_interrupt_ends_within_a_start(method):
     """A start of the paper's solutions may take hours: the thread that waits tells its kernel."""
