@@ -13,7 +13,7 @@ class Batch:
     """An unacknowledged batch.
 
     frames: those between header and checksum, checksum: theirs. reads: how many; last: the name of
-    the last; sent: how often. mark: recorded with it.
+    the last; sent: how often. mark: recorded with it. growing: the reads are decided on only.
     """
 
     frames: list[Buffer]
@@ -23,6 +23,7 @@ class Batch:
     last: str | None
     sent: int = 0
     mark: bytes = b""
+    growing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

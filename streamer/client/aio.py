@@ -35,9 +35,10 @@ class Producer(ProducerSteps):
         *,
         timeout: float | None = None,
         mark: bytes | Mark = b"",
+        growing: bool = False,
     ) -> None:
         """Send a batch: returns when it is on its way, which requires credit."""
-        await self._run(self._sending(reads, timeout, mark))
+        await self._run(self._sending(reads, timeout, mark, growing))
 
     async def flush(self, *, timeout: float | None = None, matched: bool = False) -> None:
         """Return once everything sent is durable, and with ``matched`` matched and published."""

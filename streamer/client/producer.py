@@ -31,6 +31,7 @@ class Producer(ProducerSteps):
         *,
         timeout: float | None = None,
         mark: bytes | Mark = b"",
+        growing: bool = False,
     ) -> None:
         """Send a batch: returns when it is on its way, which requires credit.
 
@@ -43,8 +44,11 @@ class Producer(ProducerSteps):
         those of the last durable batch in ``mark``. A function gives them for the first so many
         reads of the batch: if it is split, each part has its own. With bytes only the last part
         has them, and the others repeat those before.
+
+        growing: the reads are still being sequenced. They are decided on, on the topic
+        ``decision``, and nothing else: send them again as they grow, and whole without this.
         """
-        self._run(self._sending(reads, timeout, mark))
+        self._run(self._sending(reads, timeout, mark, growing))
 
     def flush(self, *, timeout: float | None = None, matched: bool = False) -> None:
         """Return once everything sent is durable, and with ``matched`` matched and published.

@@ -147,16 +147,20 @@ class ProducerSteps(Connection):
         yield from self._until(lambda: self._core.synced, timeout, "its answer")
 
     def _sending(
-        self, reads: ReadBatch | Reads, timeout: float | None, mark: bytes | Mark
+        self, reads: ReadBatch | Reads, timeout: float | None, mark: bytes | Mark, growing: bool
     ) -> Steps:
         self._ask_if_ended()
         yield from self._connecting(timeout)
         batch = reads if isinstance(reads, ReadBatch) else list(reads)
+        if growing:
+            # nothing of it is recorded: the place to go on from stays
+            mark = mark or self._last_mark
         marks = mark if callable(mark) else self._marks(mark, len(batch))
         for part in parts(batch, self._core.max_batch, self.endpoint, marks):
             if len(part.mark) > _MAX_MARK_BYTES:
                 problem = f"a mark has at most {_MAX_MARK_BYTES} bytes, not {len(part.mark)}"
                 raise UsageError(problem)
+            part.growing = growing
             self._core.add(part)
             try:
                 yield from self._until(lambda: self._core.all_sent, timeout, "credit")

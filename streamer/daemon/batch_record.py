@@ -13,11 +13,23 @@ from streamer.sequences.read_batch import ReadBatch
 
 
 @dataclass(frozen=True, slots=True)
+class GrowingReads:
+    """Reads that are still being sequenced: they are decided on, and not counted or recorded.
+
+    names: theirs, as a msgpack array.
+    """
+
+    batch: ReadBatch
+    names: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """A batch that ingest has accepted: ``number`` is its place in the stream, from 0.
 
     names: of its reads, as a msgpack array. at: when it was accepted, monotonic seconds. content:
     the checksum of its frames. mark: bytes that its producer gets back once the batch is durable.
+    growing: the reads that came, if they still grow; then ``batch`` is empty.
     """
 
     number: int
@@ -30,6 +42,7 @@ class Accepted:
     at: float
     content: int = 0
     mark: bytes = b""
+    growing: GrowingReads | None = None
 
 
 @dataclass(frozen=True, slots=True)

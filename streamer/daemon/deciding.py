@@ -6,10 +6,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.daemon.batch_record import Accepted
 from streamer.daemon.config import Config
+from streamer.daemon.core.offers import NOTHING_DECIDED
 from streamer.daemon.publish import decision_content
 from streamer.matching.assignment import Assignment
-from streamer.matching.decisions import Decider, DecisionRule
+from streamer.matching.decisions import PROCEED, Decider, DecisionRule
 from streamer.matching.matcher import StreamMatcher
 from streamer.protocol.feed_messages import Columns, describe
 from streamer.protocol.header import Buffer, Header, Reason, WireError, raw
@@ -18,6 +23,9 @@ from streamer.sequences.read_batch import ReadBatch
 _WAITING = 256
 """Requests whose reads wait to be decided on."""
 
+_DECIDED = 1 << 16
+"""Reads that still grow; a sequencer has a few thousand channels."""
+
 Answer = Callable[[Header | WireError, Sequence[Buffer]], None]
 """Takes the keys and the frames of a reply, or why there is none."""
 
@@ -25,6 +33,36 @@ Answer = Callable[[Header | WireError, Sequence[Buffer]], None]
 class _Ask(NamedTuple):
     batch: ReadBatch
     answer: Answer
+
+
+class _Decided:
+    """Reads that were decided on while they grew: the latest ones, by name and channel."""
+
+    def __init__(self) -> None:
+        self._reads: dict[tuple[str, int], None] = {}
+
+    def rows(
+        self, batch: ReadBatch, actions: NDArray[np.uint8], *, grow: bool
+    ) -> NDArray[np.int64]:
+        """The indices of the reads of which nothing was decided before; notes those that ``grow``.
+
+        A read that grows no more is forgotten.
+        """
+        count = len(batch)
+        if not (grow or self._reads):
+            return np.arange(count)
+        context = batch.context
+        channels = [-1] * count if context is None else context.channel.tolist()
+        keys, known = list(zip(batch.names, channels, strict=True)), self._reads
+        rows = [row for row, key in enumerate(keys) if key not in known]
+        if grow:
+            known.update((keys[row], None) for row in rows if actions[row] != PROCEED)
+            while len(known) > _DECIDED:
+                del known[next(iter(known))]
+        else:
+            for key in keys:
+                known.pop(key, None)
+        return np.array(rows, dtype=np.int64)
 
 
 class Deciding:
@@ -38,6 +76,7 @@ class Deciding:
         self._decider: Decider | None = None
         self._version = 0
         self._asked: deque[_Ask] = deque()
+        self._decided = _Decided()
 
     @property
     def on(self) -> bool:
@@ -60,17 +99,28 @@ class Deciding:
             self._decider.close()
         self._decider, self._version = decider, matcher.version
 
-    def decide(self, batch: ReadBatch) -> tuple[Header, Columns] | None:
-        """What a message says of the reads of a batch."""
+    def decide_batch(self, item: Accepted) -> tuple[Header, Columns] | None:
+        """What the message about a batch says of its reads, or of those that still grow.
+
+        A read that grows and was decided on before has no row any more.
+        """
         if self._decider is None:
             return None
-        return decision_content(batch, self._decider.decide(batch), self._decider.targets)
+        growing = item.growing
+        batch = item.batch if growing is None else growing.batch
+        found = self._decider.decide(batch)
+        rows = self._decided.rows(batch, found.action, grow=growing is not None)
+        return decision_content(batch, found, self._decider.targets, rows)
+
+    def _decide(self, batch: ReadBatch) -> tuple[Header, Columns]:
+        assert self._decider is not None
+        found, rows = self._decider.decide(batch), np.arange(len(batch))
+        return decision_content(batch, found, self._decider.targets, rows)
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
         """Have these reads decided on soon; from any thread. WireError if that cannot be."""
         if self._rule is None:
-            problem = "nothing is decided: name targets in decision.enrich or decision.deplete"
-            raise WireError(Reason.DENIED, problem)
+            raise WireError(Reason.DENIED, NOTHING_DECIDED)
         if len(self._asked) >= _WAITING:
             problem = f"{_WAITING} requests wait for decisions: ask again later"
             raise WireError(Reason.BUSY, problem)
@@ -80,9 +130,7 @@ class Deciding:
         """Decide on what was asked about."""
         while self._asked:
             ask = self._asked.popleft()
-            said = self.decide(ask.batch)
-            assert said is not None
-            fields, columns = said
+            fields, columns = self._decide(ask.batch)
             fields |= {"version": self._version, "columns": describe(columns)}
             ask.answer(fields, [raw(values) for values in columns.values()])
 

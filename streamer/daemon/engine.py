@@ -184,11 +184,11 @@ class EngineWorker(Worker):
             self._remember(results)
         first, self._at = self._at + 1, self._at + len(items)
         pairs = enumerate(zip(items, results, strict=True), first)
-        decide = self.deciding.decide if self._wants("decision") else lambda _: None
+        decide = self.deciding.decide_batch if self._wants("decision") else lambda _: None
         matched = [
             Matched(
                 at, item, result, matcher.dictionary, self._stored,
-                self.deciding.on, decide(item.batch),
+                self.deciding.on, decide(item),
             )
             for at, (item, result) in pairs
         ]  # fmt: skip

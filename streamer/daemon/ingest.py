@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import structlog
 import zmq
 
-from streamer.daemon.batch_record import Accepted
+from streamer.daemon.batch_record import Accepted, GrowingReads
 from streamer.daemon.board import Board
 from streamer.daemon.core.ingest import Contents, IngestCore, Settings
 from streamer.daemon.core.producers import KnownProducer
@@ -17,7 +18,7 @@ from streamer.daemon.decoding import decode_together
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.matching.matcher import MakeTogether
-from streamer.protocol.batch_messages import Make, decode_batch
+from streamer.protocol.batch_messages import NO_NAMES, Make, decode_batch
 from streamer.protocol.checksum_kernels import combine
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import (
@@ -119,6 +120,7 @@ class IngestWorker(SocketWorker):
             self._limits.max_batch_bytes,
             stores_epochs=begin is not None,
             forget_seconds=forget_seconds,
+            decides=bool(board.config.decision.names),
         )
         self._core = IngestCore(settings, known=known, number=number, content_of=content_of)
         self._begin = begin or self._core.begun
@@ -242,7 +244,11 @@ class IngestWorker(SocketWorker):
         except WireError as error:
             self._core.refuse(message.route, error, header)
             return
-        self._forward(self._core.accept(offer, batch, names))
+        growing = None
+        if offer.growing:
+            growing = GrowingReads(batch, names)
+            batch, names = make([], np.zeros(1, dtype=np.int64), b""), NO_NAMES
+        self._forward(self._core.accept(offer, batch, names, growing))
 
     def _send(self, socket: zmq.Socket[bytes]) -> None:
         messages: list[list[Buffer]] = []

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.core.heads import Heads
@@ -179,7 +180,11 @@ class Publication(Findings):
         if topic in LAID_OUT:
             return self._laid_out(topic, header)
         fields, columns = self._content(topic)
-        return encode_feed(topic, header | fields, self.matched.accepted.names, columns)
+        names, growing = self.matched.accepted.names, self.matched.accepted.growing
+        if topic == "decision" and growing is not None:
+            names = growing.names
+            header |= {"reads": len(growing.batch), "bases": growing.batch.symbols}
+        return encode_feed(topic, header | fields, names, columns)
 
     def _laid_out(self, topic: str, header: Header) -> Message:
         laid = self._laid
@@ -270,19 +275,20 @@ def _decision(matched: Matched) -> tuple[Header, Columns]:
 
 
 def decision_content(
-    batch: ReadBatch, found: Decisions, targets: TargetSets
+    batch: ReadBatch, found: Decisions, targets: TargetSets, rows: NDArray[np.int64]
 ) -> tuple[Header, Columns]:
-    """The header fields and columns that say what to do with the reads of a batch."""
-    reads, context = np.arange(len(batch)), batch.context
+    """The header fields and columns that say what to do with these reads of a batch."""
+    context = batch.context
     if context is None:
         nothing = np.full(len(batch), -1)
         fields: Header = {"barcodes": []}
         known = {"channel": nothing, "barcode": nothing}
     else:
         fields, known = context_content(context)
-    target = found.target.astype(np.uint32)
+    target = found.target[rows].astype(np.uint32)
     counts = found.matches, found.windows, found.bases
-    columns = _columns("decision", reads, *known.values(), found.action, target, *counts)
+    further = (values[rows] for values in (*known.values(), found.action))
+    columns = _columns("decision", rows, *further, target, *(values[rows] for values in counts))
     return {"targets": _named(targets, distinct(target, NO_SET))} | fields, columns
 
 

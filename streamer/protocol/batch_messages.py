@@ -32,6 +32,9 @@ from trie.windows import ascending
 _COLUMNS = 3
 """Frames of form columns; a context may follow."""
 
+NO_NAMES = bytes(msgpack.packb([]))
+"""The frame of names of a batch without reads."""
+
 Make = Callable[[Sequence[str], NDArray[np.int64], Buffer], ReadBatch]
 
 

@@ -165,6 +165,8 @@ class ProducerCore:
         }
         if held.mark:
             header["mark"] = held.mark
+        if held.growing:
+            header["growing"] = True
         held.sent += 1
         return Outgoing(header, held.frames, held.checksum, held.size, self._next)
 

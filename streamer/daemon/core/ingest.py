@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from streamer.daemon.batch_record import Accepted
+from streamer.daemon.batch_record import Accepted, GrowingReads
 from streamer.daemon.core.life import ACCEPTING, DRAINING, FULL, RUNNING, STARTING
-from streamer.daemon.core.offers import Offer, keys_of, mark_of
+from streamer.daemon.core.offers import NOTHING_DECIDED, Offer, is_growing, keys_of, mark_of
 from streamer.daemon.core.producers import KnownProducer, Producers, ProducerState
 from streamer.protocol.header import (
     PROTOCOL,
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
 
     session: its epoch, another one after every start. durability: what ``durable`` survives;
     with ``none``, a batch counts as durable once it is accepted. stores_epochs, forget_seconds: as
-    in ``Producers``.
+    in ``Producers``. decides: whether reads are decided on.
     """
 
     stream: str
@@ -49,6 +49,7 @@ class Settings(NamedTuple):
     max_batch_bytes: int
     stores_epochs: bool = False
     forget_seconds: float = 0.0
+    decides: bool = False
 
 
 class IngestCore:
@@ -179,11 +180,13 @@ class IngestCore:
                 self._hello(route, name, epoch, header)
                 return None
             sequence = integer(header, "seq", 1)
-            mark = mark_of(header)
+            mark, growing = mark_of(header), is_growing(header)
+            if growing and not self._settings.decides:
+                raise WireError(Reason.DENIED, NOTHING_DECIDED)
             producer = self.producers.of_batch(name, epoch)
             if sequence > producer.received:
                 self._check(producer, sequence, size)
-                return Offer(producer, route, sequence, size, content, mark)
+                return Offer(producer, route, sequence, size, content, mark, growing)
             self._check_repeated(producer, sequence, content)
         except WireError as error:
             self.refuse(route, error, header)
@@ -191,8 +194,13 @@ class IngestCore:
         self._spoken(producer, route)
         return None
 
-    def accept(self, offer: Offer, batch: ReadBatch, names: bytes) -> Accepted:
-        """The reads of an offer are good: the record that travels on."""
+    def accept(
+        self, offer: Offer, batch: ReadBatch, names: bytes, growing: GrowingReads | None = None
+    ) -> Accepted:
+        """The reads of an offer are good: the record that travels on.
+
+        growing: those that are decided on only, beside an empty batch.
+        """
         producer, size = offer.producer, offer.size
         item = Accepted(
             self._number,
@@ -205,6 +213,7 @@ class IngestCore:
             self._now,
             offer.content,
             offer.mark,
+            growing,
         )
         self._number += 1
         self.producers.accept(producer, size)

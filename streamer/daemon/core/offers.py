@@ -10,9 +10,14 @@ from streamer.protocol.header import Header, Reason, WireError, integer, text
 
 MAX_MARK_BYTES = 256
 
+NOTHING_DECIDED = "nothing is decided: name targets in decision.enrich or decision.deplete"
+
 
 class Offer(NamedTuple):
-    """A batch that will be accepted if its reads are good."""
+    """A batch that will be accepted if its reads are good.
+
+    growing: they are decided on, and nothing else.
+    """
 
     producer: ProducerState
     route: bytes
@@ -20,6 +25,7 @@ class Offer(NamedTuple):
     size: int
     content: int
     mark: bytes
+    growing: bool = False
 
 
 def mark_of(header: Header) -> bytes:
@@ -29,6 +35,14 @@ def mark_of(header: Header) -> bytes:
         problem = f"field 'mark' must be at most {MAX_MARK_BYTES} bytes"
         raise WireError(Reason.MALFORMED, problem)
     return mark
+
+
+def is_growing(header: Header) -> bool:
+    """Whether the reads of a batch still grow; WireError if that cannot be."""
+    growing = header.get("growing", False)
+    if not isinstance(growing, bool):
+        raise WireError(Reason.MALFORMED, "field 'growing' must be true or false")
+    return growing
 
 
 def keys_of(header: Header) -> Header:

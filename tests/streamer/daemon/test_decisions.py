@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import msgpack
+import numpy as np
 import pytest
 
 from streamer.client import Control, Producer, ReadDecisions, RefusedError, Subscriber
@@ -12,6 +13,8 @@ from streamer.client.tables import columns_of, table
 from streamer.errors import StreamerError
 from streamer.output.rows import RowWriter
 from streamer.protocol.schema import ACTIONS
+from streamer.sequences.context import LabelColumn, ReadContext
+from streamer.sequences.read_batch import ReadBatch
 from tests.daemon_kit import Raw, random_dna, running, settings, write_fasta
 from tests.reference.decisions import decisions
 from tests.waiting import DEADLINE
@@ -121,6 +124,96 @@ def test_a_read_is_asked_about_again_as_it_grows(tmp_path):
         assert actions == ["proceed", "proceed", "unblock", "unblock"]
         assert control.ask([("r", random_dna(rng, 500))])[0].action == "unblock"
         assert control.status()["totals"]["reads"] == 0
+
+
+def decided(feed):
+    """Of the next message: read, channel and action of each row."""
+    message = next(m for m in iter(lambda: feed.receive(DEADLINE), None))
+    while not isinstance(message, ReadDecisions):
+        message = feed.receive(DEADLINE)
+    names = [message.origin.names[index] for index in message.read]
+    actions = [ACTIONS[number] for number in message.action]
+    return list(zip(names, message.channel.tolist(), actions, strict=True))
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_a_read_that_grows_is_decided_on_once_and_counted_once(tmp_path, mode):
+    rng = random.Random(3)
+    records = sources_of(rng)
+    write_fasta(tmp_path / "ref.fa", records)
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]\nmode = "{mode}"')
+    with open(path, "a") as file:
+        file.write('[journal]\ndirectory = "journal"\ndurability = "os"\n')
+    on, off = records[0][1][150:390], random_dna(rng, 240)
+
+    def batch(length, *channels):
+        names = [f"r{channel}" for channel in channels]
+        letters = [(on if channel % 2 else off)[:length] for channel in channels]
+        made, count = ReadBatch.from_sequences(names, letters), len(channels)
+        none = LabelColumn.same(None, count)
+        context = ReadContext(np.array(channels, np.int32), np.zeros(count, "S1"), *3 * [none])
+        return ReadBatch(made.names, made.offsets, made.bases, context)
+
+    overrides = ["decision.enrich=['virus']", "decision.give_up_bases=200"]
+    with (
+        running(path, overrides) as daemon,
+        listening(daemon) as feed,
+        Producer(daemon.endpoints["ingest"], name="p") as producer,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        before = control.status()
+        producer.send(batch(100, 1, 2), mark=b"here")
+        producer.flush(matched=True, timeout=DEADLINE)
+        assert decided(feed) == [("r1", 1, "stop_receiving"), ("r2", 2, "proceed")]
+        for length, want in (
+            (60, [("r3", 3, "stop_receiving"), ("r4", 4, "proceed")]),
+            (120, [("r4", 4, "proceed")]),
+            (210, [("r4", 4, "unblock")]),
+            (240, []),
+        ):
+            producer.send(batch(length, 3, 4), growing=True)
+            assert decided(feed) == want
+        producer.flush(matched=True, timeout=DEADLINE)
+        status = control.status()
+        assert status["totals"]["reads"] == 2
+        assert status["totals"]["bases"] == 200
+        producer.send(batch(240, 3, 4))
+        producer.flush(matched=True, timeout=DEADLINE)
+        assert decided(feed) == []
+        # another read under the same channel, and a name that comes again
+        producer.send(batch(240, 3, 4))
+        assert decided(feed) == [("r3", 3, "stop_receiving"), ("r4", 4, "unblock")]
+        producer.flush(matched=True, timeout=DEADLINE)
+        status = control.status()
+        assert status["totals"]["reads"] == 6
+        assert status["totals"]["bases"] == 200 + 4 * 240
+        assert (status["dictionary"]["kmers"] > before["dictionary"]["kmers"]) == (mode == "grow")
+    with (
+        running(path, overrides) as daemon,
+        Producer(daemon.endpoints["ingest"], name="p") as again,
+    ):
+        again.connect(timeout=DEADLINE)
+        with Control(daemon.endpoints["control"]) as control:
+            assert control.status()["totals"]["reads"] == 6
+
+
+def test_reads_that_grow_keep_the_mark_and_need_decisions(tmp_path):
+    path = settings(tmp_path, f"k = {K}")
+    with running(path) as daemon, Producer(daemon.endpoints["ingest"], name="p") as producer:
+        producer.send([("r", "ACGT" * 10)], mark=b"here")
+        producer.send([("r", "ACGT" * 20)], growing=True)
+        with pytest.raises(RefusedError, match="nothing is decided: name targets"):
+            producer.flush(timeout=DEADLINE)
+    write_fasta(tmp_path / "ref.fa", [("virus", "ACGTTGCAGGATCCA" * 3)])
+    path = settings(tmp_path, f'k = {K}\nsources = ["ref.fa"]')
+    with running(path, ["decision.enrich=['virus']"]) as daemon:
+        with Producer(daemon.endpoints["ingest"], name="p") as producer:
+            producer.send([("r", "ACGT" * 10)], mark=b"here")
+            producer.send([("r", "ACGT" * 20)], growing=True)
+            producer.flush(timeout=DEADLINE)
+        with Producer(daemon.endpoints["ingest"], name="p") as producer:
+            producer.connect(timeout=DEADLINE)
+            assert producer.mark == b"here"
 
 
 def test_rows_have_the_channel_and_the_barcode(tmp_path, streamer):
