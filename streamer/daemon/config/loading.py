@@ -17,9 +17,16 @@ from streamer.daemon.config.faults import (
     kind_of,
     table_faults,
     value_faults,
+    web_file_faults,
 )
 from streamer.daemon.config.origin import Origin
-from streamer.daemon.config.tables import Config, ConfigTable, DictionaryTable, JournalTable
+from streamer.daemon.config.tables import (
+    Config,
+    ConfigTable,
+    DictionaryTable,
+    JournalTable,
+    WebTable,
+)
 from streamer.errors import ConfigError
 
 _TABLES: dict[str, type[ConfigTable]] = {
@@ -73,6 +80,13 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
     if isinstance(journal, JournalTable):
         directory = os.path.abspath(folder / os.path.expanduser(journal.directory))
         checked["journal"] = journal.model_copy(update={"directory": directory})
+    web = checked.get("web")
+    if isinstance(web, WebTable):
+        if web.token_file:
+            token_file = os.path.abspath(folder / os.path.expanduser(web.token_file))
+            checked["web"] = web = web.model_copy(update={"token_file": token_file})
+        if check_files:
+            faults.extend(web_file_faults(web))
     faults.extend(table_faults(checked))
     if malformed or faults:
         placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]
