@@ -124,9 +124,12 @@ class Browser:
 
     def screenshot(self, path: Path) -> bytes:
         """The whole page, as PNG."""
-        # a size that has changed is drawn with the next frames
-        self.evaluate("new Promise(d => setTimeout(() => requestAnimationFrame(() => d(1)), 300))")
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        # a size or a scheme that has changed is drawn anew after the first picture only
+        for _ in range(2):
+            found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+            self.evaluate(
+                "new Promise(d => setTimeout(() => requestAnimationFrame(() => d(1)), 500))"
+            )
         path.write_bytes(base64.b64decode(found["data"]))
         return path.read_bytes()
 

@@ -1,6 +1,6 @@
 // A chart with uPlot, a sentence that says what it shows, and the table behind it.
 
-import { Table, element, scrolling, setText } from "./dom.js";
+import { Table, clock, element, scrolling, setText } from "./dom.js";
 
 const HEIGHT = 200;
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -80,7 +80,7 @@ export class Chart {
           z: { range: (u, low, high) => [0, high > 0 ? 1.05 * high : 1] },
         },
         axes: [
-          { ...axis, space: 60, values: x && ((u, splits) => splits.map(x)) },
+          { ...axis, space: 80, values: (u, splits) => splits.map(time ? clock : x) },
           { ...axis, size: 60, values: (u, splits) => splits.map(series[0].format) },
           ...(both
             ? [{ ...axis, scale: "z", side: 1, size: 60, grid: { show: false },

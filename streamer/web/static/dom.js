@@ -35,7 +35,9 @@ export function span(s) {
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-export const clock = (time) => new Date(1000 * time).toLocaleTimeString();
+const times = new Intl.DateTimeFormat([], { timeStyle: "medium", hourCycle: "h23" });
+
+export const clock = (time) => times.format(1000 * time);
 
 // A table whose rows are replaced in place; the first cell of a row is its header.
 export class Table {

@@ -1,6 +1,7 @@
 """The live page in a real Chromium: what it shows, in which widths and colours, and for whom.
 
-With STREAMER_TEST_SCREENSHOTS=DIR the pictures are left there.
+With STREAMER_TEST_SCREENSHOTS=DIR the pictures are left there. STREAMER_TEST_AXE names the file
+``axe.min.js`` of the npm package axe-core, which checks accessibility.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ ON = [
     "web.endpoint=127.0.0.1:0", "answers.targets=true", "answers.coverage=true",
     "panel.enough_reads=5",
 ]  # fmt: skip
+AXE = os.environ.get("STREAMER_TEST_AXE", "")
 READY = "document.documentElement.dataset.ready === 'running'"
 READS = "document.querySelector('#figures dd').textContent"
 PANELS = (
@@ -113,6 +115,22 @@ def test_it_fits_and_is_drawn_in_light_and_dark(path, browser, tmp_path):
             colours.add(browser.evaluate("getComputedStyle(document.body).backgroundColor"))
         assert len(colours) == 2
         assert not browser.log
+
+
+@pytest.mark.skipif(not AXE, reason="no axe-core (STREAMER_TEST_AXE)")
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_no_violation(path, browser, dark):
+    with running(path, ON) as daemon:
+        browser.look(1280, dark=dark)
+        open_page(browser, daemon)
+        send(daemon)
+        browser.until("document.querySelector('#coverage canvas') !== null")
+        browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        browser.evaluate(Path(AXE).read_text() + "; true")
+        found = browser.evaluate(
+            "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
+        )
+        assert found == []
 
 
 def test_the_keyboard_reaches_everything(path, browser):
