@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import zmq
@@ -62,6 +62,23 @@ class NoveltyPoint(NamedTuple):
     new: int
 
 
+class CoverageBin(NamedTuple):
+    """A part of a target, from base ``start`` to ``end``, exclusive.
+
+    kmers: windows of the target that start there, without an ambiguity code. seen: those whose
+    k-mer was matched at least once. matches: how often these k-mers were matched, in all.
+    """
+
+    start: int
+    end: int
+    kmers: int
+    seen: int
+    matches: int
+
+
+_Row = TypeVar("_Row", NoveltyPoint, CoverageBin)
+
+
 class Control(Connection):
     """Requests to the daemon's control socket at ``endpoint``, one after the other."""
 
@@ -102,18 +119,31 @@ class Control(Connection):
 
         RefusedError if the dictionary learns nothing from reads.
         """
-        reply, frames = self._reply(self._ask("novelty"))
+        return self._rows(NoveltyPoint, *self._reply(self._ask("novelty")))
+
+    def coverage(self, target: str, bins: int = 100) -> list[CoverageBin]:
+        """Rows of ``match --report coverage`` of one target, of all reads so far.
+
+        bins: at most 10,000. RefusedError if there is no such target, if the daemon does not count
+        coverage (``answers.coverage``), or is still starting.
+        """
+        return self._rows(
+            CoverageBin, *self._reply(self._ask("coverage", target=target, bins=bins))
+        )
+
+    def _rows(self, kind: type[_Row], reply: Header, frames: Sequence[Buffer]) -> list[_Row]:
+        """Rows of integers whose columns are the frames of a reply."""
         try:
             columns = decode_columns(reply, frames)
-            values = [columns.get(name) for name in NoveltyPoint._fields]
+            values = [columns.get(name) for name in kind._fields]
             sizes = {-1 if v is None or v.dtype != np.int64 else v.size for v in values}
             if len(sizes) > 1 or -1 in sizes:
-                problem = f"its columns are not {', '.join(NoveltyPoint._fields)}"
+                problem = f"its columns are not {', '.join(kind._fields)}"
                 raise WireError(Reason.MALFORMED, problem)
         except WireError as error:
             raise self._invalid(error) from None
         rows = zip(*(v.tolist() for v in values if v is not None), strict=True)
-        return [NoveltyPoint(*row) for row in rows]
+        return [kind(*row) for row in rows]
 
     def drain(self) -> None:
         """Order the daemon to finish what it has accepted and to end."""

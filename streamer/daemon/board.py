@@ -13,7 +13,7 @@ from streamer.daemon import logs
 from streamer.daemon.config import Config
 from streamer.daemon.core.life import STARTING
 from streamer.daemon.core.watchdog import StuckStage
-from streamer.daemon.durations import Durations
+from streamer.daemon.durations import BOUNDS, Durations
 from streamer.matching.novelty import NoveltyCurve
 from streamer.protocol.schema import TOPICS
 
@@ -220,6 +220,7 @@ class Board:
                 "limit_bytes": self.config.ingest.memory_bytes,
             },
             "undurable": self._undurable(),
+            "durations": {"bounds": list(BOUNDS), "counts": list(self.durations.counts)},
             "stuck": {
                 name: {"waits_for": stage.waits_for, "seconds": round(stage.seconds, 1)}
                 for name, stage in self.stuck.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import zmq
 
@@ -16,6 +16,7 @@ from streamer.daemon.deciding import Answer
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.reload import Reply
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
+from streamer.errors import StreamerError
 from streamer.protocol.batch_messages import decode_batch
 from streamer.protocol.feed_messages import describe
 from streamer.protocol.header import (
@@ -28,21 +29,29 @@ from streamer.protocol.header import (
     integer,
     raw,
     shown,
+    text,
     unpack,
     unseal,
 )
 from streamer.protocol.schema import TOPICS
 from streamer.sequences.read_batch import ReadBatch
 
-COMMANDS = ("status", "drain", "reload", "ask", "targets", "novelty")
+if TYPE_CHECKING:
+    from streamer.matching.target_tally import TargetTally
+
+COMMANDS = ("status", "drain", "reload", "ask", "targets", "coverage", "novelty")
 MAX_ASK_BYTES = 1 << 20
 """Of a frame, as of the letters that are asked about."""
+
+MAX_BINS = 10_000
+"""Of the coverage of a target."""
 
 MAX_PENDING = 1 << 16
 MAX_PENDING_BYTES = 1 << 24
 """Of all requests whose replies wait for room."""
 
 _AT_ONCE = 100
+_BINS = 100
 # room for a client's replies shows only when one is sent
 _RETRY_MILLISECONDS = 5
 
@@ -196,6 +205,9 @@ class ControlWorker(SocketWorker):
                 return None
             elif command == "targets":
                 reply |= _rows(self._board, request)
+            elif command == "coverage":
+                fields, columns = _coverage(self._board, request)
+                reply |= fields
             elif command == "novelty":
                 fields, columns = _curve(self._board)
                 reply |= fields
@@ -226,23 +238,46 @@ class ControlWorker(SocketWorker):
 
 def _rows(board: Board, request: Header) -> Header:
     """Rows of counts of targets from a number on, as many as fit; the number of the next one."""
-    if not board.config.answers.targets:
-        problem = "nothing is counted: set answers.targets = true in the configuration"
-        raise WireError(Reason.SOURCES, problem)
-    if board.state == STARTING:
-        raise WireError(Reason.BUSY, "still starting: ask again once the state is running")
-    assert board.tally is not None
+    tally = _tally(board)
     by = request.get("by")
     if by not in (None, "barcode"):
         raise WireError(Reason.MALFORMED, f"field 'by' is {shown(by)}, must be 'barcode' or nil")
     first = integer(request, "first") if "first" in request else 0
-    rows = board.tally.rows(by_barcode=by == "barcode")
+    rows = tally.rows(by_barcode=by == "barcode")
     part = next(parted(rows[first:]), [])
     further = first + len(part)
     columns = TOPICS["barcodes" if by else "targets"].shown.split()
     following = further if further < len(rows) else None
     found = {"columns": columns, "rows": part, "next": following, "of": len(rows)}
     return found | board.answers()
+
+
+def _coverage(board: Board, request: Header) -> tuple[Header, Sequence[Buffer]]:
+    """What covers a target: header fields that describe its columns, and these."""
+    tally = _tally(board)
+    if not board.config.answers.coverage:
+        problem = "coverage is not counted: set answers.coverage = true in the configuration"
+        raise WireError(Reason.SOURCES, problem)
+    target = text(request, "target")
+    bins = integer(request, "bins", 1, MAX_BINS) if "bins" in request else _BINS
+    try:
+        columns = tally.coverage(target, bins)
+    except StreamerError as error:
+        raise WireError(Reason.MALFORMED, str(error)) from None
+    if columns is None:
+        problem = "a saved dictionary does not hold the places of its k-mers: use its sources"
+        raise WireError(Reason.SOURCES, problem)
+    fields = {"columns": describe(columns)} | board.answers()
+    return fields, [raw(values) for values in columns.values()]
+
+
+def _tally(board: Board) -> TargetTally:
+    if not board.config.answers.targets:
+        problem = "nothing is counted: set answers.targets = true in the configuration"
+        raise WireError(Reason.SOURCES, problem)
+    if board.state == STARTING or board.tally is None:
+        raise WireError(Reason.BUSY, "still starting: ask again once the state is running")
+    return board.tally
 
 
 def _curve(board: Board) -> tuple[Header, Sequence[Buffer]]:

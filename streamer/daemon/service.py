@@ -45,6 +45,7 @@ from streamer.daemon.watched_stages import (
     TreeStage,
     WatchedStage,
 )
+from streamer.daemon.web import WebWorker
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalError, JournalFull
@@ -148,6 +149,7 @@ class Service:
         self._connections: Connections | None = None
         self._stages = stages = self._watched()
         self._metrics: MetricsServer | None = None
+        self._web: WebWorker | None = None
         self._guard_of_stages = StageGuard(
             self.board,
             {name: stage.look for name, stage in stages.items()}
@@ -175,6 +177,7 @@ class Service:
             self.board.endpoints[worker.name] = worker.endpoint
         self._guard(limit)
         self._serve_metrics()
+        self._serve_page()
         log.info("listening", **self.board.endpoints)
         if self._recorder is not None:
             self._recorder.start()
@@ -217,6 +220,19 @@ class Service:
             self._watch = WatchWorker(watch, endpoint, self._changed.wake)
             self._workers.append(self._watch)
             self._watch.start()
+
+    def _serve_page(self) -> None:
+        if not self.board.config.web.endpoint:
+            return
+        try:
+            self._web = web = WebWorker(self.board, self._changed.wake)
+        except StreamerError:
+            self._life.fail()
+            self._stop()
+            raise
+        self._workers.append(web)
+        self.board.endpoints[web.name] = web.endpoint
+        web.start()
 
     def drain(self, why: str) -> None:
         """Finish the accepted batches, take nothing more, then end. From any thread."""
@@ -354,6 +370,8 @@ class Service:
             self._control,
             self._feed,
             self._sync,
+            # its pages show the end
+            self._web,
             self._connections,
         )
         inboxes = [worker.inbox for worker in self._workers if hasattr(worker, "inbox")]
@@ -371,6 +389,8 @@ class Service:
             for inbox in inboxes:
                 inbox.close()
             self._changed.close()
+            if self._web is not None:
+                self._web.close()
             if self._journal is not None:
                 self._journal.close()
         if any(worker.is_alive() for worker in self._sockets):

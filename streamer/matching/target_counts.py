@@ -174,17 +174,31 @@ class CoverageCounts:
         target (index), start, end, kmers, seen, matches: int64. As many targets at once as
         have a bounded number of rows.
         """
-        if self._records is None or self._numbers is None:
+        if not self.placed:
             return
+        assert self._records is not None
         counts = np.cumsum(self._changes)
-        offsets = self._records.offsets
+        targets = self._records.offsets.size - 1
         step = max(1, _ROWS_AT_ONCE // bins)
-        for first in range(0, offsets.size - 1, step):
-            stop = min(first + step, offsets.size - 1)
-            rows = np.empty((len(COVERAGE_COLUMNS), (stop - first) * bins), np.int64)
-            places = self._numbers.at, offsets, counts
-            target_kernels.cover(*places, first, stop, bins, tuple(rows))
-            yield dict(zip(COVERAGE_COLUMNS, rows, strict=True))
+        for first in range(0, targets, step):
+            yield self._rows(counts, first, min(first + step, targets), bins)
+
+    @property
+    def placed(self) -> bool:
+        """Whether the places of the k-mers are known; without them there are no rows."""
+        return self._records is not None and self._numbers is not None
+
+    def of_target(self, target: int, bins: int) -> Columns:
+        """The rows of one target (index), whose places are known."""
+        return self._rows(np.cumsum(self._changes), target, target + 1, bins)
+
+    def _rows(self, counts: NDArray[np.int64], first: int, stop: int, bins: int) -> Columns:
+        assert self._records is not None
+        assert self._numbers is not None
+        rows = np.empty((len(COVERAGE_COLUMNS), (stop - first) * bins), np.int64)
+        places = self._numbers.at, self._records.offsets, counts
+        target_kernels.cover(*places, first, stop, bins, tuple(rows))
+        return dict(zip(COVERAGE_COLUMNS, rows, strict=True))
 
 
 def _count(

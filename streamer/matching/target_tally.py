@@ -18,7 +18,7 @@ from streamer.matching.assignment import Assignment
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Columns
 from streamer.matching.result import BatchResult
-from streamer.matching.target_counts import TargetCounts
+from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.sequences.context import LabelColumn
 
 Row = list[Any]
@@ -56,8 +56,8 @@ class Panel:
 class TargetTally:
     """Counts what is matched against one dictionary; any thread may call it.
 
-    said: (barcode, group, target) of which there was enough before. until: the last record whose
-    reads were counted when this began.
+    said: (barcode, group, target) of which there was enough before. covers: also count how often
+    each k-mer was matched. until: the last record whose reads were counted when this began.
     """
 
     def __init__(
@@ -66,12 +66,15 @@ class TargetTally:
         rule: Assignment,
         panel: Panel,
         said: Iterable[tuple[str | None, str | None, str | None]] = (),
+        *,
+        covers: bool = False,
     ) -> None:
         self.dictionary = matcher.dictionary
         self.until = 0
         self.said = set(said)
         self._panel = panel
         self._counts = TargetCounts(matcher, rule)
+        self._covered = CoverageCounts(matcher) if covers else None
         self._lock = threading.Lock()
         # by barcode; what was given last, by topic and its first columns
         self._rows: dict[str | None, list[Row]] = {}
@@ -89,6 +92,8 @@ class TargetTally:
                 if context is not None:
                     barcodes = context.barcode.used()
                 self._counts.add(result, barcodes)
+                if self._covered is not None:
+                    self._covered.add(result)
                 self._touched.update(barcodes.labels)
                 if len(barcodes.index) and barcodes.index.min() < 0:
                     self._touched.add(None)
@@ -100,6 +105,22 @@ class TargetTally:
             if by_barcode:
                 return self._ordered()
             return list(self._all or self._made(self._counts.union()))
+
+    def coverage(self, target: str, bins: int) -> Columns | None:
+        """The rows of ``match --report coverage`` of one target, without its name.
+
+        None if they are not counted, or if the places of the k-mers are not known. StreamerError
+        for a target that the dictionary does not have.
+        """
+        covered, names = self._covered, self.dictionary.targets.names
+        if covered is None or not covered.placed:
+            return None
+        if target not in names:
+            problem = f"no target of the dictionary is '{target}'"
+            raise StreamerError(problem)
+        with self._lock:
+            columns = covered.of_target(names.index(target), bins)
+        return {name: values for name, values in columns.items() if name != "target"}
 
     def reads(self) -> list[tuple[str | None, str | None, int]]:
         """Barcode, target (None: no target) and the reads assigned to it, where there are any."""

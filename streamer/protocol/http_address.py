@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 _ADDRESS = re.compile(
@@ -22,3 +23,13 @@ def split_http_address(address: str) -> tuple[str, int]:
     """Host, without brackets, and port of a checked address."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the host of an address: ``localhost`` or a loopback one."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

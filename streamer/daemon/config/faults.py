@@ -6,6 +6,7 @@ Of a key alone what its type refuses; of several keys what does not fit together
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,9 +22,12 @@ from streamer.daemon.config.tables import (
     MatchingTable,
     PanelTable,
     SyncTable,
+    WebTable,
     match_spec,
 )
+from streamer.daemon.config.web_token import read_token
 from streamer.matching.spec import MatchSpec
+from streamer.protocol.http_address import is_loopback, split_http_address
 
 # the key, what is wrong, and other keys involved
 Fault = tuple[str, str, *tuple[str, ...]]
@@ -90,6 +94,26 @@ def folder_faults(given: str, absolute: str) -> Iterator[Fault]:
         yield "watch.directory", f"'{given}' is not a folder" if is_there else missing
 
 
+_NOT_COUNTED = "has no effect without answers.targets = true"
+
+_WEB_PACKAGES = "starlette", "uvicorn"
+
+
+def web_file_faults(web: WebTable) -> Iterator[Fault]:
+    """What the live page needs and this machine lacks."""
+    if not web.endpoint:
+        return
+    missing = [name for name in _WEB_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        what = f"the live page needs {' and '.join(missing)}: pip install 'kmer-streamer[web]'"
+        yield "web.endpoint", what
+    if web.token_file:
+        try:
+            read_token(web.token_file)
+        except ValueError as error:
+            yield "web.token_file", str(error)
+
+
 def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     """Faults between keys of the tables that are valid by themselves."""
     dictionary, matching = tables.get("dictionary"), tables.get("matching")
@@ -108,8 +132,10 @@ def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
         asked = isinstance(panel, PanelTable) and [
             name for name in PanelTable.model_fields if getattr(panel, name)
         ]
+        if answers.coverage and not answers.targets:
+            yield "answers.coverage", _NOT_COUNTED, "answers.targets"
         for name in () if answers.targets else asked or ():
-            yield f"panel.{name}", "has no effect without answers.targets = true", "answers.targets"
+            yield f"panel.{name}", _NOT_COUNTED, "answers.targets"
     ingest = tables.get("ingest")
     if isinstance(ingest, IngestTable) and ingest.max_batch_bytes > ingest.memory_bytes:
         what = f"is {ingest.max_batch_bytes}, more than ingest.memory_bytes = {ingest.memory_bytes}"
@@ -121,17 +147,30 @@ def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     if isinstance(sync, SyncTable) and sync.pull_bytes > sync.memory_bytes:
         what = f"is {sync.pull_bytes}, more than sync.memory_bytes = {sync.memory_bytes}"
         yield "sync.pull_bytes", what, "sync.memory_bytes"
+    web = tables.get("web")
+    if isinstance(web, WebTable):
+        yield from _web_faults(web)
     seen: dict[str, str] = {}
-    for name in ("ingest", "feed", "control", "sync", "metrics"):
+    for name in ("ingest", "feed", "control", "sync", "metrics", "web"):
         endpoint = getattr(tables.get(name), "endpoint", None)
         if not endpoint or endpoint.endswith((":*", ":0")):
             continue
-        if name == "metrics":
+        if name in ("metrics", "web"):
             endpoint = f"tcp://{endpoint}"
         if endpoint in seen:
             other = f"{seen[endpoint]}.endpoint"
             yield f"{name}.endpoint", f"'{endpoint}' is already {other}", other
         seen.setdefault(endpoint, name)
+
+
+def _web_faults(web: WebTable) -> Iterator[Fault]:
+    if web.token and web.token_file:
+        yield "web.token_file", "give the token or its file, not both", "web.token"
+    if web.endpoint and not (web.token or web.token_file):
+        host, _ = split_http_address(web.endpoint)
+        if not is_loopback(host):
+            what = f"'{web.endpoint}' is not on this machine: set web.token_file, or use 127.0.0.1"
+            yield "web.endpoint", what
 
 
 def _decision_faults(decision: DecisionTable, dictionary: ConfigTable | None) -> Iterator[Fault]:

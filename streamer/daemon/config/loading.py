@@ -18,6 +18,7 @@ from streamer.daemon.config.faults import (
     kind_of,
     table_faults,
     value_faults,
+    web_file_faults,
 )
 from streamer.daemon.config.origin import Origin
 from streamer.daemon.config.tables import (
@@ -26,6 +27,7 @@ from streamer.daemon.config.tables import (
     DictionaryTable,
     JournalTable,
     WatchTable,
+    WebTable,
 )
 from streamer.errors import ConfigError
 
@@ -87,6 +89,13 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
         if watch.ledger:
             places["ledger"] = _absolute(folder, watch.ledger)
         checked["watch"] = watch.model_copy(update=places)
+    web = checked.get("web")
+    if isinstance(web, WebTable):
+        if web.token_file:
+            token_file = _absolute(folder, web.token_file)
+            checked["web"] = web = web.model_copy(update={"token_file": token_file})
+        if check_files:
+            faults.extend(web_file_faults(web))
     faults.extend(table_faults(checked))
     if malformed or faults:
         placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]

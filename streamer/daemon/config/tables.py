@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from streamer.daemon.config.web_token import check_token
 from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mode, Semantics
 from streamer.protocol.endpoints import check_endpoint, default_endpoint
 from streamer.protocol.http_address import check_http_address
@@ -19,6 +20,7 @@ GIB = 1 << 30
 
 Endpoint = Annotated[str, AfterValidator(check_endpoint)]
 HttpAddress = Annotated[str, AfterValidator(check_http_address)]
+WebToken = Annotated[str, AfterValidator(check_token)]
 
 
 class ConfigTable(BaseModel):
@@ -129,6 +131,7 @@ class AnswersTable(ConfigTable):
     """What is counted of all reads so far."""
 
     targets: bool = False
+    coverage: bool = False
     min_windows: int = Field(default=1, ge=1, lt=1 << 31)
     min_fraction: float = Field(default=0.0, ge=0, le=1)
 
@@ -154,6 +157,15 @@ class MetricsTable(ConfigTable):
     target_series: int = Field(default=1000, ge=0, le=1_000_000)
 
 
+class WebTable(ConfigTable):
+    """Where the live page is, and who may see it; without an address there is none."""
+
+    endpoint: HttpAddress = ""
+    token: WebToken = ""
+    token_file: str = ""
+    hosts: list[str] = []
+
+
 class LogTable(ConfigTable):
     """The daemon's log."""
 
@@ -176,6 +188,7 @@ class Config(ConfigTable):
     answers: AnswersTable = Field(default_factory=lambda: AnswersTable())
     panel: PanelTable = Field(default_factory=lambda: PanelTable())
     metrics: MetricsTable = Field(default_factory=lambda: MetricsTable())
+    web: WebTable = Field(default_factory=lambda: WebTable())
     log: LogTable = Field(default_factory=lambda: LogTable())
 
     @property

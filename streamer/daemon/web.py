@@ -1,0 +1,200 @@
+"""The thread of the live page: listens, and keeps a process running that serves the page.
+
+The process (``streamer.web``) is a client of the daemon like any other, so whatever it meets on the
+network, it cannot harm the daemon. If it dies it is started again; meanwhile connections wait in
+the listening socket. It learns its task, the token included, on its standard input, which nobody
+else can read, and ends when that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import structlog
+
+from streamer.daemon.board import Board
+from streamer.daemon.config.web_token import read_token
+from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.web_task import WebTask
+from streamer.daemon.worker import POLL_MILLISECONDS, Worker
+from streamer.errors import StreamerError
+from streamer.protocol.endpoints import EndpointError
+from streamer.protocol.http_address import split_http_address
+
+KEY = "web.endpoint"
+
+_WAITING = 128
+# between two starts: at first, and at most where it dies again and again
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
+# a process that lived as long is well
+_WELL_SECONDS = 60.0
+# to tell the pages of the end
+_END_SECONDS = 3.0
+
+log = structlog.get_logger("web")
+
+
+class WebWorker(Worker):
+    """Listens at the configured address once made; StreamerError if that cannot be.
+
+    endpoint: the address as bound, with its real port.
+    """
+
+    def __init__(self, board: Board, notify: Callable[[], None]) -> None:
+        super().__init__("web", notify)
+        self._board = board
+        self._child: subprocess.Popen[bytes] | None = None
+        self._token = _token(board)
+        self._socket = _listening(board.config.web.endpoint)
+        host = board.config.web.endpoint.rpartition(":")[0]
+        self.endpoint = f"{host}:{self._socket.getsockname()[1]}"
+        self._wake: Mailbox[None] = Mailbox()
+
+    @property
+    def process(self) -> int | None:
+        """Number of the process, None while there is none."""
+        child = self._child
+        return None if child is None else child.pid
+
+    def stop(self) -> None:
+        """Ask the thread to end, now."""
+        super().stop()
+        self._wake.wake()
+
+    def close(self) -> None:
+        """Close the sockets of a worker that has ended, or was never started."""
+        self._socket.close()
+        self._wake.close()
+
+    def work(self) -> None:
+        """Keep a process running until asked to stop."""
+        pause = _PAUSE_SECONDS
+        self.ready.set()
+        try:
+            while not self.stopping.is_set():
+                begun = time.monotonic()
+                self._start()
+                self._wait_for_its_end()
+                if self.stopping.is_set():
+                    break
+                lived = time.monotonic() - begun
+                pause = _PAUSE_SECONDS if lived > _WELL_SECONDS else pause
+                code = None if self._child is None else self._child.returncode
+                log.warning("process ended: another is started", exit=code, seconds=pause)
+                self._forget_child()
+                self.stopping.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        finally:
+            self._end_child()
+            self._socket.close()
+
+    def _start(self) -> None:
+        task = self._task().to_json().encode() + b"\n"
+        try:
+            # -P: nothing of the working directory is imported
+            self._child = child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "streamer.web"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(self._socket.fileno(),),
+                start_new_session=True,
+            )
+        except OSError as error:
+            log.error("process cannot be started", problem=str(error))
+            return
+        assert child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(task)
+            child.stdin.flush()
+        log.debug("process started", process=child.pid)
+
+    def _task(self) -> WebTask:
+        board = self._board
+        config, panel = board.config, board.config.panel
+        human = config.log.format != "json" and sys.stderr.isatty()
+        return WebTask(
+            endpoint=self.endpoint,
+            listener=self._socket.fileno(),
+            feed=board.endpoints["feed"],
+            control=board.endpoints["control"],
+            token=self._token,
+            hosts=config.web.hosts,
+            panel={
+                "groups": panel.groups,
+                "breadth": panel.enough_breadth,
+                "depth": panel.enough_depth,
+                "reads": panel.enough_reads,
+            },
+            level=config.log.level,
+            format="console" if human or config.log.format == "console" else "json",
+        )
+
+    def _wait_for_its_end(self) -> None:
+        """Return once the process has ended, or this thread is to."""
+        while self._child is not None and self._child.poll() is None:
+            if self.stopping.is_set():
+                return
+            waiting = select.poll()
+            waiting.register(self._wake.fileno(), select.POLLIN)
+            with contextlib.suppress(OSError):
+                descriptor = os.pidfd_open(self._child.pid)
+                waiting.register(descriptor, select.POLLIN)
+                waiting.poll(POLL_MILLISECONDS)
+                os.close(descriptor)
+            self._wake.take()
+
+    def _forget_child(self) -> None:
+        """Close its standard input: if it lives, it ends."""
+        child, self._child = self._child, None
+        if child is not None and child.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.close()
+
+    def _end_child(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        self._forget_child()
+        try:
+            child.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.warning("process did not end", process=child.pid)
+            child.kill()
+            child.wait()
+
+
+def _token(board: Board) -> str:
+    web = board.config.web
+    if not web.token_file:
+        return web.token
+    try:
+        return read_token(web.token_file)
+    except ValueError as error:
+        message = f"web.token_file: {error}"
+        raise StreamerError(message) from None
+
+
+def _listening(address: str) -> socket.socket:
+    """A socket that listens at HOST:PORT; EndpointError if that cannot be."""
+    try:
+        found = socket.getaddrinfo(*split_http_address(address), type=socket.SOCK_STREAM)
+        family, _, _, _, place = found[0]
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(place)
+            made.listen(_WAITING)
+        except BaseException:
+            made.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise EndpointError(KEY, address, why.lower()) from None
+    return made

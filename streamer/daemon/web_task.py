@@ -1,0 +1,38 @@
+"""What the process of the live page is told by the daemon, on its standard input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from streamer.daemon.logs import Level
+
+
+@dataclass(frozen=True)
+class WebTask:
+    """endpoint: HOST:PORT as bound. listener: the descriptor of that socket, which it inherits.
+
+    feed, control: endpoints of the daemon. token: "" if the page needs none. hosts: further names
+    that the page is called by. panel: the arguments of ``matching.target_tally.Panel``.
+    """
+
+    endpoint: str
+    listener: int
+    feed: str
+    control: str
+    token: str
+    hosts: Sequence[str]
+    panel: Mapping[str, Any]
+    level: Level
+    format: Literal["console", "json"]
+
+    @classmethod
+    def from_json(cls, text: str) -> WebTask:
+        """The task that ``to_json`` wrote."""
+        return cls(**json.loads(text))
+
+    def to_json(self) -> str:
+        """As one line."""
+        return json.dumps(asdict(self))

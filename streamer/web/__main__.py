@@ -1,0 +1,107 @@
+"""The process of the live page: ``python -m streamer.web``, its task on standard input.
+
+The daemon starts it (``streamer.daemon.web``) and ends it by closing its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+
+import structlog
+import uvicorn
+
+from streamer.daemon import logs
+from streamer.daemon.web_task import WebTask
+from streamer.matching.target_tally import Panel
+from streamer.protocol.http_address import split_http_address
+from streamer.web.app import STATIC, make_app
+from streamer.web.broadcast import MAX_PAGES, Broadcast, event
+from streamer.web.following import Follower
+from streamer.web.guard import Guard, Hosts, Token
+from streamer.web.model import RunModel
+
+NICE = 10
+
+# between the end of the daemon's words and that of the process: pages show the end
+_END_SECONDS = 0.5
+
+log = structlog.get_logger("web")
+
+
+async def serve(task: WebTask) -> None:
+    """Serve the page until standard input ends."""
+    model = RunModel(Panel(**task.panel))
+    broadcast = Broadcast(lambda: event("everything", model.everything(time.time())))
+    follower = Follower(
+        model,
+        task.feed,
+        task.control,
+        lambda: broadcast.send(event("tick", model.tick(time.time()))),
+    )
+    token = Token(task.token, split_http_address(task.endpoint)[1])
+    login = (STATIC / "login.html").read_bytes()
+    app = Guard(make_app(broadcast, follower), Hosts(task.endpoint, task.hosts), token, login)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=2 * MAX_PAGES,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=1 << 14,
+            http="h11",
+            ws="none",
+        )
+    )
+    following = asyncio.create_task(follower.run())
+    serving = asyncio.create_task(server.serve([socket.socket(fileno=task.listener)]))
+    ending = asyncio.create_task(_end_of_input())
+    try:
+        await asyncio.wait({following, serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if ending.done():
+            await asyncio.sleep(_END_SECONDS)
+    finally:
+        broadcast.end()
+        server.should_exit = True
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        await serving
+
+
+async def _end_of_input() -> None:
+    """Return once the daemon has closed its end."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def look() -> None:
+        if not os.read(sys.stdin.fileno(), 1 << 16):
+            loop.remove_reader(sys.stdin.fileno())
+            ended.set()
+
+    loop.add_reader(sys.stdin.fileno(), look)
+    await ended.wait()
+
+
+def main() -> None:
+    """The body of the process."""
+    # the daemon says when to end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICE)
+    task = WebTask.from_json(sys.stdin.readline())
+    logs.configure(task.level, task.format)
+    asyncio.run(serve(task))
+
+
+if __name__ == "__main__":
+    main()

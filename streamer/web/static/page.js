@@ -1,0 +1,85 @@
+// The live page: events of the daemon in, panels out. Connections that end are made anew.
+
+import { compact, count, element, percent, setText, span } from "./dom.js";
+import { History, Lengths, Novelty, Producers } from "./run.js";
+import { Coverage, Enough, HeatMap, TopTargets } from "./targets.js";
+
+const RETRY_SECONDS = [1, 2, 5, 10];
+
+const statusLine = document.getElementById("status");
+let spoken = "";
+let state = "";
+
+function say(text, bad = false) {
+  // read aloud, so only where it is new
+  if (text === spoken) return;
+  spoken = text;
+  statusLine.textContent = text;
+  statusLine.classList.toggle("bad", bad);
+}
+
+const panels = [
+  new History(), new Lengths(), new HeatMap(), new Coverage(), new TopTargets(),
+  new Enough((news) => say(`${state} ${news}`)), new Novelty(), new Producers(),
+];
+
+const figures = {};
+for (const name of ["reads", "bases", "windows matched", "reads on target", "k-mers", "speed", "waiting", "up"]) {
+  figures[name] = element("dd", {}, "–");
+  document.getElementById("figures").append(element("div", {}, element("dt", {}, name), figures[name]));
+}
+
+function show(fields) {
+  const { status, problem, program, gaps } = fields;
+  if (status.totals) {
+    const { totals, dictionary, queue } = status;
+    const texts = {
+      reads: count(totals.reads),
+      bases: compact(totals.bases),
+      "windows matched": totals.windows ? percent(totals.matches / totals.windows) : "–",
+      "reads on target": totals.reads ? percent(totals.reads_on_target / totals.reads) : "–",
+      "k-mers": compact(dictionary.kmers),
+      speed: `${compact(totals.recent_bases_per_second)} bases/s`,
+      waiting: `${count(queue.batches)} batches`,
+      up: span(status.uptime_seconds),
+    };
+    for (const [name, text] of Object.entries(texts)) setText(figures[name], text);
+  }
+  if (problem) say(`The daemon does not answer: ${problem}`, true);
+  else {
+    const stuck = Object.entries(status.stuck ?? {}).map(([name, stage]) => `${name} waits for ${stage.waits_for}`);
+    const next = `The daemon is ${status.state}${status.revision ? ", revising" : ""}.${stuck.length ? ` No progress: ${stuck.join("; ")}.` : ""}`;
+    if (next !== state || statusLine.classList.contains("bad")) say(next, stuck.length > 0 || status.state === "failed");
+    state = next;
+  }
+  const missed = gaps ? `; ${count(gaps)} gaps in what this page heard` : "";
+  setText(document.getElementById("program"), `kmer-streamer ${program}, stream epoch ${status.epoch ?? "–"}${missed}`);
+  for (const panel of panels) panel.take(fields);
+  document.documentElement.dataset.ready = status.state ?? "";
+}
+
+let tries = 0;
+
+function connect() {
+  const source = new EventSource("/events");
+  const take = (event) => {
+    tries = 0;
+    show(JSON.parse(event.data));
+  };
+  source.addEventListener("everything", take);
+  source.addEventListener("tick", take);
+  source.addEventListener("error", async () => {
+    source.close();
+    say("The connection to the daemon is lost; trying again.", true);
+    document.documentElement.dataset.ready = "";
+    const wait = RETRY_SECONDS[Math.min(tries, RETRY_SECONDS.length - 1)];
+    tries += 1;
+    await new Promise((done) => setTimeout(done, 1000 * wait));
+    // whether the token is still good
+    const answer = await fetch("/", { method: "HEAD" }).catch(() => null);
+    if (answer?.status === 401) location.reload();
+    else connect();
+  });
+}
+
+connect();

@@ -1,0 +1,111 @@
+"""What the page knows of a run: curves of bounded length, rows, what is enough."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from streamer.matching.target_tally import Panel
+from streamer.web import history
+from streamer.web.broadcast import event
+from streamer.web.history import History, Point
+from streamer.web.lengths import EDGES, Lengths
+from streamer.web.producers import MAX_PRODUCERS, Producers
+from streamer.web.quantiles import quantile
+from streamer.web.rows import MAX_MAP_TARGETS, MAX_TARGETS, TargetRows
+
+
+def test_a_day_takes_no_more_than_ten_minutes():
+    curve = History()
+    for second in range(24 * 3600):
+        slow = 9.0 if second == 40_000 else 0.1
+        curve.add(Point(second, second, 10 * second, 0, None, slow))
+        assert len(curve.points) <= history.MAX_POINTS
+    times = [point.time for point in curve.points]
+    assert times == sorted(times)
+    assert curve.points[-1][:3] == (86399, 86399, 863990)
+    assert len(curve.points) > history.MAX_POINTS // 3
+    # what was slow once is not forgotten
+    assert max(point.p99 for point in curve.points) == 9.0
+    assert curve.points[0].p50 is None
+
+
+def test_a_point_of_the_same_cell_replaces_the_last():
+    curve = History()
+    assert not curve.add(Point(1.0, 1, 1, 0, 0.2, 0.3))
+    assert curve.add(Point(1.9, 5, 5, 0, 0.1, None))
+    assert curve.points == [Point(1.9, 5, 5, 0, 0.2, 0.3)]
+
+
+@pytest.mark.parametrize(
+    ("q", "counts", "want"),
+    [(0.5, [0, 0, 0], None), (0.5, [2, 0, 0], 0.5), (0.99, [0, 100, 0], 1.99), (0.5, [0, 0, 3], 2)],
+)
+def test_quantiles_are_those_of_prometheus(q, counts, want):
+    assert quantile(q, [1.0, 2.0], counts) == pytest.approx(want)
+
+
+def test_lengths_are_counted_once():
+    lengths = Lengths()
+    values = np.array([0, 15, 16, 22, 23, 1 << 22, 1 << 30, 700])
+    lengths.add(values)
+    found = lengths.fields()
+    for at, (low, high) in enumerate(zip(EDGES, [*EDGES[1:], 1 << 62], strict=True)):
+        inside = values[(values >= low) & (values < high)]
+        assert (found["reads"][at], found["bases"][at]) == (inside.size, inside.sum())
+
+
+def test_silent_producers_are_forgotten_first():
+    producers = Producers()
+    for at in range(MAX_PRODUCERS + 5):
+        producers.add(f"p{at}", 2, 100, float(at))
+        producers.add("steady", 1, 10, float(at))
+    rows = producers.rows()
+    assert len(rows) == MAX_PRODUCERS
+    assert rows[0][:4] == ["steady", MAX_PRODUCERS + 5, MAX_PRODUCERS + 5, 10 * MAX_PRODUCERS + 50]
+    assert "p0" not in {row[0] for row in rows}
+
+
+def target(name, reads, seen, kmers=100):
+    return [name, reads, 10 * reads, 2 * seen, kmers, seen, seen / kmers, 2 * seen / kmers]
+
+
+def test_the_page_gets_the_targets_with_most_reads():
+    rows = TargetRows(Panel())
+    rows.take([target(f"t{n}", n, 1) for n in range(2000)], by_barcode=False)
+    rows.take([["b1", *target(f"t{n}", n, 1)] for n in range(2000)], by_barcode=True)
+    rows.take([[None, 7, 70, *[None] * 5]], by_barcode=False)
+    found = rows.fields()
+    assert [row[0] for row in found["targets"]] == [f"t{1999 - n}" for n in range(MAX_TARGETS)]
+    assert found["of"] == {"targets": 2000, "barcodes": 1}
+    assert found["unassigned"][1] == 7
+    # in the order of the file
+    first = 2000 - MAX_MAP_TARGETS
+    assert found["map_targets"] == [f"t{n}" for n in range(first, 2000)]
+    assert found["map"] == [["b1", [[n, 0.01, 0.02, 0] for n in range(first, 2000)]]]
+    assert found["enough"] is None
+
+
+def test_enough_is_what_the_daemon_calls_enough():
+    rows = TargetRows(Panel({"pair": ["a", "b"]}, breadth=0.5, reads=3))
+    everything = [target("a", 3, 50), target("b", 9, 49), target("c", 9, 90)]
+    rows.take(everything, by_barcode=False)
+    rows.take([["x", *row] for row in everything], by_barcode=True)
+    found = rows.fields()
+    marks = dict(zip(found["map_targets"], [cell[3] for cell in found["map"][0][1]], strict=True))
+    # c is in no group, so nobody watches it
+    assert marks == {"a": 1, "b": 0, "c": 0}
+    assert (found["enough"]["watched"], found["enough"]["rows"]) == (2, [["x", 1, []]])
+    rows.take([["x", *target("b", 9, 50)]], by_barcode=True)
+    assert rows.fields()["enough"]["rows"] == [["x", 2, ["pair"]]]
+
+
+def test_an_event_is_one_line_whatever_names_hold():
+    name = "evil\n\ndata: x\r\u2028</script>"
+    made = event("tick", {"name": name})
+    head, data, *rest = made.decode().split("\n")
+    assert (head, rest) == ("event: tick", ["", ""])
+    assert "\r" not in data
+    assert json.loads(data.removeprefix("data: ")) == {"name": name}

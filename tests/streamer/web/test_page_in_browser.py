@@ -1,0 +1,188 @@
+"""The live page in a real Chromium: what it shows, in which widths and colours, and for whom.
+
+With STREAMER_TEST_SCREENSHOTS=DIR the pictures are left there. STREAMER_TEST_AXE names the file
+``axe.min.js`` of the npm package axe-core, which checks accessibility.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from streamer.client import Producer
+from tests.browser import CHROMIUM, browsing
+from tests.daemon_kit import GENOME, reads_of, running
+from tests.waiting import until
+
+pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium (Debian's package chromium)"),
+]
+
+ON = [
+    "web.endpoint=127.0.0.1:0", "answers.targets=true", "answers.coverage=true",
+    "panel.enough_reads=5",
+]  # fmt: skip
+AXE = os.environ.get("STREAMER_TEST_AXE", "")
+READY = "document.documentElement.dataset.ready === 'running'"
+READS = "document.querySelector('#figures dd').textContent"
+PANELS = (
+    "Reads and bases", "Throughput", "Latency", "Read lengths", "Targets by barcode",
+    "Coverage along a target", "Top targets", "Enough", "Novelty", "Producers",
+)  # fmt: skip
+
+
+@pytest.fixture
+def browser(tmp_path):
+    with browsing(tmp_path / "profile") as made:
+        yield made
+
+
+def send(daemon, name="<b>sender</b>"):
+    with Producer(daemon.endpoints["ingest"], name=name) as producer:
+        for seed in range(3):
+            producer.send(reads_of(GENOME, random.Random(seed), 40))
+        producer.flush(matched=True)
+
+
+def open_page(browser, daemon):
+    browser.open(f"http://{daemon.endpoints['web']}/")
+    browser.until(READY)
+    daemon.wait_for_subscriptions("read", "targets", "barcodes", "beat", "status", "novelty")
+
+
+def test_every_panel_shows_the_run(path, browser, evil):
+    with running(path, ON) as daemon:
+        browser.look(1280, dark=False)
+        open_page(browser, daemon)
+        send(daemon)
+        browser.until(f"{READS} === '120'")
+        browser.until("document.querySelectorAll('.map tbody tr').length === 1")
+        browser.until("document.querySelector('#coverage canvas') !== null")
+        browser.until("document.querySelector('#lengths .note').textContent.startsWith('120 of')")
+        headings = browser.evaluate("[...document.querySelectorAll('h2')].map(h => h.textContent)")
+        assert tuple(headings) == PANELS
+        for panel in ("yield", "speed", "latency", "lengths", "coverage"):
+            label = f"document.querySelector('#{panel} [role=img]').getAttribute('aria-label')"
+            assert browser.evaluate(label)
+            # drawn: not of one colour
+            pixels = (
+                "(c => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data))"
+                f"(document.querySelector('#{panel} canvas')).size"
+            )
+            assert browser.evaluate(pixels) > 4, panel
+        # names are text
+        text = browser.evaluate("document.body.textContent")
+        assert evil in text
+        assert "<b>sender</b>" in text
+        assert browser.evaluate("document.querySelectorAll('main img, main b').length") == 0
+        # the table behind a chart
+        browser.evaluate("document.querySelector('#yield details').open = true")
+        browser.until(
+            "document.querySelector('#yield tbody tr:last-child').textContent.endsWith('120')"
+        )
+        assert not browser.log
+        own = f"http://{daemon.endpoints['web']}/"
+        assert {request for request in browser.requests if not request.startswith(own)} <= {
+            "about:blank"
+        }
+
+
+def test_it_fits_and_is_drawn_in_light_and_dark(path, browser, tmp_path):
+    folder = Path(os.environ.get("STREAMER_TEST_SCREENSHOTS", tmp_path))
+    with running(path, ON) as daemon:
+        browser.look(1280, dark=False)
+        open_page(browser, daemon)
+        send(daemon)
+        browser.until("document.querySelector('#coverage canvas') !== null")
+        colours = set()
+        for name, width, dark in (
+            ("light", 1280, False),
+            ("dark", 1280, True),
+            ("360", 360, False),
+        ):
+            browser.look(width, dark=dark)
+            browser.until(f"innerWidth === {width}")
+            browser.until("document.documentElement.scrollWidth <= innerWidth")
+            browser.until(
+                "[...document.querySelectorAll('canvas')].every(c => c.clientWidth < innerWidth)"
+            )
+            assert len(browser.screenshot(folder / f"{name}.png")) > 10_000
+            colours.add(browser.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert len(colours) == 2
+        assert not browser.log
+
+
+@pytest.mark.skipif(not AXE, reason="no axe-core (STREAMER_TEST_AXE)")
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_no_violation(path, browser, dark):
+    with running(path, ON) as daemon:
+        browser.look(1280, dark=dark)
+        open_page(browser, daemon)
+        send(daemon)
+        browser.until("document.querySelector('#coverage canvas') !== null")
+        browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        browser.evaluate(Path(AXE).read_text() + "; true")
+        found = browser.evaluate(
+            "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
+        )
+        assert found == []
+
+
+def test_the_keyboard_reaches_everything(path, browser):
+    with running(path, ON) as daemon:
+        open_page(browser, daemon)
+        send(daemon)
+        browser.until("document.querySelectorAll('.map tbody tr').length === 1")
+        reached = []
+        while len(reached) < 50:
+            browser.press("Tab")
+            place = browser.evaluate(
+                "(e => e.id || e.getAttribute('aria-label') || e.className || e.tagName)"
+                "(document.activeElement)"
+            )
+            if place == "BODY":
+                break
+            outline = browser.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none", place
+            reached.append(place)
+        assert reached[0] == "skip"
+        assert {"metric", "target", "SUMMARY", "Targets by barcode"} <= {*reached}
+        # the coverage of another target
+        browser.evaluate("document.getElementById('target').focus()")
+        browser.evaluate("document.getElementById('target').value = 'none such'")
+        browser.press("Enter")
+        browser.until(
+            "document.querySelector('#coverage [role=status]').textContent.includes('no target')"
+        )
+
+
+def test_it_heals_when_the_daemon_restarts(path, browser):
+    with running(path, ON) as daemon:
+        endpoint = daemon.endpoints["web"]
+        open_page(browser, daemon)
+        send(daemon)
+        browser.until(f"{READS} === '120'")
+    browser.until("document.getElementById('status').classList.contains('bad')")
+    with running(path, [*ON, f"web.endpoint={endpoint}"]):
+        browser.until(READY)
+        browser.until(f"{READS} === '0'")
+        browser.until("document.getElementById('status').textContent === 'The daemon is running.'")
+
+
+def test_the_token_is_asked_for_once(path, browser):
+    token = "0123456789-abcdef"
+    with running(path, [*ON, f"web.token={token}"]) as daemon:
+        url = f"http://{daemon.endpoints['web']}/"
+        browser.open(url)
+        browser.evaluate(f"document.getElementById('token').value = '{token}'")
+        browser.evaluate("document.forms[0].requestSubmit()")
+        browser.until(f"document.documentElement && {READY}")
+        assert browser.evaluate("location.href") == url
+        assert browser.evaluate("document.cookie") == ""
+        browser.open(url + f"?token={token}")
+        until(lambda: browser.evaluate("location.href") == url, "an address without the token")
