@@ -1,5 +1,5 @@
 """``Producer`` and ``Subscriber`` for asyncio."""
 
-from streamer.client.aio import Producer, Subscriber
+from streamer.client.coroutines import Producer, Subscriber
 
 __all__ = ["Producer", "Subscriber"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Literal, TypeVar
 
-from streamer import devices
-from streamer.devices import Effort, GpuOrCpu, OnFallback, log_fallback, shown
+from streamer import device_choice
+from streamer.device_choice import Effort, GpuOrCpu, OnFallback, log_fallback, shown
 from streamer.errors import StreamerError, UsageError
 
 Device = Literal["cpu", "cuda"]
@@ -75,7 +75,7 @@ def choose(
         problem = None if device == "cpu" else f"the method '{method}' is for it"
         return Choice(name, "cpu", problem)
     ask = device == "auto" and "cpu" in has
-    problem = devices.unsuited(effort if ask else None, threads)
+    problem = device_choice.unsuited(effort if ask else None, threads)
     if problem is None:
         cpu_method = name if "cpu" in has else default
         return Choice(name, "cuda", None, cpu_method, on_fallback if device == "auto" else None)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamer.journal.disk import Disk
+from streamer.journal.index_tables import RecordRow
 from streamer.journal.record_index import Index
 from streamer.journal.sizes import Sizes
-from streamer.journal.tables import RecordRow
 
 
 def group_bytes(directory: Path, after: int) -> list[int]:

@@ -130,7 +130,7 @@ def against_sassy(total: int) -> Iterator[Row]:
 
 def growth(kmers: int, k: int = 21, *, device: Any = "cpu", ends: int = 10_000) -> Iterator[Row]:
     """What the next batch pays when a dictionary has grown: sets that are merged and indexed."""
-    from streamer.devices import GpuOrCpu
+    from streamer.device_choice import GpuOrCpu
     from streamer.matching.near.levenshtein import LevenshteinSolver
     from streamer.matching.near.steps import Step
     from streamer.matching.spec import MatchSpec

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from streamer.devices import choose_device
+from streamer.device_choice import choose_device
 from trie.cpu.compiling import compile_notice
 from trie.cpu.machine import processor_name
 from trie.cpu.threads import usable_cores

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamer.devices import Effort
+from streamer.device_choice import Effort
 
 _PACKED = 1e-9  # seconds of a thread for a base that is packed and sent
 _SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".bam", ".cram")

@@ -16,7 +16,7 @@ from streamer.cli import effort
 from streamer.cli.choices import say
 from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
-from streamer.devices import choose_device
+from streamer.device_choice import choose_device
 from streamer.dictionary.target_sets import TargetSets
 from streamer.errors import DataError
 from streamer.matching.assignment import Assignment

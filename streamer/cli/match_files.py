@@ -10,7 +10,7 @@ from streamer.cli import effort
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
-from streamer.devices import choose_device
+from streamer.device_choice import choose_device
 from streamer.dictionary.saved_dictionary import StoredKmers, is_saved, save_dictionary
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import DataError, StreamerError

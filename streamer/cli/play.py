@@ -77,7 +77,7 @@ def play(
         raise UsageError(problem)
     check_files(reads, None)
     with progress("playing", size_of_files(reads), quiet=quiet) as show:
-        run = _Run(reads, speed, channels, seed, show)
+        run = _Playback(reads, speed, channels, seed, show)
         if folder is None:
             run.send(daemon_options.endpoint_of("ingest", to, config), name, timeout)
             done = "acknowledged"
@@ -88,7 +88,7 @@ def play(
         say(f"{run.reads:,} reads, {run.bases:,} bases {done}, {taken}")
 
 
-class _Run:
+class _Playback:
     """Reads that come as time passes; ``reads``, ``bases`` and ``played`` seconds so far."""
 
     def __init__(

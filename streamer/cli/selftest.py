@@ -21,7 +21,7 @@ def selftest(
     Exit 1 if a result is wrong.
     """
     from streamer import selftest as tests
-    from streamer.devices import choose_device, cuda_problem
+    from streamer.device_choice import choose_device, cuda_problem
     from streamer.errors import StreamerError
     from trie.cpu.compiling import compile_notice
 

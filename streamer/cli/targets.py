@@ -24,7 +24,7 @@ def targets(
     The daemon counts with answers.targets = true.
     """
     from streamer.client.control import Control
-    from streamer.client.tables import rows_table
+    from streamer.client.message_tables import rows_table
     from streamer.output.rows import RowWriter
 
     with Control(endpoint_of("control", at, config)) as control:

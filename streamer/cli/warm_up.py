@@ -51,7 +51,7 @@ def warm_up(
     Needed once after each installation. Without it, each command compiles what it needs when it
     first runs.
     """
-    from streamer.devices import choose_device, cuda_problem
+    from streamer.device_choice import choose_device, cuda_problem
     from streamer.errors import StreamerError
     from trie.cpu.jit import cache_folder, source_digest
     from trie.cpu.threads import usable_cores

@@ -73,7 +73,7 @@ def watch(
     on from.
     """
     from streamer.client.client_errors import DaemonFailedError, DaemonLostError, DaemonSilentError
-    from streamer.client.tables import columns_of
+    from streamer.client.message_tables import columns_of
     from streamer.output.rows import RowWriter
 
     check_files([], output, {"--from-cursor": cursor})
@@ -169,7 +169,7 @@ class _FeedRows:
 
     def write(self, message: Known, cursor: Cursor | None) -> bool:
         """Write the rows of a message; whether there are enough. cursor: behind the message."""
-        from streamer.client.tables import tables
+        from streamer.client.message_tables import tables
 
         whole = True
         for found in tables(message):

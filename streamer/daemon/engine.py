@@ -24,7 +24,7 @@ from streamer.daemon.reload import Reloaded, Reply, not_loaded
 from streamer.daemon.restore import Restored, fingerprint
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.worker import POLL_SECONDS, Worker
-from streamer.devices import choose_device, usable_cards
+from streamer.device_choice import choose_device, usable_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment

@@ -27,6 +27,7 @@ from streamer.daemon.door import aside
 from streamer.daemon.drafts import AnyGroup, DraftGroup
 from streamer.daemon.engine import EngineWorker
 from streamer.daemon.feed import FeedWorker
+from streamer.daemon.folder_sender import WatchWorker
 from streamer.daemon.ingest import IngestWorker
 from streamer.daemon.journal import JournalWorker, open_journal
 from streamer.daemon.mailbox import Mailbox
@@ -36,7 +37,6 @@ from streamer.daemon.restore import Restored, put_snapshot, restore
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.sync import SyncWorker
 from streamer.daemon.warming import warm_up
-from streamer.daemon.watch import WatchWorker
 from streamer.daemon.watched_stages import (
     EngineStage,
     GpuStage,

@@ -17,7 +17,7 @@ from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.stored_batch import to_record
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.gathering import Gatherer
-from streamer.journal.tables import flat
+from streamer.journal.index_tables import flat
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.batch_messages import decode_batch, encode_reads
 from streamer.protocol.header import pack, seal, size_of

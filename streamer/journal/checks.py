@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from streamer.journal.data_files import HEADER_BYTES, DataReader, data_file, data_file_numbers
+from streamer.journal.index_tables import ProducerRow, RecordRow, State, pack_lengths, row_checksum
 from streamer.journal.journal_errors import JournalDamage
 from streamer.journal.reading import RecordReader
 from streamer.journal.record import LOST
 from streamer.journal.record_index import Index
 from streamer.journal.sizes import Sizes
 from streamer.journal.stored_snapshots import read_snapshot
-from streamer.journal.tables import ProducerRow, RecordRow, State, pack_lengths, row_checksum
 from streamer.protocol.checksums import crc32c
 
 _ALWAYS_CHECKED = 32 << 20

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from streamer.journal.index_tables import RecordRow, unpack_lengths
 from streamer.journal.journal_errors import JournalDamage
-from streamer.journal.tables import RecordRow, unpack_lengths
 from streamer.protocol.checksums import crc32c
 
 HEADER_BYTES = 64

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from streamer.journal.data_files import data_file, data_file_numbers
 from streamer.journal.disk import Disk, storing, syncing
+from streamer.journal.index_tables import State
 from streamer.journal.journal_errors import JournalDamage, JournalError, JournalInUse
 from streamer.journal.record_index import NAME, Index
 from streamer.journal.sizes import Sizes
 from streamer.journal.stored_snapshots import snapshot_file, snapshot_numbers
-from streamer.journal.tables import State
 
 _LOCK = "lock"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from streamer.journal.index_tables import RecordRow, SnapshotRow, lost
 from streamer.journal.journal_errors import JournalError
 from streamer.journal.reading import JournalView, RecordReader
 from streamer.journal.record import Outline, Record
 from streamer.journal.record_index import NAME, Index
 from streamer.journal.stored_snapshots import SnapshotFile
-from streamer.journal.tables import RecordRow, SnapshotRow, lost
 
 
 class JournalReader(JournalView):

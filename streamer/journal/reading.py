@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from streamer.journal.data_files import DataReader
+from streamer.journal.index_tables import RecordRow, State, lost
 from streamer.journal.journal_errors import JournalDamage, JournalExpired
 from streamer.journal.record import Key, Outline, Record
 from streamer.journal.record_index import Index
-from streamer.journal.tables import RecordRow, State, lost
 
 
 class JournalView:

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import apsw
 
 from streamer.journal.disk import failed, full, has_room
-from streamer.journal.journal_errors import JournalDamage, JournalError, JournalFull
-from streamer.journal.tables import (
+from streamer.journal.index_tables import (
     APPLICATION,
     FORMAT,
     TABLES,
@@ -24,6 +23,7 @@ from streamer.journal.tables import (
     put,
     row_checksum,
 )
+from streamer.journal.journal_errors import JournalDamage, JournalError, JournalFull
 
 NAME = "index.sqlite"
 

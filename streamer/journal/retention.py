@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from streamer.journal.data_files import data_file, data_file_numbers
 from streamer.journal.disk import Disk
+from streamer.journal.index_tables import SnapshotRow, State
 from streamer.journal.journal_errors import JournalDamage
 from streamer.journal.record_index import Index
 from streamer.journal.stored_snapshots import snapshot_file, snapshot_numbers
-from streamer.journal.tables import SnapshotRow, State
 
 _HOUR = 3600 * 10**9
 _AT_ONCE = 1024  # records of one call: appends wait for it

@@ -16,6 +16,7 @@ from typing import Literal
 from streamer.journal.checks import Checked, producers_digest
 from streamer.journal.data_writer import DataWriter, Written
 from streamer.journal.disk import Disk
+from streamer.journal.index_tables import ProducerRow, flat, record_row
 from streamer.journal.journal_errors import JournalDamage, JournalFailed
 from streamer.journal.opening import open_index, own, sync_all
 from streamer.journal.reading import JournalView, RecordReader
@@ -24,7 +25,6 @@ from streamer.journal.record_index import Index
 from streamer.journal.retention import Limits, delete_data_files, delete_snapshots
 from streamer.journal.sizes import Sizes
 from streamer.journal.stored_snapshots import read_snapshot, snapshot_numbers, write_snapshot
-from streamer.journal.tables import ProducerRow, flat, record_row
 
 Durability = Literal["fsync", "os"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from streamer.journal.data_files import split
 from streamer.journal.disk import Disk, storing, syncing
+from streamer.journal.index_tables import SnapshotRow, pack_lengths, unpack_lengths
 from streamer.journal.journal_errors import JournalDamage, JournalFull
 from streamer.journal.record import Snapshot
-from streamer.journal.tables import SnapshotRow, pack_lengths, unpack_lengths
 from streamer.protocol.checksums import crc32c
 
 _PREFIX = "snapshot-"

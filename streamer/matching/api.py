@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import choose_device
+from streamer.device_choice import choose_device
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import DataError
 from streamer.matching.assignment import Assignment

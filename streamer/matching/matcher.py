@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import GpuOrCpu, OnFallback, usable_cards
+from streamer.device_choice import GpuOrCpu, OnFallback, usable_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import UsageError
 from streamer.matching.chunks import Span, spans_of

@@ -13,7 +13,7 @@ from streamer.dictionary.target_sets import unknown_names
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
-from streamer.readfish.hits import HitFinder
+from streamer.readfish.hit_finder import HitFinder
 from trie.cpu.threads import usable_cores
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import DataError
-from streamer.sequences.alignment import (
+from streamer.sequences.aligned import (
     CODE_COMPLEMENTS,
     HARD_CLIP,
     IN_READ,

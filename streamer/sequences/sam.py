@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from streamer.errors import DataError
-from streamer.sequences.alignment import (
+from streamer.sequences.aligned import (
     CODE_COMPLEMENTS,
     HARD_CLIP,
     IN_READ,

@@ -20,11 +20,11 @@ from streamer.daemon import logs
 from streamer.daemon.web_task import WebTask
 from streamer.matching.target_tally import Panel
 from streamer.protocol.http_address import split_http_address
-from streamer.web.app import STATIC, make_app
 from streamer.web.broadcast import MAX_PAGES, Broadcast, event
 from streamer.web.following import Follower
 from streamer.web.guard import Guard, Hosts, Token
 from streamer.web.model import RunModel
+from streamer.web.routes import STATIC, make_app
 
 NICE = 10
 

@@ -18,9 +18,9 @@ from streamer.client.messages import (
 from streamer.matching.target_tally import Panel
 from streamer.web.history import History, Point
 from streamer.web.lengths import Lengths
-from streamer.web.producers import Producers
 from streamer.web.quantiles import quantile
-from streamer.web.rows import TargetRows
+from streamer.web.senders import Senders
+from streamer.web.target_rows import TargetRows
 
 TOPICS = ("read", "targets", "barcodes", "novelty")
 """Of the feed."""
@@ -51,7 +51,7 @@ class RunModel:
         self.stale = True
         self.history = History()
         self.lengths = Lengths()
-        self.producers = Producers()
+        self.producers = Senders()
         self.rows = TargetRows(self._panel)
         self.novelty: list[Sequence[int]] = []
         self._gaps = 0

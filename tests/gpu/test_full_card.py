@@ -82,7 +82,7 @@ def folder(tmp_path_factory):
 PROGRAM = """
 import sys
 from streamer.cli.app import main
-from streamer.devices import Effort
+from streamer.device_choice import Effort
 Effort.on_gpu = lambda *_: 0.0  # auto takes it, however small the job is
 sys.exit(main(sys.argv[1:]))
 """

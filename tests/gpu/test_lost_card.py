@@ -61,7 +61,7 @@ import sys
 import numpy as np
 from numba import cuda
 from streamer.cli.app import main
-from streamer.devices import Effort
+from streamer.device_choice import Effort
 
 @cuda.jit
 def wild(words):

@@ -20,7 +20,7 @@ from streamer.daemon.config.faults import (
     value_faults,
     web_file_faults,
 )
-from streamer.daemon.config.origin import Origin
+from streamer.daemon.config.origin import SettingOrigin
 from streamer.daemon.config.tables import (
     Config,
     ConfigTable,
@@ -51,7 +51,7 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
     ConfigError holds every fault. ``check_files`` also checks whether the dictionary's sources
     exist; clients need only the endpoints.
     """
-    origin = Origin(path or "<defaults>")
+    origin = SettingOrigin(path or "<defaults>")
     content = _read(path, origin) if path else {}
     malformed = _override(content, overrides, origin)
     faults: list[Fault] = []
@@ -107,7 +107,7 @@ def _absolute(folder: Path, path: str) -> str:
     return os.path.abspath(folder / os.path.expanduser(path))
 
 
-def _read(path: str, origin: Origin) -> dict[str, Any]:
+def _read(path: str, origin: SettingOrigin) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             origin.text = file.read().decode()
@@ -122,7 +122,7 @@ def _read(path: str, origin: Origin) -> dict[str, Any]:
 
 
 def _override(
-    content: dict[str, Any], overrides: Sequence[str], origin: Origin
+    content: dict[str, Any], overrides: Sequence[str], origin: SettingOrigin
 ) -> list[tuple[str, str, str]]:
     """Put ``table.key=value`` settings into the content; returns the malformed ones as faults.
 

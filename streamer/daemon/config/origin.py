@@ -10,7 +10,7 @@ from streamer.daemon.config.toml_lines import key_lines
 
 
 @dataclass
-class Origin:
+class SettingOrigin:
     """Where settings come from: the ``text`` of a file and, by key, ``overrides`` of ``--set``."""
 
     source: str

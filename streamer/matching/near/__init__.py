@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.devices import GpuOrCpu
+from streamer.device_choice import GpuOrCpu
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.near.solver import Solver
 from streamer.matching.spec import MatchSpec

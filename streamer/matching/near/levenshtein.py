@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import GpuOrCpu
+from streamer.device_choice import GpuOrCpu
 from streamer.matching.chunks import LONG_SPAN
 from streamer.matching.near.solver import Solver
 from streamer.matching.near.steps import Step

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import GpuOrCpu
+from streamer.device_choice import GpuOrCpu
 from streamer.matching.chunks import slice_reads
 from streamer.matching.near.near_result import LtbWords
 from streamer.matching.near.solver import Solver

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.devices import GpuOrCpu
+from streamer.device_choice import GpuOrCpu
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.near.near_result import ApproximateResult, Found
 from streamer.matching.near.steps import Step

@@ -10,7 +10,7 @@ from tests.gpu.placement import SIMULATED
 
 pytestmark = placement.marks()
 
-from streamer.devices import GpuOrCpu  # noqa: E402
+from streamer.device_choice import GpuOrCpu  # noqa: E402
 from streamer.matching.near import levenshtein  # noqa: E402
 from streamer.matching.near.levenshtein import LevenshteinSolver  # noqa: E402
 from streamer.matching.near.steps import Step  # noqa: E402

@@ -178,7 +178,7 @@ def test_what_cannot_be_matched_is_refused(monkeypatch):
 
 
 def solved(case, told, **options):
-    from streamer.devices import GpuOrCpu
+    from streamer.device_choice import GpuOrCpu
     from streamer.matching.near.ltb import LtbSolver
     from streamer.matching.near.steps import Step
     from streamer.matching.spec import MatchSpec

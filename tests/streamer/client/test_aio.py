@@ -9,7 +9,7 @@ import pytest
 
 from streamer import aio
 from streamer.client import Beat, Cursor, DaemonLostError, ReadSummaries, StalledError, Subscriber
-from streamer.client.tables import table
+from streamer.client.message_tables import table
 from tests.daemon_kit import GENOME, follow, reads_of, running, settings
 from tests.streamer.client.test_healing_daemon import TOPICS, Fold, daemon, head, send
 from tests.waiting import DEADLINE

@@ -22,8 +22,8 @@ from streamer.client import (
     Upgrade,
 )
 from streamer.client.core.healing import HealingCore
+from streamer.client.message_tables import tables
 from streamer.client.messages import RecordMessage
-from streamer.client.tables import tables
 from streamer.client.typed_messages import typed
 from streamer.protocol.feed_messages import decode_feed, encode_feed, encode_notice
 from streamer.protocol.header import WireError

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from streamer.client import Intervals, NewKmers, Producer, ReadSummaries, Subscriber
-from streamer.client.tables import table
+from streamer.client.message_tables import table
 from tests.daemon_kit import (
     DEADLINE,
     GENOME,

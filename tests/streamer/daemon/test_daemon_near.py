@@ -7,7 +7,7 @@ import random
 import pytest
 
 from streamer.client import Automaton, Near, Producer, Subscriber
-from streamer.client.tables import table
+from streamer.client.message_tables import table
 from tests.daemon_kit import DEADLINE, follow, random_dna, running, settings, write_fasta
 from tests.streamer.matching.test_match_near import edited, near
 

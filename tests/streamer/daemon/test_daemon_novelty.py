@@ -9,8 +9,8 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.client import Control, Producer, RefusedError, Subscriber
+from streamer.client.message_tables import table
 from streamer.client.messages import TallyRows
-from streamer.client.tables import table
 from streamer.daemon import restore
 from streamer.journal.store import Journal
 from tests.daemon_kit import running, settings, write_fasta

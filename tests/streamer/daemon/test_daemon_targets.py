@@ -10,7 +10,7 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.client import Control, Producer, RefusedError, Subscriber
-from streamer.client.tables import rows_table
+from streamer.client.message_tables import rows_table
 from streamer.daemon.revising import KeptBatches
 from streamer.errors import StreamerError
 from tests.daemon_kit import Running, running, write_fasta

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamer.client import Control, Producer, ReadDecisions, RefusedError, Subscriber
-from streamer.client.tables import columns_of, table
+from streamer.client.message_tables import columns_of, table
 from streamer.errors import StreamerError
 from streamer.output.rows import RowWriter
 from streamer.protocol.schema import ACTIONS

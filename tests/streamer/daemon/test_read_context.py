@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from streamer.client import Control, Producer, Subscriber
+from streamer.client.message_tables import table
 from streamer.client.messages import ReadSummaries, Upgrade
 from streamer.client.sync import Sync
-from streamer.client.tables import table
 from streamer.sequences.context import LabelColumn, ReadContext
 from streamer.sequences.read_batch import ReadBatch
 from tests.daemon_kit import running, write_fasta

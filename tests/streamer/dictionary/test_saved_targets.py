@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamer.client import Intervals, Near
-from streamer.client.tables import table
+from streamer.client.message_tables import table
 from tests.daemon_kit import settings
 from tests.data_files import write_fasta
 from tests.reference import exact as oracle

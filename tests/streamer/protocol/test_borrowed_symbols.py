@@ -8,7 +8,7 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.client import Producer, Subscriber
-from streamer.client.tables import table
+from streamer.client.message_tables import table
 from streamer.protocol.checksums import ISA_L, crc32c
 from streamer.protocol.transport.libzmq import LIBZMQ
 from tests.daemon_kit import GENOME, follow, reads_of, running

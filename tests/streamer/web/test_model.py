@@ -12,9 +12,9 @@ from streamer.web import history
 from streamer.web.broadcast import event
 from streamer.web.history import History, Point
 from streamer.web.lengths import EDGES, Lengths
-from streamer.web.producers import MAX_PRODUCERS, Producers
 from streamer.web.quantiles import quantile
-from streamer.web.rows import MAX_MAP_TARGETS, MAX_TARGETS, TargetRows
+from streamer.web.senders import MAX_PRODUCERS, Senders
+from streamer.web.target_rows import MAX_MAP_TARGETS, MAX_TARGETS, TargetRows
 
 
 def test_a_day_takes_no_more_than_ten_minutes():
@@ -58,7 +58,7 @@ def test_lengths_are_counted_once():
 
 
 def test_silent_producers_are_forgotten_first():
-    producers = Producers()
+    producers = Senders()
     for at in range(MAX_PRODUCERS + 5):
         producers.add(f"p{at}", 2, 100, float(at))
         producers.add("steady", 1, 10, float(at))

@@ -8,8 +8,8 @@ MAX_PRODUCERS = 200
 """Those silent for longest are forgotten."""
 
 
-class Producers:
-    """Batches, reads and bases by producer."""
+class Senders:
+    """Batches, reads and bases of each producer."""
 
     def __init__(self) -> None:
         # batches, reads, bases, and when the last batch came; the last to send stands last

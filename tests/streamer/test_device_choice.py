@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamer import devices
+from streamer import device_choice
 from streamer.batch.choice import choose
 from streamer.cli import effort
-from streamer.devices import START_SECONDS, Effort, choose_device
+from streamer.device_choice import START_SECONDS, Effort, choose_device
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def gpu(monkeypatch):
     monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
     monkeypatch.setattr("gpu.card.device.driver_found", lambda: True)
     monkeypatch.setattr("gpu.card.device.devices", list)
-    monkeypatch.setattr(devices, "cuda_problem", problem)
-    monkeypatch.setattr(devices, "_stored_kernels", lambda: True)
+    monkeypatch.setattr(device_choice, "cuda_problem", problem)
+    monkeypatch.setattr(device_choice, "_stored_kernels", lambda: True)
     return started
 
 
@@ -50,7 +50,7 @@ def test_where_both_end_together(gpu):
     def work(seconds):
         return Effort(cpu=4 * seconds, host=0)
 
-    least = START_SECONDS / (1 - 4 / devices._FASTER)
+    least = START_SECONDS / (1 - 4 / device_choice._FASTER)
     assert auto(work(0.99 * least))[0] == "cpu"
     assert auto(work(1.01 * least))[0] == "cuda"
 
@@ -63,7 +63,7 @@ def test_more_threads_favour_the_cpu(gpu):
 def test_kernels_that_have_to_be_compiled_first_count(gpu, monkeypatch):
     work = Effort(cpu=20.0, host=2.0)
     assert auto(work)[0] == "cuda"
-    monkeypatch.setattr(devices, "_stored_kernels", lambda: False)
+    monkeypatch.setattr(device_choice, "_stored_kernels", lambda: False)
     assert auto(work)[0] == "cpu"
 
 
