@@ -11,7 +11,7 @@ import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 _NAME_BYTES = 128  # of the file's own name in the name of the temporary file, of up to 255
 
@@ -20,7 +20,28 @@ _MOST_LINKS = 40  # that a path may lead through, as in the kernel
 _unfinished: set[str] = set()  # temporary files of this process
 
 
-class NewFile:
+class WithCommit:
+    """In a ``with`` statement: committed at its end, discarded if an error ends it."""
+
+    def commit(self) -> None:
+        """Put it in place."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Leave the place as it was."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.discard()
+
+
+class NewFile(WithCommit):
     """A new file for ``path``, open for writing and reading as ``file``.
 
     Until ``commit`` it is a hidden file ``.NAME.*.part`` in the same folder; then it replaces the
@@ -104,15 +125,6 @@ class NewFile:
     def _forget(self) -> None:
         self._remove.detach()
         _unfinished.discard(self._temporary)
-
-    def __enter__(self) -> NewFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.discard()
 
 
 def in_place(path: str | os.PathLike[str]) -> bool:

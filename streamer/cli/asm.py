@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli import effort
+from streamer.cli import effort, pattern_search
 from streamer.cli.choices import (
     DeviceOption,
     FormatOption,
     OutputOption,
-    PatternOption,
-    PatternStrandsOption,
     QuietOption,
-    TextArgument,
     ThreadsOption,
-    say,
-    say_where,
 )
-from streamer.cli.pattern_search import check_search, read_patterns, searching, write_hits
 
 if TYPE_CHECKING:
     from streamer.sequences.record_buffer import TextPiece
@@ -31,15 +25,15 @@ AsmMethod = Literal["bit-parallel", "sequential", "pasm", "wspasm", "wspasm-shar
 
 
 def asm(
-    text: TextArgument,
+    text: pattern_search.TextArgument,
     k: Annotated[
         int, typer.Option("-k", min=0, help="Edits allowed; fewer than a pattern has letters.")
     ],
-    pattern: PatternOption = None,
+    pattern: pattern_search.PatternOption = None,
     patterns: Annotated[
         str | None, typer.Option(metavar="FASTA", help="Patterns, one a record.")
     ] = None,
-    strands: PatternStrandsOption = "both",
+    strands: pattern_search.PatternStrandsOption = "both",
     report: Annotated[
         AsmReport,
         typer.Option(
@@ -64,21 +58,22 @@ def asm(
     A row for every end where a pattern, or its reverse complement (strand -), matches with at most
     k substitutions, insertions and deletions. Rows go to standard output.
     """
-    check_search(text, pattern, patterns, output)
+    pattern_search.check_search(text, pattern, patterns, output)
 
     from streamer.batch.asm import DEFAULT, METHODS, find
     from streamer.batch.asm.pattern_masks import check_patterns, masks_of, searches
-    from streamer.batch.choice import choose
     from streamer.batch.hits import COLUMNS
     from streamer.output.text_table import Labels
     from trie.cpu.compiling import compile_notice
 
-    source, names, masks = read_patterns(pattern, patterns, partial(masks_of, iupac=iupac))
+    source, names, masks = pattern_search.read_patterns(
+        pattern, patterns, partial(masks_of, iupac=iupac)
+    )
     check_patterns(masks, names, k, source=source)
     lengths = [len(one) for one in masks]
     work = effort.asm(text, lengths, 1 + (strands == "both"))
-    choice = choose(METHODS, DEFAULT, method, device, say, work, threads)
-    say_where(choice, device, quiet)
+    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
+    effort.say_where(choice, device, quiet)
     columns = [*COLUMNS, "cigar"] if report == "best" else COLUMNS
     wanted = searches(masks, k, strands)
     pattern_names = Labels(names)
@@ -92,7 +87,10 @@ def asm(
 
     with (
         compile_notice(quiet=quiet),
-        searching(text, wanted.reach, output, format_, columns, quiet) as (writer, pieces),
+        pattern_search.searching(text, wanted.reach, output, format_, columns, quiet) as (
+            writer,
+            pieces,
+        ),
     ):
         for hits in find(named(pieces), wanted, choice, report=report, threads=threads):
-            write_hits(writer, hits, text_names, pattern_names)
+            pattern_search.write_hits(writer, hits, text_names, pattern_names)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from streamer.matching.spec import Device
-from trie.strands import PatternStrands
-
-if TYPE_CHECKING:
-    from streamer.batch.choice import Choice
-
 
 FormatChoice = Literal["tsv", "jsonl"]
 
@@ -20,13 +15,6 @@ SENT_BASES, SENT_READS = 1_000_000, 4_000
 
 READS = "FASTA, FASTQ, SAM, BAM or CRAM, plain or compressed; - is standard input."
 
-TextArgument = Annotated[str, typer.Argument(metavar="TEXT", help=READS)]
-PatternOption = Annotated[
-    list[str] | None, typer.Option("--pattern", metavar="SEQ", help="A pattern; may be repeated.")
-]
-PatternStrandsOption = Annotated[
-    PatternStrands, typer.Option("--strands", help="Orientations of the patterns.")
-]
 DeviceOption = Annotated[Device, typer.Option("--device", help="Where to run.")]
 ThreadsOption = Annotated[
     int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
@@ -55,9 +43,3 @@ def say(line: str) -> None:
 def say_error(line: str) -> None:
     """Write an error as one line to standard error."""
     say("error: " + " ".join(line.split()))
-
-
-def say_where(choice: Choice, device: Device, quiet: bool) -> None:
-    """Say what ``--device auto`` has chosen."""
-    if device == "auto" and not quiet:
-        say(choice.line())

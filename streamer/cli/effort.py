@@ -6,9 +6,15 @@ point where both devices end together either is right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
+from streamer.cli.choices import say
 from streamer.device_choice import Effort
+
+if TYPE_CHECKING:
+    from streamer.batch.choice import Choice
+    from streamer.matching.spec import Device
 
 _PACKED = 1e-9  # seconds of a thread for a base that is packed and sent
 _SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".bam", ".cram")
@@ -74,3 +80,23 @@ def _of_two(one: str, other: str, seconds: float) -> Effort | None:
     if sizes[0] is None or sizes[1] is None:
         return None
     return Effort(sizes[0] * sizes[1] * seconds, sum(sizes) * _PACKED)  # type: ignore[arg-type]
+
+
+def choose_method(
+    methods: Mapping[str, tuple[Literal["cpu", "cuda"], ...]],
+    default: str,
+    method: str | None,
+    device: Device,
+    work: Effort | None,
+    threads: int,
+) -> Choice:
+    """As ``streamer.batch.choice.choose``; a later fallback to the CPU is reported."""
+    from streamer.batch.choice import choose
+
+    return choose(methods, default, method, device, say, work, threads)
+
+
+def say_where(choice: Choice, device: Device, quiet: bool) -> None:
+    """Say what ``--device auto`` has chosen."""
+    if device == "auto" and not quiet:
+        say(choice.line())

@@ -6,20 +6,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from streamer.cli import effort
+from streamer.cli import effort, pattern_search
 from streamer.cli.choices import (
     DeviceOption,
     FormatOption,
     OutputOption,
-    PatternOption,
-    PatternStrandsOption,
     QuietOption,
-    TextArgument,
     ThreadsOption,
-    say,
-    say_where,
 )
-from streamer.cli.pattern_search import check_search, read_patterns, searching, write_hits
 
 HammingMethod = Literal[
     "bit-sliced", "pigeonhole", "naive", "shift-add",
@@ -28,16 +22,16 @@ HammingMethod = Literal[
 
 
 def hamming(
-    text: TextArgument,
+    text: pattern_search.TextArgument,
     k: Annotated[
         int, typer.Option("-k", min=0, help="Mismatches allowed; fewer than a pattern has letters.")
     ],
-    pattern: PatternOption = None,
+    pattern: pattern_search.PatternOption = None,
     patterns: Annotated[
         str | None,
         typer.Option(metavar="FASTA", help="Patterns of one length, 1 to 256, one a record."),
     ] = None,
-    strands: PatternStrandsOption = "both",
+    strands: pattern_search.PatternStrandsOption = "both",
     method: Annotated[
         HammingMethod | None,
         typer.Option(
@@ -55,9 +49,8 @@ def hamming(
     A row for every place where a pattern, or its reverse complement (strand -), matches with at
     most k substitutions. Rows go to standard output.
     """
-    check_search(text, pattern, patterns, output)
+    pattern_search.check_search(text, pattern, patterns, output)
 
-    from streamer.batch.choice import choose
     from streamer.batch.hamming import DEFAULT, METHODS, HammingSearch
     from streamer.batch.hits import COLUMNS
     from streamer.batch.records import NamedSequence
@@ -65,20 +58,20 @@ def hamming(
     from trie.codes import encode
     from trie.cpu.compiling import compile_notice
 
-    source, names, codes = read_patterns(pattern, patterns, encode)
+    source, names, codes = pattern_search.read_patterns(pattern, patterns, encode)
     work = effort.hamming(text, len(codes), 1 + (strands == "both"))
-    choice = choose(METHODS, DEFAULT, method, device, say, work, threads)
+    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
     with compile_notice(quiet=quiet):
         search = HammingSearch(
             list(map(NamedSequence, names, codes)), k, strands=strands, choice=choice,
             free=method is None, threads=threads, source=source,
         )  # fmt: skip
-        say_where(choice, device, quiet)
+        effort.say_where(choice, device, quiet)
         pattern_names = Labels(names)
-        with searching(
+        with pattern_search.searching(
             text, search.length - 1, output, format_, COLUMNS, quiet
         ) as (writer, pieces):  # fmt: skip
             for piece in pieces:
                 reads = piece.reads
                 for hits in search.find(reads.bases, reads.offsets, before=piece.start):
-                    write_hits(writer, hits, reads.names, pattern_names)
+                    pattern_search.write_hits(writer, hits, reads.names, pattern_names)

@@ -16,8 +16,6 @@ from streamer.cli.choices import (
     OutputOption,
     QuietOption,
     ThreadsOption,
-    say,
-    say_where,
 )
 from streamer.cli.file_checks import check_files
 from streamer.errors import DataError, UsageError
@@ -104,16 +102,15 @@ def lcs(
 
         check_plot(plot, FORMATS, "plot")
 
-    from streamer.batch.choice import choose
     from streamer.batch.lcs import DEFAULT, METHODS
     from streamer.output.rows import RowWriter
     from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
-    choice = choose(METHODS, DEFAULT, method, device, say, effort.lcs(a, b), threads)
+    choice = effort.choose_method(METHODS, DEFAULT, method, device, effort.lcs(a, b), threads)
     one, other = (_text(path) if text else _record(path) for path in (a, b))
     with compile_notice(quiet=quiet):
-        say_where(choice, device, quiet)
+        effort.say_where(choice, device, quiet)
         from streamer.batch.lcs.solve import cells_of, length_of, matching_of
         from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
 

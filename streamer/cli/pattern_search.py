@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
+import typer
+
+from streamer.cli.choices import READS
 from streamer.cli.file_checks import check_files
 from streamer.errors import DataError, UsageError
+from trie.strands import PatternStrands
 
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
@@ -16,6 +20,14 @@ if TYPE_CHECKING:
     from streamer.sequences.record_buffer import TextPiece
 
 T = TypeVar("T")
+
+TextArgument = Annotated[str, typer.Argument(metavar="TEXT", help=READS)]
+PatternOption = Annotated[
+    list[str] | None, typer.Option("--pattern", metavar="SEQ", help="A pattern; may be repeated.")
+]
+PatternStrandsOption = Annotated[
+    PatternStrands, typer.Option("--strands", help="Orientations of the patterns.")
+]
 
 ROWS_A_TABLE = 500_000
 """Rows that become text at once."""

@@ -15,7 +15,6 @@ from streamer.cli.choices import (
     QuietOption,
     ThreadsOption,
     say,
-    say_where,
 )
 from streamer.cli.file_checks import check_files
 from streamer.errors import UsageError
@@ -105,7 +104,6 @@ def primer(
     files = {"--bed": bed, "--fasta": fasta, "--plot": plot, "--known-table": known_table}
     check_files([alpha, beta, *([known] if known is not None else [])], output, files)
 
-    from streamer.batch.choice import choose
     from streamer.batch.plots import check_plot
     from streamer.batch.primer import DEFAULT, METHODS, reaches
     from streamer.batch.primer.beta_pieces import piece_symbols
@@ -140,8 +138,8 @@ def primer(
     if plot is not None:
         check_plot(plot, FORMATS, "primer")
     work = effort.primer(alpha, beta, k)
-    choice = choose(METHODS, DEFAULT, method, device, say, work, threads)
-    say_where(choice, device, quiet)
+    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
+    effort.say_where(choice, device, quiet)
     both = strands == "both"
     with compile_notice(quiet=quiet):
         named = list(records(alpha))

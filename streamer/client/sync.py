@@ -22,7 +22,8 @@ from streamer.client.core.pull import (
 from streamer.client.feed_reader import topic_names
 from streamer.client.messages import RecordMessage
 from streamer.client.sync_socket import SyncSocket
-from streamer.protocol.header import PROTOCOL, WireError, pack, seal, unpack, unseal
+from streamer.protocol.header import WireError
+from streamer.protocol.sync_messages import opened, request
 
 _POLL_SECONDS = 0.2
 
@@ -50,12 +51,11 @@ class Sync(SyncSocket):
     def heads(self) -> Extent:
         """What can be pulled now."""
         number = next(self._numbers)
-        request = {"v": PROTOCOL, "type": "heads", "id": number}
-        self._socket.send_multipart(seal([pack(request)]))
+        self._socket.send_multipart(request("heads", number))
         with self._checking():
             while True:
                 frames, crc = self._answer()
-                header = unpack(unseal(frames, crc=crc)[0])
+                header, _ = opened(frames, crc)
                 if header.get("id") == number:
                     return extent_of(header)
 

@@ -41,7 +41,7 @@ class Answers:
             self.rows[topic] = {column: values[order] for column, values in both.items()}
 
     def changed(self, others: Answers, reads: int) -> NDArray[np.bool_]:
-        """The reads, of so many, that ``others`` has other rows of (bool[reads])."""
+        """Which of ``reads`` reads have other rows in ``others`` (bool[reads])."""
         differ = np.zeros(reads, np.bool_)
         for topic, rows in self.rows.items():
             theirs = others.rows[topic]

@@ -118,7 +118,10 @@ class Deciding:
         return decision_content(batch, found, self._decider.targets, rows)
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
-        """Have these reads decided on soon; from any thread. WireError if that cannot be."""
+        """Have these reads decided on soon; from any thread.
+
+        WireError if nothing is decided here, or too much waits.
+        """
         if self._rule is None:
             raise WireError(Reason.DENIED, NOTHING_DECIDED)
         if len(self._asked) >= _WAITING:

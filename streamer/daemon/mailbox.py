@@ -7,7 +7,6 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -47,11 +46,6 @@ class Mailbox(Generic[T]):
     def put(self, item: T) -> None:
         """Add an item and wake the reader."""
         self._items.append(item)
-        self.wake()
-
-    def put_all(self, items: Iterable[T]) -> None:
-        """Add items, in order, and wake the reader once."""
-        self._items.extend(items)
         self.wake()
 
     def wake(self) -> None:

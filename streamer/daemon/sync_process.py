@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -25,13 +24,13 @@ import zmq
 
 from streamer.daemon import logs
 from streamer.daemon.connections import Connections
-from streamer.daemon.core.flows import Fetch, Flow, Pull, Route, SyncLimits
-from streamer.daemon.core.sync import BURST_BYTES, SyncCore
+from streamer.daemon.core.flows import Route, SyncLimits
 from streamer.daemon.door import Door
 from streamer.daemon.process import raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
+from streamer.daemon.replaying import HandedOver, SyncReplay
 from streamer.errors import StreamerError
-from streamer.journal.journal_errors import JournalDamage, JournalError, JournalExpired
+from streamer.journal.journal_errors import JournalError
 from streamer.journal.reader import JournalReader
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, size_of
 
@@ -46,8 +45,6 @@ _QUIET_SECONDS, _ENDING_SECONDS = 0.3, 2.0
 # messages that may wait for one connection: clients that give credit for what they have not read
 # get no further than this
 _WAITING_MESSAGES = 512
-# answers that may wait behind them before the connection is given up
-_MOST_HELD = 1000
 # requests between two bursts of replay
 _REQUESTS = 256
 _IDLE_MILLISECONDS = 100
@@ -95,11 +92,7 @@ class Server:
     ):
         self._socket = sock
         self._wake = wake
-        self._journal = journal
-        self._core = SyncCore(limits)
-        # messages for connections without room
-        self._held: dict[Route, deque[Sequence[Buffer]]] = {}
-        self._retry = _RETRY_MILLISECONDS[0]
+        self._replay = SyncReplay(journal, limits, time.monotonic, self._hand_over, _log_damage)
 
     def serve(self) -> None:
         """Serve; returns once the daemon has ended."""
@@ -107,7 +100,8 @@ class Server:
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._wake, zmq.POLLIN)
         os.set_blocking(self._wake, False)
-        core, wait = self._core, 0
+        replay, wait = self._replay, 0
+        retry = least = _RETRY_MILLISECONDS[0]
         last, quiet = math.inf, 0.0
         while True:
             events = dict(poller.poll(wait))
@@ -120,18 +114,18 @@ class Server:
                     quiet = time.monotonic()
                     last = quiet + _ENDING_SECONDS
             if events:
-                core.see(self._journal.look())
+                replay.see()
             if self._socket in events:
                 self._hear()
-            busy = self._replay()
-            core.tick(time.monotonic())
-            self._send()
+            busy = replay.turn()
+            replay.core.tick(time.monotonic())
+            retry = least if replay.send() else min(2 * retry, _RETRY_MILLISECONDS[1])
             now = time.monotonic()
             if busy or self._socket in events:
                 quiet = now
             if now > last or (last < math.inf and now - quiet > _QUIET_SECONDS):
                 return
-            wait = 0 if busy else self._retry if self._held else _IDLE_MILLISECONDS
+            wait = 0 if busy else retry if replay.waits else _IDLE_MILLISECONDS
 
     def _hear(self) -> None:
         for _ in range(_REQUESTS):
@@ -139,68 +133,9 @@ class Server:
                 route, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._core.hear(route, frames, time.monotonic())
+            self._replay.core.hear(route, frames, time.monotonic())
 
-    def _replay(self) -> bool:
-        """A burst of one flow; whether there was one to go on."""
-        flow = self._core.turn(time.monotonic())
-        if flow is None:
-            return False
-        try:
-            self._burst(flow)
-        except JournalExpired:
-            assert isinstance(flow, Pull)
-            self._core.see(self._journal.look())
-            self._core.expire(flow)
-        except JournalError as error:
-            log.error("request ended: what it asks for cannot be read", problem=str(error))
-            self._core.abandon(flow, str(error))
-        return True
-
-    def _burst(self, flow: Flow) -> None:
-        if isinstance(flow, Fetch):
-            if flow.parts is None and self._journal.checked():
-                self._core.give_state(flow, self._journal.state())
-            if flow.parts is not None:
-                self._core.go_on(flow, time.monotonic())
-        elif isinstance(flow, Pull):
-            self._pull(flow)
-
-    def _pull(self, pull: Pull) -> None:
-        core, sent = self._core, 0
-        while sent < BURST_BYTES and core.open(pull):
-            now = time.monotonic()
-            try:
-                record = self._journal.after(pull.at)
-            except JournalDamage as damage:
-                if damage.record is None:
-                    raise
-                log.error("damaged record", problem=str(damage))
-                core.lose(pull, damage.record, str(damage), now)
-                continue
-            if record is None:
-                core.give_up(pull, now)
-            else:
-                # a record without messages costs reading
-                sent += core.give(pull, record, now) + (record.size >> 4)
-
-    def _send(self) -> None:
-        core = self._core
-        least, most = _RETRY_MILLISECONDS
-        flushed = [self._flush(route) for route in [*self._held]]
-        self._retry = least if any(flushed) else min(2 * self._retry, most)
-        out, core.out = core.out, []
-        for route, frames in out:
-            waiting = self._held.get(route)
-            if waiting is not None:
-                waiting.append(frames)
-                if len(waiting) > _MOST_HELD:
-                    self._give_up(route)
-            else:
-                self._try(route, frames)
-
-    def _try(self, route: Route, frames: Sequence[Buffer]) -> bool:
-        """Send a message, or keep it until there is room; whether there was."""
+    def _hand_over(self, route: Route, frames: Sequence[Buffer]) -> HandedOver:
         try:
             send, copy = self._socket.send, size_of(frames) < _COPIED_BYTES
             send(route, _MORE)
@@ -208,31 +143,17 @@ class Server:
                 send(frame, _MORE, copy=copy)
             send(frames[-1], _LAST)
         except zmq.Again:
-            self._held.setdefault(route, deque()).appendleft(frames)
-            self._core.hold(route)
-            return False
+            return HandedOver.FULL
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            self._give_up(route)
-            return False
-        return True
+            return HandedOver.GONE
+        return HandedOver.SENT
 
-    def _flush(self, route: Route) -> bool:
-        """Send what waits for a connection; whether there was room for some of it."""
-        waiting, some = self._held[route], False
-        while waiting:
-            if not self._try(route, waiting.popleft()):
-                return some
-            some = True
-        del self._held[route]
-        self._core.release(route)
-        return True
 
-    def _give_up(self, route: Route) -> None:
-        """A connection has ended, or reads nothing."""
-        self._held.pop(route, None)
-        self._core.gone(route)
+def _log_damage(error: JournalError, ends: bool) -> None:
+    what = "request ended: what it asks for cannot be read" if ends else "damaged record"
+    log.error(what, problem=str(error))
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ log = structlog.get_logger("web")
 
 
 class WebWorker(Worker):
-    """Listens at the configured address once made; StreamerError if that cannot be.
+    """Listens at the configured address once made; StreamerError if it cannot listen there.
 
     endpoint: the address as bound, with its real port.
     """
@@ -182,7 +182,7 @@ def _token(board: Board) -> str:
 
 
 def _listening(address: str) -> socket.socket:
-    """A socket that listens at HOST:PORT; EndpointError if that cannot be."""
+    """A socket that listens at HOST:PORT; EndpointError if it cannot listen there."""
     try:
         found = socket.getaddrinfo(*split_http_address(address), type=socket.SOCK_STREAM)
         family, _, _, _, place = found[0]

@@ -1,4 +1,4 @@
-"""What the process of the live page is told by the daemon, on its standard input."""
+"""What the daemon tells the process of the live page, on its standard input."""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ class Checked:
             with self._index.transaction():
                 self._give_up()
             if left := list(self.damages(everything=True)):
-                problem = f"{left[0].problem}, and cannot be mended: begin with an empty directory"
+                problem = (
+                    f"{left[0].problem}, and cannot be repaired: begin with an empty directory"
+                )
                 raise JournalDamage(problem, file=left[0].file, offset=left[0].offset)
         return found
 

@@ -50,7 +50,7 @@ class JournalDamage(JournalError):
         super().__init__(f"{place}: {problem}")
 
     def of(self, damages: int) -> JournalDamage:
-        """The same as the first of so many, with what to do."""
+        """The same error as the first of several, with what to do."""
         more = f", the first of {damages} damages" if damages > 1 else ""
         problem = f"{self.problem}{more}: --accept-loss starts without what is damaged"
         return JournalDamage(problem, file=self.file, offset=self.offset, record=self.record)

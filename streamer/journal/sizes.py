@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Sizes(NamedTuple):
     """file_bytes: set aside for a data file. page_bytes: of SQLite, and where groups begin.
 
-    checkpoint_pages: SQLite's log is copied into the index each time it has grown by so much.
+    checkpoint_pages: SQLite's log is copied into the index each time it has grown by this.
     """
 
     file_bytes: int = 256 << 20

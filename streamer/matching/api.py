@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -33,8 +32,9 @@ class Matcher:
     """Matches reads against a dictionary, as ``streamer match`` does.
 
     mode: ``frozen``, or ``grow``, which adds every mismatched k-mer at once. seed_bases: the
-    windows inside the first so many bases are added first. max_kmers: add none once there are so
-    many, 0 for no limit. device: ``auto``, ``cpu`` or ``cuda``. threads: of the CPU, None for all.
+    windows inside the first ``seed_bases`` bases are added first. max_kmers: add none beyond this
+    number, 0 for no limit. device: ``auto``, ``cpu`` or ``cuda``. threads: of the CPU, None for
+    all.
 
     A matcher that adds k-mers goes on with each call of ``match``, as in one stream.
     """
@@ -91,12 +91,7 @@ class Matcher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

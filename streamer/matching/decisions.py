@@ -31,7 +31,7 @@ PROCEED, STOP_RECEIVING, UNBLOCK = range(len(ACTIONS))
 class DecisionRule:
     """Which reads to sequence: those of the targets ``enrich``, or all but those of ``deplete``.
 
-    One of the two has names. first_bases: at most so many symbols of a read are looked at.
+    One of the two has names. first_bases: only so much of a read's beginning counts, in symbols.
     give_up_bases: an unassigned read of this length is decided, too; 0: never.
     """
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from streamer.errors import ReaderGoneError, StreamerError
-from trie.new_file import NewFile
+from trie.new_file import NewFile, WithCommit
 
 _EMPTY_ZSTD = b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00"
 """A frame without content (RFC 8878): the library writes none, and readers expect one."""
@@ -22,7 +22,7 @@ def compression_of(path: str) -> str | None:
     return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
-class OutputFile:
+class OutputFile(WithCommit):
     """A binary file that a user named, or standard output (None or ``-``).
 
     A file replaces an older one at ``commit``; until then, and after ``discard``, the old one stays
@@ -94,15 +94,6 @@ class OutputFile:
         with suppress(Exception):  # a compressor may be in the middle of a failed write
             self._file.close()
         self._new.discard()
-
-    def __enter__(self) -> OutputFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.discard()
 
     @contextmanager
     def _naming(self) -> Iterator[None]:

@@ -48,7 +48,7 @@ def encode_context(context: ReadContext | None) -> bytes | None:
 
 
 def decode_context(frame: Buffer, reads: int) -> ReadContext:
-    """The context of so many reads; WireError for what is none. Unknown keys are ignored."""
+    """The context of a number of reads; WireError if it is invalid. Unknown keys are ignored."""
     columns = unpack_frame(frame, "the context")
     if not isinstance(columns, dict):
         raise _malformed(problem="the context must be a map")

@@ -17,19 +17,9 @@ from typing import Final
 import numpy as np
 
 from streamer.errors import DataError
+from streamer.sequences.filling import ENOUGH, FAULT, FILLED, FULL, MORE, MOST, RECORDS
 from streamer.sequences.read_batch import name_of
-from streamer.sequences.record_buffer import (
-    ENOUGH,
-    FAULT,
-    FILLED,
-    FULL,
-    MORE,
-    MOST,
-    RECORDS,
-    RecordBuffer,
-    add_record,
-    place_record,
-)
+from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
 from streamer.sequences.text_window import AT, LINE, SEEN, SEEN_LINES, STOP, FormatError, Text
 from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
 from trie.cpu.intrinsics import trailing_zeros

@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from streamer.errors import DataError
+from streamer.sequences.filling import CUT, MORE
 from streamer.sequences.read_batch import ReadBatch
-from streamer.sequences.record_buffer import CUT, MORE, RecordBuffer, TextPiece
+from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.source import STDIN, SequenceSource, shown_name
 from trie.cpu.team import Team
 

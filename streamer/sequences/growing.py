@@ -9,8 +9,9 @@ from typing import Any
 from streamer.errors import DataError
 from streamer.sequences.context import ReadContext
 from streamer.sequences.fastq import LINES, FastqParser
+from streamer.sequences.filling import FULL
 from streamer.sequences.read_batch import ReadBatch
-from streamer.sequences.record_buffer import FULL, RecordBuffer, TextPiece
+from streamer.sequences.record_buffer import RecordBuffer, TextPiece
 from streamer.sequences.text_window import (
     AT,
     BLOCK_BYTES,

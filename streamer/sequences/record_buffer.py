@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.errors import DataError
+from streamer.sequences.filling import FILLED, MOST, NAMED, ODD, RECORDS
 from streamer.sequences.packed_names import COUNT_BYTES, PackedNames, put_name
 from streamer.sequences.read_batch import ReadBatch, bad_name
 from streamer.sequences.record_text import RecordText
@@ -21,12 +22,6 @@ from trie.cpu.text_scan import SLACK
 
 GROWTH = 8
 """Codes that do not fit get an eighth of their memory more. The system moves pages, no bytes."""
-
-FILLED, RECORDS, NAMED, ODD, ENOUGH, MOST = range(6)
-"""Of the state of a ``RecordBuffer``: see ``columns``."""
-
-MORE, FULL, CUT, FAULT = range(4)
-"""Why a parser stops: it needs more text; the buffer is full, also within a record; a fault."""
 
 _ENDLESS = 1 << 62
 _LARGEST = 1 << 25  # codes, of what is reserved at first

@@ -27,19 +27,9 @@ from streamer.sequences.aligned import (
     turn_back,
 )
 from streamer.sequences.context_kernels import number_at
+from streamer.sequences.filling import ENOUGH, FAULT, FILLED, FULL, MORE, MOST, RECORDS
 from streamer.sequences.read_batch import name_of
-from streamer.sequences.record_buffer import (
-    ENOUGH,
-    FAULT,
-    FILLED,
-    FULL,
-    MORE,
-    MOST,
-    RECORDS,
-    RecordBuffer,
-    add_record,
-    place_record,
-)
+from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
 from streamer.sequences.text_window import AT, LINE, SEEN, STOP, FormatError, Text
 from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
 from trie.cpu.intrinsics import trailing_zeros

@@ -19,8 +19,9 @@ from streamer.sequences.context import ReadContext, ReadGroup, read_groups
 from streamer.sequences.decompression import text_blocks
 from streamer.sequences.fasta import FastaParser
 from streamer.sequences.fastq import FastqParser
+from streamer.sequences.filling import FULL, MORE
 from streamer.sequences.raw_file import LONGEST_MAGIC, RawFile
-from streamer.sequences.record_buffer import FULL, MORE, RecordBuffer
+from streamer.sequences.record_buffer import RecordBuffer
 from streamer.sequences.record_text import RecordText
 from streamer.sequences.sam import MOST_START, SamParser, begins_sam, may_begin_sam
 from streamer.sequences.text_window import AT, FormatError, Text, TextBlock, new_block

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from streamer.daemon.replaying import HandedOver
 from streamer.protocol.header import Buffer
 from tests.simulation.clock import EventClock, Process
 
@@ -148,14 +148,6 @@ class Channel(Generic[T]):
             self.waiting.clear()
 
 
-class Sent(Enum):
-    """What became of a message that was handed to a ROUTER."""
-
-    SENT = "sent"
-    GONE = "gone"
-    FULL = "full"
-
-
 class Endpoint:
     """An address; ``knock`` is called when somebody wants to connect and nobody serves there."""
 
@@ -195,15 +187,15 @@ class Router:
         self._routes += 1
         return b"%d.%d" % (self.life, self._routes)
 
-    def send(self, route: bytes, frames: Sequence[Buffer]) -> Sent:
+    def send(self, route: bytes, frames: Sequence[Buffer]) -> HandedOver:
         """Send to a client, without waiting."""
         connection = self.connections.get(route)
         if connection is None:
-            return Sent.GONE
+            return HandedOver.GONE
         if connection.held >= self.room:
-            return Sent.FULL
+            return HandedOver.FULL
         connection.down.send([bytes(frame) for frame in frames])
-        return Sent.SENT
+        return HandedOver.SENT
 
     def close(self) -> None:
         """End all connections."""

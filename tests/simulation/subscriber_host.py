@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from streamer.client.client_errors import DaemonError, DaemonSilentError, RefusedError
 from streamer.client.core.fetch import FetchCore, StoredState
@@ -141,18 +142,10 @@ class Follower(Process):
 class Watcher(Follower):
     """Follows the feed and nothing else; what it misses it only notices."""
 
-    def __init__(
-        self,
-        clock: EventClock,
-        name: str,
-        path: Path,
-        feed: FeedEndpoint,
-        topics: Sequence[str],
-        promises: Promises,
-    ) -> None:
-        self.heard = Heard(name, tuple(topics))
-        super().__init__(clock, name, path, feed, topics, promises)
-        promises.watches(self.heard)
+    def __init__(self, clock: EventClock, name: str, *rest: Any) -> None:
+        super().__init__(clock, name, *rest)
+        self.heard = Heard(name, self.topics)
+        self.promises.watches(self.heard)
         self.at_end.append(self._killed)
 
     def _killed(self) -> None:

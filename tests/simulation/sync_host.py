@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from streamer.daemon.core.flows import Fetch, Flow, Pull, Route
-from streamer.daemon.core.sync import BURST_BYTES, SyncCore
 from streamer.daemon.replayed_journal import ReplayedJournal
-from streamer.journal.journal_errors import JournalDamage, JournalExpired
+from streamer.daemon.replaying import SyncReplay
+from streamer.journal.journal_errors import JournalDamage, JournalError
 from streamer.journal.reader import JournalReader
-from streamer.protocol.header import Buffer
 from tests.simulation.clock import Pause, Process, Steps, Thread
 from tests.simulation.model_journal import ReadJournal
-from tests.simulation.network import Router, Sent
+from tests.simulation.network import Router
 
 if TYPE_CHECKING:
     from tests.simulation.daemon_host import DaemonHost
@@ -23,8 +19,8 @@ _IDLE_SECONDS = 0.1
 _REQUESTS = 256
 _QUIET_SECONDS, _ENDING_SECONDS = 0.3, 2.0
 _START_SECONDS, _PAUSE_SECONDS = 0.2, 1.0
-# messages that may wait for one connection, and answers that may wait behind them
-_WAITING_MESSAGES, _MOST_HELD = 64, 1000
+# messages that may wait for one connection
+_WAITING_MESSAGES = 64
 _STEP = 0.0003
 # until the process of a daemon that was killed has noticed
 _LINGERS_SECONDS = 0.05
@@ -37,9 +33,13 @@ class SyncHost(Process):
         super().__init__(daemon.clock, f"sync {daemon.life}.{number}")
         self._daemon = daemon
         reader = ReadJournal(daemon.site.disk, daemon.journal.committed)
-        self._journal = ReplayedJournal(cast(JournalReader, reader))
-        self._core = SyncCore(daemon.site.sync_limits)
-        self._held: dict[Route, deque[Sequence[Buffer]]] = {}
+        self._replay = SyncReplay(
+            ReplayedJournal(cast(JournalReader, reader)),
+            daemon.site.sync_limits,
+            lambda: self.clock.now,
+            lambda route, frames: self._router.send(route, frames),
+            self._damaged,
+        )
         self._ending: float | None = None
         self._woken = True
         self._thread = Thread(self, self._serve())
@@ -58,21 +58,21 @@ class SyncHost(Process):
         self.wake()
 
     def _serve(self) -> Steps:
-        core, clock = self._core, self.clock
+        replay, clock = self._replay, self.clock
         yield 0.0
         quiet = clock.now
         while True:
             if self._woken:
-                core.see(self._journal.look())
+                replay.see()
             came = self._woken and bool(self._router.inbox)
             self._woken = False
             for _ in range(min(_REQUESTS, len(self._router.inbox))):
                 route, frames = self._router.inbox.popleft()
-                core.hear(route, frames, clock.now)
-            busy = self._replay()
-            core.tick(clock.now)
+                replay.core.hear(route, frames, clock.now)
+            busy = replay.turn()
+            replay.core.tick(clock.now)
             yield self._daemon.takes(_STEP)
-            self._send()
+            replay.send()
             if busy or came:
                 quiet = clock.now
             if self._ending is not None and (
@@ -80,87 +80,15 @@ class SyncHost(Process):
             ):
                 break
             if not (busy or self._router.inbox):
-                yield Pause(0.002 if self._held else _IDLE_SECONDS)
+                yield Pause(0.002 if replay.waits else _IDLE_SECONDS)
         self._router.close()
         self.alive = False
 
-    def _replay(self) -> bool:
-        flow = self._core.turn(self.clock.now)
-        if flow is None:
-            return False
-        try:
-            self._burst(flow)
-        except JournalExpired:
-            assert isinstance(flow, Pull)
-            self._core.see(self._journal.look())
-            self._core.expire(flow)
-        except JournalDamage as damage:
-            self.note(f"ends a request: {damage}")
-            self._core.abandon(flow, str(damage))
-        return True
-
-    def _burst(self, flow: Flow) -> None:
-        if isinstance(flow, Fetch):
-            if flow.parts is None and self._journal.checked():
-                self._core.give_state(flow, self._journal.state())
-            if flow.parts is not None:
-                self._core.go_on(flow, self.clock.now)
-        elif isinstance(flow, Pull):
-            self._pull(flow)
-
-    def _pull(self, pull: Pull) -> None:
-        core, now, sent = self._core, self.clock.now, 0
-        while sent < BURST_BYTES and core.open(pull):
-            try:
-                record = self._journal.after(pull.at)
-            except JournalDamage as damage:
-                if damage.record is None:
-                    raise
-                self.note(f"damaged record {damage.record}")
-                self._daemon.site.promises.reported(damage.record)
-                core.lose(pull, damage.record, str(damage), now)
-                continue
-            if record is None:
-                core.give_up(pull, now)
-            else:
-                sent += core.give(pull, record, now) + (record.size >> 4)
-
-    def _send(self) -> None:
-        core = self._core
-        for route in [*self._held]:
-            self._flush(route)
-        out, core.out = core.out, []
-        for route, frames in out:
-            waiting = self._held.get(route)
-            if waiting is not None:
-                waiting.append(frames)
-                if len(waiting) > _MOST_HELD:
-                    self._give_up(route)
-            else:
-                self._try(route, frames)
-
-    def _try(self, route: Route, frames: Sequence[Buffer]) -> bool:
-        match self._router.send(route, frames):
-            case Sent.FULL:
-                self._held.setdefault(route, deque()).appendleft(frames)
-                self._core.hold(route)
-                return False
-            case Sent.GONE:
-                self._give_up(route)
-                return False
-        return True
-
-    def _flush(self, route: Route) -> None:
-        waiting = self._held[route]
-        while waiting:
-            if not self._try(route, waiting.popleft()):
-                return
-        del self._held[route]
-        self._core.release(route)
-
-    def _give_up(self, route: Route) -> None:
-        self._held.pop(route, None)
-        self._core.gone(route)
+    def _damaged(self, error: JournalError, ends: bool) -> None:
+        self.note(f"ends a request: {error}" if ends else f"damaged: {error}")
+        if isinstance(error, JournalDamage) and not ends:
+            assert error.record is not None
+            self._daemon.site.promises.reported(error.record)
 
 
 class SyncStarter:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from streamer.daemon.replaying import HandedOver
 from streamer.journal.journal_errors import JournalDamage, JournalError, JournalFailed, JournalFull
 from streamer.journal.record import Begun, Key, Outline, Record, Snapshot
 from tests.simulation.clock import EventClock, Pause, Process, Thread
 from tests.simulation.machine_disk import MachineDisk
 from tests.simulation.model_journal import OwnedJournal
-from tests.simulation.network import Dealer, Endpoint, Noise, Path, Router, Sent
+from tests.simulation.network import Dealer, Endpoint, Noise, Path, Router
 
 # ---- time ------------------------------------------------------------------------------------
 
@@ -77,8 +78,8 @@ def test_messages_arrive_in_order_and_once():
     assert wire.came() == [*range(50)]
     (route,) = wire.router.connections
     sent = [wire.router.send(route, [b"x"]) for _ in range(30)]
-    assert sent == [Sent.SENT] * 20 + [Sent.FULL] * 10
-    assert wire.router.send(b"nobody", [b"x"]) is Sent.GONE
+    assert sent == [HandedOver.SENT] * 20 + [HandedOver.FULL] * 10
+    assert wire.router.send(b"nobody", [b"x"]) is HandedOver.GONE
 
 
 def test_a_connection_that_ends_loses_the_end_of_what_was_on_its_way():

@@ -19,7 +19,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from trie.cpu.stages import Stages
@@ -68,12 +67,7 @@ class Team:
             self._threads.append(thread)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stopped = True
         tasks_go_to(self._before)
         for _ in self._threads:

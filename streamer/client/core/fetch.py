@@ -12,21 +12,9 @@ from numpy.typing import NDArray
 
 from streamer.client.core.positions import Cursor
 from streamer.client.core.pull import WINDOW, Refused
-from streamer.protocol.header import (
-    PROTOCOL,
-    Buffer,
-    Header,
-    Reason,
-    WireError,
-    integer,
-    integers,
-    pack,
-    seal,
-    text,
-    unpack,
-    unseal,
-)
+from streamer.protocol.header import Buffer, Header, Reason, WireError, integer, integers, text
 from streamer.protocol.schema import NAMES
+from streamer.protocol.sync_messages import opened, request
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +42,13 @@ class FetchCore:
         self.requests: deque[list[Buffer]] = deque()
         self._number = number
         self._parts: list[bytes] = []
-        self._ask("snapshot", {"credit": window})
+        self._ask("snapshot", credit=window)
 
     def take(
         self, frames: Sequence[Buffer], crc: int | None = None
     ) -> StoredState | Refused | None:
         """Process an answer: the state with its last part; WireError for a damaged one."""
-        head, *body = unseal(frames, crc=crc)
-        header = unpack(head)
+        header, body = opened(frames, crc)
         if header.get("id") != self._number:
             return None
         if header.get("type") == "refused":
@@ -72,7 +59,7 @@ class FetchCore:
         if part != len(self._parts) + 1 or part > parts or len(body) != 1:
             raise WireError(Reason.MALFORMED, f"part {part} after {len(self._parts)} parts")
         self._parts.append(bytes(body[0]))
-        self._ask("credit", {"bytes": max(1, len(body[0]))})
+        self._ask("credit", bytes=max(1, len(body[0])))
         return self._state(header) if part == parts else None
 
     def _state(self, header: Header) -> StoredState:
@@ -86,6 +73,5 @@ class FetchCore:
         codes = np.frombuffer(joined, "<u8").astype(np.uint64, copy=False)
         return StoredState(cursor, version, batch, base, named, totals, codes)
 
-    def _ask(self, kind: str, fields: Header) -> None:
-        header = {"v": PROTOCOL, "type": kind, "id": self._number} | fields
-        self.requests.append(seal([pack(header)]))
+    def _ask(self, kind: str, **fields: Any) -> None:
+        self.requests.append(request(kind, self._number, **fields))

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamer.client.messages import RecordMessage
 from streamer.client.typed_messages import typed
 from streamer.protocol.feed_messages import decode_body
-from streamer.protocol.header import (
-    PROTOCOL,
-    Buffer,
-    Header,
-    Reason,
-    WireError,
-    integer,
-    pack,
-    seal,
-    size_of,
-    text,
-    unpack,
-    unseal,
-)
+from streamer.protocol.header import Buffer, Header, Reason, WireError, integer, size_of, text
 from streamer.protocol.schema import NAMES, TOPICS
+from streamer.protocol.sync_messages import opened, request
 
 WINDOW = 8 << 20
 """Bytes that may be on their way."""
@@ -101,13 +89,13 @@ class PullCore:
         fields: Header = {"stream": stream, "after": after, "topics": self._topics}
         if until is not None:
             fields["until"] = until
-        self._ask("pull", fields | {"credit": self._window})
+        self._ask("pull", **fields, credit=self._window)
 
     def end(self) -> None:
         """Ask for no more."""
         if self.active:
             self.active = False
-            self._ask("stop", {})
+            self._ask("stop")
 
     def silence(self, now: float) -> float:
         """Seconds since the first pull, or since the last answer."""
@@ -128,8 +116,7 @@ class PullCore:
         A damaged one is noted, and what is missing has to be asked for again.
         """
         try:
-            head, *body = unseal(frames, crc=crc)
-            header = unpack(head)
+            header, body = opened(frames, crc)
             self._heard = self._answered = now
             if not self.active:
                 return None
@@ -180,12 +167,11 @@ class PullCore:
     def _credit(self, size: int) -> None:
         self._read += size
         if self._read >= self._granted // 4:
-            self._ask("credit", {"bytes": self._read})
+            self._ask("credit", bytes=self._read)
             self._read = 0
 
-    def _ask(self, kind: str, fields: Header) -> None:
-        header = {"v": PROTOCOL, "type": kind, "id": self._number} | fields
-        self.requests.append(seal([pack(header)]))
+    def _ask(self, kind: str, **fields: Any) -> None:
+        self.requests.append(request(kind, self._number, **fields))
 
 
 def extent_of(header: Header) -> Extent:

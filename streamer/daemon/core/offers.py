@@ -29,7 +29,7 @@ class Offer(NamedTuple):
 
 
 def mark_of(header: Header) -> bytes:
-    """The mark of a batch, empty for none; WireError if it cannot be one."""
+    """The mark of a batch, empty for none; WireError if it is not valid."""
     mark = header.get("mark", b"")
     if not isinstance(mark, bytes) or len(mark) > MAX_MARK_BYTES:
         problem = f"field 'mark' must be at most {MAX_MARK_BYTES} bytes"
@@ -38,7 +38,7 @@ def mark_of(header: Header) -> bytes:
 
 
 def is_growing(header: Header) -> bool:
-    """Whether the reads of a batch still grow; WireError if that cannot be."""
+    """Whether the reads of a batch still grow; WireError if the field is not valid."""
     growing = header.get("growing", False)
     if not isinstance(growing, bool):
         raise WireError(Reason.MALFORMED, "field 'growing' must be true or false")

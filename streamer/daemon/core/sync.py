@@ -1,4 +1,4 @@
-"""Replay: who pulls what from where, whose turn it is, and what each is told.
+"""Replay: who pulls what from where, whose turn it is, and what each is sent.
 
 Requests go in, and what is in the journal; messages come out (``out``). ``turn`` names the flow
 that may go on; its caller reads records and gives them. A flow sends only what it has credit for,

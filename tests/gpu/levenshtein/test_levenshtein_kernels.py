@@ -16,9 +16,9 @@ from tests.gpu.plain import nearest_words
 
 pytestmark = placement.marks()
 
+from tests.trie.levenshtein.piece_schemes import schemes  # noqa: E402
 from trie.levenshtein import NOTHING, Patterns  # noqa: E402
 from trie.levenshtein.lanes import nearest_words as on_the_cpu  # noqa: E402
-from trie.levenshtein.piece_index import Scheme  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,15 +64,6 @@ def made_up(seed, k, distance, total, number):
     cuts = np.sort(rng.choice(np.arange(40, total), 5, replace=False))
     offsets = np.concatenate(([0], cuts[:2], cuts[1:], [total])).astype(np.int64)
     return codes, bases, np.sort(offsets)
-
-
-def schemes(k, distance):
-    for paired in (False, True):
-        spacing = k // (distance + (2 if paired else 1))
-        gaps = tuple(range(distance + 1)) if paired else (-1,)
-        for width in range(1, min(spacing, 3 if paired else 6) + 1):
-            if k - width + distance <= 31:
-                yield Scheme(k, distance, spacing, width, gaps)
 
 
 def cases():

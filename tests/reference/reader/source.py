@@ -19,6 +19,7 @@ from streamer.errors import DataError
 from streamer.sequences.bgzf import Watched
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.read_batch import name_of
+from streamer.sequences.source import _PROBLEMS, _READ_ERRORS
 from tests.reference.reader.bam import MAGIC, bam_records
 from tests.reference.reader.fasta import FormatError, Readable, fasta_parts
 from tests.reference.reader.fastq import fastq_records
@@ -126,36 +127,6 @@ class SequenceSource:
             else:
                 self._record += 1
                 yield name_of(header), letters
-
-
-def _read_errors() -> tuple[type[Exception], ...]:
-    """What the decompressors raise for damaged content."""
-    import lzma
-    import zlib
-
-    errors: list[Any] = [EOFError, OSError, ValueError, zlib.error, lzma.LZMAError]
-    try:
-        from isal.isal_zlib import error as isal_error
-
-        errors.append(isal_error)
-    except ImportError:
-        pass
-    if sys.version_info >= (3, 14):
-        from compression.zstd import ZstdError
-    else:
-        from backports.zstd import ZstdError
-    errors.append(ZstdError)
-    return tuple(errors)
-
-
-_READ_ERRORS = _read_errors()
-
-_PROBLEMS: dict[type, str] = {
-    EOFError: "the compressed stream is truncated, or other bytes follow it",
-    FileNotFoundError: "no such file",
-    IsADirectoryError: "is a directory, not a sequence file",
-    PermissionError: "permission denied",
-}
 
 
 class _Ahead(io.RawIOBase):

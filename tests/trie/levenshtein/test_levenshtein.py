@@ -10,25 +10,16 @@ import pytest
 from tests.data_files import data_files, read_plainly
 from tests.reference import levenshtein as oracle
 from tests.reference.exact import decode_kmer
+from tests.trie.levenshtein.piece_schemes import schemes
 from trie.codes import encode
 from trie.levenshtein import MAX_PATTERNS, NOTHING, Patterns, least, unpack
 from trie.levenshtein.lanes import nearest_words as lanes
-from trie.levenshtein.piece_index import Scheme, build, choose
+from trie.levenshtein.piece_index import build, choose
 from trie.levenshtein.piece_search import TILE
 from trie.levenshtein.piece_search import nearest_words as scan
 
 KS = (4, 8, 15, 21, 24, 31)
 SWAP = str.maketrans("ACGT", "TGCA")
-
-
-def schemes(k, distance):
-    """Every way to cut k symbols up, with keys that are small enough for a test."""
-    for paired in (False, True):
-        spacing = k // (distance + (2 if paired else 1))
-        gaps = tuple(range(distance + 1)) if paired else (-1,)
-        for width in range(1, min(spacing, 3 if paired else 6) + 1):
-            if k - width + distance <= 31:
-                yield Scheme(k, distance, spacing, width, gaps)
 
 
 def pieces(scheme, dense):

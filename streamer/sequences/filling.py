@@ -1,0 +1,7 @@
+"""What a parser and the ``RecordBuffer`` that it fills tell each other."""
+
+FILLED, RECORDS, NAMED, ODD, ENOUGH, MOST = range(6)
+"""Of the state of a ``RecordBuffer``: see ``columns`` there."""
+
+MORE, FULL, CUT, FAULT = range(4)
+"""Why a parser stops: it needs more text; the buffer is full, also within a record; a fault."""
