@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from streamer.cli.choices import say
 from streamer.device_choice import choose_device
 from trie.cpu.compiling import compile_notice
 from trie.cpu.machine import processor_name
@@ -34,7 +35,7 @@ class Sheet:
 
 def run(suite: str, device: str, sections: Collection[str] = (), **options: Any) -> None:
     """Print the tables of a suite, all or those of some sections."""
-    chosen = choose_device(device, report=_say)
+    chosen = choose_device(device, report=say)
     tables: list[Sheet] = import_module(f"streamer.bench.{suite}").tables(chosen, **options)
     typer.echo(machine_line())
     if chosen == "cuda":
@@ -43,10 +44,6 @@ def run(suite: str, device: str, sections: Collection[str] = (), **options: Any)
         for table in tables:
             if not sections or table.section in sections:
                 print_table(table.title, list(table.rows()))
-
-
-def _say(line: str) -> None:
-    typer.echo(f"streamer: {line}", err=True)
 
 
 def machine_line() -> str:
