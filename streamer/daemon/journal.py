@@ -142,6 +142,8 @@ class JournalWorker(Worker):
             else:
                 self._begun(group)
         self._committed()
+        with work.step("the index of the journal"):
+            self._journal.checkpoint()
         work.trouble = ""
         work.done += 1
         work.taken = core.waiting

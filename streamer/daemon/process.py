@@ -1,4 +1,4 @@
-"""What the daemon asks of its process: memory that stays allocated, and file descriptors."""
+"""What the daemon asks of its processes: memory that stays, file descriptors, priority."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import resource
+from pathlib import Path
 
 # parameters of mallopt in glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -54,3 +55,23 @@ def open_descriptors() -> int:
     """How many descriptors are open."""
     # Linux before 6.2 reports no size
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+
+
+def give_way(nice: int) -> None:
+    """Have other processes use the CPU first; nice: as in nice(2), 1 to 19.
+
+    Linux may share the CPU among sessions before it looks at processes (``autogroup`` in sched(7)).
+    To a process in a session of its own, nice(2) then makes no difference, but this file does.
+    """
+    os.nice(nice)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice))
+
+
+def core_seconds() -> tuple[float, float]:
+    """Seconds that the main thread was on a core, and waited for one; zeros where Linux is mute."""
+    try:
+        ran, waited, _ = Path("/proc/self/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return 0.0, 0.0
+    return int(ran) / 1e9, int(waited) / 1e9

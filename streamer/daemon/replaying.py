@@ -55,9 +55,11 @@ class SyncReplay:
         """Whether a message waits for room."""
         return bool(self._held)
 
-    def see(self) -> None:
-        """Learn what has been committed."""
-        self.core.see(self._journal.look())
+    def see(self) -> int:
+        """Learn what has been committed; the number of the last record."""
+        stored = self._journal.look()
+        self.core.see(stored)
+        return stored.head
 
     def turn(self) -> bool:
         """A burst of one request; whether there was one to go on."""

@@ -25,8 +25,9 @@ import zmq
 from streamer.daemon import logs
 from streamer.daemon.connections import Connections
 from streamer.daemon.core.flows import Route, SyncLimits
+from streamer.daemon.core.pace import Pace
 from streamer.daemon.door import Door
-from streamer.daemon.process import raise_limit
+from streamer.daemon.process import core_seconds, give_way, raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
 from streamer.daemon.replaying import HandedOver, SyncReplay
 from streamer.errors import StreamerError
@@ -93,6 +94,9 @@ class Server:
         self._socket = sock
         self._wake = wake
         self._replay = SyncReplay(journal, limits, time.monotonic, self._hand_over, _log_damage)
+        self._pace = Pace()
+        self._head = 0
+        self._cores = core_seconds()
 
     def serve(self) -> None:
         """Serve; returns once the daemon has ended."""
@@ -114,18 +118,32 @@ class Server:
                     quiet = time.monotonic()
                     last = quiet + _ENDING_SECONDS
             if events:
-                replay.see()
+                self._see()
             if self._socket in events:
                 self._hear()
             busy = replay.turn()
             replay.core.tick(time.monotonic())
             retry = least if replay.send() else min(2 * retry, _RETRY_MILLISECONDS[1])
+            if busy:
+                self._rest()
             now = time.monotonic()
             if busy or self._socket in events:
                 quiet = now
             if now > last or (last < math.inf and now - quiet > _QUIET_SECONDS):
                 return
             wait = 0 if busy else retry if replay.waits else _IDLE_MILLISECONDS
+
+    def _see(self) -> None:
+        head = self._replay.see()
+        if head > self._head:
+            self._head = head
+            self._pace.committed(time.monotonic())
+
+    def _rest(self) -> None:
+        """Leave the CPU to others if they need it, after a burst."""
+        (ran, waited), before = core_seconds(), self._cores
+        self._cores = ran, waited
+        time.sleep(self._pace.rest(time.monotonic(), ran - before[0], waited - before[1]))
 
     def _hear(self) -> None:
         for _ in range(_REQUESTS):
@@ -161,7 +179,7 @@ def main() -> None:
     # the daemon says when to end, at its own end
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    os.nice(NICE)
+    give_way(NICE)
     # frames and headers come by the thousand, and are in no cycles
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)

@@ -13,7 +13,7 @@ class Sizes(NamedTuple):
 
     file_bytes: int = 256 << 20
     page_bytes: int = 4096
-    checkpoint_pages: int = 1000
+    checkpoint_pages: int = 4000
 
     def page_after(self, offset: int) -> int:
         """The first page's start at or after an offset."""

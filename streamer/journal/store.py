@@ -193,6 +193,13 @@ class Journal(JournalView):
                 self._data.taken(written.end)
             self._state = state
             self._producers.update(producers)
+
+    def checkpoint(self) -> None:
+        """Copy SQLite's log into the index if it is long: now and then, while nobody waits.
+
+        The disk takes milliseconds for it, which no answer needs.
+        """
+        with self._working() as index:
             index.checkpoint(self._sizes.checkpoint_pages)
 
     def forget(self, producers: Iterable[str]) -> list[str]:

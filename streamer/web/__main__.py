@@ -17,6 +17,7 @@ import structlog
 import uvicorn
 
 from streamer.daemon import logs
+from streamer.daemon.process import give_way
 from streamer.daemon.web_task import WebTask
 from streamer.matching.target_tally import Panel
 from streamer.protocol.http_address import split_http_address
@@ -97,7 +98,7 @@ def main() -> None:
     """The body of the process."""
     # the daemon says when to end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICE)
+    give_way(NICE)
     task = WebTask.from_json(sys.stdin.readline())
     logs.configure(task.level, task.format)
     asyncio.run(serve(task))

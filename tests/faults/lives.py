@@ -150,6 +150,7 @@ class Life:
         with self._event():
             journal.append(group)
             self._known = known
+        journal.checkpoint()
 
     def _forget(self, journal: Journal) -> None:
         known, chance = self._known, self._chance

@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 from contextlib import closing, contextmanager
 
 import pytest
@@ -18,6 +19,7 @@ from streamer.daemon.core import producers
 from streamer.journal.disk import Disk
 from streamer.journal.journal_errors import JournalFailed
 from streamer.journal.reader import JournalReader
+from streamer.journal.store import Journal
 from tests.daemon_kit import (
     DEADLINE,
     GENOME,
@@ -226,6 +228,26 @@ def test_a_failed_sync_ends_the_daemon(path, monkeypatch):
     made.join()
     assert isinstance(made.error, JournalFailed)
     assert len(tries) == 1
+
+
+def test_no_batch_waits_for_a_checkpoint(path, monkeypatch):
+    """Milliseconds of the disk that no answer needs come behind it."""
+    go_on = threading.Event()
+    real = Journal.checkpoint
+
+    def slow(self):
+        assert go_on.wait(DEADLINE)
+        real(self)
+
+    with running(path, ["journal.durability=fsync", "journal.directory=journal"]) as made:
+        monkeypatch.setattr(Journal, "checkpoint", slow)
+        with Raw(made.endpoints["ingest"]) as raw:
+            raw.open()
+            raw.send(*list_batch(1, [["r", "ACGT" * 9]]))
+            try:
+                raw.accepted(1, durable=1)
+            finally:
+                go_on.set()
 
 
 def damage(journal):

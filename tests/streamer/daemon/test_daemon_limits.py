@@ -182,7 +182,7 @@ def test_every_request_has_a_reply_however_many_are_sent_at_once(small):
         raw.socket.disconnect(small.endpoints["control"])
         raw.socket.sndhwm = 0
         raw.socket.connect(small.endpoints["control"])
-        count = 20_000
+        count = 50_000
         for request in requests(count):
             raw.socket.send_multipart(request)
         assert [raw.receive()["id"] for _ in range(count)] == [*range(count)]

@@ -51,6 +51,7 @@ class Served:
         while count:
             made = self.batches.records(min(count, at_once), rows)
             self.journal.append(made)
+            self.journal.checkpoint()
             self.records += made
             self.worker.committed()
             count -= len(made)
@@ -291,6 +292,19 @@ def test_damaged_records_are_named_and_passed_over(tmp_path):
         assert str(file) in lost["message"]
         want = said(served.records, STORED)
         assert len(puller.order) == len([1 for _, at in want if at != 12])
+
+
+def test_the_process_gives_way_to_others(served):
+    """Also where Linux shares the CPU among sessions, and a nice value counts within one only."""
+    served.commit(6)
+    puller = served.puller()
+    until(lambda: puller.step(10) and puller.answers, "an answer")
+    process = served.worker.process
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, process) == min(own + 10, 19)
+    group = Path(f"/proc/{process}/autogroup")
+    if group.exists():
+        assert group.read_text().endswith("nice 10\n")
 
 
 def test_what_the_process_imports():

@@ -291,6 +291,7 @@ def test_failed_sync_of_the_index(tmp_path, which):
             one = keyed(len(stored) + 1, b"x")
             journal.append([one])
             stored.append(one)
+            journal.checkpoint()
     files.fails = ""
     assert len(stored) < 50
     assert (len(stored) == 1) == (which == "sqlite-wal")

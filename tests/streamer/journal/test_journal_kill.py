@@ -25,6 +25,7 @@ def _write(directory, durability, told) -> None:
         (group,) = groups(1, chance, journal.head + 1)
         told.send(group)
         journal.append(group)
+        journal.checkpoint()
         told.send(journal.head)
         if chance.random() < 0.2:
             journal.put_snapshot(journal.head, b"%d" % journal.head, (bytes(journal.head),))

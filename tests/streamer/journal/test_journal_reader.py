@@ -139,6 +139,7 @@ def _write(directory, seed: int, count: int, told) -> None:
     chance = random.Random(seed)
     for number, group in enumerate(groups(count, chance)):
         journal.append(group)
+        journal.checkpoint()
         if number % 50 == 49:
             journal.put_snapshot(journal.head - 20, b"%d" % number, (b"s" * number,))
         journal.expire(0)
@@ -207,6 +208,7 @@ def test_reader_keeps_no_pages_alive(tmp_path):
     next(half_read)
     for at in range(300, 700):
         journal.append([record(at, b"x")])
+        journal.checkpoint()
     assert (tmp_path / "index.sqlite-wal").stat().st_size < 100_000
     reader.close()
     journal.close()

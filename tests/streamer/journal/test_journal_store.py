@@ -36,6 +36,7 @@ def test_journal_of_random_groups_over_restarts(tmp_path):
         assert_holds(journal, stored)
         for group in groups(chance.randrange(20), chance, len(stored) + 1):
             journal.append(group)
+            journal.checkpoint()
             stored += group
         assert_holds(journal, stored)
         assert journal.verify() == []
