@@ -204,6 +204,8 @@ def run(task: SyncTask) -> None:
         options = {
             zmq.LINGER: _LINGER_MILLISECONDS,
             zmq.ROUTER_MANDATORY: 1,
+            # a client that connects again with its routing id is answered there
+            zmq.ROUTER_HANDOVER: 1,
             zmq.SNDHWM: _WAITING_MESSAGES,
             zmq.MAXMSGSIZE: 2 * MAX_HEADER_BYTES,
         }

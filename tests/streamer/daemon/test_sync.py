@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgpack
 import pytest
 import zmq
 
@@ -19,6 +20,7 @@ from streamer.daemon import config, logs
 from streamer.daemon.sync import SyncWorker
 from streamer.journal.sizes import Sizes
 from streamer.journal.store import Journal
+from tests.faults.plain_client import seal, unseal
 from tests.faults.plain_sync import PlainPuller
 from tests.stored_batches import STORED, Batches, said
 from tests.waiting import DEADLINE, until
@@ -258,8 +260,6 @@ def test_a_snapshot_and_its_tail(served):
     while not got or len(got) < got[-1][0]["parts"]:
         assert puller._socket.poll(DEADLINE * 1000)
         head, *frames, _ = puller._socket.recv_multipart()
-        import msgpack
-
         header = msgpack.unpackb(head)
         if header["type"] == "snapshot":
             got.append((header, frames))
@@ -292,6 +292,26 @@ def test_damaged_records_are_named_and_passed_over(tmp_path):
         assert str(file) in lost["message"]
         want = said(served.records, STORED)
         assert len(puller.order) == len([1 for _, at in want if at != 12])
+
+
+def test_a_routing_id_can_be_used_again(served):
+    """By a client that comes again before its first connection is known to have ended."""
+    served.commit(6)
+    sockets = []
+    try:
+        for number in (1, 2, 3):
+            socket = served.context.socket(zmq.DEALER)
+            sockets.append(socket)
+            socket.routing_id = b"same"
+            socket.connect(served.worker.endpoint)
+            request = msgpack.packb({"v": 2, "type": "heads", "id": number})
+            socket.send_multipart(seal([request]))
+            assert socket.poll(DEADLINE * 1000), f"no answer to connection {number}"
+            answer = msgpack.unpackb(unseal(socket.recv_multipart())[0])
+            assert (answer["type"], answer["id"], answer["head"]) == ("heads", number, 6)
+    finally:
+        for socket in sockets:
+            socket.close(linger=0)
 
 
 def test_the_process_gives_way_to_others(served):
