@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ import zmq
 from crc32c import crc32c
 
 Header = dict[str, Any]
+
+# then a producer asks again
+_SILENT_SECONDS = 1.0
 
 
 def seal(frames: Sequence[bytes]) -> list[bytes]:
@@ -45,6 +49,7 @@ class PlainProducer:
         self._session = 0
         self._sent = 0
         self._credit = 0
+        self._heard = 0.0
         self._socket: zmq.Socket[bytes] | None = None
 
     @property
@@ -68,6 +73,7 @@ class PlainProducer:
             self._socket.close()
 
     def hello(self) -> None:
+        self._heard = time.monotonic()
         header = {"v": 2, "type": "hello", "versions": [2]}
         self._send(header | {"producer": self.name, "epoch": self.epoch})
 
@@ -81,7 +87,10 @@ class PlainProducer:
 
     def step(self) -> None:
         """Take what has come, and send what there is credit for."""
+        if time.monotonic() - self._heard > _SILENT_SECONDS:
+            self.hello()
         while self.socket.poll(0):
+            self._heard = time.monotonic()
             (frame,) = unseal(self.socket.recv_multipart())
             self._hear(msgpack.unpackb(frame))
         in_flight = 0

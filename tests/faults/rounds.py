@@ -26,7 +26,6 @@ from tests.waiting import DEADLINE
 
 PRODUCERS = 2
 TOPICS = ("match", "mismatch", "delta", "read", "retract", "upgrade", "settled")
-_LONGEST_LIFE = 0.06
 # of lives: in these the subscriber pulls what it missed, and follows the feed for a while
 _HEALING, _LONGEST_HEALED = 0.1, 0.3
 # of a producer in one life
@@ -65,7 +64,8 @@ class Round:
     """
 
     dictionary = ""
-    points = POINTS
+    points: tuple[str, ...] = POINTS
+    longest_life = 0.06
 
     def __init__(
         self,
@@ -124,12 +124,12 @@ class Round:
     def live_and_die(self) -> None:
         """One life of the daemon, which ends with a kill."""
         rng = self.rng
-        point = rng.choice(self._points) if rng.random() < 0.5 else None
+        point = rng.choice(self._points) if rng.random() < 0.5 and self._points else None
         die = None if point is None else (point, rng.randrange(4 if point == REVISE else 12))
         self.died[point or "at random"] += 1
         pid = self._nursery.start(self.config, die, self._mistake)
         heals = rng.random() < _HEALING
-        life = rng.random() * (_LONGEST_HEALED if heals else _LONGEST_LIFE)
+        life = rng.random() * (_LONGEST_HEALED if heals else self.longest_life)
         spoken: float | None = None
         deadline = time.monotonic() + DEADLINE
         for producer in self.producers:
