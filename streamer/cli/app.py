@@ -32,7 +32,7 @@ COMMANDS = {
 """The commands, and the module of ``streamer.cli`` that each is in."""
 
 
-def _app(names: Iterable[str]) -> typer.Typer:
+def make_app(names: Iterable[str]) -> typer.Typer:
     """The program with these commands. Each costs milliseconds of every start."""
     made = typer.Typer(
         name="streamer",
@@ -103,7 +103,7 @@ def _outcome(arguments: list[str], debug: bool) -> tuple[list[str], int]:
         with interrupts_as_such():
             # without a command the help lists all
             asked = [word for word in arguments[:1] if word in COMMANDS]
-            result = typer.main.get_command(_app(asked or COMMANDS)).main(
+            result = typer.main.get_command(make_app(asked or COMMANDS)).main(
                 args=arguments, prog_name="streamer", standalone_mode=False, obj=debug
             )
     except ReaderGoneError as error:

@@ -1,0 +1,17 @@
+"""The page of all metrics, from the list that a scrape is made from."""
+
+from __future__ import annotations
+
+from scripts.site.markdown import cell, code, table
+from streamer.daemon.metrics.exported import METRICS, STATES
+
+
+def page() -> str:
+    rows = [
+        (code(m.name), m.kind, ", ".join(map(code, m.labels)) or "-", cell(m.meaning))
+        for m in METRICS
+    ]
+    states = ", ".join(map(code, STATES))
+    return f"The states are {states}.\n\n" + table(
+        ["Metric", "Kind", "Labels", "Meaning"], rows
+    )

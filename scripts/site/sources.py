@@ -1,0 +1,60 @@
+"""What a page of docs/ lacks to be a page of the site.
+
+In the repository its links lead to files; three pages of the reference hold a mark where the site
+has what is made from the program; and a title of a block of code is not shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+from scripts.site import commands, configuration, metrics
+
+ROOT = Path(__file__).parents[2]
+
+MADE = {
+    "reference/commands": commands.page,
+    "reference/configuration": configuration.page,
+    "reference/metrics": metrics.page,
+}
+"""Pages with a part that is made from the program: the mark is replaced, and nothing is stored."""
+
+MARK = "<!-- made from the program when the site is built -->"
+
+PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+"""Files of the repository, and the pages that stand for them."""
+
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+_TITLED = re.compile(r'^(```+)(\w+) title="([^"]+)"$', re.MULTILINE)
+
+
+def complete(name: str, text: str) -> str:
+    """The source of a page as the site has it; name: its path in docs/ without ``.md``."""
+    if name in MADE:
+        before, mark, after = text.partition(MARK)
+        if not mark:
+            message = f"docs/{name}.md: the mark is missing: {MARK}"
+            raise ValueError(message)
+        text = before + MADE[name]() + after
+    return _TITLED.sub(r"\1{code-block} \2\n:caption: \3\n", relinked(text, f"docs/{name}.md"))
+
+
+def relinked(text: str, path: str) -> str:
+    """Markdown whose links out of docs/ lead to pages of the site, to files, or, of folders, nowhere."""
+    folder = PurePosixPath(path).parent
+
+    def link(found: re.Match[str]) -> str:
+        shown, to, anchor = found.groups()
+        target = os.path.normpath(folder / to)
+        if (ROOT / target).is_dir():
+            if (ROOT / target / "README.md").exists():
+                return f"[{shown}]({to.rstrip('/')}/README.md{anchor or ''})"
+            return shown if "`" in shown else f"`{shown}`"
+        if target in PAGES:
+            page = os.path.relpath(PurePosixPath("docs", PAGES[target]), folder)
+            return f"[{shown}]({page}{anchor or ''})"
+        return found[0]
+
+    return _LINK.sub(link, text)
