@@ -12,6 +12,4 @@ def page() -> str:
         for m in METRICS
     ]
     states = ", ".join(map(code, STATES))
-    return f"The states are {states}.\n\n" + table(
-        ["Metric", "Kind", "Labels", "Meaning"], rows
-    )
+    return f"The states are {states}.\n\n" + table(["Metric", "Kind", "Labels", "Meaning"], rows)

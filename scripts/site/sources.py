@@ -23,7 +23,11 @@ MADE = {
 
 MARK = "<!-- made from the program when the site is built -->"
 
-PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
 """Files of the repository, and the pages that stand for them."""
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
@@ -42,7 +46,7 @@ def complete(name: str, text: str) -> str:
 
 
 def relinked(text: str, path: str) -> str:
-    """Markdown whose links out of docs/ lead to pages of the site, to files, or, of folders, nowhere."""
+    """Markdown whose links lead to pages of the site or to files; of links to folders the text."""
     folder = PurePosixPath(path).parent
 
     def link(found: re.Match[str]) -> str:

@@ -80,7 +80,32 @@ _Row = TypeVar("_Row", NoveltyPoint, CoverageBin)
 
 
 class Control(Connection):
-    """Requests to the daemon's control socket at ``endpoint``, one after the other."""
+    """Requests to the daemon's control socket at ``endpoint``, one after the other.
+
+    >>> from streamer.client import Control, Producer
+    >>> with Producer("tcp://127.0.0.1:5701") as producer:
+    ...     producer.send([("read1", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])
+    ...     producer.flush(matched=True)
+    >>> control = Control("tcp://127.0.0.1:5703")
+    >>> status = control.status()
+    >>> status["state"], status["dictionary"]["k"]
+    ('running', 21)
+    >>> control.request("status")["status"]["state"]  # any command of docs/protocol.md
+    'running'
+    >>> columns, rows = control.targets()
+    >>> dict(zip(columns, rows[0]))["reads"]
+    1
+    >>> control.coverage("gi|9626243|ref|NC_001416.1|", bins=2)[0]
+    CoverageBin(start=0, end=24251, kmers=24251, seen=12, matches=12)
+    >>> control.novelty()[-1].kmers
+    0
+    >>> control.ask([("read3", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])[0].action
+    'stop_receiving'
+    >>> control.reload()["version"]
+    1
+    >>> control.drain()  # the daemon ends
+    >>> control.close()
+    """
 
     def __init__(
         self, endpoint: str, *, answer_seconds: float = 5.0, context: Context | None = None

@@ -22,7 +22,20 @@ from streamer.sequences.read_batch import ReadBatch
 
 
 class Producer(ProducerSteps):
-    """As ``streamer.client.Producer``; used in ``async with``, it flushes at the end."""
+    """As ``streamer.client.Producer``; used in ``async with``, it flushes at the end.
+
+    >>> import asyncio
+    >>> from streamer.aio import Producer
+    >>> async def main():
+    ...     async with Producer("tcp://127.0.0.1:5701") as producer:
+    ...         await producer.connect()
+    ...         await producer.send([("read4", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])
+    ...         await producer.settle(timeout=60)
+    ...         await producer.flush(matched=True)
+    ...         return producer.reads_matched
+    >>> asyncio.run(main())
+    1
+    """
 
     async def connect(self, *, timeout: float | None = None) -> None:
         """Return once the daemon has answered."""
@@ -64,7 +77,22 @@ class Producer(ProducerSteps):
 
 
 class Subscriber(FeedReader):
-    """As ``streamer.client.Subscriber``, with ``async for``."""
+    """As ``streamer.client.Subscriber``, with ``async for``.
+
+    >>> import asyncio
+    >>> from streamer.aio import Producer, Subscriber
+    >>> async def main():
+    ...     async with Subscriber("tcp://127.0.0.1:5702", topics=["read"]) as feed:
+    ...         await feed.wait_for_daemon(10)
+    ...         async with Producer("tcp://127.0.0.1:5701") as producer:
+    ...             await producer.send([("read5", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])
+    ...         first = await feed.receive(timeout=10)
+    ...         return first.origin.names[0]
+    >>> asyncio.run(main())
+    'read5'
+
+    ``async for message in feed`` goes on until the daemon ends.
+    """
 
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message of the topics, or what is to be said of them; None if none came in time.

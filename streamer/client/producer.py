@@ -19,6 +19,25 @@ class Producer(ProducerSteps):
     ``last_acknowledged`` tell how far it came, and ``state`` is the last known one of the daemon.
     A batch may have gone out without an answer so far: ``settle`` waits for that. As long as no
     batch was refused, the reads acknowledged are the first of those handed over.
+
+    >>> from streamer.client import Producer
+    >>> with Producer("tcp://127.0.0.1:5701", name="bench7") as producer:
+    ...     producer.connect()
+    ...     producer.send([("read1", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")], mark=b"1 read")
+    ...     producer.flush(matched=True, timeout=60)
+    ...     print(producer.state, producer.reads_acknowledged, producer.last_acknowledged)
+    running 1 read1
+
+    After an interrupt ``settle`` finds out what has arrived, and a later run of the same name finds
+    its mark:
+
+    >>> producer = Producer("tcp://127.0.0.1:5701", name="bench7")
+    >>> producer.connect()
+    >>> producer.mark
+    b'1 read'
+    >>> producer.heed()  # takes answers without waiting
+    >>> producer.settle(timeout=60)
+    >>> producer.close()
     """
 
     def connect(self, *, timeout: float | None = None) -> None:

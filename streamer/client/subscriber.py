@@ -30,6 +30,28 @@ class Subscriber(FeedReader):
     it has not published all that it accepted. Without a beat for ``answer_seconds`` it is ``lost``;
     should it send again, its messages are received as before. ``published``: the topics that the
     daemon can have messages on, None as long as that is unknown.
+
+    >>> from streamer.client import Producer, ReadSummaries, Subscriber
+    >>> feed = Subscriber("tcp://127.0.0.1:5702", topics=["read"])
+    >>> feed.wait_for_daemon(10)  # the feed goes to those who listen
+    True
+    >>> with Producer("tcp://127.0.0.1:5701") as producer:
+    ...     producer.send([("read2", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])
+    ...     producer.flush()
+    >>> message = feed.receive(timeout=10)
+    >>> isinstance(message, ReadSummaries), message.origin.names[0], message.matches
+    (True, 'read2', array([12]))
+    >>> feed.close()
+
+    ``for message in feed`` goes on until the daemon ends. With ``sync`` and a cursor nothing is
+    missed, from the first record on if it is still there:
+
+    >>> from streamer.client import Cursor
+    >>> feed = Subscriber("tcp://127.0.0.1:5702", topics=["read"],
+    ...                   sync="tcp://127.0.0.1:5704", cursor=Cursor("", 0))
+    >>> feed.receive(timeout=10).origin.names[0]
+    'read2'
+    >>> feed.close()
     """
 
     def receive(self, timeout: float | None = None) -> Message | None:

@@ -33,6 +33,24 @@ class Sync(SyncSocket):
 
     Where an answer is due and none comes for ``answer_seconds``: DaemonSilentError. RefusedError if
     a request is refused.
+
+    >>> from streamer.client import Producer, Sync
+    >>> with Producer("tcp://127.0.0.1:5701") as producer:
+    ...     producer.send([("read1", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])
+    ...     producer.flush()
+    >>> sync = Sync("tcp://127.0.0.1:5704")
+    >>> extent = sync.heads()
+    >>> extent.oldest, extent.head
+    (1, 2)
+    >>> for message in sync.pull(["read"]):
+    ...     print(message.stamp.at, message.origin.names[0])
+    2 read1
+    >>> sync.cursor.at
+    2
+    >>> stored = sync.snapshot()
+    >>> stored.cursor.at
+    0
+    >>> sync.close()
     """
 
     def __init__(

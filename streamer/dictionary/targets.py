@@ -71,6 +71,13 @@ class Dictionary:
         bases of all records, a byte each, with which a CPU matches several times as fast; saved
         dictionaries have none, and with one of them none are kept.
         on_notice: called with one line about a file that lacks targets.
+
+        >>> from streamer import Dictionary
+        >>> dictionary = Dictionary.from_files(["lambda.fa.gz", "ont_native_barcodes_24.fa.gz"], 21)
+        >>> dictionary.codes.size
+        48578
+        >>> dictionary.targets.names[:3]
+        ['gi|9626243|ref|NC_001416.1|', 'NB01', 'NB02']
         """
         # it imports this module
         from streamer.dictionary.saved_dictionary import is_saved, load_dictionary

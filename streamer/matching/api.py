@@ -37,6 +37,15 @@ class Matcher:
     all.
 
     A matcher that adds k-mers goes on with each call of ``match``, as in one stream.
+
+    >>> from streamer import Dictionary, Matcher
+    >>> dictionary = Dictionary.from_files(["lambda.fa.gz"], 21)
+    >>> matcher = Matcher(dictionary, mode="grow")
+    >>> first = matcher.match([("read1", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT" + "C" * 30)])
+    >>> again = matcher.match([("read2", b"CGCTATTTAT" + b"C" * 30)])
+    >>> first.reads()["mismatches"], again.reads()["mismatches"]
+    (array([21]), array([0]))
+    >>> matcher.close()  # or use it in a with statement
     """
 
     def __init__(
@@ -100,6 +109,24 @@ class Matches:
 
     names: of the reads, which the field ``read`` is an index to. targets: of the dictionary, which
     ``best_target``, and ``target`` of ``targets()``, are an index to. An index of -1 is none.
+
+    >>> from streamer import Dictionary, Matcher
+    >>> dictionary = Dictionary.from_files(["lambda.fa.gz"], 21)
+    >>> read = ("read1", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT" + "C" * 30)
+    >>> found = Matcher(dictionary).match([read])
+    >>> for row in found.intervals():
+    ...     print(found.names[row["read"]], row["start"], row["end"], row["event"])
+    read1 0 32 match
+    read1 12 62 mismatch
+    >>> found.reads()["matches"]
+    array([12])
+    >>> found.windows()["depth"][11:15]
+    array([21, 12, 20, 19], dtype=uint8)
+    >>> found.labels()[0]
+    'gi|9626243|ref|NC_001416.1|'
+    >>> row = found.targets(min_windows=5)[0]
+    >>> found.target_names[row["target"]], row["reads"].item(), row["breadth"].item()
+    ('gi|9626243|ref|NC_001416.1|', 1, 0.0002)
     """
 
     def __init__(self, results: list[BatchResult], matcher: Matcher) -> None:

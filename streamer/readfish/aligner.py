@@ -31,6 +31,21 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
     threads: 0 for all cores. debug_log: a file for a line a read.
 
     StreamerError for a reference that cannot be used, ValueError for other values.
+
+    >>> from types import SimpleNamespace
+    >>> from streamer.readfish import Aligner
+    >>> aligner = Aligner(reference="lambda.fa.gz", k=21, min_windows=5)
+    >>> aligner.validate()
+    >>> aligner.initialised
+    True
+    >>> print(aligner.describe([], {}))
+    Using streamer.readfish with lambda.fa.gz: 1 contigs, 48,482 k-mers, k = 21.
+    A read has a hit from 5 matching windows on, if they are at least 0.00% of its windows.
+    >>> results = [SimpleNamespace(read_id="read1", seq="GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")]
+    >>> (mapped,) = aligner.map_reads(results)
+    >>> mapped.alignment_data[0].ctg, mapped.alignment_data[0].strand
+    ('gi|9626243|ref|NC_001416.1|', 1)
+    >>> aligner.disconnect()
     """
 
     def __init__(

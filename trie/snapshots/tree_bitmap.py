@@ -49,6 +49,14 @@ class TreeBitmap:
     formula holds for nodes without children too), level_offsets uint64[k // 3 + 2] (the first node
     of every level, then N). The root exists even if no k-mer does. Equal sets of k-mers give
     bit-identical arrays. Thesis 3.3.3.
+
+    >>> import numpy as np
+    >>> import trie
+    >>> made = trie.snapshot(np.array([27, 24], np.uint64), 4)
+    >>> made.node_count, made.nbytes
+    (2, 56)
+    >>> made.codes().tolist()
+    [24, 27]
     """
 
     k: int
@@ -298,6 +306,13 @@ def snapshot(codes: ArrayLike, k: int, threads: int | None = None) -> TreeBitmap
 
     Raises ValueError unless 1 <= k <= 31 and every code is an integer in 0..4**k - 1, and
     TooManyNodesError if the trie is too large. Thesis 3.3.2-3.3.3.
+
+    >>> import numpy as np
+    >>> import trie
+    >>> codes = np.array([0b00_01_10_11, 0b00_01_10_00], np.uint64)  # ACGT and ACGA
+    >>> made = trie.snapshot(codes, 4)
+    >>> made.level_offsets.tolist(), made.exmaps.tolist()
+    ([0, 1, 2], [64, 0])
     """
     k = operator.index(k)
     check_k(k)

@@ -72,6 +72,14 @@ def search(
 
     UsageError for an unknown option, DataError for an empty pattern or one not longer than k,
     InvalidBaseError (a ValueError) for a letter that is not of DNA.
+
+    >>> from streamer.batch import asm
+    >>> hits = asm.search(b"ACGTTGCATTACG", ["TTGCA", "CATTG"], 1, strands="forward", report="best")
+    >>> for hit in hits:
+    ...     print(hit["start"], hit["end"], hit["distance"], hit["pattern"], hit["cigar"])
+    1 6 1 1 1=1X3=
+    3 8 0 0 5=
+    6 10 1 1 4=1I
     """
     k = operator.index(k)  # a NumPy number is one too
     masks = [masks_of(letters, iupac=iupac) for letters in several(patterns)]

@@ -121,6 +121,14 @@ def search(
     and pattern by number. UsageError for wrong options, DataError for patterns that are empty, of
     several lengths, above 256 symbols or not longer than k, InvalidBaseError (a ValueError) for a
     letter that is not of DNA, StreamerError where CUDA is requested and not usable.
+
+    >>> from streamer.batch import hamming
+    >>> hits = hamming.search(b"ACGTTGCATTACG", ["TTGCA", "CATTG"], 1, strands="forward")
+    >>> for hit in hits:
+    ...     print(hit["start"], hit["end"], hit["distance"], hit["pattern"])
+    1 6 1 1
+    3 8 0 0
+    6 11 1 1
     """
     choice = choose(METHODS, DEFAULT, method, device)
     prepared = HammingSearch(

@@ -47,6 +47,12 @@ def length(
     threads, None or 0 for every core. InvalidBaseError (a ValueError) for a byte that is no base,
     UsageError for an unknown method or device or one that does not go with the other, StreamerError
     where CUDA cannot be had.
+
+    >>> from streamer.batch import lcs
+    >>> lcs.length("ACGTTGCA", "AGTTCA")
+    6
+    >>> lcs.length("kitten", "sitting", text=True)
+    4
     """
     choice = choose(METHODS, DEFAULT, method, device)
     return length_of(*_coded(a, b, text), choice, threads or usable_cores())
@@ -60,6 +66,11 @@ def match(
     """The symbols of both that one longest common subsequence takes; arguments as ``length``.
 
     Errors as ``length``; StreamerError too for ``dp`` on a table that would not fit into memory.
+
+    >>> from streamer.batch import lcs
+    >>> found = lcs.match("ACGTTGCA", "AGTTCA")
+    >>> len(found), found.identity()
+    (6, 0.75)
     """
     choice = choose(METHODS, DEFAULT, method, device)
     return matching_of(*_coded(a, b, text), choice, threads or usable_cores())
@@ -73,6 +84,10 @@ def sequence(
     """One longest common subsequence: capital letters of bases, or the bytes of a ``text``.
 
     Arguments and errors as ``match``.
+
+    >>> from streamer.batch import lcs
+    >>> lcs.sequence("ACGTTGCA", "AGTTCA")
+    b'AGTTCA'
     """
     found = match(a, b, method=method, device=device, threads=threads, text=text)
     return subsequence(codes_of(a, text), found, text=text)

@@ -16,7 +16,15 @@ BLOCK_FIELDS = [("a_start", np.int64), ("b_start", np.int64), ("length", np.int6
 @dataclass(frozen=True, slots=True)
 class Matching:
     """A common subsequence of two sequences, as one flag a symbol: the i-th set of each are a
-    pair."""
+    pair.
+
+    >>> from streamer.batch import lcs
+    >>> found = lcs.match("ACGTTGCA", "AGTTCA")
+    >>> found.blocks().tolist()  # start in a, start in b, length
+    [(0, 0, 1), (2, 1, 3), (6, 4, 2)]
+    >>> found.identity(), found.column_identity()
+    (0.75, 0.75)
+    """
 
     in_a: Flags
     in_b: Flags

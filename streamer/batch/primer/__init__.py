@@ -67,6 +67,13 @@ def find(
 
     A structured array (problem.FIELDS): alpha int32, start, end, length int64, in order. Raises
     UsageError for an option or a k out of 1..1000, InvalidBaseError for a byte that is no base.
+
+    >>> from streamer.batch import primer
+    >>> alpha = b"ACTG"
+    >>> for row in primer.find(alpha, b"AGCAAG", 2):
+    ...     print(row["start"], alpha[row["start"] : row["end"]].decode())
+    0 ACT
+    1 CTG
     """
     k = operator.index(k)  # accepts NumPy integers
     check(k, strands)
