@@ -11,8 +11,10 @@ import types
 
 import pytest
 
+from streamer.client import Sync
 from tests.daemon_kit import running, settings
 from tests.data_files import DATA, ROOT
+from tests.waiting import DEADLINE
 
 PAGES = ROOT / "docs" / "api"
 DIRECTIVE = re.compile(r"^\.\. auto(function|class):: ([\w.]+)$", re.MULTILINE)
@@ -131,10 +133,15 @@ def test_examples(name, folder):
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", [name for name in DOCUMENTED if is_client(name)])
-def test_examples_of_clients(name, folder):
+def test_examples_of_clients(name, folder, monkeypatch):
+    monkeypatch.setitem(Sync.__init__.__kwdefaults__, "answer_seconds", DEADLINE)
+    patient = [
+        (f"{before}{wait})", f"{before}{DEADLINE})")
+        for before, wait in (("timeout=", 10), ("timeout=", 60), ("wait_for_daemon(", 10))
+    ]
     with running(settings(folder, DAEMON)) as daemon:
         ports = [
             (f"tcp://127.0.0.1:{port}", daemon.endpoints[socket])
             for socket, port in ENDPOINTS.items()
         ]
-        run(name, ports)
+        run(name, patient + ports)
