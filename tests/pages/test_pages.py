@@ -86,7 +86,8 @@ def check_columns(text, folder):
     for found in re.finditer(
         r"> (\w+\.tsv) +# ((?:read|text) (?:start|end) .*)$", text, re.MULTILINE
     ):
-        first = (folder / found[1]).read_text().partition("\n")[0]
+        (path,) = folder.rglob(found[1])
+        first = path.read_text().partition("\n")[0]
         assert first[1:].split("\t") == found[2].split()
 
 
