@@ -27,7 +27,7 @@ with suppress(ImportError):  # without it the tests that need it tell
 
 # other tests, and the parts of those in tests/gpu/conftest.py, are for other processes
 collect_ignore = (
-    ["faults", "golden", "simulation", "streamer", "trie"]
+    ["faults", "golden", "pages", "simulation", "streamer", "trie"]
     if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
     else []
 )

@@ -21,7 +21,7 @@ MADE = {
 }
 """Pages with a part that is made from the program: the mark is replaced, and nothing is stored."""
 
-MARK = "<!-- made from the program when the site is built -->"
+MARK = "*The tables are made from the program when the site is built: `scripts/docs`.*"
 
 PAGES = {
     "README.md": "index.md",
