@@ -21,11 +21,18 @@ from pathlib import Path
 from tests.data_files import DATA, ROOT
 from tests.waiting import DEADLINE
 
+_PATIENT = f"""\
+from streamer.client import Control, Producer, Subscriber, Sync
+for each in (Control, Producer, Subscriber, Sync):
+    each.__init__.__kwdefaults__["answer_seconds"] = {DEADLINE}
+"""
+
 _STREAMER = f"""#!{sys.executable}
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from streamer.cli import daemon_options
 daemon_options.ANSWER_SECONDS = {DEADLINE}
+{_PATIENT}
 from streamer.__main__ import run
 run()
 """
@@ -40,15 +47,10 @@ for word in sys.argv[2:]:
         sys.exit(f"pip: cannot {{sys.argv[1]}} {{word}}")
 """
 
-_PATIENT = f"""\
-from streamer.client import Control, Producer, Subscriber, Sync
-for each in (Control, Producer, Subscriber, Sync):
-    each.__init__.__kwdefaults__["answer_seconds"] = {DEADLINE}
-"""
-
 _PRELUDE = """\
 set -mEeuo pipefail
 trap 'echo "stopped in the block of line $block: $BASH_COMMAND" >&2' ERR
+ended() { [ "$1" = 0 ] || { echo "the block of line $block ends with $1" >&2; exit 1; }; }
 trap 'kill -KILL $(jobs -p) 2>/dev/null || true' EXIT
 """
 
@@ -108,6 +110,8 @@ class Reader:
                 script.append(f"python {source}\n")
             else:
                 script.append(self.here(block.text))
+            # what fails in a list with && ends no shell
+            script.append("ended $?\n")
         code, said = self._bash("".join(script), start)
         assert code == 0, said
         return [result.read_text() for result in results]

@@ -29,8 +29,10 @@ CANNOT_RUN = {
 RUN_ELSEWHERE = {"bench", "selftest", "top", "warm-up"}
 """Commands that take minutes or a terminal; they have tests of their own."""
 
-# the page of a panel has real data of its own
-OWN_FOLDER = {"README.md": "", "CONTRIBUTING.md": "", "docs/panel.md": "panel"}
+# pages that begin elsewhere than in the folder try: in the clone, or in one of their own
+OWN_FOLDER = {
+    "README.md": "", "CONTRIBUTING.md": "", "docs/tutorial.md": "", "docs/panel.md": "panel",
+}  # fmt: skip
 SARS = {
     "sarscov2_MN908947.3.fa.gz": "nCoV-2019.reference.fasta",
     "sarscov2_artic_v3_primers.bed.gz": "nCoV-2019.primer.bed",
