@@ -17,7 +17,6 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
-suppress_warnings = ["toc.empty_glob"]  # a page that the table of contents expects
 highlight_language = "text"
 myst_heading_anchors = 4
 smartquotes = False  # options begin with two hyphens
