@@ -87,11 +87,18 @@ AnyGroup = MatchedGroup | DraftGroup
 
 
 def dictionary_draft(
-    at: int, version: int, fingerprint: int, dictionary: Dictionary, batch: int, *, grows: bool
+    at: int,
+    version: int,
+    fingerprint: int,
+    dictionary: Dictionary,
+    batch: int,
+    *,
+    grows: bool,
+    sources: Sequence[str] = (),
 ) -> Draft:
     """A dictionary that counts from batch ``batch`` on; one that grows keeps its k-mers for ever.
 
-    at: of the record. fingerprint: of the dictionary.
+    at: of the record. fingerprint: of the dictionary. sources: the files that it was read from.
     """
     kmers = int(dictionary.codes.size)
     meta = {
@@ -99,6 +106,7 @@ def dictionary_draft(
         "fingerprint": fingerprint,
         "kmers": kmers,
         "batch": batch,
+        "sources": list(sources),
         # in its frames
         "sourced": kmers if grows else 0,
     }

@@ -334,10 +334,11 @@ class EngineWorker(Worker):
         self._restored.fingerprint = found
         if self._spec.grows:
             self._restored.keep_sourced(loaded.codes)
-        number = self._matcher.number
+        version, number = self._matcher.version, self._matcher.number
         return dictionary_draft(
-            self._at + 1, self._matcher.version, found, loaded, number, grows=self._spec.grows
-        )
+            self._at + 1, version, found, loaded, number,
+            grows=self._spec.grows, sources=self._spec.sources,
+        )  # fmt: skip
 
     def _remember(self, results: Sequence[BatchResult]) -> None:
         """K-mers that a matcher of other sources has to know, too."""

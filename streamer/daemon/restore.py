@@ -58,7 +58,8 @@ class Loss:
 class Restored:
     """The state after record ``at``.
 
-    fingerprint: of the dictionary that the sources gave, 0 before the first. heads: by topic, the
+    fingerprint: of the dictionary that the sources gave, 0 before the first. sources: the files
+    that it was read from, as far as that is stored. heads: by topic, the
     last record with a message on it. counts: the totals. novelty: the curve of new k-mers. core:
     the revision that is under way. grown, learned: parts of those of ``Start``. sourced: k-mers as
     they stood in sources, of a dictionary that keeps them for ever. replayed: bytes, new k-mers and
@@ -70,6 +71,7 @@ class Restored:
     position: int = 0
     version: int = 1
     fingerprint: int = 0
+    sources: list[str] = field(default_factory=list)
     heads: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     novelty: NoveltyCurve = field(default_factory=NoveltyCurve)
@@ -102,6 +104,7 @@ class Restored:
                 self._count(meta)
             elif record.kind == DICTIONARY:
                 self.version, self.fingerprint = meta["version"], meta["fingerprint"]
+                self.sources = meta.get("sources", [])
                 if self.version > 1:
                     self.core.reloaded(self.version, record.at, meta["batch"])
             elif record.kind == REVISION:
@@ -164,6 +167,7 @@ def restore(journal: Journal, pause: Callable[[], None] = lambda: None) -> Resto
         counters = {name: meta[name] for name in _COUNTERS} | {"counts": Counter(meta["counts"])}
         revision = None if meta["revision"] is None else Revision(*meta["revision"])
         restored = Restored(snapshot.at, **counters, core=RevisionCore(revision))
+        restored.sources = meta.get("sources", [])
         if "novelty" in meta:
             restored.novelty = NoveltyCurve(meta["novelty"])
         else:  # written before there were curves
@@ -201,7 +205,7 @@ def put_snapshot(journal: Journal, pause: Callable[[], None] = lambda: None) -> 
     restored = restore(journal, pause)
     meta = {name: getattr(restored, name) for name in _COUNTERS}
     meta |= {"counts": dict(restored.counts), "revision": restored.core.revision}
-    meta["novelty"] = restored.novelty.state
+    meta |= {"novelty": restored.novelty.state, "sources": restored.sources}
     meta["sourced"] = sum(codes.size for codes in restored.sourced)
     frames = [raw(concatenated(getattr(restored, name), _NO_CODES)) for name in _KMERS]
     journal.put_snapshot(restored.at, msgpack.packb(meta), frames)

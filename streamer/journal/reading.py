@@ -23,6 +23,11 @@ class JournalView:
         return self._state.stream.hex()
 
     @property
+    def identity(self) -> str:
+        """What its records mean, as its owner gave it: words like ``name=value``."""
+        return self._state.identity.decode(errors="replace")
+
+    @property
     def epoch(self) -> int:
         """How often its owner has opened it, from 1."""
         return self._state.epoch

@@ -1,0 +1,83 @@
+"""What ``streamer report`` does once its options are checked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any, BinaryIO
+
+from streamer.cli.progress import progress
+from streamer.output.output_file import OutputFile
+from streamer.reporting.any_report import ReadRows, read_report
+from streamer.reporting.collection import Collection, Given, of_journal
+from streamer.reporting.kept_reads import Recount, count_again, is_journal
+from streamer.reporting.multiqc import multiqc
+from streamer.reporting.page import page
+from streamer.sequences.files import size_of_files
+from streamer.sequences.source import STDIN, shown_name
+from trie.cpu.compiling import compile_notice
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """inputs: files and folders. aside: where the file for MultiQC goes, if anywhere."""
+
+    inputs: list[str]
+    output: str
+    aside: str | None
+    title: str | None
+    recount: Recount
+
+
+def write_report(options: PageOptions, *, quiet: bool) -> None:
+    """Read all inputs, then write the page, and the file for MultiQC beside it."""
+    given = [_given(path, options.recount, quiet=quiet) for path in options.inputs]
+    name = "report" if options.output == "-" else PurePath(options.output).name.split(".")[0]
+    collection = Collection(options.title or name, given)
+    html = page(collection, [])
+    with ExitStack() as stack:
+        # both are written before either takes its place
+        files = [(stack.enter_context(OutputFile(options.output)), html)]
+        if options.aside is not None:
+            beside = stack.enter_context(OutputFile(options.aside))
+            files.append((beside, multiqc(collection, options.title or name)))
+        for file, content in files:
+            file.write(content.encode("utf-8", "replace"))
+
+
+def _given(path: str, recount: Recount, *, quiet: bool) -> Given:
+    if is_journal(path):
+        with compile_notice(quiet=quiet), progress("counting", 100, quiet=quiet, unit="share") as s:
+            return of_journal(path, count_again(path, recount, s))
+    name = shown_name(path)
+    with ExitStack() as stack:
+        opened, packed = _opened(path, stack)
+        total = None if packed else size_of_files([path])
+        show = stack.enter_context(progress(f"reading {name}", total, quiet=quiet))
+        found = read_report(opened, name, show)
+    return Given(name, f"rows of --report {found.kind}", [found.report], [*_facts(path, found)])
+
+
+def _opened(path: str, stack: ExitStack) -> tuple[BinaryIO, bool]:
+    """The text of a file, and whether it is compressed."""
+    from xopen import xopen
+
+    if path == STDIN:
+        return sys.stdin.buffer, False
+    with open(path, "rb") as raw:
+        packed = raw.read(1) not in (b"#", b"{", b"") if raw.seekable() else False
+    file: Any = stack.enter_context(xopen(path, "rb", threads=0))
+    return file, packed
+
+
+def _facts(path: str, found: ReadRows) -> Iterator[tuple[str, str]]:
+    yield "lines", f"{found.lines:,}"
+    yield "bytes of text", f"{found.bytes:,}"
+    if path != STDIN:
+        changed = datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
+        yield "last changed", f"{changed:%Y-%m-%d %H:%M} UTC"

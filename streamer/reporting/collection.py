@@ -1,0 +1,80 @@
+"""All reports that were given, each with the name of where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from streamer.reporting.coverage_report import CoverageReport
+from streamer.reporting.kept_reads import KeptReads
+from streamer.reporting.novelty_report import NoveltyReport
+from streamer.reporting.read_report import ReadsReport
+from streamer.reporting.target_report import TargetReport
+
+AnyReport = TargetReport | CoverageReport | ReadsReport | NoveltyReport
+
+_R = TypeVar("_R", bound=AnyReport)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A file or a folder, what it is, and the reports from it. facts: names and values."""
+
+    name: str
+    kind: str
+    reports: list[AnyReport]
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    gone: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What a page is made of, in the order given."""
+
+    title: str
+    given: list[Given]
+
+    def all(self, kind: type[_R]) -> Iterator[tuple[Given, _R]]:
+        """The reports of a kind, each with where it is from."""
+        for given in self.given:
+            for report in given.reports:
+                if isinstance(report, kind):
+                    yield given, report
+
+    def targets(self, *, by_barcode: bool) -> list[tuple[Given, TargetReport]]:
+        """Those of targets, with barcodes or without."""
+        return [(given, report) for given, report in self.all(TargetReport)
+                if report.by_barcode == by_barcode]  # fmt: skip
+
+    @property
+    def counted(self) -> Iterator[tuple[str, int, int]]:
+        """name, reads and bases of every report that counts all reads of a run."""
+        for given in self.given:
+            for report in given.reports:
+                if isinstance(report, TargetReport):
+                    yield given.name, report.reads, report.bases
+                elif isinstance(report, ReadsReport):
+                    every = report.all
+                    yield given.name, every.reads, every.bases
+                elif isinstance(report, NoveltyReport) and report.points:
+                    yield given.name, report.points[-1].reads, report.points[-1].bases
+
+    def disagreement(self) -> str | None:
+        """That two reports count other reads, in words."""
+        found = [*self.counted]
+        for other in found[1:]:
+            if other[1:] != found[0][1:]:
+                (name, reads, bases), (name2, reads2, bases2) = found[0], other
+                return (
+                    f"{name} has {reads:,} reads of {bases:,} bases, {name2} has {reads2:,} of "
+                    f"{bases2:,}: these are not the same reads, or not all of them."
+                )
+        return None
+
+
+def of_journal(name: str, kept: KeptReads) -> Given:
+    """What a journal gives."""
+    rest = (kept.coverage, kept.reads, kept.novelty)
+    reports = [*kept.targets, *(report for report in rest if report is not None)]
+    return Given(name, "journal", reports, kept.facts, kept.gone)

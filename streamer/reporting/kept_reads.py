@@ -1,0 +1,278 @@
+"""The same numbers from a daemon's journal: its kept reads are counted again.
+
+The journal holds the reads, but not the dictionary nor any counts by target: as a daemon that
+starts, this matches the reads against the dictionary's files. Committed records are read only, so
+the daemon may be running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgpack
+import numpy as np
+
+from streamer.daemon.restore import fingerprint
+from streamer.daemon.stored_batch import StoredBatch
+from streamer.daemon.stored_messages import BATCH, DICTIONARY
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.journal.journal_errors import JournalExpired
+from streamer.journal.reader import JournalReader
+from streamer.matching.assignment import Assignment
+from streamer.matching.matcher import StreamMatcher, load_dictionary
+from streamer.matching.novelty import NoveltyCurve
+from streamer.matching.reports import reads as read_rows
+from streamer.matching.spec import MatchSpec
+from streamer.matching.target_counts import CoverageCounts, TargetCounts
+from streamer.reporting.coverage_report import CoverageReport
+from streamer.reporting.novelty_report import CurvePoint, NoveltyReport
+from streamer.reporting.read_report import ReadsReport
+from streamer.reporting.target_report import TargetReport
+from streamer.sequences.context import LabelColumn
+
+_BASES = 1 << 24  # of batches that are matched together
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """How kept reads are counted. sources: the files of the dictionary, as the journal names them
+    if there are none; bins: of a target.
+    """
+
+    sources: tuple[str, ...] = ()
+    rule: Assignment = field(default_factory=Assignment)
+    bins: int = 100
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReads:
+    """What a journal's reads give. targets: of all reads, then by barcode if any read has one.
+
+    gone: reads that were matched, and are no longer kept. facts: names and values for the page.
+    """
+
+    targets: list[TargetReport]
+    coverage: CoverageReport | None
+    reads: ReadsReport
+    novelty: NoveltyReport | None
+    gone: int
+    facts: list[tuple[str, str]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the journal says, but for its batches."""
+
+    fingerprint: int = 0
+    version: int = 1
+    sources: tuple[str, ...] = ()
+    reads: int = 0
+    novelty_at: int = 0
+    curve: NoveltyCurve | None = None
+
+
+def is_journal(path: str) -> bool:
+    """Whether this can only be the folder of a journal."""
+    return Path(path).is_dir()
+
+
+def count_again(
+    directory: str, recount: Recount, show: Callable[[int], None] = lambda _: None
+) -> KeptReads:
+    """Count the kept reads of a journal; JournalError if it cannot be read.
+
+    StreamerError if there is no such dictionary. show: called with the share that is done, in
+    percent.
+    """
+    with closing(JournalReader.open(directory)) as reader:
+        try:
+            return _Counting(directory, reader, recount, show).result()
+        except JournalExpired as expired:
+            message = f"{directory}: the daemon has deleted records meanwhile: try again"
+            raise StreamerError(message) from expired
+
+
+class _Counting:
+    def __init__(
+        self, directory: str, reader: JournalReader, recount: Recount, show: Callable[[int], None]
+    ) -> None:
+        self._directory = directory
+        self._reader = reader
+        self._recount = recount
+        self._show = show
+        self._spec = spec_of(reader.identity, directory)
+        self._known = _known(reader, self._spec)
+        self._reads = ReadsReport()
+
+    def result(self) -> KeptReads:
+        targets, coverage = self._with_dictionary()
+        novelty = None
+        if self._known.curve is not None:
+            rows = zip(*(v.tolist() for v in self._known.curve.columns().values()), strict=True)
+            novelty = NoveltyReport([CurvePoint(*row) for row in rows])
+        gone = self._known.reads - self._reads.all.reads
+        return KeptReads(targets, coverage, self._reads, novelty, max(0, gone), self._facts())
+
+    def _with_dictionary(self) -> tuple[list[TargetReport], CoverageReport | None]:
+        if not (self._known.sources or self._recount.sources):
+            if self._known.fingerprint and not self._spec.changes:
+                problem = "the journal does not name the files of its dictionary"
+                raise self._no_dictionary(problem)
+            for batches in self._batches():
+                for batch in batches:
+                    self._take_stored(batch)
+            return [], None
+        dictionary = self._dictionary()
+        spec = replace(self._spec, mode="frozen", seed_bases=0, distance=None)
+        with closing(StreamMatcher(dictionary, spec)) as matcher:
+            counts, covered = TargetCounts(matcher, self._recount.rule), CoverageCounts(matcher)
+            for batches in self._batches():
+                results = matcher.match_again([batch.reads for batch in batches])
+                for batch, result in zip(batches, results, strict=True):
+                    context = result.batch.context
+                    unknown = LabelColumn.same(None, len(result.batch))
+                    counts.add(result, unknown if context is None else context.barcode.used())
+                    covered.add(result)
+                    if self._spec.changes:
+                        # what was new then is known now
+                        self._take_stored(batch)
+                    else:
+                        names = dict(enumerate(matcher.dictionary.targets.names))
+                        self._reads.add(read_rows(result, matcher.dictionary.targets), names)
+            coverage = self._coverage(covered, counts) if covered.placed else None
+            return _target_reports(counts), coverage
+
+    def _dictionary(self) -> Dictionary:
+        sources = self._recount.sources or self._known.sources
+        spec = replace(self._spec, sources=sources)
+        try:
+            found = load_dictionary(spec)
+        except (StreamerError, OSError) as error:
+            raise self._no_dictionary(str(error)) from error
+        if fingerprint(found) != self._known.fingerprint:
+            names = ", ".join(sources)
+            problem = f"{names}: not what the kept reads were matched against"
+            raise self._no_dictionary(problem)
+        return found
+
+    def _no_dictionary(self, why: str) -> StreamerError:
+        return StreamerError(
+            f"{self._directory}: {why}: give the dictionary of the daemon with --dictionary"
+        )
+
+    def _batches(self) -> Iterator[list[StoredBatch]]:
+        """All kept batches, some at a time."""
+        reader, known = self._reader, self._known
+        first, head = reader.oldest, reader.head
+        some: list[StoredBatch] = []
+        bases = 0
+        for record in reader.records(first - 1, head):
+            if record.kind != BATCH:
+                continue
+            batch = StoredBatch(record)
+            if known.curve is not None and record.at > known.novelty_at:
+                known.curve.add(batch.offsets, batch.new_starts)
+            some.append(batch)
+            bases += int(batch.offsets[-1])
+            if bases >= _BASES:
+                yield some
+                some, bases = [], 0
+                self._show(100 * (record.at - first) // (head - first + 1))
+        if some:
+            yield some
+
+    def _take_stored(self, batch: StoredBatch) -> None:
+        for topic, content in batch.contents():
+            if topic == "read":
+                pairs = zip(content.described, content.frames, strict=True)
+                columns = {name: np.frombuffer(frame, kind) for (name, kind, _), frame in pairs}
+                self._reads.add(columns, dict(content.fields["targets"]))
+
+    def _coverage(self, covered: CoverageCounts, counts: TargetCounts) -> CoverageReport:
+        report = CoverageReport()
+        names = counts.targets.names
+        at = 0
+        for columns in covered.columns(self._recount.bins):
+            bins = self._recount.bins
+            for first in range(0, columns["start"].size, bins):
+                part = {name: values[first : first + bins] for name, values in columns.items()}
+                report.add_columns(names[at], part)
+                at += 1
+        return report
+
+    def _facts(self) -> list[tuple[str, str]]:
+        spec, rule = self._spec, self._recount.rule
+        sources = self._recount.sources or self._known.sources
+        distance = f"{spec.distance} ({spec.semantics})" if spec.distance else "exact"
+        facts = [
+            ("k", str(spec.k)), ("mode", spec.mode), ("strands", spec.strands),
+            ("distance", distance), ("seeded bases", f"{spec.seed_bases:,}"),
+            ("dictionary", f"{', '.join(sources) or 'none'}, version {self._known.version}"),
+            ("records", f"{self._reader.oldest:,} to {self._reader.head:,}"),
+            ("stream", self._reader.stream),
+        ]  # fmt: skip
+        if sources:
+            facts.append(("a read is on target from", f"{rule.min_windows:,} windows"))
+            facts.append(("and from", f"{rule.min_fraction:g} of its windows"))
+        return facts
+
+
+def spec_of(identity: str, directory: str) -> MatchSpec:
+    """What the reads of a journal were matched for; StreamerError if it does not say."""
+    words = dict(word.partition("=")[::2] for word in identity.split())
+    try:
+        near = words["semantics"] != "exact"
+        return MatchSpec.of(
+            k=int(words["k"]), mode=words["mode"], strands=words["strands"],
+            distance=int(words["distance"]) if near else None,
+            semantics=words["semantics"] if near else None,
+            seed_bases=int(words["seed_bases"]), counted=True,
+        )  # fmt: skip
+    except (KeyError, ValueError):
+        message = f"{directory}: not the journal of a daemon: it says '{identity[:80]}'"
+        raise StreamerError(message) from None
+
+
+def _known(reader: JournalReader, spec: MatchSpec) -> _Known:
+    known = _Known(curve=NoveltyCurve() if spec.changes else None)
+    snapshot = reader.snapshot()
+    after = reader.oldest - 1
+    if snapshot is not None and reader.oldest > 1:
+        # of what is no longer kept
+        meta = msgpack.unpackb(snapshot.meta)
+        known.fingerprint, known.version = meta["fingerprint"], meta["version"]
+        known.sources = tuple(meta.get("sources", ()))
+        known.reads = meta["counts"].get("reads", 0)
+        known.novelty_at = after = snapshot.at
+        if known.curve is not None and "novelty" in meta:
+            known.curve = NoveltyCurve(meta["novelty"])
+    for _, kind, packed in reader.outlines(after):
+        if kind == BATCH:
+            known.reads += msgpack.unpackb(packed)["counts"]["reads"]
+        elif kind == DICTIONARY:
+            meta = msgpack.unpackb(packed)
+            known.fingerprint, known.version = meta["fingerprint"], meta["version"]
+            known.sources = tuple(meta.get("sources", ()))
+    return known
+
+
+def _target_reports(counts: TargetCounts) -> list[TargetReport]:
+    """Of all reads, then by barcode if any read has one."""
+    made = []
+    everything = {None: counts.union()}
+    labels = [label for label in counts.groups if label is not None]
+    by_barcode = {label: counts.columns(label) for label in counts.groups} if labels else {}
+    for groups in (everything, by_barcode):
+        report = TargetReport(by_barcode=groups is not everything)
+        report.names = list(counts.targets.names)
+        for label, columns in groups.items():
+            report.groups[label] = np.stack([values for name, values in columns.items()
+                                             if name != "target"])  # fmt: skip
+        if groups:
+            made.append(report)
+    return made

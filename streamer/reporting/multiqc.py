@@ -1,0 +1,132 @@
+"""MultiQC's custom content: a table whose rows are the samples, ``NAME_mqc.json``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePath
+from typing import Any
+
+from streamer import __version__
+from streamer.reporting.collection import Collection
+from streamer.reporting.read_report import ReadsReport
+from streamer.reporting.target_report import TargetReport
+from streamer.reporting.target_table import SHOWN_PAIRS
+
+_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+
+_COUNT = {"format": "{:,.0f}", "min": 0}
+_HEADERS: dict[str, dict[str, Any]] = {
+    "reads": {"title": "Reads", "description": "Reads assigned to the target", "scale": "Blues"},
+    "bases": {"title": "Bases", "description": "Bases of these reads", "scale": "Greens"},
+    "breadth": {
+        "title": "Breadth", "description": "Share of the target's k-mers that was seen",
+        "min": 0, "max": 1, "format": "{:,.4f}", "scale": "RdYlGn",
+    },
+    "depth": {
+        "title": "Depth", "description": "How often a k-mer of the target was matched on average",
+        "min": 0, "format": "{:,.4f}", "scale": "Purples",
+    },
+    "matches": {
+        "title": "Matches", "description": "Windows of any read whose k-mer the target holds",
+        "scale": "Oranges", "hidden": True,
+    },
+    "kmers": {"title": "K-mers", "description": "Distinct k-mers of the target", "hidden": True},
+    "seen": {
+        "title": "Seen", "description": "Those that were matched at least once", "hidden": True
+    },
+    "unassigned": {
+        "title": "Unassigned", "description": "Reads on no target", "scale": "Reds"
+    },
+    "n50": {"title": "N50", "description": "N50 of read lengths", "scale": "Blues"},
+    "windows": {"title": "Windows", "description": "Without an ambiguity code", "hidden": True},
+}  # fmt: skip
+
+
+def multiqc_path(path: str) -> str:
+    """Where it goes beside a page: ``NAME_mqc.json`` for ``NAME.html``."""
+    place = PurePath(path)
+    name = place.name
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return str(place.with_name(f"{PurePath(name).stem}_mqc.json"))
+
+
+def multiqc(collection: Collection, sample: str) -> str:
+    """The file's text; samples are named ``sample``, and behind it barcode and target.
+
+    Of many targets those with the most reads; how many are left out is said.
+    """
+    data, left = _samples(collection, sample)
+    used = {name for row in data.values() for name in row}
+    headers = {
+        name: (_COUNT if "format" not in header else {}) | header
+        for name, header in _HEADERS.items() if name in used
+    }  # fmt: skip
+    description = (
+        f"Reads matched against a dictionary of k-mers by kmer-streamer {__version__}: what was "
+        "found of each target."
+    )
+    if left:
+        description += f" {left:,} rows with fewer reads are left out."
+    content = {
+        "id": "kmer_streamer",
+        "section_name": "kmer-streamer",
+        "description": description,
+        "plot_type": "table",
+        "pconfig": {
+            "id": "kmer_streamer_table",
+            "title": "kmer-streamer: targets",
+            "namespace": "kmer-streamer",
+            "col1_header": "Sample",
+        },
+        "headers": headers,
+        "data": data,
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _samples(collection: Collection, sample: str) -> tuple[dict[str, dict[str, Any]], int]:
+    """The rows, and how many are left out."""
+    rows: list[tuple[str, dict[str, Any]]] = []
+    several = len(collection.given) > 1
+    left = 0
+    for at, given in enumerate(collection.given, 1):
+        for report in given.reports:
+            first = f"{sample} {at}" if several and _repeated(collection, report) else sample
+            if isinstance(report, TargetReport):
+                found = _of_targets(report, first)
+                left += max(0, len(found) - SHOWN_PAIRS)
+                rows += found[:SHOWN_PAIRS]
+            elif isinstance(report, ReadsReport) and not collection.targets(by_barcode=False):
+                every = report.all
+                rows.append((first, {
+                    "reads": every.reads, "bases": every.bases, "unassigned": report.off.reads,
+                    "n50": every.n50, "windows": report.windows, "matches": report.matches,
+                }))  # fmt: skip
+    return dict(rows), left
+
+
+def _repeated(collection: Collection, report: object) -> bool:
+    """Whether others of its kind are there, whose rows would have the same names."""
+    if isinstance(report, TargetReport):
+        return len(collection.targets(by_barcode=report.by_barcode)) > 1
+    return len([*collection.all(ReadsReport)]) > 1
+
+
+def _of_targets(report: TargetReport, first: str) -> list[tuple[str, dict[str, Any]]]:
+    """Most reads first; of a target in which nothing was seen there is no row with barcodes."""
+    rows: list[tuple[int, str, dict[str, Any]]] = []
+    for barcode in report.barcodes:
+        words = [first, *([barcode or "no barcode"] if report.by_barcode else [])]
+        for line in report.lines(barcode):
+            values: dict[str, Any] = {"reads": line.reads, "bases": line.bases}
+            if line.target is not None:
+                values |= {"matches": line.matches, "kmers": line.kmers, "seen": line.seen}
+                ratios = {"breadth": line.breadth, "depth": line.depth}
+                values |= {name: value for name, value in ratios.items() if value is not None}
+            if report.by_barcode and not (line.reads or line.matches):
+                continue
+            name = " | ".join([*words, line.target or "unassigned"])
+            rows.append((line.reads, name, values))
+    rows.sort(key=lambda row: -row[0])
+    return [(name, values) for _, name, values in rows]

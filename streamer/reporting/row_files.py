@@ -1,0 +1,211 @@
+"""A file of rows that ``match --report`` wrote, TSV or jsonl, with the place of every fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+from streamer.errors import StreamerError
+
+Row = list[Any]
+"""A value a column: str, int or float, None for null."""
+
+
+class RowError(StreamerError):
+    """A fault of a file of rows: file, line (from 1) and column, if there is one to name."""
+
+    def __init__(
+        self, problem: str, *, file: str, line: int | None = None, column: str | None = None
+    ) -> None:
+        self.problem = problem
+        self.file = file
+        self.line = line
+        self.column = column
+        place = file
+        if line is not None:
+            place += f": line {line}"
+        if column is not None:
+            place += f", column {column}"
+        super().__init__(f"{place}: {problem}")
+
+
+class ColumnType(NamedTuple):
+    """type: a text, a whole number from 0, or a number with decimals from 0. null: may be ``.``."""
+
+    name: str
+    type: Literal["text", "count", "ratio"]
+    null: bool = False
+
+
+class RowKind(NamedTuple):
+    """A report: its name as ``match --report`` has it, and its columns."""
+
+    name: str
+    columns: tuple[ColumnType, ...]
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        return tuple(column.name for column in self.columns)
+
+
+_MOST = 1 << 62
+_CUT = "the file ends within this line: it is not complete"
+
+
+class RowFile:
+    """The rows of an open file, of which the first line says what kind they are.
+
+    name: in messages. on_bytes: called now and then with the bytes read so far. RowError for
+    anything that is not a complete file of one of ``kinds``.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        name: str,
+        kinds: Sequence[RowKind],
+        on_bytes: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._name = name
+        self._file = file
+        self._on_bytes = on_bytes
+        self.line = 1
+        """The number of the line that was read last."""
+        self.bytes = 0
+        """Of the text, so far."""
+        self._first = self._next()
+        if not self._first.strip():
+            problem = "the file is empty: expected a report of streamer match"
+            raise self.fault(problem, None)
+        self._json = self._first.lstrip().startswith(b"{")
+        self.kind = self._kind(kinds)
+
+    def fault(self, problem: str, column: str | None, *, line: int | None = None) -> RowError:
+        """An error in the line that was read last, or in another one."""
+        return RowError(problem, file=self._name, line=line or self.line, column=column)
+
+    def rows(self) -> Iterator[Row]:
+        """The values of each row, in the order of the kind's columns."""
+        take = self._of_json if self._json else self._of_tsv
+        if self._json:
+            yield take(self._first)
+        while line := self._next():
+            self.line += 1
+            yield take(line)
+
+    def _next(self) -> bytes:
+        try:
+            line = self._file.readline()
+        except (OSError, EOFError, ValueError) as error:
+            problem = f"cannot be read: {str(error).lower() or 'damaged'}"
+            raise RowError(problem, file=self._name) from error
+        except Exception as error:  # each compression has its own
+            problem = f"cannot be read: {error}"
+            raise RowError(problem, file=self._name) from error
+        self.bytes += len(line)
+        if not self.line & 0xFFFF:
+            self._on_bytes(self.bytes)
+        return line
+
+    def _kind(self, kinds: Sequence[RowKind]) -> RowKind:
+        if self._json:
+            found = tuple(self._object(self._first))
+        else:
+            text = self._text(self._first.rstrip(b"\r\n"), None)
+            if text.startswith("#") and not self._first.endswith(b"\n"):
+                raise self.fault(_CUT, None)
+            found = tuple(text.removeprefix("#").split("\t")) if text.startswith("#") else ()
+        for kind in kinds:
+            if kind.header == found:
+                return kind
+        names = ", ".join(dict.fromkeys(kind.name for kind in kinds))
+        what = f"columns {' '.join(found)[:200]} are" if found else "the first line is no header"
+        end = " of no report that can be shown" if found else ""
+        problem = f"{what}{end}: expected rows of --report {names}"
+        raise self.fault(problem, None)
+
+    # ---- TSV -----------------------------------------------------------------------------------
+
+    def _of_tsv(self, line: bytes) -> Row:
+        if not line.endswith(b"\n"):
+            raise self.fault(_CUT, None)
+        cells = line.rstrip(b"\r\n").split(b"\t")
+        columns = self.kind.columns
+        if len(cells) != len(columns):
+            some = "another header" if line.startswith(b"#") else f"{len(cells)} columns"
+            problem = f"{some}, expected the {len(columns)} of --report {self.kind.name}"
+            raise self.fault(problem, None)
+        return [self._cell(*both) for both in zip(cells, columns, strict=True)]
+
+    def _cell(self, cell: bytes, column: ColumnType) -> Any:
+        name, kind, null = column
+        if kind == "count" and cell.isdigit():
+            value: Any = int(cell)
+            if value < _MOST:
+                return value
+        elif cell == b"." and null:
+            return None
+        elif kind == "text":
+            return self._text(cell, name)
+        elif kind == "ratio" and cell.replace(b".", b"", 1).isdigit():
+            return float(cell)
+        raise self._wrong(self._text(cell, name), column)
+
+    def _text(self, cell: bytes, column: str | None) -> str:
+        if not cell:
+            problem = "it is empty"
+            raise self.fault(problem, column)
+        try:
+            return cell.decode()
+        except UnicodeDecodeError:
+            problem = "it is not UTF-8 text"
+            raise self.fault(problem, column) from None
+
+    # ---- jsonl ---------------------------------------------------------------------------------
+
+    def _object(self, line: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            problem = "it is no JSON object"
+            if not line.endswith(b"\n"):
+                problem = _CUT
+            raise self.fault(problem, None) from None
+        if not isinstance(found, dict):
+            problem = "it is no JSON object"
+            raise self.fault(problem, None)
+        return found
+
+    def _of_json(self, line: bytes) -> Row:
+        found = self._object(line)
+        if tuple(found) != self.kind.header:
+            missing = [name for name in self.kind.header if name not in found]
+            what = f"'{missing[0]}' is missing" if missing else "other columns"
+            problem = f"{what}, expected those of --report {self.kind.name}"
+            raise self.fault(problem, None)
+        for value, column in zip(found.values(), self.kind.columns, strict=True):
+            if not _fits(value, column):
+                raise self._wrong(json.dumps(value), column)
+        return list(found.values())
+
+    def _wrong(self, shown: str, column: ColumnType) -> RowError:
+        expected = {
+            "text": "a text", "count": "a whole number from 0", "ratio": "a number from 0"
+        }[column.type]  # fmt: skip
+        if column.null:
+            expected += " or null"
+        return self.fault(f"'{shown[:80]}', expected {expected}", column.name)
+
+
+def _fits(value: Any, column: ColumnType) -> bool:
+    if value is None:
+        return column.null
+    if column.type == "text":
+        return isinstance(value, str) and value != ""
+    if isinstance(value, bool):
+        return False
+    if column.type == "count":
+        return isinstance(value, int) and 0 <= value < _MOST
+    return isinstance(value, (int, float)) and 0 <= value < float("inf")

@@ -1,0 +1,267 @@
+"""``streamer report``: what stands on the page, hostile names, many rows, and its options."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+import shlex
+import sys
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from streamer.cli.app import main
+from streamer.reporting.any_report import read_report
+from streamer.reporting.row_files import RowError
+from tests.data_files import ROOT, data_file
+from tests.streamer.reporting.page_reader import check_page, number
+from tests.streamer.reporting.test_row_files import (
+    BY_BARCODE,
+    COVERAGE,
+    NOVELTY,
+    READS,
+    TARGETS,
+)
+
+EVIL = [
+    "<script>alert(1)</script>", '"><img/src=x/onerror=alert(1)>', "a&amp;b", "</title></style>",
+    "'onload='x", "javascript:alert(1)", "\u202eright-to-left", "{{7*7}}", "zero\u200bwidth",
+]  # fmt: skip
+
+
+def report(folder, *texts, options=()):
+    """The page of these files, read and checked."""
+    paths = []
+    for at, text in enumerate(texts):
+        paths.append(folder / f"in{at}.tsv")
+        paths[-1].write_text(text)
+    out = folder / "made.html"
+    assert main(["report", *map(str, paths), "-o", str(out), "--quiet", *options]) == 0
+    return check_page(out.read_text())
+
+
+def test_what_the_rows_say_stands_on_the_page(tmp_path):
+    page = report(tmp_path, TARGETS, BY_BARCODE, COVERAGE, NOVELTY)
+    facts = dict(page.facts)
+    assert facts["Unassigned reads"] == "40.0 %"
+    assert facts["Targets with reads"] == "1 of 2"
+    assert facts["Barcodes"] == "1"
+    rows = {row[0]: row[1:] for row in page.table("2 targets")}
+    assert rows["one"] == ["3", "60.0 %", "300", "0.5000", "2.0000", "10", "20", "40"]
+    assert rows["two"][3:5] == ["–", "–"]
+    assert rows["unassigned"][:3] == ["2", "40.0 %", "150"]
+    pairs = [row[:4] for row in page.table("Targets by barcode")]
+    assert ["none", "one", "1", "100"] in pairs
+    assert ["barcode01", "unassigned", "2", "150"] in pairs
+    assert page.table("Coverage along one")[0] == ["0", "50", "50", "20", "60", "1.20"]
+    assert [row[0] for row in page.table("Novelty curve")] == ["100", "450"]
+
+
+def test_files_of_other_runs_are_pointed_out(tmp_path):
+    page = report(tmp_path, TARGETS, READS)
+    assert any("these are not the same reads" in word for word in page.words)
+    page = report(tmp_path, TARGETS, BY_BARCODE)
+    assert not any("these are not the same reads" in word for word in page.words)
+
+
+def test_two_files_of_a_kind_stand_below_their_names(tmp_path):
+    page = report(tmp_path, READS, READS.replace("r1", "r9"))
+    assert [page.words.count(str(tmp_path / f"in{at}.tsv")) >= 2 for at in (0, 1)] == [True, True]
+    content = json.loads((tmp_path / "made_mqc.json").read_text())
+    assert [*content["data"]] == ["made 1", "made 2"]
+
+
+def test_hostile_names_are_text(tmp_path):
+    head, *_ = TARGETS.splitlines(keepends=True)
+    rows = [f"{name}\t1\t10\t4\t20\t2\t0.1000\t0.2000\n" for name in EVIL]
+    last = ".\t0\t0\t.\t.\t.\t.\t.\n"
+    by = [f"{name}\t{row}" for name in EVIL for row in [*rows, last]]
+    coverage = [f"{name}\t0\t50\t20\t2\t4\n" for name in EVIL]
+    reads = [f"{name}\t50\t10\t5\t5\t0\t{name}\n" for name in EVIL]
+    page = report(
+        tmp_path,
+        "".join([head, *rows, last]),
+        "#barcode\t" + head[1:] + "".join(by),
+        COVERAGE.splitlines(keepends=True)[0] + "".join(coverage),
+        READS.splitlines(keepends=True)[0] + "".join(reads),
+        options=["--title", EVIL[0]],
+    )
+    shown = {row[0] for row in page.table(f"{len(EVIL)} targets")}
+    assert set(EVIL[:6]) < shown
+    assert "\ufffdright-to-left" in shown
+    text = (tmp_path / "made.html").read_text()
+    for name in EVIL[:4]:
+        assert name not in text
+    assert "\u202e" not in text
+    json.loads((tmp_path / "made_mqc.json").read_text())
+
+
+def test_of_many_targets_the_rest_is_counted(tmp_path):
+    rng = random.Random(4)
+    counts = [(f"t{at}", rng.randrange(50)) for at in range(10_000)]
+    head = TARGETS.splitlines(keepends=True)[0]
+    rows = [f"{name}\t{n}\t{7 * n}\t{n}\t100\t{n}\t{n / 100:.4f}\t{n / 100:.4f}\n"
+            for name, n in counts]  # fmt: skip
+    last = ".\t5\t35\t.\t.\t.\t.\t.\n"
+    bins = [f"{name}\t{10 * at}\t{10 * at + 10}\t10\t{n % 9}\t{n}\n"
+            for name, n in counts for at in range(2)]  # fmt: skip
+    coverage = COVERAGE.splitlines(keepends=True)[0]
+    page = report(tmp_path, "".join([head, *rows, last]), coverage + "".join(bins))
+    table = page.table("10,000 targets")
+    assert len(table) == 202
+    assert table[-2][0] == "9,800 other targets"
+    assert sum(number(row[1]) for row in table) == sum(n for _, n in counts) + 5
+    assert len([caption for caption in page.tables if caption.startswith("Coverage")]) == 24
+    best = Counter(dict(counts)).most_common(1)[0][1]
+    assert number(table[0][1]) == best
+    content = json.loads((tmp_path / "made_mqc.json").read_text())
+    assert len(content["data"]) == 500
+    assert "9,501 rows" in content["description"]
+    assert (tmp_path / "made.html").stat().st_size < 3 << 20
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path):
+    head, *_ = READS.splitlines(keepends=True)
+
+    def peak(rows):
+        line = "read\t{0}\t60\t40\t20\t0\tone\n"
+        path = tmp_path / "reads.tsv"
+        path.write_text(head + "".join(line.format(100 + at % 5000) for at in range(rows)))
+        tracemalloc.start()
+        try:
+            assert main(["report", str(path), "-o", str(tmp_path / "out.html")]) == 0
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(10)
+    assert peak(60_000) < peak(20_000) + (1 << 20)
+
+
+def test_lengths_and_n50_are_those_of_the_definition(tmp_path):
+    rng = random.Random(9)
+    lengths = [min(int(rng.lognormvariate(7, 1.3)), 10**6) for _ in range(3000)] + [0, 1, 2, 2**40]
+    head = READS.splitlines(keepends=True)[0]
+    rows = [f"r\t{n}\t0\t0\t0\t0\t{rng.choice(['one', '.'])}\n" for n in lengths]
+    page = report(tmp_path, head + "".join(rows))
+    first = page.table("Lengths of reads")[0]
+    half, passed, n50 = sum(lengths) / 2, 0, 0
+    for length in sorted(lengths, reverse=True):
+        passed += length
+        if passed >= half:
+            n50 = length
+            break
+    middle = sorted(lengths)[(len(lengths) - 1) // 2]
+    assert [number(cell) for cell in first[1:4]] == [len(lengths), sum(lengths), n50]
+    assert number(first[4]) == middle
+    bins = page.table("Reads by length")
+    assert sum(number(cell) for row in bins for cell in row[1:]) == len(lengths)
+    for row in bins:
+        low, _, high = row[0].partition(" to ")
+        inside = sum(number(low) <= n <= number(high or low) for n in lengths)
+        assert inside == number(row[1]) + number(row[2])
+
+
+@pytest.mark.whole
+def test_it_takes_what_match_writes(tmp_path):
+    reads, genome = data_file("lambda_nanopore.fq.gz"), data_file("lambda.fa.gz")
+    paths = []
+    for name, *more in (["targets"], ["targets", "--by", "barcode"], ["coverage"], ["reads"]):
+        for form in ("tsv", "jsonl"):
+            paths.append(tmp_path / f"{len(paths)}.{form}")
+            given = ["match", str(reads), "-d", str(genome), "-k", "21", "--report", name, *more]
+            assert main([*given, "--format", form, "-o", str(paths[-1]), "--quiet"]) == 0
+    paths.append(tmp_path / "curve.tsv.gz")
+    given = ["match", str(reads), "--seed", "0", "-k", "21", "--report", "novelty"]
+    assert main([*given, "-o", str(paths[-1]), "--quiet"]) == 0
+    for path in paths:
+        out = tmp_path / "page.html"
+        assert main(["report", str(path), "-o", str(out)]) == 0
+        page = check_page(out.read_text())
+        coverage = [caption for caption in page.tables if caption.startswith("Coverage")]
+        assert dict(page.facts).get("Reads") == "60" or len(coverage) == 1
+
+
+def test_standard_input_and_output(tmp_path, monkeypatch, capsysbinary):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TARGETS.encode())))
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "-", "-o", "-"]) == 0
+    page = check_page(capsysbinary.readouterr().out.decode())
+    assert "<stdin>" in page.words
+    assert not [*Path().iterdir()]
+
+
+USAGE = {
+    "nothing": (["-o", "x.html"], 2, "name the files"),
+    "no_output": (["t.tsv"], 2, "--output"),
+    "dictionary": (["t.tsv", "-d", "t.tsv", "-o", "x.html"], 2, "--dictionary is for a journal"),
+    "windows": (["t.tsv", "--min-windows", "2", "-o", "x.html"], 2, "--min-windows is for"),
+    "missing": (["none.tsv", "-o", "x.html"], 1, "none.tsv: no such file"),
+    "no_journal": (["folder", "-o", "x.html"], 1, "there is no journal"),
+    "over_itself": (["t.tsv", "-o", "t.tsv"], 2, "input and output are the same file"),
+    "over_aside": (["x_mqc.json", "-o", "x.html"], 2, "input and output are the same file"),
+    "no_folder": (["t.tsv", "-o", "none/x.html"], 1, "none/x.html: cannot write"),
+}
+
+
+@pytest.mark.parametrize("name", USAGE)
+def test_faults_of_options(tmp_path, monkeypatch, capfd, name):
+    monkeypatch.chdir(tmp_path)
+    Path("t.tsv").write_text(TARGETS)
+    Path("x_mqc.json").write_text(TARGETS)
+    Path("folder").mkdir()
+    before = {path: path.read_text() for path in Path().glob("*.*")}
+    options, code, problem = USAGE[name]
+    assert main(["report", *options]) == code
+    error = capfd.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1
+    assert {path: path.read_text() for path in Path().glob("*.*")} == before
+
+
+def test_after_an_error_both_files_stay_as_they_were(tmp_path):
+    report(tmp_path, TARGETS)
+    before = (tmp_path / "made.html").read_bytes(), (tmp_path / "made_mqc.json").read_bytes()
+    bad = tmp_path / "bad.tsv"
+    bad.write_text(TARGETS[:-2])
+    good = tmp_path / "in0.tsv"
+    assert main(["report", str(good), str(bad), "-o", str(tmp_path / "made.html")]) == 1
+    now = (tmp_path / "made.html").read_bytes(), (tmp_path / "made_mqc.json").read_bytes()
+    assert now == before
+    assert not [*tmp_path.glob(".*")]
+
+
+def test_the_same_page_again_to_the_byte(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    pages = []
+    for _ in range(2):
+        path = tmp_path / "t.tsv"
+        path.write_text(TARGETS)
+        out = tmp_path / "page.html"
+        assert main(["report", str(path), "-o", str(out)]) == 0
+        pages.append(out.read_text().partition("last changed")[0])
+    assert pages[0] == pages[1]
+    assert "2023-11-14 22:13 UTC" in out.read_text()
+
+
+@pytest.mark.whole
+def test_the_commands_of_the_docs_work_as_they_stand(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("lambda_nanopore.fq.gz", "lambda.fa.gz"):
+        Path(name).symlink_to(data_file(name))
+    text = (ROOT / "docs" / "report.md").read_text()
+    block = text.partition("```sh\n")[2].partition("```")[0].replace("\\\n", " ")
+    for line in block.splitlines():
+        words = [word if word != ">" else "-o" for word in shlex.split(line)]
+        assert words[0] == "streamer"
+        assert main([*words[1:], "--quiet"]) == 0
+    page = check_page(Path("report.html").read_text())
+    assert dict(page.facts)["Reads"] == "60"
+    error = re.search(r"^streamer: error: (.*)$", text, re.MULTILINE)[1]
+    rows = TARGETS.replace("two\t0\t0\t0\t0\t0", "two\t0\t0\t2000\t2000\t4000")
+    with pytest.raises(RowError, match=f"^{re.escape(error)}$"):
+        read_report(io.BytesIO(rows.encode()), "targets.tsv")
