@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -36,7 +37,8 @@ class PageOptions:
 
 def write_report(options: PageOptions, *, quiet: bool) -> None:
     """Read all inputs, then write the page, and the file for MultiQC beside it."""
-    given = [_given(path, options.recount, quiet=quiet) for path in options.inputs]
+    names = _names(options.inputs)
+    given = [_given(path, names[path], options.recount, quiet=quiet) for path in options.inputs]
     name = "report" if options.output == "-" else PurePath(options.output).name.split(".")[0]
     collection = Collection(options.title or name, given)
     html = page(collection, [])
@@ -50,16 +52,25 @@ def write_report(options: PageOptions, *, quiet: bool) -> None:
             file.write(content.encode("utf-8", "replace"))
 
 
-def _given(path: str, recount: Recount, *, quiet: bool) -> Given:
+def _names(paths: list[str]) -> dict[str, str]:
+    """As the page shows them: without their folders, which are nobody's business, if it can be."""
+    short = {path: PurePath(path).name or path for path in paths if path != STDIN}
+    counts = Counter(short.values())
+    return {
+        path: shown_name(path) if path == STDIN or counts[short[path]] > 1 else short[path]
+        for path in paths
+    }
+
+
+def _given(path: str, name: str, recount: Recount, *, quiet: bool) -> Given:
     if is_journal(path):
         with compile_notice(quiet=quiet), progress("counting", 100, quiet=quiet, unit="share") as s:
-            return of_journal(path, count_again(path, recount, s))
-    name = shown_name(path)
+            return of_journal(name, count_again(path, recount, s))
     with ExitStack() as stack:
         opened, packed = _opened(path, stack)
         total = None if packed else size_of_files([path])
         show = stack.enter_context(progress(f"reading {name}", total, quiet=quiet))
-        found = read_report(opened, name, show)
+        found = read_report(opened, shown_name(path), show)
     return Given(name, f"rows of --report {found.kind}", [found.report], [*_facts(path, found)])
 
 

@@ -212,7 +212,8 @@ class _Counting:
         facts = [
             ("k", str(spec.k)), ("mode", spec.mode), ("strands", spec.strands),
             ("distance", distance), ("seeded bases", f"{spec.seed_bases:,}"),
-            ("dictionary", f"{', '.join(sources) or 'none'}, version {self._known.version}"),
+            ("dictionary", f"{', '.join(map(_file, sources)) or 'none'}"),
+            ("version of it", f"{self._known.version:,}"),
             ("records", f"{self._reader.oldest:,} to {self._reader.head:,}"),
             ("stream", self._reader.stream),
         ]  # fmt: skip
@@ -259,6 +260,10 @@ def _known(reader: JournalReader, spec: MatchSpec) -> _Known:
             known.fingerprint, known.version = meta["fingerprint"], meta["version"]
             known.sources = tuple(meta.get("sources", ()))
     return known
+
+
+def _file(path: str) -> str:
+    return Path(path).name
 
 
 def _target_reports(counts: TargetCounts) -> list[TargetReport]:

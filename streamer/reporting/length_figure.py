@@ -53,7 +53,7 @@ def length_figure(report: ReadsReport, identity: str) -> Markup:
     width = 1 / len(bins)
     bars = []
     for at in bins:
-        below = 0
+        below = 0.0
         for kind, reads in (("on", on.get(at, 0)), ("off", off.get(at, 0))):
             if reads:
                 height = _HEIGHT * reads / most

@@ -14,6 +14,9 @@ from streamer.reporting.target_table import SHOWN_PAIRS
 
 _SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
+# MultiQC cuts a name at a slash, and may take the others for HTML
+_PLAIN = str.maketrans("/<>&\"'", "______")
+
 _COUNT = {"format": "{:,.0f}", "min": 0}
 _HEADERS: dict[str, dict[str, Any]] = {
     "reads": {"title": "Reads", "description": "Reads assigned to the target", "scale": "Blues"},
@@ -103,7 +106,14 @@ def _samples(collection: Collection, sample: str) -> tuple[dict[str, dict[str, A
                     "reads": every.reads, "bases": every.bases, "unassigned": report.off.reads,
                     "n50": every.n50, "windows": report.windows, "matches": report.matches,
                 }))  # fmt: skip
-    return dict(rows), left
+    data: dict[str, dict[str, Any]] = {}
+    for name, values in rows:
+        shown = plain = name.translate(_PLAIN)
+        again = 2
+        while shown in data:
+            shown, again = f"{plain} ({again})", again + 1
+        data[shown] = values
+    return data, left
 
 
 def _repeated(collection: Collection, report: object) -> bool:

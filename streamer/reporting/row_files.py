@@ -51,6 +51,7 @@ class RowKind(NamedTuple):
 
 
 _MOST = 1 << 62
+_DIGITS = 19  # of a number below it, and one more
 _CUT = "the file ends within this line: it is not complete"
 
 
@@ -81,6 +82,10 @@ class RowFile:
             raise self.fault(problem, None)
         self._json = self._first.lstrip().startswith(b"{")
         self.kind = self._kind(kinds)
+        counts = [at for at, column in enumerate(self.kind.columns) if column.type == "count"]
+        self._counts = slice(counts[0], counts[-1] + 1)
+        self._every = range(len(self.kind.columns))
+        self._rest = [at for at in self._every if at not in counts]
 
     def fault(self, problem: str, column: str | None, *, line: int | None = None) -> RowError:
         """An error in the line that was read last, or in another one."""
@@ -113,9 +118,9 @@ class RowFile:
         if self._json:
             found = tuple(self._object(self._first))
         else:
-            text = self._text(self._first.rstrip(b"\r\n"), None)
-            if text.startswith("#") and not self._first.endswith(b"\n"):
+            if self._first.startswith(b"#") and not self._first.endswith(b"\n"):
                 raise self.fault(_CUT, None)
+            text = self._first.decode(errors="replace").rstrip("\r\n")
             found = tuple(text.removeprefix("#").split("\t")) if text.startswith("#") else ()
         for kind in kinds:
             if kind.header == found:
@@ -131,37 +136,53 @@ class RowFile:
     def _of_tsv(self, line: bytes) -> Row:
         if not line.endswith(b"\n"):
             raise self.fault(_CUT, None)
-        cells = line.rstrip(b"\r\n").split(b"\t")
+        try:
+            row: Row = line.decode().rstrip("\r\n").split("\t")
+        except UnicodeDecodeError:
+            raise self._not_text(line) from None
         columns = self.kind.columns
-        if len(cells) != len(columns):
-            some = "another header" if line.startswith(b"#") else f"{len(cells)} columns"
+        if len(row) != len(columns):
+            some = "another header" if line.startswith(b"#") else f"{len(row)} columns"
             problem = f"{some}, expected the {len(columns)} of --report {self.kind.name}"
             raise self.fault(problem, None)
-        return [self._cell(*both) for both in zip(cells, columns, strict=True)]
+        rest = self._every
+        # nearly all rows: whole numbers that are read at once
+        numbers = row[self._counts]
+        digits = "".join(numbers)
+        plain = digits.isascii() and digits.isdigit() and all(numbers)
+        if plain and max(map(len, numbers)) < _DIGITS:
+            row[self._counts] = map(int, numbers)
+            rest = self._rest
+        for at in rest:
+            row[at] = self._cell(row[at], columns[at])
+        return row
 
-    def _cell(self, cell: bytes, column: ColumnType) -> Any:
+    def _cell(self, cell: str, column: ColumnType) -> Any:
         name, kind, null = column
-        if kind == "count" and cell.isdigit():
-            value: Any = int(cell)
-            if value < _MOST:
-                return value
-        elif cell == b"." and null:
-            return None
-        elif kind == "text":
-            return self._text(cell, name)
-        elif kind == "ratio" and cell.replace(b".", b"", 1).isdigit():
-            return float(cell)
-        raise self._wrong(self._text(cell, name), column)
-
-    def _text(self, cell: bytes, column: str | None) -> str:
         if not cell:
             problem = "it is empty"
-            raise self.fault(problem, column)
-        try:
-            return cell.decode()
-        except UnicodeDecodeError:
-            problem = "it is not UTF-8 text"
-            raise self.fault(problem, column) from None
+            raise self.fault(problem, name)
+        if cell == "." and null:
+            return None
+        if kind == "text":
+            return cell
+        if cell.isascii():
+            if kind == "count" and cell.isdigit() and len(cell) < _DIGITS:
+                return int(cell)
+            if kind == "ratio" and cell.replace(".", "", 1).isdigit():
+                return float(cell)
+        raise self._wrong(cell, column)
+
+    def _not_text(self, line: bytes) -> RowError:
+        """The first cell that is no text, as an error."""
+        name = None
+        for cell, column in zip(line.split(b"\t"), self.kind.columns, strict=False):
+            try:
+                cell.decode()
+            except UnicodeDecodeError:
+                name = column.name
+                break
+        return self.fault("it is not UTF-8 text", name)
 
     # ---- jsonl ---------------------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ def _kind_of(report: object) -> str:
     if isinstance(report, TargetReport):
         return "targets by barcode" if report.by_barcode else "targets"
     words = {CoverageReport: "coverage", ReadsReport: "reads", NoveltyReport: "novelty"}
-    return words[type(report)]  # type: ignore[index]
+    return words[type(report)]
 
 
 def _targets(report: TargetReport, identity: str) -> Markup:

@@ -10,11 +10,12 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.client import Control, Producer
+from streamer.daemon.restore import put_snapshot
 from tests.daemon_kit import running, write_fasta
 from tests.reference.targets import targets_report
 from tests.reload_kit import K, batches_of, configured, settle, sources_of
 from tests.streamer.reporting.page_reader import check_page, number
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.whole
 
@@ -118,13 +119,17 @@ def test_reads_that_are_no_longer_kept_are_counted_as_gone(tmp_path):
     rng = random.Random(8)
     sources = sources_of(rng)
     write_fasta(tmp_path / "ref.fa", sources)
-    path = configured(tmp_path)
-    sent = 0
-    for _ in range(12):
-        batches = [batch * 20 for batch in batches_of(rng, 12)]
-        sent += sum(map(len, batches))
-        with running(path, ["journal.keep_bytes=60000"]) as daemon:
-            send(daemon, batches)
+    batches = batches_of(rng, 40)
+    sent = sum(map(len, batches))
+    overrides = ["journal.keep_bytes=20000"]
+    with (
+        running(configured(tmp_path), overrides) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        send(daemon, batches)
+        # what is behind a snapshot is kept in any case
+        put_snapshot(daemon.service._journal)
+        until(lambda: control.status()["journal"]["oldest"] > 5, "some are not kept")
     page, samples = page_of(tmp_path)
     kept = sum(row["reads"] for row in samples.values())
     assert 0 < kept < sent

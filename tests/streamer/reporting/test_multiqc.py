@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -48,6 +47,8 @@ def test_it_is_custom_content_with_the_numbers_of_the_rows(tmp_path):
     assert data["run7 | barcode01 | one"]["breadth"] == 0.25
     assert data["run7 | no barcode | one"]["reads"] == 1
     assert "run7 | no barcode | unassigned" not in data  # it has no read
+    alike = written(tmp_path, "x", TARGETS.replace("one", "a/b").replace("two", "a_b"))["data"]
+    assert [*alike] == ["x | a_b", "x | unassigned", "x | a_b (2)"]
     assert set(content["headers"]) == {name for row in data.values() for name in row}
 
 
@@ -68,9 +69,10 @@ def test_where_it_goes(page, beside):
 def test_multiqc_shows_it(tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
-    evil = TARGETS.replace("one", "<script>alert(1)</script>")
+    evil = TARGETS.replace("one", "<script>alert(1)</script>x").replace("two", "a/b&amp;c")
     contents = [written(runs, "run7", TARGETS, BY_BARCODE), written(runs, "evil", evil),
                 written(runs, "lengths", READS)]  # fmt: skip
+    assert "evil | _script_alert(1)__script_x" in contents[1]["data"]
     command = [MULTIQC, str(runs), "-o", str(tmp_path / "out"), "--no-version-check", "--strict"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3 * DEADLINE)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -79,10 +81,10 @@ def test_multiqc_shows_it(tmp_path):
     for path in folder.glob("multiqc_kmer_streamer*.txt"):
         with open(path, newline="") as file:
             for row in csv.DictReader(file, delimiter="\t"):
-                found[row.pop("Sample")] = {k: float(v) for k, v in row.items() if v}
+                name = row.pop("Sample")
+                found[name] = {column: float(cell) for column, cell in row.items() if cell}
     expected = {name: row for content in contents for name, row in content["data"].items()}
     assert found == expected
     page = (tmp_path / "out" / "multiqc_report.html").read_text()
     assert "kmer_streamer" in page
     assert "<script>alert(1)" not in page
-    assert Path(MULTIQC).exists()
