@@ -145,7 +145,7 @@ class RowFile:
             some = "another header" if line.startswith(b"#") else f"{len(row)} columns"
             problem = f"{some}, expected the {len(columns)} of --report {self.kind.name}"
             raise self.fault(problem, None)
-        rest = self._every
+        rest: Sequence[int] = self._every
         # nearly all rows: whole numbers that are read at once
         numbers = row[self._counts]
         digits = "".join(numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from streamer.cli.app import main
 from streamer.client import Control, Producer
 from streamer.daemon.restore import put_snapshot
+from streamer.journal.data_files import data_file
+from streamer.journal.reader import JournalReader
 from tests.daemon_kit import running, write_fasta
 from tests.reference.targets import targets_report
 from tests.reload_kit import K, batches_of, configured, settle, sources_of
@@ -141,14 +144,16 @@ def test_a_damaged_journal_is_an_error_with_its_place(tmp_path, capfd):
     write_fasta(tmp_path / "ref.fa", sources_of(rng))
     with running(configured(tmp_path)) as daemon:
         send(daemon, batches_of(rng, 10))
-    largest = max((tmp_path / "journal").iterdir(), key=lambda path: path.stat().st_size)
-    data = bytearray(largest.read_bytes())
-    used = len(bytes(data).rstrip(b"\0"))
-    data[used // 2] ^= 1
-    largest.write_bytes(data)
+    with closing(JournalReader.open(tmp_path / "journal")) as reader:
+        rows = [row for row in reader._index.records(0, reader.head) if row.size]
+    row = rows[len(rows) // 2]
+    damaged = data_file(tmp_path / "journal", row.file)
+    data = bytearray(damaged.read_bytes())
+    data[row.offset + row.size // 2] ^= 1
+    damaged.write_bytes(data)
     out = tmp_path / "page.html"
     assert main(["report", str(tmp_path / "journal"), "-o", str(out), "--quiet"]) == 1
     error = capfd.readouterr().err
     assert error.count("\n") == 1
-    assert str(largest) in error
+    assert f"{damaged}, offset {row.offset}" in error
     assert not out.exists()
