@@ -57,5 +57,5 @@ def validate(
     """Check a configuration: ok, or every fault with its key."""
     from streamer.daemon.config import load
 
-    load(config, settings or ())
+    load(config, settings or (), check_targets=True)
     typer.echo("ok")

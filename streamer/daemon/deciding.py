@@ -36,7 +36,7 @@ class _Ask(NamedTuple):
 
 
 class _Decided:
-    """Reads that were decided on while they grew: the latest ones, by name and channel."""
+    """Reads that were decided on while they grew, by name and channel: those sent last."""
 
     def __init__(self) -> None:
         self._reads: dict[tuple[str, int], None] = {}
@@ -46,7 +46,8 @@ class _Decided:
     ) -> NDArray[np.int64]:
         """The indices of the reads of which nothing was decided before; notes those that ``grow``.
 
-        A read that grows no more is forgotten.
+        A read that grows no more is forgotten. One that keeps being sent is not, however many come
+        and go meanwhile.
         """
         count = len(batch)
         if not (grow or self._reads):
@@ -54,14 +55,23 @@ class _Decided:
         context = batch.context
         channels = [-1] * count if context is None else context.channel.tolist()
         keys, known = list(zip(batch.names, channels, strict=True)), self._reads
-        rows = [row for row, key in enumerate(keys) if key not in known]
-        if grow:
-            known.update((keys[row], None) for row in rows if actions[row] != PROCEED)
-            while len(known) > _DECIDED:
-                del known[next(iter(known))]
-        else:
+        if not grow:
+            rows = [row for row, key in enumerate(keys) if key not in known]
             for key in keys:
                 known.pop(key, None)
+            return np.array(rows, dtype=np.int64)
+        rows = []
+        for row, key in enumerate(keys):
+            if key in known:
+                # behind those that were sent before it
+                del known[key]
+            else:
+                rows.append(row)
+                if actions[row] == PROCEED:
+                    continue
+            known[key] = None
+        while len(known) > _DECIDED:
+            del known[next(iter(known))]
         return np.array(rows, dtype=np.int64)
 
 

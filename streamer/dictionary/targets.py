@@ -155,6 +155,23 @@ class Dictionary:
         return Dictionary(self.k, strands, codes, sets, TargetSets.empty())
 
 
+def target_names(paths: Iterable[str]) -> list[str] | None:
+    """Those of the records of sequence files, in order, whatever k is; DataError as in reading.
+
+    None if one is a saved dictionary.
+    """
+    from streamer.dictionary.saved_dictionary import is_saved
+
+    names: list[str] = []
+    for path in paths:
+        if is_saved(path):
+            return None
+        before = len(names)
+        for piece in read_pieces(path, 0, size=_PIECE):
+            names[before + piece.first :] = piece.reads.names
+    return names
+
+
 def _canonical(codes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
     return np.minimum(codes, with_reverse_complements(codes, k)[codes.size :])
 

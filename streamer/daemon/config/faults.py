@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -92,6 +92,18 @@ def folder_faults(given: str, absolute: str) -> Iterator[Fault]:
         missing = f"no such folder: '{given}' (looked for {absolute})"
         is_there = os.path.exists(absolute)
         yield "watch.directory", f"'{given}' is not a folder" if is_there else missing
+
+
+def target_faults(
+    decision: DecisionTable, panel: PanelTable, known: Collection[str]
+) -> Iterator[Fault]:
+    """Names of targets that the dictionary does not have."""
+    lists = {"decision.enrich": decision.enrich, "decision.deplete": decision.deplete}
+    lists |= {f"panel.groups.{group}": names for group, names in panel.groups.items()}
+    for key, names in lists.items():
+        for at, name in enumerate(names):
+            if name not in known:
+                yield f"{key}.{at}", f"no target of the dictionary is '{name}'"
 
 
 _NOT_COUNTED = "has no effect without answers.targets = true"

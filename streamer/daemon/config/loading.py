@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from streamer.daemon.config.faults import (
     folder_faults,
     kind_of,
     table_faults,
+    target_faults,
     value_faults,
     web_file_faults,
 )
@@ -29,7 +30,7 @@ from streamer.daemon.config.tables import (
     WatchTable,
     WebTable,
 )
-from streamer.errors import ConfigError
+from streamer.errors import ConfigError, StreamerError
 
 _TABLES: dict[str, type[ConfigTable]] = {
     name: field.annotation  # type: ignore[misc]
@@ -45,11 +46,18 @@ _KEYS = {
 """The full path of a key without its table: in the first table that has it."""
 
 
-def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool = True) -> Config:
+def load(
+    path: str | None,
+    overrides: Sequence[str] = (),
+    *,
+    check_files: bool = True,
+    check_targets: bool = False,
+) -> Config:
     """The configuration of a TOML file (None: all defaults) with ``table.key=value`` overrides.
 
     ConfigError holds every fault. ``check_files`` also checks whether the dictionary's sources
-    exist; clients need only the endpoints.
+    exist; clients need only the endpoints. ``check_targets`` reads them for the targets that other
+    tables name; the daemon finds these out with the dictionary.
     """
     origin = SettingOrigin(path or "<defaults>")
     content = _read(path, origin) if path else {}
@@ -97,10 +105,28 @@ def load(path: str | None, overrides: Sequence[str] = (), *, check_files: bool =
         if check_files:
             faults.extend(web_file_faults(web))
     faults.extend(table_faults(checked))
+    if check_targets and not (malformed or faults):
+        faults.extend(_target_faults(Config.model_construct(**checked)))  # type: ignore[arg-type]
     if malformed or faults:
         placed = [(origin.of(key, *others), key, what) for key, what, *others in faults]
         raise ConfigError([*malformed, *placed])
     return Config.model_construct(**checked)  # type: ignore[arg-type]
+
+
+def _target_faults(config: Config) -> Iterator[Fault]:
+    """Of the names of targets, if there are any."""
+    if not (config.decision.names or config.panel.groups):
+        return
+    # it loads kernels
+    from streamer.dictionary.targets import target_names
+
+    try:
+        known = target_names(config.dictionary.sources)
+    except StreamerError as error:
+        yield "dictionary.sources", str(error)
+        return
+    if known is not None:
+        yield from target_faults(config.decision, config.panel, set(known))
 
 
 def _absolute(folder: Path, path: str) -> str:

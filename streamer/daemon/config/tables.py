@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from streamer.daemon.config.web_token import check_token
 from streamer.matching.spec import DEFAULT_CHUNK, Device, Kernel, MatchSpec, Mode, Semantics
 from streamer.protocol.endpoints import check_endpoint, default_endpoint
+from streamer.protocol.header import MAX_NAME_BYTES
 from streamer.protocol.http_address import check_http_address
 from trie.codes import MAX_K
 from trie.strands import Strands
@@ -21,6 +22,16 @@ GIB = 1 << 30
 Endpoint = Annotated[str, AfterValidator(check_endpoint)]
 HttpAddress = Annotated[str, AfterValidator(check_http_address)]
 WebToken = Annotated[str, AfterValidator(check_token)]
+
+
+def _check_producer(name: str) -> str:
+    if len(name) > MAX_NAME_BYTES or not name.isprintable():
+        problem = f"the name of a producer has up to {MAX_NAME_BYTES} printable characters"
+        raise ValueError(problem)
+    return name
+
+
+ProducerName = Annotated[str, AfterValidator(_check_producer)]
 
 
 class ConfigTable(BaseModel):
@@ -107,7 +118,7 @@ class WatchTable(ConfigTable):
     directory: str = ""
     settle: float = Field(default=5.0, ge=0, le=86_400)
     until: list[str] = []
-    name: str = ""
+    name: ProducerName = ""
     ledger: str = ""
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from streamer.client import Control, Producer, ReadDecisions, RefusedError, Subscriber
 from streamer.client.message_tables import columns_of, table
+from streamer.daemon import deciding
 from streamer.errors import StreamerError
 from streamer.output.rows import RowWriter
 from streamer.protocol.schema import ACTIONS
@@ -195,6 +196,27 @@ def test_a_read_that_grows_is_decided_on_once_and_counted_once(tmp_path, mode):
         again.connect(timeout=DEADLINE)
         with Control(daemon.endpoints["control"]) as control:
             assert control.status()["totals"]["reads"] == 6
+
+
+def test_reads_that_keep_being_sent_are_not_forgotten(monkeypatch):
+    """However many others are decided on meanwhile; a batch may have a read twice."""
+    monkeypatch.setattr(deciding, "_DECIDED", 4)
+    known = deciding._Decided()
+
+    def rows(names, action="unblock", grow=True):
+        batch = ReadBatch.from_sequences(names, ["A"] * len(names))
+        actions = np.full(len(names), ACTIONS.index(action), np.uint8)
+        return known.rows(batch, actions, grow=grow).tolist()
+
+    assert rows(["long", "a", "long"]) == [0, 1]
+    for number in range(20):
+        assert rows([f"r{number}", "long"]) == [0]
+    # decided on as long ago as four others
+    assert rows(["a"]) == [0]
+    assert rows(["p", "p"], action="proceed") == [0, 1]
+    assert rows(["long", "r19", "p"], grow=False) == [2]
+    assert rows(["long"], grow=False) == [0]
+    assert len(known._reads) <= 4
 
 
 def test_reads_that_grow_keep_the_mark_and_need_decisions(tmp_path):
