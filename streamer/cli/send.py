@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -121,6 +122,11 @@ def _send_files(
     from streamer.cli.send_mark import SendMark
     from streamer.sequences.files import size_of_files
 
+    def note(line: str) -> None:
+        if not quiet:
+            with suppress(OSError):
+                say(line)
+
     start = None
     if resume and producer.mark:
         start = SendMark.unpack(producer.mark, reads, producer.name)
@@ -128,7 +134,7 @@ def _send_files(
     if resume and not quiet:
         say(_begins(reads, start, producer.name))
     with progress("sending", size_of_files(left), quiet=quiet) as show:
-        files = Files(reads, start=start, marked=marked, on_bytes=show, **sizes)
+        files = Files(reads, start=start, marked=marked, on_bytes=show, note=note, **sizes)
         send_all(producer, files, timeout)
     return files.reads, files.bases
 

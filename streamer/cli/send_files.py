@@ -20,6 +20,7 @@ from streamer.client.producer import Producer
 from streamer.sequences.files import read_batches
 from streamer.sequences.prefetch import prefetched
 from streamer.sequences.read_batch import ReadBatch
+from streamer.sequences.repeated_names import RepeatedNames
 from streamer.sequences.source import shown_name
 from trie.cpu.interrupts import interrupt_in
 
@@ -49,6 +50,7 @@ class Files:
 
     ``reads`` and ``bases`` count what has been read, without what is skipped. start: what to skip.
     marked: the reads have marks for a run that goes on. ``on_bytes`` is as in ``read_batches``.
+    note: called with a line for people.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Files:
         batch_bases: int,
         batch_reads: int,
         on_bytes: Callable[[int], None],
+        note: Callable[[str], None],
     ) -> None:
         self.reads = self.bases = 0
         self.paths = paths
@@ -69,6 +72,7 @@ class Files:
         self._batch_bases = batch_bases
         self._batch_reads = batch_reads
         self._on_bytes = on_bytes
+        self._note = note
         self._bytes = self._bytes_before = 0
         # the reads before each file that has been begun, at the end of all those of all files
         self._before: list[int] = []
@@ -81,6 +85,8 @@ class Files:
         for index, path in enumerate(self.paths[self._first :], self._first):
             start = self._start if index == self._first else None
             done = 0
+            # of mates in two files both have the name
+            repeated = RepeatedNames()
             self._before.append(self.reads - (start.records if start else 0))
             self._bytes_before = self._bytes
             for batch in read_batches(
@@ -100,6 +106,8 @@ class Files:
                 rest = part_of(batch, skipped, len(batch)) if skipped else batch
                 self.reads += len(rest)
                 self.bases += rest.symbols
+                if line := repeated.line(rest.names):
+                    self._note(f"{shown_name(path)}: {line}")
                 yield Piece(rest, self._marks(index, done, rest.names) if self._marked else b"")
                 done += len(rest)
             if start and done < start.records:

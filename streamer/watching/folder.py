@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -16,6 +17,8 @@ UNTIL = ("final_summary*", "RTAComplete*")
 _READS = (".fastq", ".fq", ".bam", ".sam", ".cram")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _PARTIAL = {"tmp", "temp", "part", "partial"}
+# Sample_S1_L001_R1_001.fastq.gz of bcl-convert and bcl2fastq; I1 and I2 are the index reads
+_ILLUMINA = re.compile(r"_(?:S[0-9]+|L[0-9]{3})_([RI][0-9])_[0-9]{3}\.f(?:ast)?q(?:\.\w+)?$")
 # reads below the sequencer's own quality limit
 _FAILED = {"fastq_fail", "bam_fail"}
 
@@ -74,7 +77,7 @@ class Folder:
                     if entry.is_dir(follow_symlinks=False):
                         if not name.startswith(".") and name not in _FAILED:
                             waiting.append(path + os.sep)
-                    elif self._holds_reads(name):
+                    elif self._holds_reads(name) and entry.is_file():
                         found[path] = _seen(entry.stat())
                 except OSError:
                     # it has gone meanwhile, or a link leads nowhere
@@ -127,13 +130,22 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith((*_COMPRESSED, ".bam", ".cram"))
 
 
+def mate_of(path: str) -> str:
+    """Which read of a pair is in a file, as Illumina's converters name it: R1 or R2; or nothing."""
+    found = _ILLUMINA.search(path)
+    return found[1] if found else ""
+
+
 def holds_reads(name: str) -> bool:
-    """Whether a file of this name holds reads, and is not hidden or a copy under way."""
+    """Whether a file of this name holds reads, and is not hidden or a copy under way.
+
+    Index reads of Illumina are the barcodes of others.
+    """
     lower = name.lower()
     stem, suffix = os.path.splitext(lower)
     if suffix in _COMPRESSED:
         stem, suffix = os.path.splitext(stem)
-    if suffix not in _READS or name.startswith("."):
+    if suffix not in _READS or name.startswith(".") or mate_of(name).startswith("I"):
         return False
     return _PARTIAL.isdisjoint(stem.split("."))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from streamer.errors import DataError
+from streamer.sequences.repeated_names import RepeatedNames
 from streamer.watching.completeness import has_end, may_grow
-from streamer.watching.folder import Folder, Sighting, is_compressed
+from streamer.watching.folder import Folder, Sighting, is_compressed, mate_of
 from streamer.watching.hints import Hints
 from streamer.watching.ledger import NOT_DONE, Ledger
 from streamer.watching.visiting import BatchSizes, FileVisit, Sent
@@ -88,6 +89,8 @@ class Watcher:
         self._is_there = True
         self._scanned = self._next_scan = self._next_whole = 0.0
         self._over: float | None = None
+        # by mate, as the files of both have the names
+        self._names: defaultdict[str, RepeatedNames] = defaultdict(RepeatedNames)
         # of visits that may not be durable: the reads before, and their numbers
         self._begun: deque[tuple[int, int]] = deque()
         self._forget_at = _FORGET_VISITS
@@ -218,7 +221,7 @@ class Watcher:
                     self._ledger, path, place, opened, grows=file.grows, complete=stage > 0,
                     note=self._note, sizes=self._sizes,
                 )  # fmt: skip
-                yield from self._counted(reading)
+                yield from self._counted(reading, place)
         except DataError as error:
             self._give_up(path, str(error))
             return
@@ -236,12 +239,14 @@ class Watcher:
             self._pending.pop(path, None)
             self.given_up.discard(path)
 
-    def _counted(self, reading: FileVisit) -> Iterator[Sent]:
-        before = self.reads
+    def _counted(self, reading: FileVisit, place: str) -> Iterator[Sent]:
+        before, names = self.reads, self._names[mate_of(place)]
         for sent in reading:
             if self.reads == before:
                 self.files += 1
                 self._begun.append((before, self._ledger.last))
+            if line := names.line(sent.reads.names):
+                self._note(f"{place}: {line}")
             self.reads += len(sent.reads)
             self.bases += sent.reads.symbols
             yield sent

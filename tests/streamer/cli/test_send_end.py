@@ -69,6 +69,21 @@ def last_lines(child):
     return child.communicate(timeout=DEADLINE)[1].splitlines()[-2:]
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_name_that_comes_again_is_told_once_for_a_file(path, tmp_path, streamer, quiet):
+    first = write_fasta(tmp_path / "1.fa", [*named("r", 20), ("r7", SEQUENCE), ("r3", SEQUENCE)])
+    second = write_fasta(tmp_path / "2.fa", named("r", 20))
+    with running(path) as daemon:
+        arguments = ["send", first, second, "--to", daemon.endpoints["ingest"]]
+        code, _, err = streamer(*arguments, "--batch-reads", "10", *["--quiet"] * quiet)
+        assert code == 0
+        with Control(daemon.endpoints["control"]) as control:
+            until(lambda: control.status()["totals"]["reads"] == 42, "all reads")
+    line = "the name r7 comes again: both reads count; further names are not reported"
+    told = [text for text in err.splitlines() if "acknowledged" not in text]
+    assert told == ([] if quiet else [f"streamer: {first}: {line}"])
+
+
 def test_reads_before_a_fault_arrive_and_are_counted(path, tmp_path, streamer):
     good = write_fasta(tmp_path / "good.fa", named("g", 25))
     bad = write_fasta(tmp_path / "bad.fa", [*named("b", 3), ("x", "AC-T"), *named("y", 2)])

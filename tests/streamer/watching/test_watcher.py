@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import os
 import random
+import socket
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +33,7 @@ def test_files_as_minknow_dorado_and_bcl_convert_leave_them(run):
     for skipped in (
         ".hidden.fastq", ".snapshot/x.fastq", "x.fastq.gz.tmp", "x.tmp.fastq", "x.part.fastq.gz",
         "x.fastq.partial", "fastq_fail/barcode01/x.fastq", "pod5/x.pod5", "reference.fasta",
+        "S1_S1_L001_I1_001.fastq.gz", "S1_S1_I2_001.fastq",
     ):  # fmt: skip
         write(run / skipped, text_of(["bad"]))
     life = live(run)
@@ -129,6 +133,24 @@ def test_copies_count_once(run):
     ]
 
 
+def test_a_name_that_comes_again_is_one_line_and_counts(run):
+    """Not those of mates, which have one name, nor of copies."""
+    write(run / "a.fastq.gz", text_of(named("r", 3)))
+    write(run / "b.fastq.gz", text_of(["x", "r1", "r0"]))
+    write(run / "c.fastq.gz", text_of(named("r", 3)))
+    for mate in (1, 2):
+        letters = random.Random(mate)
+        mates = "".join(record(name, letters) for name in named("m", 3))
+        write(run / f"S1_S1_L001_R{mate}_001.fastq.gz", mates)
+    life = live(run, lambda: write(run / "d.fastq", text_of(["y", "r2"])))
+    assert sorted(life.names) == sorted(
+        [*named("r", 3), "x", "r0", "r1", "y", "r2", *named("m", 3), *named("m", 3)]
+    )
+    (line,) = [line for line in life.notes if "count once" not in line]
+    assert line.endswith(" comes again: both reads count; further names are not reported")
+    assert life.faults == []
+
+
 def test_files_that_only_begin_alike_are_others(run):
     write(run / "a.fastq.gz", text_of(["same", *named("a", 5)]))
     write(run / "b.fastq.gz", text_of(["same", *named("b", 5)]))
@@ -187,6 +209,36 @@ def test_an_unreadable_file_is_one_line(run):
     (run / "a.fastq").chmod(0)
     life = live(run, lambda: None)
     assert life.faults == ["a.fastq: cannot be read: permission denied"]
+
+
+def test_what_is_no_file_is_left_alone(run):
+    """Whatever its name: opening a pipe would wait for ever. Links to files are followed."""
+    elsewhere = run.parent / "elsewhere"
+    write(elsewhere / "a.fastq", text_of(["a"]))
+    os.mkfifo(run / "pipe.fastq")
+    (run / "folder.fastq").mkdir()
+    write(run / "folder.fastq" / "b.fastq.gz", text_of(["b"]))
+    (run / "link.fastq").symlink_to(elsewhere)
+    (run / "nowhere.fastq").symlink_to(run / "nothing")
+    (run / "loop.fastq").symlink_to(run / "loop.fastq")
+    (run / "linked.fastq").symlink_to(elsewhere / "a.fastq")
+    with closing(socket.socket(socket.AF_UNIX)) as other:
+        other.bind(str(run / "socket.fastq"))
+        life = live(run, lambda: {"pipe.fastq", "link.fastq"}, lambda: None)
+    assert sorted(life.names) == ["a", "b"]
+    assert (life.faults, life.notes) == ([], [])
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe.fastq", b"\xe9 \t\n.fastq.gz", "\u6f22.fq".encode()])
+def test_any_name_of_a_file(run, name):
+    path = Path(os.fsdecode(os.fsencode(run) + b"/" + name))
+    write(path, text_of(named("a", 3)))
+    life = live(run, lambda: {path.name})
+    assert life.names == named("a", 3)
+    assert (life.faults, life.notes) == ([], [])
+    marks = [piece.mark(len(piece.reads)) for piece in life.pieces]
+    again = live(run, mark=marks[-1])
+    assert again.names == []
 
 
 def test_hints_are_enough_to_see_a_file_and_never_needed(run):
