@@ -273,8 +273,10 @@ class EngineWorker(Worker):
             before, answers = self._board.tally, self._board.config.answers
             rule = Assignment(answers.min_windows, answers.min_fraction)
             said = () if before is None else before.said
-            covers = answers.coverage
-            self._board.tally = TargetTally(matcher, rule, self._panel, said, covers=covers)
+            self._board.tally = TargetTally(
+                matcher, rule, self._panel, said, covers=answers.coverage,
+                barcodes=answers.barcodes, full=log.warning,
+            )  # fmt: skip
         self._note(matcher)
 
     def _count_kept(self, loaded: Dictionary, start: Start) -> None:

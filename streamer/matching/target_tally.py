@@ -6,7 +6,7 @@ Reads are counted by barcode; a row of all reads is made of those of the barcode
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,9 @@ from streamer.matching.reports import Columns
 from streamer.matching.result import BatchResult
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.sequences.context import LabelColumn
+
+OTHER = "other"
+"""In the place of barcodes beyond the limit."""
 
 Row = list[Any]
 """barcode (in rows of barcodes), target, reads, bases, matches, kmers, seen, breadth, depth."""
@@ -58,6 +61,8 @@ class TargetTally:
 
     said: (barcode, group, target) of which there was enough before. covers: also count how often
     each k-mer was matched. until: the last record whose reads were counted when this began.
+    barcodes: this number of them at most is told apart, in the order of their first reads; the
+    reads of all further ones count together, as those of OTHER. full: called with one line then.
     """
 
     def __init__(
@@ -68,6 +73,8 @@ class TargetTally:
         said: Iterable[tuple[str | None, str | None, str | None]] = (),
         *,
         covers: bool = False,
+        barcodes: int = 1 << 62,
+        full: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.dictionary = matcher.dictionary
         self.until = 0
@@ -76,6 +83,9 @@ class TargetTally:
         self._counts = TargetCounts(matcher, rule)
         self._covered = CoverageCounts(matcher) if covers else None
         self._lock = threading.Lock()
+        self._apart: dict[str, None] = {}
+        self._most = barcodes
+        self._full: Callable[[str], None] | None = full
         # by barcode; what was given last, by topic and its first columns
         self._rows: dict[str | None, list[Row]] = {}
         self._touched: set[str | None] = set()
@@ -90,13 +100,25 @@ class TargetTally:
                 context = result.batch.context
                 barcodes = LabelColumn.same(None, len(result.batch))
                 if context is not None:
-                    barcodes = context.barcode.used()
+                    barcodes = context.barcode.used().of(self._told_apart)
                 self._counts.add(result, barcodes)
                 if self._covered is not None:
                     self._covered.add(result)
                 self._touched.update(barcodes.labels)
                 if len(barcodes.index) and barcodes.index.min() < 0:
                     self._touched.add(None)
+
+    def _told_apart(self, barcode: str) -> str:
+        """The barcode, or OTHER if there are too many."""
+        if barcode in self._apart:
+            return barcode
+        if len(self._apart) < self._most:
+            self._apart[barcode] = None
+            return barcode
+        if self._full is not None:
+            self._full(f"more than {self._most:,} barcodes: further ones count as {OTHER}")
+            self._full = None
+        return OTHER
 
     def rows(self, *, by_barcode: bool) -> list[Row]:
         """All rows, as ``streamer match --report targets`` has them, ``--by barcode`` or not."""

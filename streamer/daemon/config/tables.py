@@ -143,6 +143,7 @@ class AnswersTable(ConfigTable):
 
     targets: bool = False
     coverage: bool = False
+    barcodes: int = Field(default=1000, ge=1, lt=1 << 62)
     min_windows: int = Field(default=1, ge=1, lt=1 << 31)
     min_fraction: float = Field(default=0.0, ge=0, le=1)
 

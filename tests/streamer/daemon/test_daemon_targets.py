@@ -13,6 +13,7 @@ from streamer.client import Control, Producer, RefusedError, Subscriber
 from streamer.client.message_tables import rows_table
 from streamer.daemon.revising import KeptBatches
 from streamer.errors import StreamerError
+from streamer.sequences.files import read_batches
 from tests.daemon_kit import Running, running, write_fasta
 from tests.reference.targets import targets_report
 from tests.reload_kit import GENOME, K, batches_of, configured, settle, sources_of
@@ -90,8 +91,6 @@ def counting(folder, sources, more="", dictionary="", durability="os"):
 
 def deliver(daemon, run, count):
     """Send some files and wait for their counts."""
-    from streamer.sequences.files import read_batches
-
     paths = [run.file() for _ in range(count)]
     with Producer(daemon.endpoints["ingest"]) as producer:
         for batch in read_batches(paths, batch_reads=5, context=True):
@@ -219,6 +218,33 @@ def test_unknown_targets_of_a_panel_are_refused_with_their_key(tmp_path):
         write_fasta(tmp_path / "ref.fa", [("one", GENOME[:800])])
         with pytest.raises(RefusedError, match=problem):
             control.reload()
+
+
+def test_barcodes_beyond_the_limit_count_together(tmp_path, capfd):
+    """A tag that differs in each read takes no more memory than the limit allows."""
+    path = counting(tmp_path, [("one", GENOME[:900])], "barcodes = 3\n")
+    letters = [GENOME[at : at + 60] for at in range(0, 600, 30)]
+    file = tmp_path / "reads.fq"
+    file.write_text(
+        "".join(f"@r{n} BC:Z:b{n % 7}\n{text}\n+\n{'I' * 60}\n" for n, text in enumerate(letters))
+    )
+    found = []
+    for life in range(2):
+        with running(path) as daemon:
+            if not life:
+                with Producer(daemon.endpoints["ingest"]) as producer:
+                    for batch in read_batches([str(file)], batch_reads=5, context=True):
+                        producer.send(batch)
+                    producer.flush(matched=True, timeout=DEADLINE)
+            rows = table(daemon.endpoints["control"], tmp_path, "--by", "barcode")
+            found.append([row.split("\t")[:3] for row in rows.splitlines()[1:]])
+    reads = {"b0": 3, "b1": 3, "b2": 3, "other": 11}
+    want = [
+        [barcode, *row] for barcode, n in reads.items() for row in (["one", str(n)], [".", "0"])
+    ]
+    assert found == [want, want]
+    # once for each life
+    assert capfd.readouterr().err.count("more than 3 barcodes: further ones count as other") == 2
 
 
 def test_a_daemon_that_does_not_count_says_so(tmp_path):
