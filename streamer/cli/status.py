@@ -1,4 +1,4 @@
-"""``streamer status`` and ``top``: the status of a running daemon, once or again and again."""
+"""``streamer status``: the status of a running daemon."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli.choices import say
 from streamer.cli.daemon_options import ConfigOption, ControlOption, endpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from streamer.client.subscriber import Subscriber
-
-_CLEAR = "\x1b[H\x1b[J"
-"""To the upper left corner, and nothing behind it."""
 
 
 def status(
@@ -40,63 +34,7 @@ def status(
         for key, value in _flat(answer):
             typer.echo(f"{key}\t{'.' if value in (None, '') else value}")
     else:
-        _print_table(answer)
-
-
-def top(
-    at: ControlOption = None,
-    config: ConfigOption = None,
-    every: Annotated[
-        float, typer.Option("--every", min=0.01, help="Seconds between two tables.")
-    ] = 1.0,
-    count: Annotated[
-        int | None,
-        typer.Option("--count", min=1, help="End after this many tables; without it, by Ctrl-C."),
-    ] = None,
-) -> None:
-    """Show the state and the totals of a running daemon every second, until it ends.
-
-    Exit code 1 if it falls silent without announcing its end.
-    """
-    import itertools
-    import sys
-
-    from streamer.client.client_errors import DaemonFailedError, DaemonSilentError
-    from streamer.client.control import Control
-    from streamer.client.subscriber import Subscriber
-
-    with Control(endpoint_of("control", at, config)) as control:
-        answer = control.status()
-        endpoint = answer["endpoints"]["feed"]
-        with Subscriber(endpoint, ["status"]) as feed:
-            for shown in itertools.count(1):
-                # a file keeps every table, a terminal shows the last
-                typer.echo(_CLEAR if sys.stdout.isatty() else "", nl=shown > 1)
-                _print_table(answer)
-                if shown == count:
-                    return
-                if _ends(feed, every):
-                    break
-                try:
-                    answer = control.status()
-                except DaemonSilentError:
-                    if not _ends(feed, 0):
-                        raise
-                    break
-            if feed.failed:
-                raise DaemonFailedError(endpoint)
-    say("the daemon has ended")
-
-
-def _ends(feed: Subscriber, seconds: float) -> bool:
-    """Wait; whether the daemon has said meanwhile that it ends."""
-    import time
-
-    deadline = time.monotonic() + seconds
-    while not feed.ended:
-        if feed.receive(max(0.0, deadline - time.monotonic())) is None:
-            break
-    return feed.ended
+        print_table(answer)
 
 
 def _flat(answer: dict[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -107,7 +45,7 @@ def _flat(answer: dict[str, object], prefix: str = "") -> Iterator[tuple[str, ob
             yield prefix + key, ",".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _print_table(answer: dict[str, object]) -> None:
+def print_table(answer: dict[str, object]) -> None:
     """The answer as a table for people."""
     from rich.console import Console
     from rich.table import Table

@@ -139,6 +139,13 @@ class Control(Connection):
             rows += reply["rows"]
         return reply["columns"], rows
 
+    def panel(self) -> dict[str, Any]:
+        """What is enough of a target: ``groups``, ``breadth``, ``depth`` and ``reads``.
+
+        RefusedError by a daemon before this command.
+        """
+        return dict(self.request("panel")["panel"])
+
     def novelty(self) -> list[NoveltyPoint]:
         """The novelty curve of all reads so far; its last point is its end.
 

@@ -14,6 +14,7 @@ from streamer.daemon.core.feed import parted
 from streamer.daemon.core.life import STARTING
 from streamer.daemon.deciding import Answer
 from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.metrics.device_memory import DeviceMemory
 from streamer.daemon.reload import Reply
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.errors import StreamerError
@@ -39,7 +40,7 @@ from streamer.sequences.read_batch import ReadBatch
 if TYPE_CHECKING:
     from streamer.matching.target_tally import TargetTally
 
-COMMANDS = ("status", "drain", "reload", "ask", "targets", "coverage", "novelty")
+COMMANDS = ("status", "drain", "reload", "ask", "targets", "panel", "coverage", "novelty")
 MAX_ASK_BYTES = 1 << 20
 """Of a frame, as of the letters that are asked about."""
 
@@ -97,6 +98,7 @@ class ControlWorker(SocketWorker):
         self._count = self._bytes = 0
         # made once a turn, by whether it has the subscriptions
         self._status: dict[bool, Header] = {}
+        self._memory = DeviceMemory()
 
     def work(self) -> None:
         """Reply until asked to stop."""
@@ -172,7 +174,9 @@ class ControlWorker(SocketWorker):
 
     def _fields(self, subscriptions: bool) -> Header:
         if subscriptions not in self._status:
-            self._status[subscriptions] = self._board.fields(subscriptions=subscriptions)
+            fields = self._board.fields(subscriptions=subscriptions)
+            gpus = self._memory.fields(self._board.cards)
+            self._status[subscriptions] = fields | {"gpus": gpus}
         return self._status[subscriptions]
 
     def _obey(self, frames: list[bytes]) -> _Request | None:
@@ -205,6 +209,8 @@ class ControlWorker(SocketWorker):
                 return None
             elif command == "targets":
                 reply |= _rows(self._board, request)
+            elif command == "panel":
+                reply["panel"] = self._board.config.panel.fields()
             elif command == "coverage":
                 fields, columns = _coverage(self._board, request)
                 reply |= fields

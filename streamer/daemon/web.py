@@ -117,7 +117,7 @@ class WebWorker(Worker):
 
     def _task(self) -> WebTask:
         board = self._board
-        config, panel = board.config, board.config.panel
+        config = board.config
         human = config.log.format != "json" and sys.stderr.isatty()
         return WebTask(
             endpoint=self.endpoint,
@@ -126,12 +126,7 @@ class WebWorker(Worker):
             control=board.endpoints["control"],
             token=self._token,
             hosts=config.web.hosts,
-            panel={
-                "groups": panel.groups,
-                "breadth": panel.enough_breadth,
-                "depth": panel.enough_depth,
-                "reads": panel.enough_reads,
-            },
+            panel=config.panel.fields(),
             level=config.log.level,
             format="console" if human or config.log.format == "console" else "json",
         )

@@ -23,7 +23,6 @@ POLL_SECONDS = 1.0
 
 # rows have no numbers by which a missing one shows
 _REFRESH_SECONDS = 30.0
-_ANSWER_SECONDS = 5.0
 _KEPT_SECONDS, _MOST_KEPT = 1.0, 64
 
 T = TypeVar("T")
@@ -31,14 +30,23 @@ log = structlog.get_logger("web")
 
 
 class Follower:
-    """Keeps a model up to date; ``changed`` is called once a second.
+    """Keeps a model up to date; ``changed`` is called every ``seconds``.
 
-    A ``Control`` belongs to one thread, so all requests have one of their own.
+    error: why control does not answer, None if it does. A ``Control`` belongs to one thread, so all
+    requests have one of their own.
     """
 
     def __init__(
-        self, model: RunModel, feed: str, control: str, changed: Callable[[], None]
+        self,
+        model: RunModel,
+        feed: str,
+        control: str,
+        changed: Callable[[], None],
+        *,
+        seconds: float = POLL_SECONDS,
     ) -> None:
+        self.error: DaemonError | None = None
+        self._seconds = seconds
         self._model = model
         self._feed, self._endpoint = feed, control
         self._changed = changed
@@ -91,10 +99,12 @@ class Follower:
                 if model.stale or time.monotonic() - refreshed > _REFRESH_SECONDS:
                     await self._refresh()
                     refreshed = time.monotonic()
+                self.error = None
             except DaemonError as error:
+                self.error = error
                 model.problem, model.stale = str(error), True
             self._changed()
-            due = max(due + POLL_SECONDS, time.monotonic())
+            due = max(due + self._seconds, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
 
     async def _refresh(self) -> None:
@@ -114,7 +124,7 @@ class Follower:
 
     def _open(self) -> Control:
         if self._control is None:
-            self._control = Control(self._endpoint, answer_seconds=_ANSWER_SECONDS)
+            self._control = Control(self._endpoint)
         return self._control
 
     def _close(self) -> None:

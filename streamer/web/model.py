@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamer import __version__
+from streamer.client.core.subscriber import FINAL
 from streamer.client.messages import (
     Gap,
     Message,
@@ -22,7 +23,7 @@ from streamer.web.quantiles import quantile
 from streamer.web.senders import Senders
 from streamer.web.target_rows import TargetRows
 
-TOPICS = ("read", "targets", "barcodes", "novelty")
+TOPICS = ("read", "targets", "barcodes", "novelty", "status")
 """Of the feed."""
 
 MAX_CURVE = 1024
@@ -35,7 +36,8 @@ class RunModel:
     """The state of one daemon, of its present stream.
 
     stale: rows may have been missed, so all are to be asked for. problem: why the daemon does not
-    answer, empty if it does.
+    answer, empty if it does. ended: the last state that the feed has announced, ``ended`` or
+    ``failed``, empty before.
     """
 
     def __init__(self, panel: Panel) -> None:
@@ -49,6 +51,7 @@ class RunModel:
     def _begin(self) -> None:
         """Know nothing of the stream."""
         self.stale = True
+        self.ended = ""
         self.history = History()
         self.lengths = Lengths()
         self.producers = Senders()
@@ -75,12 +78,15 @@ class RunModel:
                 self._begin()
             case NewEpoch():
                 self.stale = True
+                self.ended = ""
                 self._durations = []
             case Gap():
                 self._gaps += 1
                 self.stale = True
             case Status():
-                self._status["state"] = message.state
+                if self._status:
+                    self._status["state"] = message.state
+                self.ended = message.state if message.state in FINAL else ""
 
     def _tally(self, message: TallyRows) -> None:
         topic = message.stamp.topic
@@ -189,5 +195,6 @@ _PARTS = ("history", "lengths", "producers", "novelty", "rows")
 # of the status
 _SHOWN = (
     "state", "epoch", "uptime_seconds", "dictionary", "revision", "queue", "undurable", "stuck",
-    "producers", "refused", "durability", "published", "totals", "counted",
+    "producers", "refused", "durability", "published", "totals", "counted", "durations", "feed",
+    "gpus",
 )  # fmt: skip

@@ -18,7 +18,7 @@ MAX_TARGETS, MAX_BARCODES, MAX_MAP_TARGETS = 500, 100, 100
 Row = list[Any]
 Key = tuple[str | None, ...]
 # of a row of targets, behind the barcode
-_READS, _MATCHES, _KMERS, _SEEN = 1, 3, 4, 5
+_READS, _BASES, _MATCHES, _KMERS, _SEEN = 1, 2, 3, 4, 5
 
 
 class TargetRows:
@@ -76,6 +76,19 @@ class TargetRows:
             "version": self.version,
             "complete": self.complete,
         }
+
+    def barcode_sums(self) -> list[list[Any]]:
+        """Of each barcode: its label, reads, bases, reads on target, and targets with a read."""
+        sums: dict[str | None, list[Any]] = {}
+        for (barcode, target), row in self._barcodes.items():
+            found = sums.setdefault(barcode, [barcode, 0, 0, 0, 0])
+            reads, bases = row[1 + _READS] or 0, row[1 + _BASES] or 0
+            found[1] += reads
+            found[2] += bases
+            if target is not None:
+                found[3] += reads
+                found[4] += reads > 0
+        return [sums[barcode] for barcode in sorted(sums, key=lambda label: label or ".")]
 
     def _cell(self, barcode: str | None, target: str | None) -> list[Any]:
         row = self._barcodes.get((barcode, target))

@@ -24,7 +24,7 @@ from streamer.protocol.feed_messages import decode_feed
 from streamer.protocol.header import Buffer, WireError
 from streamer.protocol.schema import RECORD_TOPICS
 
-_FINAL = ("ended", "failed")
+FINAL = ("ended", "failed")
 
 
 class SubscriberCore:
@@ -73,7 +73,7 @@ class SubscriberCore:
     @property
     def ended(self) -> bool:
         """Whether the daemon has announced its end."""
-        return self.state in _FINAL
+        return self.state in FINAL
 
     @property
     def failed(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -160,6 +160,15 @@ class PanelTable(ConfigTable):
     def limits(self) -> bool:
         """Whether anything can be enough."""
         return bool(self.enough_breadth or self.enough_depth or self.enough_reads)
+
+    def fields(self) -> dict[str, Any]:
+        """The arguments of ``matching.target_tally.Panel``."""
+        return {
+            "groups": self.groups,
+            "breadth": self.enough_breadth,
+            "depth": self.enough_depth,
+            "reads": self.enough_reads,
+        }
 
 
 class MetricsTable(ConfigTable):

@@ -34,6 +34,13 @@ class DeviceMemory:
         thread.join(_PATIENCE_SECONDS)
         return {number: self._known[number] for number in cards if number in self._known}
 
+    def fields(self, cards: Sequence[int]) -> dict[str, dict[str, int]]:
+        """The same as a reply to ``status`` has it."""
+        return {
+            str(number): {"used_bytes": used, "size_bytes": size}
+            for number, (used, size) in self.read(cards).items()
+        }
+
     def _ask(self, cards: Sequence[int]) -> None:
         from gpu.card.device import memory_of
 

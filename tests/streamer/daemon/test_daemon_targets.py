@@ -207,6 +207,26 @@ def _enough(rows, groups):
     return found
 
 
+def test_the_panel_and_the_memory_of_gpus_on_request(tmp_path, monkeypatch):
+    from gpu.card import device
+
+    panel = '[panel]\ngroups = { g = ["one"] }\nenough_breadth = 0.5\nenough_reads = 2\n'
+    path = counting(tmp_path, [("one", GENOME[:900])], panel)
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        found = {"groups": {"g": ["one"]}, "breadth": 0.5, "depth": 0.0, "reads": 2}
+        assert control.panel() == found
+        assert control.status()["gpus"] == {}
+        # as if GPUs matched
+        monkeypatch.setattr(device, "memory_of", lambda number: (10 + number, 100))
+        daemon.service.board.cards = (0, 3)
+        until(lambda: control.status()["gpus"], "the memory is known")
+        assert control.status()["gpus"] == {
+            "0": {"used_bytes": 10, "size_bytes": 100},
+            "3": {"used_bytes": 13, "size_bytes": 100},
+        }
+        daemon.service.board.cards = ()
+
+
 def test_unknown_targets_of_a_panel_are_refused_with_their_key(tmp_path):
     panel = '[panel]\ngroups = { g = ["one", "nobody"] }\n'
     path = counting(tmp_path, [("one", GENOME[:900])], panel)

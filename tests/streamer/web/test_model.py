@@ -7,11 +7,13 @@ import json
 import numpy as np
 import pytest
 
+from streamer.client.messages import NewEpoch, Stamp, Status
 from streamer.matching.target_tally import Panel
 from streamer.web import history
 from streamer.web.broadcast import event
 from streamer.web.history import History, Point
 from streamer.web.lengths import EDGES, Lengths
+from streamer.web.model import RunModel
 from streamer.web.quantiles import quantile
 from streamer.web.senders import MAX_PRODUCERS, Senders
 from streamer.web.target_rows import MAX_MAP_TARGETS, MAX_TARGETS, TargetRows
@@ -70,6 +72,28 @@ def test_silent_producers_are_forgotten_first():
 
 def target(name, reads, seen, kmers=100):
     return [name, reads, 10 * reads, 2 * seen, kmers, seen, seen / kmers, 2 * seen / kmers]
+
+
+def test_barcodes_have_the_sums_of_their_rows():
+    rows = TargetRows(Panel())
+    none = [None] * 5
+    rows.take([["b2", *target("one", 3, 1)], ["b2", *target("two", 0, 1)]], by_barcode=True)
+    rows.take([["b2", None, 4, 40, *none], [None, None, 1, 10, *none]], by_barcode=True)
+    assert rows.barcode_sums() == [[None, 1, 10, 0, 0], ["b2", 7, 70, 3, 1]]
+
+
+def test_the_last_state_that_the_feed_announces_stays():
+    def status(state, epoch=1):
+        return Status(Stamp("status", "aa", epoch, 0, 0, 0, {}), {}, state, {})
+
+    model = RunModel(Panel())
+    model.message(status("draining"), 1.0)
+    assert not model.ended
+    model.message(status("ended"), 2.0)
+    assert model.ended == "ended"
+    # a daemon that is started again
+    model.message(NewEpoch(1, 2), 3.0)
+    assert not model.ended
 
 
 def test_the_page_gets_the_targets_with_most_reads():

@@ -1,0 +1,139 @@
+"""``streamer top``: the status of a running daemon again and again, as a page or as tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from streamer.cli.choices import say
+from streamer.cli.daemon_options import ConfigOption, ControlOption, endpoint_of
+from streamer.cli.status import print_table
+
+if TYPE_CHECKING:
+    from streamer.client.control import Control
+    from streamer.client.subscriber import Subscriber
+
+_CLEAR = "\x1b[H\x1b[J"
+"""To the upper left corner, and nothing behind it."""
+
+
+def top(
+    at: ControlOption = None,
+    config: ConfigOption = None,
+    every: Annotated[
+        float, typer.Option("--every", min=0.01, help="Seconds between two tables.")
+    ] = 1.0,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", min=1, help="End after this many tables; without it, by Ctrl-C."),
+    ] = None,
+    format_: Annotated[
+        Literal["page", "table", "jsonl"] | None,
+        typer.Option(
+            "--format",
+            help="A page with keys, tables, or a JSON object a line. Default: the page, if there "
+            "is a terminal and the extra 'top' of the package, else tables.",
+        ),
+    ] = None,
+) -> None:
+    """Show the state and the totals of a running daemon every second, until it ends.
+
+    Exit code 1 if it falls silent without announcing its end.
+    """
+    from streamer.client.control import Control
+
+    form = format_ or ("table" if count or not _can_draw() else "page")
+    if form == "page":
+        _check_page(count)
+    with Control(endpoint_of("control", at, config)) as control:
+        ended = _page(control, every) if form == "page" else _tables(control, every, count, form)
+    if ended:
+        say("the daemon has ended")
+
+
+def _can_draw() -> bool:
+    """Whether there are a terminal and the package that draws on it."""
+    import os
+    from importlib.util import find_spec
+
+    return (
+        all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+        and os.environ.get("TERM", "dumb") != "dumb"
+        and find_spec("textual") is not None
+    )
+
+
+def _check_page(count: int | None) -> None:
+    from importlib.util import find_spec
+
+    from streamer.errors import StreamerError, UsageError
+
+    if count:
+        problem = "--count is for --format table and jsonl"
+        raise UsageError(problem)
+    if find_spec("textual") is None:
+        problem = "--format page needs the package textual: pip install 'kmer-streamer[top]'"
+        raise StreamerError(problem)
+    if not _can_draw():
+        problem = "--format page needs a terminal"
+        raise UsageError(problem)
+
+
+def _page(control: Control, every: float) -> bool:
+    from streamer.cli.streams import signals_noted
+    from streamer.terminal.showing import show
+
+    with signals_noted() as signals:
+        return show(control, every, signals)
+
+
+def _tables(control: Control, every: float, count: int | None, form: str) -> bool:
+    """Print tables; whether the daemon has ended."""
+    import itertools
+
+    from streamer.client.client_errors import DaemonFailedError, DaemonSilentError
+    from streamer.client.subscriber import Subscriber
+
+    answer = control.status()
+    endpoint = answer["endpoints"]["feed"]
+    with Subscriber(endpoint, ["status"]) as feed:
+        for shown in itertools.count(1):
+            _print(answer, form, first=shown == 1)
+            if shown == count:
+                return False
+            if _ends(feed, every):
+                break
+            try:
+                answer = control.status()
+            except DaemonSilentError:
+                if not _ends(feed, 0):
+                    raise
+                break
+        if feed.failed:
+            raise DaemonFailedError(endpoint)
+    return True
+
+
+def _print(answer: dict[str, Any], form: str, *, first: bool) -> None:
+    if form == "jsonl":
+        typer.echo(json.dumps(answer))
+        # a program that reads it waits for each line
+        sys.stdout.flush()
+        return
+    # a file keeps every table, a terminal shows the last
+    typer.echo(_CLEAR if sys.stdout.isatty() else "", nl=not first)
+    print_table(answer)
+
+
+def _ends(feed: Subscriber, seconds: float) -> bool:
+    """Wait; whether the daemon has said meanwhile that it ends."""
+    import time
+
+    deadline = time.monotonic() + seconds
+    while not feed.ended:
+        if feed.receive(max(0.0, deadline - time.monotonic())) is None:
+            break
+    return feed.ended

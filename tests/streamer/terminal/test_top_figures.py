@@ -1,0 +1,166 @@
+"""Numbers as text, and tables that fit: what the page of a terminal is made of."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from rich.cells import cell_len
+
+from streamer.terminal import wording
+from streamer.terminal.listings import BARCODES, LATENCY, LISTINGS, NOVELTY, TARGETS, laid
+from streamer.terminal.overview import overview
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "."), (0, "0"), (999, "999"), (999.6, "1.00 k"), (1000, "1.00 k"), (12_345, "12.3 k"),
+     (99_960, "100 k"), (999_499, "999 k"), (999_500, "1.00 M"), (4.5e12, "4.50 T")],
+)  # fmt: skip
+def test_short_numbers(value, text):
+    assert wording.short(value) == text
+
+
+def test_short_numbers_are_near():
+    rng = random.Random(1)
+    for _ in range(2000):
+        value = 10 ** rng.uniform(0, 18)
+        digits, _, unit = wording.short(value).partition(" ")
+        factor = 1000 ** ["", "k", "M", "G", "T", "P", "E"].index(unit)
+        assert float(digits) * factor == pytest.approx(value, rel=0.006, abs=0.5)
+        assert len(digits) <= 4
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "."), (0.00042, "0.42 ms"), (0.0123, "12 ms"), (0.9994, "999 ms"), (3.44, "3.44 s")],
+)
+def test_seconds(value, text):
+    assert wording.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(59.9, "59 s"), (60, "1 min"), (11_100, "3 h 5 min"), (187_200, "2 d 4 h")],
+)
+def test_durations(value, text):
+    assert wording.duration(value) == text
+
+
+def test_a_bar_shows_that_there_is_something():
+    assert wording.bar(0, 4) == "    "
+    assert wording.bar(1e-9, 4) == "▏   "
+    assert wording.bar(0.5, 4) == "██  "
+    assert wording.bar(7, 4) == wording.bar(1, 4) == "████"
+
+
+def test_a_curve_has_the_last_values():
+    assert wording.curve([9, 0, None, 8, 4, 0.5], 4) == " █▅▁"
+    assert wording.curve([0, 0], 5) == "▁▁"
+    assert wording.curve([], 5) == wording.curve([1], 0) == ""
+
+
+def test_rates_are_those_between_two_looks():
+    assert wording.rates([0, 2, 2, 3, 4], [0, 10, 20, 5, 8]) == [5, None, None, 3]
+
+
+def test_a_name_cannot_steer_the_terminal():
+    assert wording.plain("a\x1b[2J\n\x9b1mé読") == "a\ufffd[2J\ufffd\ufffd1mé読"
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+def rows_of(count, barcodes=3):
+    """Fields as ``TargetRows.fields`` makes them, with what is enough."""
+    names = [f"target{n}" for n in range(count)]
+    targets = [[name, 9 - n % 7, 900, 1000 + n, 50, 25, 0.5, 20.0] for n, name in enumerate(names)]
+    cells = [[3, 0.5, 20.0, int(n % 2 == 0)] for n in range(count)]
+    return {
+        "targets": targets, "unassigned": [None, 5, 500, *[None] * 5], "map_targets": names,
+        "map": [[f"barcode0{n}", cells] for n in range(barcodes)],
+        "enough": {"watched": count, "limits": {},
+                   "rows": [[f"barcode0{n}", (count + 1) // 2, ["g"]] for n in range(barcodes)]},
+        "barcodes": [[f"barcode0{n}", 10 * n, 100 * n, 7 * n, 4] for n in range(barcodes)],
+    }  # fmt: skip
+
+
+def everything(**more):
+    durations = {"bounds": [0.001, 0.01, 0.1], "counts": [0, 30, 10, 0]}
+    status = {"durations": durations, "published": [f"{one}." for one in ("targets", "barcodes")]}
+    return {"now": 100.0, "rows": rows_of(12), "status": status} | more
+
+
+@pytest.mark.parametrize("width", [30, 58, 60, 78, 80, 120, 198])
+@pytest.mark.parametrize("listing", LISTINGS, ids=lambda one: one.name)
+def test_a_table_is_as_wide_as_the_page(listing, width):
+    long = "a target with a very long name 読み取り" * 4
+    fields = everything(
+        producers=[[long, 3, 40, 4000, 90.0]],
+        novelty=[[10, 1000, 500, 500], [20, 2000, 600, 100]],
+    )
+    fields["rows"]["targets"][0][0] = long
+    made = laid(listing, fields, width, listing.order, descending=listing.descending)
+    assert made.rows
+    for line in [made.titles, *made.rows]:
+        for cell, room in zip(line, made.widths, strict=True):
+            assert cell_len(cell.plain) <= room
+    if width >= 58:
+        assert sum(made.widths) + 2 * len(made.widths) == width
+
+
+def column(listing, fields, at):
+    rows = listing.sorted_rows(fields, listing.order, descending=listing.descending)
+    return [row[at] for row in rows]
+
+
+def test_targets_come_with_the_most_reads_first_and_say_where_there_is_enough():
+    fields = everything()
+    reads = column(TARGETS, fields, 1)
+    assert reads == sorted(reads, reverse=True)
+    assert sum(reads) == sum(row[1] for row in fields["rows"]["targets"]) + 5
+    marks = dict(zip(column(TARGETS, fields, 0), column(TARGETS, fields, 6), strict=True))
+    assert marks.pop(". (no target)") is None
+    assert marks == {f"target{n}": (3 if n % 2 == 0 else 0, 3) for n in range(12)}
+
+
+def test_a_value_that_is_missing_comes_last_in_either_order():
+    fields = everything()
+    for descending in (True, False):
+        rows = TARGETS.sorted_rows(fields, 3, descending=descending)
+        assert rows[-1][0] == ". (no target)"
+        values = [row[3] for row in rows[:-1]]
+        assert values == sorted(values, reverse=descending)
+
+
+def test_barcodes_say_of_how_many_targets_there_is_enough():
+    fields = everything()
+    assert column(BARCODES, fields, 0) == ["barcode00", "barcode01", "barcode02"]
+    assert column(BARCODES, fields, 5) == [(6, 12)] * 3
+    assert column(BARCODES, fields, 3) == [None, 70.0, 70.0]
+    fields["rows"]["enough"] = None
+    assert column(BARCODES, fields, 5) == [None] * 3
+
+
+def test_the_histogram_of_durations():
+    assert [*LATENCY.rows(everything())] == [(0.01, 30, 0.75, 0.75), (0.1, 10, 0.25, 1.0)]
+
+
+def test_new_kmers_between_points():
+    points = [[10, 1000, 500, 7], [20, 2000, 600, 7]]
+    assert [*NOVELTY.rows({"novelty": points})] == [
+        (10, 1000, 500, 500, 500.0),
+        (20, 2000, 600, 100, 100.0),
+    ]
+
+
+def test_why_a_table_is_empty():
+    fields = everything()
+    assert not TARGETS.missing(fields)
+    assert "dictionary.mode = grow" in NOVELTY.missing(fields)
+    fields["status"]["published"] = []
+    assert "answers.targets = true" in BARCODES.missing(fields)
+
+
+def test_before_the_daemon_is_heard_the_page_says_so():
+    assert overview({"problem": "nobody there"}, 80).plain == "nobody there"
