@@ -23,6 +23,7 @@ import structlog
 from streamer.bench.disk_rate import group_bytes, seconds_alone
 from streamer.bench.durability import latency, recovery, replay
 from streamer.bench.inputs import LETTERS, Codes, half_hit, random_codes
+from streamer.bench.pages import pages
 from streamer.bench.suite import Row, Sheet
 from streamer.client import Producer, Subscriber
 from streamer.client.messages import ReadSummaries
@@ -38,7 +39,7 @@ _THREADS = ("engine", "feed", "ingest", "journal")
 def tables(
     device: str, k: int = 21, producers: int = 4, bases: int = 1 << 31,
     durabilities: Sequence[str] = ("none",), seconds: float = 20.0,
-    kmers: int = 10_000_000, restarts: int = 100,
+    kmers: int = 10_000_000, restarts: int = 100, pairs: int = 6,
 ) -> list[Sheet]:  # fmt: skip
     """TCP and local sockets, batches of 1 and 4 MB, ``bases`` a measurement; then the journal."""
     return [
@@ -47,6 +48,7 @@ def tables(
             section="speed",
         ),
         Sheet("Latency at half load, CPU", latency, durabilities, seconds, section="latency"),
+        Sheet("Latency with 50 open pages, CPU", pages, seconds, pairs, section="pages"),
         Sheet("Replay, CPU", replay, durabilities, bases >> 2, section="replay"),
         Sheet("Restart after a kill, CPU", recovery, kmers, restarts, section="restart"),
     ]  # fmt: skip

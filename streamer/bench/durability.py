@@ -44,14 +44,14 @@ def latency(durabilities: Sequence[str], seconds: float) -> Iterator[Row]:
     for durability in durabilities:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            with serving(folder, _frozen(folder, durability)) as (endpoints, _):
-                took, _ = _measured(endpoints, None, seconds)
+            with serving(folder, frozen_daemon(folder, durability)) as (endpoints, _):
+                took, _ = times_of(endpoints, None, seconds)
                 rate = took.size / took[-1]
                 for beside in ("nothing", "a replay", "a stuck subscriber"):
                     if durability == "none" and beside == "a replay":
                         continue
                     with _beside(beside, endpoints):
-                        arrived, due = _measured(endpoints, rate / 2, seconds)
+                        arrived, due = times_of(endpoints, rate / 2, seconds)
                     late = (arrived - due) * 1e3
                     yield {
                         "durability": durability,
@@ -70,10 +70,10 @@ def replay(durabilities: Sequence[str], bases: int) -> Iterator[Row]:
             continue
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            with serving(folder, _frozen(folder, durability)) as (endpoints, _):
+            with serving(folder, frozen_daemon(folder, durability)) as (endpoints, _):
                 batch = half_hit(random_codes(_GENOME, 1), 1 << 20, 0)
                 count = max(2, bases >> 20)
-                took, _ = _measured(endpoints, None, SECONDS, batch, count)
+                took, _ = times_of(endpoints, None, SECONDS, batch, count)
                 begun = time.perf_counter()
                 with Sync(endpoints["sync"], answer_seconds=SECONDS) as sync:
                     pulled = sum(
@@ -125,7 +125,8 @@ def recovery(kmers: int, restarts: int) -> Iterator[Row]:
         }
 
 
-def _frozen(folder: Path, durability: str) -> list[str]:
+def frozen_daemon(folder: Path, durability: str) -> list[str]:
+    """Settings of a daemon with a random genome of 1 M bases as its dictionary."""
     letters = LETTERS[random_codes(_GENOME, 1)]
     (folder / "genome.fa").write_bytes(b">genome\n" + letters.tobytes() + b"\n")
     source = f"dictionary.sources=['{folder / 'genome.fa'}']"
@@ -139,7 +140,7 @@ def _journal(folder: Path, durability: str) -> list[str]:
 # ---- the clients ----------------------------------------------------------------------------
 
 
-def _measured(
+def times_of(
     endpoints: Endpoints, rate: float | None, seconds: float,
     batch: ReadBatch | None = None, most: int = 1 << 40,
 ) -> tuple[Seconds, Seconds]:  # fmt: skip

@@ -14,7 +14,7 @@ from streamer.matching.spec import Device
 ExactSection = StrEnum("ExactSection", "frozen reads grow snapshot memory figure39 files")
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
 FileSection = StrEnum("FileSection", "commands profile")
-DaemonSection = StrEnum("DaemonSection", "speed latency replay restart")
+DaemonSection = StrEnum("DaemonSection", "speed latency pages replay restart")
 Durability = StrEnum("Durability", "none os fsync")
 
 _section = typer.Option(help="Only this part; may be given again. Default: all.")
@@ -87,8 +87,9 @@ def daemon(
         int, typer.Option(min=1_000, help="In the journal of the restart.")
     ] = 10_000_000,
     restarts: Annotated[int, typer.Option(min=1, help="How often it is killed.")] = 100,
+    pairs: Annotated[int, typer.Option(min=1, help="Without and with open pages.")] = 6,
 ) -> None:
-    """The daemon from socket to feed, and its journal: latency, replay, restart.
+    """The daemon from socket to feed, and its journal: latency, open pages, replay, restart.
 
     Over loopback: TCP and local sockets, batches of 1 and 4 MB. Starts its own daemons, producers
     and subscribers; a running daemon is left alone.
@@ -104,6 +105,7 @@ def daemon(
         seconds=seconds,
         kmers=kmers,
         restarts=restarts,
+        pairs=pairs,
     )
 
 

@@ -128,6 +128,21 @@ def test_the_snakemake_wrapper(program, monkeypatch):
     assert all(f"        {name}=" in rule for name in ("reads", "dictionary", "k", "report"))
 
 
+@pytest.mark.skipif(shutil.which("snakemake") is None, reason="no Snakemake")
+def test_the_snakemake_wrapper_in_its_rule(program):
+    """With Snakemake itself, which takes wrappers from a folder, too."""
+    folder = PACKAGING / "snakemake" / "match"
+    shutil.copytree(folder, program / "wrappers" / "master" / "bio" / "streamer" / "match")
+    shutil.copy(folder / "test" / "Snakefile", program)
+    (program / "lambda_sim.fq.gz").rename(program / "reads.fq.gz")
+    (program / "lambda.fa.gz").rename(program / "reference.fa.gz")
+    told = ["snakemake", "--cores", "2", "--wrapper-prefix", f"file://{program}/wrappers/"]
+    done = subprocess.run(told, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    command = "streamer match reads.fq.gz -d reference.fa.gz -k 21 --report targets -q"
+    assert (program / "targets.tsv").read_text() == bash(command)
+
+
 def script_of(text, part):
     """The shell script of a process, as Nextflow would write it."""
     script = text.partition(f"    {part}:\n")[2].split('"""')[1]
