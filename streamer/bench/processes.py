@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any
 
 
@@ -32,3 +33,20 @@ def measured(command: Sequence[str], *, errors: IO[bytes] | int | None = None) -
         "CPU seconds": usage.ru_utime + usage.ru_stime,
         "peak GB": usage.ru_maxrss * 1024 / 1e9,
     }
+
+
+def cpu_seconds(process: int) -> float:
+    """Seconds that all threads of a process have had a CPU so far."""
+    # behind the name, which may hold anything
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def child_of(process: int, word: str) -> int:
+    """The child with this word in its command line; LookupError if there is none."""
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            if word.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    message = f"process {process} has no child {word}"
+    raise LookupError(message)
