@@ -22,8 +22,11 @@ _LOOK_SECONDS = 0.1
 _MARGIN = 1
 _KEYS = (("q", "quit"), ("←→", "table"), ("↑↓", "row"), ("s", "sort by"), ("r", "reverse"))
 
-_THEME = "ansi-dark"
-"""The theme of textual that leaves colours to the terminal; ``CSS`` leaves it no dark ones."""
+_THEMES = "ansi-dark", "textual-ansi"
+"""Themes of textual that leave colours to the terminal, in its later and its earlier versions.
+
+``CSS`` leaves them no dark ones.
+"""
 
 
 class TopPage(App[None]):
@@ -86,7 +89,7 @@ class TopPage(App[None]):
 
     def on_mount(self) -> None:
         """Draw, and look ten times a second whether there is something new."""
-        self.theme = _THEME
+        self.theme = next(name for name in _THEMES if name in self.available_themes)
         self.draw()
         self.query_one(DataTable).focus()
         self.set_interval(_LOOK_SECONDS, self._look)
