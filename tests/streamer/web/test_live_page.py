@@ -78,8 +78,8 @@ def everything(endpoint):
     return fields
 
 
-def shows(endpoint, reads):
-    """All that the page shows once it shows so many reads."""
+def shows(endpoint, reads, *, counted=False):
+    """All that the page shows once it shows so many reads; counted: by target, too."""
     found = {}
 
     def there():
@@ -87,7 +87,9 @@ def shows(endpoint, reads):
         rows = found["rows"]
         shown = sum(row[1] for row in rows["targets"]) + (rows["unassigned"] or [0, 0])[1]
         total = found["status"].get("totals", {}).get("reads")
-        return total == reads == sum(found["lengths"]["reads"]) and shown in (reads, 0)
+        return total == reads == sum(found["lengths"]["reads"]) and shown in (
+            {reads} if counted else {reads, 0}
+        )
 
     until(there, f"{reads} reads on the page")
     return found
@@ -99,7 +101,7 @@ def test_it_agrees_with_the_daemon(path, evil):
         until(lambda: everything(endpoint)["status"], "the page hears the daemon")
         daemon.wait_for_subscriptions("read", "targets", "barcodes", "beat", "status", "novelty")
         send(daemon)
-        found = shows(endpoint, 120)
+        found = shows(endpoint, 120, counted=True)
         with Control(daemon.endpoints["control"]) as control:
             status, (_, rows) = control.status(), control.targets()
             coverage = control.coverage(evil, 7)
