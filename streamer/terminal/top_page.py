@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from rich.style import Style
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.widgets import DataTable, Static
 
 from streamer.terminal.listings import LISTINGS, Listing, laid
@@ -62,6 +64,8 @@ class TopPage(App[None]):
         Binding("ctrl+z", "suspend_process", "suspend"),
         Binding("left,shift+tab", "turn(-1)", "table before", priority=True),
         Binding("right,tab", "turn(1)", "next table", priority=True),
+        Binding("home", "edge('top')", "first row", priority=True),
+        Binding("end", "edge('bottom')", "last row", priority=True),
         Binding("s", "order(1)", "sort by the next column"),
         Binding("S,shift+s", "order(-1)", "sort by the column before"),
         Binding("r", "reverse", "reverse the order"),
@@ -106,7 +110,9 @@ class TopPage(App[None]):
         if self._over():
             self.exit()
         elif self._stale:
-            self.draw()
+            # while the page closes there is nothing left to draw on
+            with contextlib.suppress(NoMatches):
+                self.draw()
 
     # ---- what is drawn -------------------------------------------------------------------------
 
@@ -182,6 +188,11 @@ class TopPage(App[None]):
         """Show this table."""
         self._at = at
         self.draw()
+
+    def action_edge(self, edge: Literal["top", "bottom"]) -> None:
+        """Go to the first row, or to the last."""
+        table: DataTable[Text] = self.query_one(DataTable)
+        table.move_cursor(row=0 if edge == "top" else table.row_count - 1, animate=False)
 
     def action_order(self, step: int) -> None:
         """Sort by the next column that is shown, or the one before."""
