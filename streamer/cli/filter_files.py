@@ -32,6 +32,7 @@ from streamer.sequences.record_text import first_apart, taken
 from streamer.sequences.source import shown_name
 from trie.cpu.compiling import compile_notice
 from trie.cpu.team import Team
+from trie.cpu.threads import usable_cores
 
 _PAIRS = 1 << 13
 """In a batch: their files are read by the number of records."""
@@ -77,8 +78,9 @@ def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
     on_fallback = say if run.spec.device == "auto" else None
     spec = replace(run.spec, device=device)
     with compile_notice(quiet=quiet):
-        dictionary = load_dictionary(spec, on_notice=notice)
-        matcher = StreamMatcher(dictionary, spec, on_fallback=on_fallback)
+        with Team(spec.threads or usable_cores()) as team:
+            dictionary = load_dictionary(spec, on_notice=notice, team=team)
+            matcher = StreamMatcher(dictionary, spec, on_fallback=on_fallback)
         counts = FilterCounts(matcher.dictionary.targets.names)
         with closing(matcher), ExitStack() as stack:
             names = [run.output] if run.output2 is None else [run.output, run.output2]

@@ -31,6 +31,7 @@ from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, siz
 from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.cpu.compiling import compile_notice
 from trie.cpu.team import Team
+from trie.cpu.threads import usable_cores
 
 BASES_OF_MANY_ROWS = 1 << 18
 """Of a batch that gives a row a window, of about 30 bytes: several are in memory at a time."""
@@ -92,8 +93,9 @@ def match_files(
     # with both strands a saved file keeps how the k-mers stood in the records
     keeps = save is not None and spec.strands == "both"
     with compile_notice(quiet=quiet):
-        stored = load_dictionary(spec, as_stored=keeps, on_notice=notice)
-        matcher = StreamMatcher(stored, spec, on_fallback=on_fallback)
+        with Team(spec.threads or usable_cores()) as team:
+            stored = load_dictionary(spec, as_stored=keeps, on_notice=notice, team=team)
+            matcher = StreamMatcher(stored, spec, on_fallback=on_fallback)
         grown = StoredKmers(spec.k, needed=keeps and spec.changes)
         with closing(matcher):
             answer = asked.answer(matcher)

@@ -19,6 +19,7 @@ from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.source import shown_name
 from trie.ascending import lacking, merged
 from trie.codes import check_k, with_reverse_complements
+from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 from trie.strands import Strands
 from trie.trees.shards import sort_unique
@@ -63,6 +64,7 @@ class Dictionary:
         as_stored: bool = False,
         keep_records: bool = True,
         on_notice: Callable[[str], None] | None = None,
+        team: Team | None = None,
     ) -> Dictionary:
         """Every window of every record of the files; StreamerError if there is not one.
 
@@ -70,7 +72,8 @@ class Dictionary:
         in the records, with strands ``forward``, whatever ``strands`` are. keep_records: keep the
         bases of all records, a byte each, with which a CPU matches several times as fast; saved
         dictionaries have none, and with one of them none are kept.
-        on_notice: called with one line about a file that lacks targets.
+        on_notice: called with one line about a file that lacks targets. team: the threads that
+        read files and collect k-mers; without one all cores do.
 
         >>> from streamer import Dictionary
         >>> dictionary = Dictionary.from_files(["lambda.fa.gz", "ont_native_barcodes_24.fa.gz"], 21)
@@ -91,7 +94,7 @@ class Dictionary:
                 loaded = (load_dictionary(path, k, strands, on_notice) for path in group)
                 parts += [part.known_as(known_as) for part in loaded]
             else:
-                parts.append(cls._from_records(list(group), k, known_as, keep_records))
+                parts.append(cls._from_records(list(group), k, known_as, keep_records, team))
         dictionary = _merged(parts, both=strands == "both")
         if not dictionary.codes.size:
             message = (
@@ -103,14 +106,14 @@ class Dictionary:
 
     @classmethod
     def _from_records(
-        cls, paths: Sequence[str], k: int, strands: Strands, keep: bool
+        cls, paths: Sequence[str], k: int, strands: Strands, keep: bool, team: Team | None
     ) -> Dictionary:
         """Every window of every record of sequence files."""
         kept = RecordCollector(keeps=keep)
         collector = KmerCollector(k, canonical=strands != "forward", threads=usable_cores())
         for path in paths:
             before = collector.records
-            for piece in read_pieces(path, k - 1, size=_PIECE):
+            for piece in read_pieces(path, k - 1, size=_PIECE, team=team):
                 collector.add(piece.reads, before + piece.first)
                 kept.add(piece, before + piece.first)
         return cls(k, strands, *collector.finish(), kept.finish())

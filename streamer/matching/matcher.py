@@ -42,6 +42,7 @@ from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from streamer.matching.window_labels import WindowLabels
 from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches
 from trie.codes import with_reverse_complements
+from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
 from trie.prefixes import PrefixDepths
 from trie.trees.shards import sort_unique
@@ -475,12 +476,16 @@ class StreamMatcher:
 
 
 def load_dictionary(
-    spec: MatchSpec, *, as_stored: bool = False, on_notice: Callable[[str], None] | None = None
+    spec: MatchSpec,
+    *,
+    as_stored: bool = False,
+    on_notice: Callable[[str], None] | None = None,
+    team: Team | None = None,
 ) -> Dictionary:
     """The dictionary that a match begins with, for a StreamMatcher.
 
     as_stored: k-mers as they stand in the records; for a distance always so. on_notice: called with
-    one line about a saved dictionary that lacks targets.
+    one line about a saved dictionary that lacks targets. team: the threads that make it.
     """
     as_stored = as_stored or spec.near
     if not spec.sources:
@@ -489,7 +494,7 @@ def load_dictionary(
     fixed = spec.exact and not spec.changes and spec.device != "cuda"
     return Dictionary.from_files(
         spec.sources, spec.k, spec.strands,
-        as_stored=as_stored, keep_records=spec.counted or fixed, on_notice=on_notice,
+        as_stored=as_stored, keep_records=spec.counted or fixed, on_notice=on_notice, team=team,
     )  # fmt: skip
 
 

@@ -103,16 +103,17 @@ def read_pieces(
     *,
     size: int | None = None,
     on_bytes: Callable[[int], None] | None = None,
+    team: Team | None = None,
 ) -> Iterator[TextPiece]:
     """The records of a file in pieces of about ``size`` symbols, however long a record is.
 
     size: None is PIECE_BASES. overlap: the number of symbols before a cut that are repeated behind
-    it. Errors and ``on_bytes`` as above; of a faulty record that was cut, what stands before the
-    fault has been yielded.
+    it. Errors, ``on_bytes`` and ``team`` as above; of a faulty record that was cut, what stands
+    before the fault has been yielded.
     """
     size = size or PIECE_BASES
     with ExitStack() as stack:
-        source = SequenceSource(path, stack)
+        source = SequenceSource(path, stack, team=team)
         for piece in _pieces(source, RecordBuffer(shown_name(path), size, BATCH_READS), overlap):
             if on_bytes is not None:
                 on_bytes(source.bytes_read())

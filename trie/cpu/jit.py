@@ -18,13 +18,14 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, update_wrapper
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
 import numba.core.caching
 import numba.core.config
+import numba.core.environment
 import numba.core.runtime.nrt
 import numpy as np
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 config: Any = numba.core.config
 FunctionCache: Any = numba.core.caching.FunctionCache
 NullCache: Any = numba.core.caching.NullCache
+environment: Any = numba.core.environment
 runtime: Any = numba.core.runtime.nrt.rtsys
 
 COMPILE_BYTES = 64 << 20
@@ -44,14 +46,68 @@ COMPILE_BYTES = 64 << 20
 ADVICE = "set NUMBA_CACHE_DIR to a folder that can be written"
 
 
+_rebuilt: Any = environment._rebuild_env
+
+
+def _rebuild_env(module: str, constants: Any, name: str) -> Any:
+    """numba's function of the same name, which imports the module of each function in a kernel.
+
+    Functions of numba itself are not looked up by name; their modules, which only compiling needs,
+    take as long to import as all kernels of a command to load.
+    """
+    if module in sys.modules or not module.startswith("numba."):
+        return _rebuilt(module, constants, name)
+    made = environment.lookup_environment(name)
+    if made is None:
+        made = environment.Environment({"__name__": module})
+        made.consts[:] = constants
+        made.env_name = name
+        environment.Environment._memo[name] = made
+    return made
+
+
+environment._rebuild_env = _rebuild_env
+
+
+class Kernel:
+    """A function that numba is told of when it is first called, or first met in another kernel.
+
+    numba reads the signature of each function and looks for the folder to store it in, and a
+    command calls few of the kernels that it imports.
+    """
+
+    _made: Any = None
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], stored: bool) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self.targetoptions = options  # numba looks for inline="always" there
+        self._stored = stored
+
+    @property
+    def dispatcher(self) -> Any:
+        """numba's object for it."""
+        if self._made is None:
+            made: Any = numba.njit(**self.targetoptions)(self.py_func)
+            if self._stored:
+                made._cache = _cache_of(self.py_func)
+            # several threads may be the first to call it: all of them use the same one
+            vars(self).setdefault("_made", made)
+        return self._made
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.dispatcher._numba_type_
+
+    def __call__(self, *arguments: Any) -> Any:
+        return (self._made or self.dispatcher)(*arguments)
+
+
 def njit(function: Callable[..., Any] | None = None, *, cache: bool = False, **options: Any) -> Any:
     """numba's decorator of the same name and options; ``cache`` as this module describes it."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kernel: Any = numba.njit(**options)(function)
-        if cache and kernel is not function:  # as with NUMBA_DISABLE_JIT
-            kernel._cache = _cache_of(function)
-        return kernel
+        return function if config.DISABLE_JIT else Kernel(function, options, cache)
 
     return decorate if function is None else decorate(function)
 
@@ -62,8 +118,7 @@ def inner(function: Callable[..., Any]) -> Any:
     It compiles in half the time, is stored as a part of its callers, and does not count references
     to its arrays: two atomic operations for each of them in each call.
     """
-    options: Any = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return numba.njit(**options)(function)
+    return njit(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @cache

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from functools import cache
+
 import pytest
 
 from streamer.cli.profile import profile_lines
 from tests.data_files import DATA
 from trie.cpu.stages import Stages
+from trie.cpu.threads import _Pool
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -29,6 +33,28 @@ def test_a_filter_has_one_too(streamer, tmp_path):
     )  # fmt: skip
     assert code == 0
     assert " bases in " in err.splitlines()[-2] + err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "command", [["match"], ["match", "--report", "targets"], ["filter", "--keep"]]
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_more_threads_than_asked_for(streamer, monkeypatch, command, threads):
+    alive = []
+
+    class Counted(threading.Thread):
+        def run(self):
+            alive.append(sum(isinstance(one, Counted) for one in threading.enumerate()))
+            super().run()
+
+    monkeypatch.setattr("trie.cpu.threads._pool", cache(lambda name: _Pool(name, 8)))
+    monkeypatch.setattr("threading.Thread", Counted)
+    found = streamer(
+        command[0], DATA / "lambda_nanopore.fq.gz", "-d", DATA / "lambda.fa.gz", "-k", 21,
+        *command[1:], "-q", "--threads", threads,
+    )  # fmt: skip
+    assert found[0] == 0
+    assert max(alive, default=0) <= threads - 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 import pytest
-from numba.core.dispatcher import Dispatcher
 
 import streamer
 import trie
@@ -57,14 +56,15 @@ def kernels():
             if module.name.startswith(NOT_OF_COMMANDS) or module.name.endswith("__main__"):
                 continue
             for value in vars(importlib.import_module(module.name)).values():
+                made = value.dispatcher if isinstance(value, jit.Kernel) else None
                 if (
-                    isinstance(value, Dispatcher)
-                    and isinstance(value._cache, jit._Cache)
-                    and value.targetoptions.get("inline") != "always"
+                    made is not None
+                    and isinstance(made._cache, jit._Cache)
+                    and made.targetoptions.get("inline") != "always"
                 ):
-                    function = value.py_func
+                    function = made.py_func
                     name = f"{function.__module__}.{function.__qualname__}"
-                    found[value._cache._cache_file._index_path] = name
+                    found[made._cache._cache_file._index_path] = name
     return found
 
 

@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -29,7 +30,8 @@ import importlib, pkgutil
 import streamer.batch, trie
 for package in (trie, streamer.batch):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        importlib.import_module(module.name)
+        for value in vars(importlib.import_module(module.name)).values():
+            getattr(value, "dispatcher", None)
 """
 
 GIVEN = ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
@@ -42,7 +44,7 @@ from trie.cpu.jit import njit
 def twice(x):
     return x + x
 
-print(twice(21), sum(twice.stats.cache_hits.values()))
+print(twice(21), sum(twice.dispatcher.stats.cache_hits.values()))
 """
 
 
@@ -163,3 +165,45 @@ def test_damaged_files_are_written_anew(installed, tmp_path, kind, damage):
     file.write_bytes(damage)
     assert run(installed, kernel, NUMBA_CACHE_DIR=folder) == (0, "42 0\n", "")
     assert run(installed, kernel, NUMBA_CACHE_DIR=folder) == (0, "42 1\n", "")
+
+
+def test_a_kernel_is_known_to_others_before_it_is_called():
+    from trie.cpu import jit
+
+    @jit.njit(inline="always")
+    def inlined(x):
+        return x + 1
+
+    @jit.inner
+    def called(x):
+        return 2 * x
+
+    @jit.njit
+    def both(x):
+        return called(inlined(x))
+
+    def compiled(kernel):
+        return bool(getattr(kernel, "_made", None) and kernel.dispatcher.signatures)
+
+    if jit.config.DISABLE_JIT:
+        assert both(20) == 42
+        return
+    assert both._made is None
+    assert both(20) == 42
+    assert [compiled(one) for one in (inlined, called, both)] == [False, True, True]
+
+
+def test_threads_that_call_a_kernel_first_use_the_same_one():
+    from concurrent.futures import ThreadPoolExecutor
+
+    from trie.cpu import jit
+
+    together = threading.Barrier(4)
+    kernel = jit.njit(lambda x: x)
+
+    def made(_):
+        together.wait(DEADLINE)
+        return getattr(kernel, "dispatcher", kernel)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(one) for one in pool.map(made, range(4))}) == 1
