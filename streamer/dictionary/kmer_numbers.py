@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from trie.cpu.jit import njit
-from trie.index.kmer_index import KmerIndex
+from trie.prefixes import PrefixDepths
 from trie.windows import NO_SET
 
 
@@ -35,14 +35,10 @@ def number_kmers(dictionary: Dictionary, threads: int) -> KmerNumbers:
     if codes.size >= NO_SET:
         message = f"{codes.size:,} k-mers in the dictionary: at most {NO_SET - 1:,} can be counted"
         raise StreamerError(message)
-    ranks = np.arange(codes.size, dtype=np.uint32)
     if records is None:
-        return KmerNumbers(ranks, np.zeros(0, np.uint32))
-    index = KmerIndex(dictionary.k, expected=codes.size, with_values=True)
-    index.add(codes, ranks, threads)
-    at = np.full(records.bases.size, NO_SET, dtype=np.uint32)
+        return KmerNumbers(np.arange(codes.size, dtype=np.uint32), np.zeros(0, np.uint32))
     canonical = dictionary.strands != "forward"
-    index.match(records.bases, records.offsets, canonical=canonical, threads=threads, values=at)
+    at = PrefixDepths(codes, dictionary.k).ranks(*records, canonical=canonical, threads=threads)
     of_codes = np.full(codes.size, NO_SET, dtype=np.uint32)
     _number(at, of_codes)
     return KmerNumbers(of_codes, at)

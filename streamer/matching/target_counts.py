@@ -48,7 +48,7 @@ class TargetCounts:
     def __init__(self, matcher: StreamMatcher, rule: Assignment | None = None) -> None:
         self._rule = rule or Assignment()
         self._dictionary = matcher.dictionary
-        self._numbers = matcher.labels.numbers
+        self._set_of = matcher.labels.set_of
         self._threads = matcher.spec.threads or usable_cores()
         self._groups: dict[str | None, _Group] = {}
         self._adding = threading.Lock()
@@ -139,16 +139,6 @@ class TargetCounts:
         return _by_target(
             np.bincount(sets[sets != NO_SET], minlength=len(self.targets)), self.targets
         )
-
-    @cached_property
-    def _set_of(self) -> NDArray[np.uint32]:
-        """By the number of a k-mer."""
-        sets = self._dictionary.sets
-        if self._numbers is None:
-            return sets
-        set_of = np.empty_like(sets)
-        set_of[self._numbers.of_codes] = sets
-        return set_of
 
 
 class CoverageCounts:

@@ -23,7 +23,7 @@ class WindowLabels:
 
     only_set: the target set of every window that matches, if there is one set only, else NO_SET.
     needed: engines must look labels up, those of ``dictionary.sets``; without them a window matches
-    or does not. numbers: of the k-mers, if they are labels.
+    or does not. numbers: of the k-mers, if they are labels. set_of: the target set of each one.
     """
 
     def __init__(
@@ -37,11 +37,12 @@ class WindowLabels:
         )
         self.dictionary = dictionary
         self.numbers: KmerNumbers | None = None
+        self.set_of = dictionary.sets
         if counted and sets:
             self.numbers = number_kmers(dictionary, threads)
             self.dictionary = replace(dictionary, sets=self.numbers.of_codes)
-            self._set_of = np.empty(dictionary.codes.size, np.uint32)
-            self._set_of[self.numbers.of_codes] = dictionary.sets
+            self.set_of = np.empty(dictionary.codes.size, np.uint32)
+            self.set_of[self.numbers.of_codes] = dictionary.sets
         self.needed = self._differ or self.numbers is not None
 
     @property
@@ -58,7 +59,7 @@ class WindowLabels:
         sets = np.empty_like(labels)
 
         def look_up(start: int, stop: int) -> None:
-            look_up_sets(labels, self._set_of, start, stop, sets)
+            look_up_sets(labels, self.set_of, start, stop, sets)
 
         run_ranges(look_up, 0, labels.size, self._threads, grain=GRAIN)
         return sets, labels

@@ -247,14 +247,28 @@ def _settle(
 @inner
 def _write(shape, hits, count, first, matches, text_sets, sets):
     """Write the matches of a block, and their sets unless there are none."""
+    one = np.uint64(1)
     for i in range(count):
-        set_bits(matches, first + hits[i, 0], first + hits[i, 1])
+        begin, end = hits[i, 0], hits[i, 1]
+        set_bits(matches, first + begin, first + end)
         if sets.size:
-            for at in range(hits[i, 0], hits[i, 1]):
-                place = at + hits[i, 2]
-                if place >= text_sets.size:
-                    place = shape.text.size - place - shape.k
-                sets[first + at] = text_sets[place]
+            place = begin + hits[i, 2]
+            forward = place < text_sets.size
+            if not forward:
+                place = shape.text.size - place - shape.k
+            # unsigned: a negative index would be one from the end
+            to, source = np.uint64(first + begin), np.uint64(place)
+            stop = np.uint64(first + end)
+            if forward:
+                while to < stop:
+                    sets[to] = text_sets[source]
+                    to += one
+                    source += one
+            else:
+                while to < stop:
+                    sets[to] = text_sets[source]
+                    to += one
+                    source -= one
 
 
 @njit(cache=True, nogil=True)

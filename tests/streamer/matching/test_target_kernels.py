@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamer.matching import target_kernels
@@ -48,6 +48,8 @@ def arrays_of(reads, k):
     many=st.booleans(),
     threads=st.integers(1, 3),
 )
+@example(reads=[[*range(14, -1, -1), NO_SET]], k=1, set_of=[0] * KMERS, many=False, threads=1)
+@example(reads=[[*range(40), *range(60, 5, -1)]], k=1, set_of=[0, 1] * 150, many=True, threads=1)
 def test_counts_of_windows(reads, k, set_of, many, threads):
     if not many:
         set_of = [0] * KMERS
