@@ -26,8 +26,8 @@ COMMANDS = {
     "match": "match", "filter": "filter", "asm": "asm", "hamming": "hamming", "primer": "primer",
     "lcs": "lcs", "run": "daemon", "validate": "daemon", "send": "send", "play": "play",
     "status": "status", "top": "status", "watch": "watch",
-    "targets": "targets", "regions": "regions", "reload": "reload", "devices": "devices",
-    "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
+    "targets": "targets", "regions": "regions", "reload": "reload", "keygen": "keygen",
+    "devices": "devices", "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
 }  # fmt: skip
 """The commands, and the module of ``streamer.cli`` that each is in."""
 

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from streamer.cli.choices import say
-from streamer.cli.daemon_options import ConfigOption, ControlOption, endpoint_of
+from streamer.cli.daemon_options import (
+    ConfigOption,
+    ControlOption,
+    KeysOption,
+    endpoint_of,
+    keys_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +27,7 @@ _CLEAR = "\x1b[H\x1b[J"
 def status(
     at: ControlOption = None,
     config: ConfigOption = None,
+    keys: KeysOption = None,
     format_: Annotated[
         Literal["table", "tsv", "jsonl"],
         typer.Option("--format", help="A table for people, or rows for programs."),
@@ -31,7 +38,9 @@ def status(
 
     from streamer.client.control import Control
 
-    with Control(endpoint_of("control", at, config)) as control:
+    endpoint = endpoint_of("control", at, config)
+    key = keys_of(keys, config, endpoint)
+    with Control(endpoint, keys=key) as control:
         answer = control.status()
     if format_ == "jsonl":
         typer.echo(json.dumps(answer))
@@ -46,6 +55,7 @@ def status(
 def top(
     at: ControlOption = None,
     config: ConfigOption = None,
+    keys: KeysOption = None,
     every: Annotated[
         float, typer.Option("--every", min=0.01, help="Seconds between two tables.")
     ] = 1.0,
@@ -64,11 +74,14 @@ def top(
     from streamer.client.client_errors import DaemonFailedError, DaemonSilentError
     from streamer.client.control import Control
     from streamer.client.subscriber import Subscriber
+    from streamer.protocol.endpoints import reachable
 
-    with Control(endpoint_of("control", at, config)) as control:
+    endpoint = endpoint_of("control", at, config)
+    key = keys_of(keys, config, endpoint)
+    with Control(endpoint, keys=key) as control:
         answer = control.status()
-        endpoint = answer["endpoints"]["feed"]
-        with Subscriber(endpoint, ["status"]) as feed:
+        feed_endpoint = reachable(answer["endpoints"]["feed"], endpoint)
+        with Subscriber(feed_endpoint, ["status"], keys=key) as feed:
             for shown in itertools.count(1):
                 # a file keeps every table, a terminal shows the last
                 typer.echo(_CLEAR if sys.stdout.isatty() else "", nl=shown > 1)
@@ -84,7 +97,7 @@ def top(
                         raise
                     break
             if feed.failed:
-                raise DaemonFailedError(endpoint)
+                raise DaemonFailedError(feed_endpoint)
     say("the daemon has ended")
 
 

@@ -26,14 +26,18 @@ import zmq
 from streamer.daemon import logs
 from streamer.daemon.connections import Connections
 from streamer.daemon.core.flows import Fetch, Flow, Pull, Route, SyncLimits
+from streamer.daemon.core.rights import Rights
 from streamer.daemon.core.sync import BURST_BYTES, SyncCore
 from streamer.daemon.door import Door
 from streamer.daemon.process import raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
+from streamer.daemon.security.gatekeeper import Gatekeeper
+from streamer.daemon.security.known_peers import KnownPeers
 from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalDamage, JournalError, JournalExpired
 from streamer.journal.reader import JournalReader
-from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, size_of
+from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
+from streamer.protocol.transport.curve import demand, receive_signed
 
 NICE = 10
 
@@ -64,7 +68,10 @@ log = structlog.get_logger("sync")
 
 @dataclass(frozen=True)
 class SyncTask:
-    """What the process is to do. listener, wake: descriptors that it inherits."""
+    """What the process is to do. listener, wake: descriptors that it inherits.
+
+    keys: the folder of keys, empty for none.
+    """
 
     endpoint: str
     listener: int
@@ -76,6 +83,7 @@ class SyncTask:
     pulls: int
     pull_bytes: int
     memory_bytes: int
+    keys: str = ""
 
     @classmethod
     def from_json(cls, text: str) -> SyncTask:
@@ -91,15 +99,23 @@ class Server:
     """Serves pulls on a ROUTER socket until the pipe ``wake`` ends."""
 
     def __init__(
-        self, sock: zmq.Socket[bytes], wake: int, journal: ReplayedJournal, limits: SyncLimits
+        self,
+        sock: zmq.Socket[bytes],
+        wake: int,
+        journal: ReplayedJournal,
+        limits: SyncLimits,
+        peers: KnownPeers,
     ):
         self._socket = sock
+        self._peers = peers
         self._wake = wake
         self._journal = journal
         self._core = SyncCore(limits)
         # messages for connections without room
         self._held: dict[Route, deque[Sequence[Buffer]]] = {}
         self._retry = _RETRY_MILLISECONDS[0]
+        # connections that are not kept, for one answer
+        self._unknown: set[Route] = set()
 
     def serve(self) -> None:
         """Serve; returns once the daemon has ended."""
@@ -121,6 +137,8 @@ class Server:
                     last = quiet + _ENDING_SECONDS
             if events:
                 core.see(self._journal.look())
+            for route in self._peers.sweep(time.monotonic()):
+                self._give_up(route)
             if self._socket in events:
                 self._hear()
             busy = self._replay()
@@ -136,10 +154,18 @@ class Server:
     def _hear(self) -> None:
         for _ in range(_REQUESTS):
             try:
-                route, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                sender, message = receive_signed(self._socket, signed=self._peers.guarded)
             except zmq.Again:
                 return
-            self._core.hear(route, frames, time.monotonic())
+            route, *frames = message
+            rights: Rights | WireError | None
+            try:
+                rights = self._peers.rights(route, sender)
+            except WireError as error:
+                rights = error
+                self._unknown.add(route)
+            if rights is not None:
+                self._core.hear(route, frames, time.monotonic(), rights)
 
     def _replay(self) -> bool:
         """A burst of one flow; whether there was one to go on."""
@@ -201,6 +227,10 @@ class Server:
 
     def _try(self, route: Route, frames: Sequence[Buffer]) -> bool:
         """Send a message, or keep it until there is room; whether there was."""
+        if not (self._peers.reaches(route) or route in self._unknown):
+            self._give_up(route)
+            return False
+        self._unknown.discard(route)
         try:
             send, copy = self._socket.send, size_of(frames) < _COPIED_BYTES
             send(route, _MORE)
@@ -260,6 +290,7 @@ def run(task: SyncTask) -> None:
     door = Door(task.endpoint, socket.socket(fileno=task.listener))
     connections = Connections(lambda: None, [door], raise_limit())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    gate = _gatekeeper(task.keys, context)
     sock = context.socket(zmq.ROUTER)
     try:
         options = {
@@ -272,15 +303,37 @@ def run(task: SyncTask) -> None:
             sock.setsockopt(option, value)
         if task.endpoint.startswith("tcp://["):
             sock.setsockopt(zmq.IPV6, 1)
+        if gate is not None:
+            demand(sock, gate.server.secret, "sync")
         sock.setsockopt(zmq.USE_FD, door.lend())
         sock.bind(task.endpoint)
+        if gate is not None:
+            gate.test("sync", task.endpoint)
         connections.start()
-        Server(sock, task.wake, journal, limits).serve()
+        peers = KnownPeers(gate, "sync", strict=True)
+        Server(sock, task.wake, journal, limits, peers).serve()
     finally:
         connections.stop()
         sock.close()
+        if gate is not None:
+            gate.end()
         context.term()
         journal.close()
+
+
+def _gatekeeper(folder: str, context: zmq.Context[zmq.Socket[bytes]]) -> Gatekeeper | None:
+    """That of this process, None without keys; without it the process ends."""
+    if not folder:
+        return None
+
+    def ended() -> None:
+        if gate.error is not None and gate.ready.is_set():
+            log.error("the gatekeeper failed", why=str(gate.error))
+            os._exit(1)
+
+    gate = Gatekeeper(folder, context, ended)
+    gate.begin()
+    return gate
 
 
 if __name__ == "__main__":

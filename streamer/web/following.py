@@ -17,6 +17,7 @@ import structlog
 from streamer.aio import Subscriber
 from streamer.client import Control, DaemonError, RefusedError
 from streamer.client.control import CoverageBin
+from streamer.protocol.keys import ClientKeys
 from streamer.web.model import TOPICS, RunModel
 
 POLL_SECONDS = 1.0
@@ -37,8 +38,14 @@ class Follower:
     """
 
     def __init__(
-        self, model: RunModel, feed: str, control: str, changed: Callable[[], None]
+        self,
+        model: RunModel,
+        feed: str,
+        control: str,
+        changed: Callable[[], None],
+        keys: ClientKeys | None = None,
     ) -> None:
+        self._keys = keys
         self._model = model
         self._feed, self._endpoint = feed, control
         self._changed = changed
@@ -74,7 +81,7 @@ class Follower:
     async def _listen(self) -> None:
         while True:
             try:
-                async with Subscriber(self._feed, TOPICS) as feed:
+                async with Subscriber(self._feed, TOPICS, keys=self._keys) as feed:
                     while True:
                         message = await feed.receive(POLL_SECONDS)
                         if message is not None:
@@ -114,7 +121,7 @@ class Follower:
 
     def _open(self) -> Control:
         if self._control is None:
-            self._control = Control(self._endpoint, answer_seconds=_ANSWER_SECONDS)
+            self._control = Control(self._endpoint, answer_seconds=_ANSWER_SECONDS, keys=self._keys)
         return self._control
 
     def _close(self) -> None:
