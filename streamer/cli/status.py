@@ -39,8 +39,8 @@ def status(
     from streamer.client.control import Control
 
     endpoint = endpoint_of("control", at, config)
-    key = keys_of(keys, config, endpoint)
-    with Control(endpoint, keys=key) as control:
+    own = keys_of(keys, config, endpoint)
+    with Control(endpoint, keys=own) as control:
         answer = control.status()
     if format_ == "jsonl":
         typer.echo(json.dumps(answer))
@@ -77,11 +77,11 @@ def top(
     from streamer.protocol.endpoints import reachable
 
     endpoint = endpoint_of("control", at, config)
-    key = keys_of(keys, config, endpoint)
-    with Control(endpoint, keys=key) as control:
+    own = keys_of(keys, config, endpoint)
+    with Control(endpoint, keys=own) as control:
         answer = control.status()
         feed_endpoint = reachable(answer["endpoints"]["feed"], endpoint)
-        with Subscriber(feed_endpoint, ["status"], keys=key) as feed:
+        with Subscriber(feed_endpoint, ["status"], keys=own) as feed:
             for shown in itertools.count(1):
                 # a file keeps every table, a terminal shows the last
                 typer.echo(_CLEAR if sys.stdout.isatty() else "", nl=shown > 1)

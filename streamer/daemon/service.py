@@ -53,6 +53,7 @@ from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalError, JournalFull
 from streamer.journal.store import Journal
 from streamer.protocol.endpoints import reachable, socket_path
+from streamer.protocol.keys import ClientKeys
 
 if TYPE_CHECKING:
     from streamer.daemon.metrics.metrics_server import MetricsServer
@@ -228,7 +229,7 @@ class Service:
         watch = self.board.config.watch
         if watch.directory:
             endpoint = reachable(self.board.endpoints["ingest"])
-            keys = self._gate and self._gate.issue(Rights("watcher", send=("*",)))
+            keys = self._issue(Rights("watcher", send=("*",)))
             self._watch = WatchWorker(watch, endpoint, self._changed.wake, keys)
             self._workers.append(self._watch)
             self._watch.start()
@@ -238,7 +239,7 @@ class Service:
             return
         try:
             asks = ("status", "targets", "coverage", "novelty")
-            keys = self._gate and self._gate.issue(Rights("page", watch=("*",), control=asks))
+            keys = self._issue(Rights("page", watch=("*",), control=asks))
             self._web = web = WebWorker(self.board, self._changed.wake, keys)
         except StreamerError:
             self._life.fail()
@@ -247,6 +248,10 @@ class Service:
         self._workers.append(web)
         self.board.endpoints[web.name] = web.endpoint
         web.start()
+
+    def _issue(self, rights: Rights) -> ClientKeys | None:
+        """A key for a client that the daemon starts, None if nobody needs one."""
+        return None if self._gate is None else self._gate.issue(rights)
 
     def drain(self, why: str) -> None:
         """Finish the accepted batches, take nothing more, then end. From any thread."""
