@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 import zmq
@@ -31,13 +31,15 @@ from streamer.daemon.core.sync import BURST_BYTES, SyncCore
 from streamer.daemon.door import Door
 from streamer.daemon.process import raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
-from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalDamage, JournalError, JournalExpired
 from streamer.journal.reader import JournalReader
 from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
 from streamer.protocol.transport.curve import demand, receive_signed
+
+if TYPE_CHECKING:
+    from streamer.daemon.security.gatekeeper import Gatekeeper
 
 NICE = 10
 
@@ -325,6 +327,8 @@ def _gatekeeper(folder: str, context: zmq.Context[zmq.Socket[bytes]]) -> Gatekee
     """That of this process, None without keys; without it the process ends."""
     if not folder:
         return None
+    # what reads the permissions takes time to import
+    from streamer.daemon.security.gatekeeper import Gatekeeper
 
     def ended() -> None:
         if gate.error is not None and gate.ready.is_set():

@@ -7,13 +7,15 @@ has said nothing is not known here, but nothing is taken from it, and nothing is
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.daemon.open_connections import ENDED, end, inode
-from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.protocol.header import Reason, WireError
 from streamer.protocol.transport.curve import Sender
+
+if TYPE_CHECKING:
+    from streamer.daemon.security.gatekeeper import Gatekeeper
 
 _SWEEP_SECONDS = 1.0
 
