@@ -27,7 +27,7 @@ COMMANDS = {
     "lcs": "lcs", "run": "daemon", "validate": "daemon", "send": "send", "play": "play",
     "status": "status", "top": "top", "watch": "watch",
     "targets": "targets", "regions": "regions", "reload": "reload", "report": "report_page",
-    "devices": "devices",
+    "keygen": "keygen", "devices": "devices",
     "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
 }  # fmt: skip
 """The commands, and the module of ``streamer.cli`` that each is in."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from streamer.protocol.keys import ClientKeys
 
 ConfigOption = Annotated[
     str | None, typer.Option("--config", "-c", help="Configuration (TOML); without it, defaults.")
@@ -14,6 +17,15 @@ SettingsOption = Annotated[
     typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override a setting; may be repeated."),
 ]
 ControlOption = Annotated[str | None, typer.Option("--at", help="Control endpoint of the daemon.")]
+
+KeysOption = Annotated[
+    str | None,
+    typer.Option(
+        "--keys",
+        metavar="PATH",
+        help="Key of this client, or the folder that keygen made; by default that of --config.",
+    ),
+]
 
 ANSWER_SECONDS = 5.0
 """How long a daemon may be silent."""
@@ -37,3 +49,24 @@ def endpoint_of(name: str, given: str | None, config: str | None) -> str:
         problem = f"{endpoint} leaves the port open: name the one that the daemon logs"
         raise UsageError(problem)
     return endpoint
+
+
+def keys_of(given: str | None, config: str | None, endpoint: str) -> ClientKeys | None:
+    """The keys of a client: as given, or those of the configuration, None where it has none.
+
+    endpoint: where it connects; one that is not on this machine takes keys.
+    """
+    from streamer.errors import UsageError
+    from streamer.protocol.endpoints import is_local
+    from streamer.protocol.keys import ClientKeys
+
+    if given is None and config is not None:
+        from streamer.daemon.config import load
+
+        given = load(config, check_files=False).security.keys or None
+    if given is not None:
+        return ClientKeys.read(given)
+    if not is_local(endpoint):
+        problem = f"{endpoint} is not on this machine: give the key of this client (--keys FILE)"
+        raise UsageError(problem)
+    return None

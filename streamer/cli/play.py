@@ -12,12 +12,13 @@ import typer
 
 from streamer.cli import daemon_options
 from streamer.cli.choices import SENT_BASES, SENT_READS, QuietOption, say
-from streamer.cli.daemon_options import ConfigOption
+from streamer.cli.daemon_options import ConfigOption, KeysOption
 from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from streamer.cli.send_files import Piece
     from streamer.playing.channels import Played
+    from streamer.protocol.keys import ClientKeys
 
 _BATCH_SECONDS = 1.0  # from one batch to the next
 _POLL_SECONDS = 0.05
@@ -33,6 +34,7 @@ def play(
         str | None, typer.Option("--to", help="Send them to this ingest endpoint of a daemon.")
     ] = None,
     config: ConfigOption = None,
+    keys: KeysOption = None,
     folder: Annotated[
         str | None,
         typer.Option("--folder", metavar="DIR", help="Write them there, as MinKNOW does."),
@@ -79,7 +81,9 @@ def play(
     with progress("playing", size_of_files(reads), quiet=quiet) as show:
         run = _Playback(reads, speed, channels, seed, show)
         if folder is None:
-            run.send(daemon_options.endpoint_of("ingest", to, config), name, timeout)
+            endpoint = daemon_options.endpoint_of("ingest", to, config)
+            key = daemon_options.keys_of(keys, config, endpoint)
+            run.send(endpoint, name, timeout, key)
             done = "acknowledged"
         else:
             done = run.write(folder, plain, file_reads, file_seconds)
@@ -152,13 +156,15 @@ class _Playback:
         """How far the run has come, for people."""
         return f"the run has come to its second {self.played:.1f}"
 
-    def send(self, endpoint: str, name: str | None, timeout: float) -> None:
+    def send(
+        self, endpoint: str, name: str | None, timeout: float, keys: ClientKeys | None
+    ) -> None:
         """Play it into the socket."""
         from streamer.cli.send_files import send_all
         from streamer.client.producer import Producer
 
         answer_seconds = min(daemon_options.ANSWER_SECONDS, timeout)
-        with Producer(endpoint, name=name, answer_seconds=answer_seconds) as producer:
+        with Producer(endpoint, name=name, answer_seconds=answer_seconds, keys=keys) as producer:
             producer.connect(timeout=timeout)
             self.begun = time.monotonic()
             send_all(producer, self, timeout)

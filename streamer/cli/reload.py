@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamer.cli.daemon_options import ConfigOption, endpoint_of
+from streamer.cli.daemon_options import ConfigOption, KeysOption, endpoint_of, keys_of
 
 if TYPE_CHECKING:
     from streamer.client.control import Control
@@ -17,6 +17,7 @@ _LOOK_SECONDS = 0.2
 def reload(
     to: Annotated[str | None, typer.Option("--to", help="Control endpoint of the daemon.")] = None,
     config: ConfigOption = None,
+    keys: KeysOption = None,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Return once kept batches have been matched again, too."),
@@ -28,7 +29,8 @@ def reload(
     """
     from streamer.client.control import Control
 
-    with Control(endpoint_of("control", to, config)) as control:
+    endpoint = endpoint_of("control", to, config)
+    with Control(endpoint, keys=keys_of(keys, config, endpoint)) as control:
         said = control.reload()
         before, version = said["version_before"], said["version"]
         if before == version:

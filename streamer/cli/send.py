@@ -9,7 +9,7 @@ import typer
 
 from streamer.cli import daemon_options
 from streamer.cli.choices import READS, SENT_BASES, SENT_READS, QuietOption, say
-from streamer.cli.daemon_options import ConfigOption
+from streamer.cli.daemon_options import ConfigOption, KeysOption
 
 if TYPE_CHECKING:
     from streamer.cli.send_mark import SendMark
@@ -44,6 +44,7 @@ def send(
     ] = None,
     to: Annotated[str | None, typer.Option("--to", help="Ingest endpoint of the daemon.")] = None,
     config: ConfigOption = None,
+    keys: KeysOption = None,
     name: Annotated[
         str | None,
         typer.Option("--name", help="Name of this producer in the results, and for --resume."),
@@ -92,7 +93,8 @@ def send(
         from streamer.cli.send_folder import name_of, send_folder
 
         name = name or name_of(watch)
-    with Producer(endpoint, name=name, answer_seconds=answer_seconds) as producer:
+    key = daemon_options.keys_of(keys, config, endpoint)
+    with Producer(endpoint, name=name, answer_seconds=answer_seconds, keys=key) as producer:
         producer.connect(timeout=timeout)
         if watch:
             sent, bases = send_folder(

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli.daemon_options import ConfigOption, ControlOption, endpoint_of
+from streamer.cli.daemon_options import (
+    ConfigOption,
+    ControlOption,
+    KeysOption,
+    endpoint_of,
+    keys_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
 def status(
     at: ControlOption = None,
     config: ConfigOption = None,
+    keys: KeysOption = None,
     format_: Annotated[
         Literal["table", "tsv", "jsonl"],
         typer.Option("--format", help="A table for people, or rows for programs."),
@@ -25,7 +32,9 @@ def status(
 
     from streamer.client.control import Control
 
-    with Control(endpoint_of("control", at, config)) as control:
+    endpoint = endpoint_of("control", at, config)
+    own = keys_of(keys, config, endpoint)
+    with Control(endpoint, keys=own) as control:
         answer = control.status()
     if format_ == "jsonl":
         typer.echo(json.dumps(answer))

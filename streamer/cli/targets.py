@@ -7,12 +7,19 @@ from typing import Annotated, Literal
 import typer
 
 from streamer.cli.choices import FormatOption, OutputOption
-from streamer.cli.daemon_options import ConfigOption, ControlOption, endpoint_of
+from streamer.cli.daemon_options import (
+    ConfigOption,
+    ControlOption,
+    KeysOption,
+    endpoint_of,
+    keys_of,
+)
 
 
 def targets(
     at: ControlOption = None,
     config: ConfigOption = None,
+    keys: KeysOption = None,
     by: Annotated[
         Literal["barcode"] | None, typer.Option(help="All rows for each barcode.")
     ] = None,
@@ -27,7 +34,8 @@ def targets(
     from streamer.client.message_tables import rows_table
     from streamer.output.rows import RowWriter
 
-    with Control(endpoint_of("control", at, config)) as control:
+    endpoint = endpoint_of("control", at, config)
+    with Control(endpoint, keys=keys_of(keys, config, endpoint)) as control:
         columns, rows = control.targets(by_barcode=by == "barcode")
     with RowWriter(output, format_, columns) as writer:
         writer.write(rows_table(columns, rows))

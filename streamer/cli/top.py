@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamer.cli.choices import say
-from streamer.cli.daemon_options import ConfigOption, ControlOption, endpoint_of
+from streamer.cli.daemon_options import (
+    ConfigOption,
+    ControlOption,
+    KeysOption,
+    endpoint_of,
+    keys_of,
+)
 from streamer.cli.status import print_table
 
 if TYPE_CHECKING:
     from streamer.client.control import Control
     from streamer.client.subscriber import Subscriber
+    from streamer.protocol.keys import ClientKeys
 
 _CLEAR = "\x1b[H\x1b[J"
 """To the upper left corner, and nothing behind it."""
@@ -23,6 +30,7 @@ _CLEAR = "\x1b[H\x1b[J"
 def top(
     at: ControlOption = None,
     config: ConfigOption = None,
+    keys: KeysOption = None,
     every: Annotated[
         float, typer.Option("--every", min=0.01, help="Seconds between two tables.")
     ] = 1.0,
@@ -48,8 +56,13 @@ def top(
     form = format_ or ("table" if count or not _can_draw() else "page")
     if form == "page":
         _check_page(count)
-    with Control(endpoint_of("control", at, config)) as control:
-        ended = _page(control, every) if form == "page" else _tables(control, every, count, form)
+    endpoint = endpoint_of("control", at, config)
+    own = keys_of(keys, config, endpoint)
+    with Control(endpoint, keys=own) as control:
+        if form == "page":
+            ended = _page(control, own, every)
+        else:
+            ended = _tables(control, own, every, count, form)
     if ended:
         say("the daemon has ended")
 
@@ -82,24 +95,27 @@ def _check_page(count: int | None) -> None:
         raise UsageError(problem)
 
 
-def _page(control: Control, every: float) -> bool:
+def _page(control: Control, keys: ClientKeys | None, every: float) -> bool:
     from streamer.cli.streams import signals_noted
     from streamer.terminal.showing import show
 
     with signals_noted() as signals:
-        return show(control, every, signals)
+        return show(control, keys, every, signals)
 
 
-def _tables(control: Control, every: float, count: int | None, form: str) -> bool:
+def _tables(
+    control: Control, keys: ClientKeys | None, every: float, count: int | None, form: str
+) -> bool:
     """Print tables; whether the daemon has ended."""
     import itertools
 
     from streamer.client.client_errors import DaemonFailedError, DaemonSilentError
     from streamer.client.subscriber import Subscriber
+    from streamer.protocol.endpoints import reachable
 
     answer = control.status()
-    endpoint = answer["endpoints"]["feed"]
-    with Subscriber(endpoint, ["status"]) as feed:
+    endpoint = reachable(answer["endpoints"]["feed"], control.endpoint)
+    with Subscriber(endpoint, ["status"], keys=keys) as feed:
         for shown in itertools.count(1):
             _print(answer, form, first=shown == 1)
             if shown == count:

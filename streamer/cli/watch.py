@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamer.client.messages import Known
     from streamer.client.subscriber import Subscriber
     from streamer.output.rows import RowWriter
+    from streamer.protocol.keys import ClientKeys
 
 _DEFAULT_TOPICS = ("match", "mismatch", "read")
 
@@ -52,6 +53,7 @@ def watch(
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="The daemon's configuration (TOML).")
     ] = None,
+    keys: daemon_options.KeysOption = None,
     cursor: Annotated[
         str | None,
         typer.Option(
@@ -80,12 +82,13 @@ def watch(
     place = None if cursor is None else CursorFile(cursor, live=output in (None, "-"))
     answer_seconds = daemon_options.ANSWER_SECONDS
     endpoint = daemon_options.endpoint_of("feed", from_, config)
+    key = daemon_options.keys_of(keys, config, endpoint)
     if place is not None:
         sync = daemon_options.endpoint_of("sync", sync, config)
     elif sync is not None:
         problem = "--sync is for --from-cursor"
         raise UsageError(problem)
-    with _subscriber(endpoint, sync, topics or _DEFAULT_TOPICS, place) as feed:
+    with _subscriber(endpoint, sync, topics or _DEFAULT_TOPICS, place, key) as feed:
         if not feed.wait_for_daemon(answer_seconds):
             raise DaemonSilentError(endpoint, answer_seconds)
         columns = columns_of(feed.topics)
@@ -115,7 +118,11 @@ def watch(
 
 
 def _subscriber(
-    endpoint: str, sync: str | None, topics: Sequence[str], place: CursorFile | None
+    endpoint: str,
+    sync: str | None,
+    topics: Sequence[str],
+    place: CursorFile | None,
+    keys: ClientKeys | None,
 ) -> Subscriber:
     """A subscriber from the place on, if there is one."""
     from streamer.client.subscriber import Subscriber
@@ -123,23 +130,25 @@ def _subscriber(
 
     answer_seconds = daemon_options.ANSWER_SECONDS
     if place is None or sync is None:
-        return Subscriber(endpoint, topics, answer_seconds=answer_seconds)
-    start = place.read() or _oldest(sync)
-    feed = Subscriber(endpoint, topics, sync=sync, cursor=start, answer_seconds=answer_seconds)
+        return Subscriber(endpoint, topics, answer_seconds=answer_seconds, keys=keys)
+    start = place.read() or _oldest(sync, keys)
+    feed = Subscriber(
+        endpoint, topics, sync=sync, cursor=start, answer_seconds=answer_seconds, keys=keys
+    )
     live = [topic for topic in feed.topics if topic in LIVE_ONLY or topic not in RECORD_TOPICS]
     if live:
         say(f"{', '.join(live)}: not kept by the daemon, so only what comes from now on")
     return feed
 
 
-def _oldest(sync: str) -> Cursor:
+def _oldest(sync: str, keys: ClientKeys | None) -> Cursor:
     """Before the oldest record that a daemon has."""
     from streamer.client.client_errors import DaemonError, DaemonSilentError
     from streamer.client.core.positions import Cursor
     from streamer.client.sync import Sync
 
     seconds = daemon_options.ANSWER_SECONDS
-    with Sync(sync, answer_seconds=seconds) as asked:
+    with Sync(sync, answer_seconds=seconds, keys=keys) as asked:
         try:
             extent = asked.heads()
         except DaemonSilentError:

@@ -21,6 +21,10 @@ class DaemonSilentError(DaemonError):
         super().__init__(endpoint, f"no answer within {seconds:g} s: is the daemon running?")
 
 
+class KeysRefusedError(DaemonError):
+    """The daemon does not admit this client: its key, or the want of one."""
+
+
 class DaemonLostError(DaemonError):
     """The daemon's beats have stopped, and it has not announced its end."""
 

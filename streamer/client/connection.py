@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Self
 
 import zmq
 
-from streamer.client.client_errors import DaemonError
+from streamer.client.client_errors import DaemonError, KeysRefusedError
+from streamer.protocol.keys import ClientKeys
+from streamer.protocol.transport.curve import connect_with
+from streamer.protocol.transport.handshakes import Handshake, Handshakes
 
 Context = zmq.Context[zmq.Socket[bytes]]
+
+Keys = ClientKeys | str | os.PathLike[str] | None
+"""Of a client: as read, or the file or folder that they are in (KeysError if they are not)."""
+
+# between two looks whether the daemon admits this client
+_LOOK_SECONDS = 0.2
 
 
 class Connection:
     """A client with a socket connected to ``endpoint``; DaemonError if that is no endpoint.
 
-    answer_seconds: how long the daemon may be silent. context: by default one of its own.
+    answer_seconds: how long the daemon may be silent. context: by default one of its own. keys: to
+    show to the daemon; KeysRefusedError if it does not admit them.
     """
 
     def __init__(
@@ -24,8 +36,10 @@ class Connection:
         context: Context | None,
         kind: int,
         options: dict[int, int],
+        keys: Keys = None,
     ) -> None:
         self.endpoint = endpoint
+        self.keys = keys if keys is None or isinstance(keys, ClientKeys) else ClientKeys.read(keys)
         self._answer_seconds = answer_seconds
         self._own_context = context is None
         self._context: Context = context or zmq.Context()
@@ -33,14 +47,50 @@ class Connection:
         defaults = {zmq.LINGER: 0, zmq.RECONNECT_IVL: 50, zmq.RECONNECT_IVL_MAX: 1000}
         for option, value in (defaults | options).items():
             self._socket.setsockopt(option, value)
+        if endpoint.startswith("tcp://["):
+            self._socket.setsockopt(zmq.IPV6, 1)
+        if self.keys is not None:
+            connect_with(self._socket, self.keys)
+        self._handshakes = Handshakes(self._socket)
         try:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()
             raise DaemonError(endpoint, f"is not an endpoint: {error}") from None
 
+    def check_admitted(self) -> None:
+        """KeysRefusedError if the daemon has not admitted this client; called while it waits."""
+        outcome = self._handshakes.take()
+        if outcome not in (None, Handshake.ADMITTED):
+            raise KeysRefusedError(self.endpoint, self._not_admitted(outcome))
+
+    def _not_admitted(self, outcome: Handshake | None) -> str:
+        keys = self.keys
+        if keys is None:
+            return "not admitted: the daemon asks for a key (--keys FILE)"
+        if outcome == Handshake.MISMATCH:
+            return "the daemon has no keys: connect without one"
+        if outcome == Handshake.REFUSED:
+            return (
+                f"not admitted: the key '{keys.name}' ({keys.public}) has no right on this socket"
+            )
+        return f"not admitted: the daemon has another key than {keys.server}, or none"
+
+    def _poll(self, seconds: float) -> bool:
+        """Whether a message comes in time; KeysRefusedError as in ``check_admitted``."""
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if self._socket.poll(int(min(left, _LOOK_SECONDS) * 1000) + 1):
+                return True
+            self.check_admitted()
+            if not left:
+                return False
+
     def close(self) -> None:
         """Close the connection."""
+        if not self._socket.closed:
+            self._handshakes.close()
         self._socket.close()
         if self._own_context:
             self._context.term()

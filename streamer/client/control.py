@@ -11,7 +11,7 @@ import zmq
 
 from streamer.client.client_errors import DaemonError, DaemonSilentError, RefusedError
 from streamer.client.columns import check_columns
-from streamer.client.connection import Connection, Context
+from streamer.client.connection import Connection, Context, Keys
 from streamer.client.named_targets import NAMED
 from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.feed_messages import decode_columns
@@ -108,9 +108,14 @@ class Control(Connection):
     """
 
     def __init__(
-        self, endpoint: str, *, answer_seconds: float = 5.0, context: Context | None = None
+        self,
+        endpoint: str,
+        *,
+        answer_seconds: float = 5.0,
+        context: Context | None = None,
+        keys: Keys = None,
     ) -> None:
-        super().__init__(endpoint, answer_seconds, context, zmq.DEALER, {})
+        super().__init__(endpoint, answer_seconds, context, zmq.DEALER, {}, keys)
         self._requests = 0
 
     def status(self, *, subscriptions: bool = False) -> dict[str, Any]:
@@ -248,7 +253,7 @@ class Control(Connection):
 
     def _receive(self, seconds: float) -> tuple[Header, *tuple[Buffer, ...]]:
         """The next reply and its further frames; an empty one if none comes in time."""
-        if not self._socket.poll(int(seconds * 1000) + 1):
+        if not self._poll(seconds):
             return ({},)
         try:
             header, *frames = unseal(self._socket.recv_multipart())

@@ -14,13 +14,14 @@ from streamer.client.client_errors import (
     DaemonSilentError,
     RefusedError,
 )
-from streamer.client.connection import Connection, Context
+from streamer.client.connection import Connection, Context, Keys
 from streamer.client.core.healing import HealingCore
 from streamer.client.core.positions import Cursor
 from streamer.client.core.subscriber import SubscriberCore
 from streamer.client.messages import Message
 from streamer.client.sync_socket import SyncSocket
 from streamer.errors import UsageError
+from streamer.protocol.feed_messages import DENIED_TOPIC
 from streamer.protocol.header import WireError
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.copying import Copier
@@ -61,6 +62,7 @@ class FeedReader(Connection):
         cursor: Cursor | None = None,
         answer_seconds: float = 5.0,
         context: Context | None = None,
+        keys: Keys = None,
     ) -> None:
         if cursor is not None and sync is None:
             problem = "a cursor needs the endpoint of sync"
@@ -69,15 +71,16 @@ class FeedReader(Connection):
         self._healing = None if sync is None else HealingCore(names, answer_seconds, cursor)
         self._core = self._healing or SubscriberCore(names, answer_seconds)
         self._sync: SyncSocket | None = None
-        super().__init__(
-            endpoint, answer_seconds, context, zmq.SUB, {zmq.RCVHWM: _RECEIVE_MESSAGES}
-        )
+        options: dict[int, int] = {zmq.RCVHWM: _RECEIVE_MESSAGES}
+        super().__init__(endpoint, answer_seconds, context, zmq.SUB, options, keys)
+        if self.keys is not None:
+            self._socket.subscribe(DENIED_TOPIC)
         # beats last: once they arrive, all subscriptions hold
         for topic in (*(topic for topic in self.topics if topic != "beat"), "status", "beat"):
             self._socket.subscribe(TOPICS[topic].wire)
         self._copier = Copier(self._socket, frames=_MOST_FRAMES)
         if sync is not None:
-            self._sync = SyncSocket(sync, answer_seconds, self._context)
+            self._sync = SyncSocket(sync, answer_seconds, self._context, self.keys)
 
     @property
     def _sockets(self) -> list[zmq.Socket[bytes]]:
@@ -186,6 +189,9 @@ class FeedReader(Connection):
         before = time.monotonic()
         if not (yield wait):
             self._core.wait(min(wait, time.monotonic() - before))
+            self.check_admitted()
+            if self._sync is not None:
+                self._sync.check_admitted()
 
     # ---- messages ------------------------------------------------------------------------------
 
@@ -194,6 +200,8 @@ class FeedReader(Connection):
         received = self._copier.take()
         if received is not None:
             self._core.take(*received)
+            if self._core.denial is not None:
+                raise RefusedError(self.endpoint, self._core.denial)
         answered = self._sync is not None and self._ask()
         return received is not None or answered
 

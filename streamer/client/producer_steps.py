@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 import zmq
 
 from streamer.client.client_errors import DaemonError, StalledError
-from streamer.client.connection import Connection, Context
+from streamer.client.connection import Connection, Context, Keys
 from streamer.client.core.producer import Outgoing, ProducerCore
 from streamer.client.parts import Mark, Reads, parts
 from streamer.errors import UsageError
@@ -39,9 +39,11 @@ class ProducerSteps(Connection):
         name: str | None = None,
         answer_seconds: float = 5.0,
         context: Context | None = None,
+        keys: Keys = None,
     ) -> None:
         # IMMEDIATE: nothing is queued for a daemon that is not there
-        super().__init__(endpoint, answer_seconds, context, zmq.DEALER, {zmq.IMMEDIATE: 1})
+        options: dict[int, int] = {zmq.IMMEDIATE: 1}
+        super().__init__(endpoint, answer_seconds, context, zmq.DEALER, options, keys)
         name = name or f"{host.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         epoch = time.time_ns() // 1_000_000
         self._core = ProducerCore(endpoint, name, epoch, answer_seconds)
@@ -202,6 +204,7 @@ class ProducerSteps(Connection):
             if self._core.must_ask(now):
                 self._send(self._core.hello())
             yield _POLL_SECONDS
+            self.check_admitted()
             self._receive()
             self._transmit()
 

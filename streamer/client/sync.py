@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from streamer.client.client_errors import CursorError, DaemonError, DaemonSilentError, RefusedError
-from streamer.client.connection import Context
+from streamer.client.connection import Context, Keys
 from streamer.client.core.fetch import FetchCore, StoredState
 from streamer.client.core.positions import Cursor, Positions
 from streamer.client.core.pull import (
@@ -54,9 +54,14 @@ class Sync(SyncSocket):
     """
 
     def __init__(
-        self, endpoint: str, *, answer_seconds: float = 5.0, context: Context | None = None
+        self,
+        endpoint: str,
+        *,
+        answer_seconds: float = 5.0,
+        context: Context | None = None,
+        keys: Keys = None,
     ) -> None:
-        super().__init__(endpoint, answer_seconds, context)
+        super().__init__(endpoint, answer_seconds, context, keys)
         # what comes late is told apart
         self._numbers = count(1)
         self._positions: Positions | None = None
@@ -97,7 +102,7 @@ class Sync(SyncSocket):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise DaemonSilentError(self.endpoint, self._answer_seconds)
-            self._socket.poll(int(left * 1000) + 1)
+            self._poll(left)
         return received
 
     @contextmanager
@@ -138,7 +143,7 @@ class Sync(SyncSocket):
                     core.begin(at.stream, at.at, now, until)
                 received = self.take()
                 if received is None:
-                    self._socket.poll(int(_POLL_SECONDS * 1000))
+                    self._poll(_POLL_SECONDS)
                     continue
                 frames, crc = received
                 match core.take(frames, now, crc):

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import zmq
 
-from streamer.client.connection import Connection, Context
+from streamer.client.connection import Connection, Context, Keys
 from streamer.protocol.header import Buffer
 from streamer.protocol.transport.copying import Copier
 
@@ -18,8 +18,10 @@ _MOST_FRAMES = 32
 class SyncSocket(Connection):
     """Never waits: not for room, nor for a message, nor for a daemon that is away."""
 
-    def __init__(self, endpoint: str, answer_seconds: float, context: Context | None) -> None:
-        super().__init__(endpoint, answer_seconds, context, zmq.DEALER, {})
+    def __init__(
+        self, endpoint: str, answer_seconds: float, context: Context | None, keys: Keys = None
+    ) -> None:
+        super().__init__(endpoint, answer_seconds, context, zmq.DEALER, {}, keys)
         self.socket = self._socket
         self._copier = Copier(self._socket, frames=_MOST_FRAMES)
 

@@ -18,6 +18,7 @@ from streamer.matching.novelty import NoveltyCurve
 from streamer.protocol.schema import TOPICS
 
 if TYPE_CHECKING:
+    from streamer.daemon.security.gatekeeper import Gatekeeper
     from streamer.journal.store import Journal
     from streamer.matching.target_tally import TargetTally
 
@@ -161,6 +162,8 @@ class Board:
         self.stuck: dict[str, StuckStage] = {}
         self.stage_ages: dict[str, float] = {}
         self.stalls: dict[str, int] = {}
+        # who admits clients, if keys are asked for
+        self.gate: Gatekeeper | None = None
         # GPUs in use, by number
         self.cards: tuple[int, ...] = ()
         self.published = published(config)
@@ -227,6 +230,9 @@ class Board:
             },
             "producers": {"known": self.producers, "active": self.active_producers},
             "refused": self.refused,
+            "security": None
+            if self.gate is None
+            else {"keys": self.gate.keys, "refused": self.gate.refused},
             "unanswered": self.unanswered,
             "log": {"dropped": logs.dropped()},
             "durability": self.config.journal.durability,

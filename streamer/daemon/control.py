@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,10 +13,12 @@ import zmq
 from streamer.daemon.board import Board
 from streamer.daemon.core.feed import parted
 from streamer.daemon.core.life import STARTING
+from streamer.daemon.core.rights import Rights
 from streamer.daemon.deciding import Answer
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.metrics.device_memory import DeviceMemory
 from streamer.daemon.reload import Reply
+from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.errors import StreamerError
 from streamer.protocol.batch_messages import decode_batch
@@ -35,9 +38,11 @@ from streamer.protocol.header import (
     unseal,
 )
 from streamer.protocol.schema import TOPICS
+from streamer.protocol.transport.curve import OVERHEAD_BYTES, receive_signed
 from streamer.sequences.read_batch import ReadBatch
 
 if TYPE_CHECKING:
+    from streamer.daemon.security.gatekeeper import Gatekeeper
     from streamer.matching.target_tally import TargetTally
 
 COMMANDS = ("status", "drain", "reload", "ask", "targets", "panel", "coverage", "novelty")
@@ -87,8 +92,12 @@ class ControlWorker(SocketWorker):
         drain: Callable[[str], None],
         reload: Callable[[str, Reply], None],
         ask: Callable[[ReadBatch, Answer], None],
+        gate: Gatekeeper | None = None,
     ) -> None:
-        super().__init__("control", board, context, notify)
+        super().__init__("control", board, context, notify, gate)
+        self._peers = KnownPeers(gate, "control")
+        # connections that are not kept, for one reply
+        self._unknown: set[bytes] = set()
         self.inbox: Mailbox[_Request] = Mailbox()
         self._drain = drain
         self._reload = reload
@@ -105,18 +114,20 @@ class ControlWorker(SocketWorker):
         socket = self.bind(
             zmq.ROUTER,
             {
-                zmq.MAXMSGSIZE: MAX_ASK_BYTES,
+                zmq.MAXMSGSIZE: MAX_ASK_BYTES + (OVERHEAD_BYTES if self._peers.guarded else 0),
                 zmq.SNDHWM: 1000,
                 # messages that wait may be large
                 zmq.RCVHWM: 64,
                 zmq.ROUTER_MANDATORY: 1,
-                # whoever comes again with its routing id takes over from the connection before
-                zmq.ROUTER_HANDOVER: 1,
+                # whoever comes again with its routing id takes over from the connection before;
+                # with keys that may be another client
+                zmq.ROUTER_HANDOVER: int(not self._peers.guarded),
             },
         )
         poller = self.poller(socket, self.inbox)
         try:
             while not self.stopping.is_set():
+                self._peers.sweep(time.monotonic())
                 wait = _RETRY_MILLISECONDS if self._pending else POLL_MILLISECONDS
                 if socket in dict(poller.poll(wait)):
                     self._receive(socket)
@@ -131,10 +142,18 @@ class ControlWorker(SocketWorker):
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
         for _ in range(_AT_ONCE):
             try:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
+                sender, frames = receive_signed(socket, signed=self._peers.guarded)
             except zmq.Again:
                 break
-            request = self._obey(frames)
+            rights: Rights | WireError | None
+            try:
+                rights = self._peers.rights(frames[0], sender)
+            except WireError as error:
+                rights = error
+                self._unknown.add(frames[0])
+            if rights is None:
+                continue
+            request = self._obey(frames, rights)
             if request is not None:
                 self._keep(request)
 
@@ -153,6 +172,11 @@ class ControlWorker(SocketWorker):
     def _reply(self, socket: zmq.Socket[bytes], route: bytes) -> None:
         """Reply to a client's requests as long as there is room."""
         waiting = self._pending[route]
+        if not (self._peers.reaches(route) or route in self._unknown):
+            self._count -= len(waiting)
+            self._bytes -= sum(request.size for request in waiting)
+            waiting.clear()
+        self._unknown.discard(route)
         while waiting:
             request = waiting[0]
             reply = request.reply
@@ -179,8 +203,11 @@ class ControlWorker(SocketWorker):
             self._status[subscriptions] = fields | {"gpus": gpus}
         return self._status[subscriptions]
 
-    def _obey(self, frames: list[bytes]) -> _Request | None:
-        """Do what a message asks for; a WireError becomes its reply. None: it comes later."""
+    def _obey(self, frames: list[bytes], rights: Rights | WireError) -> _Request | None:
+        """Do what a message asks for; a WireError becomes its reply. None: it comes later.
+
+        rights: of its sender, or why it has none.
+        """
         size = sum(map(len, frames))
         envelope, frames = frames[:1], frames[1:]
         if frames and not frames[0]:
@@ -194,6 +221,12 @@ class ControlWorker(SocketWorker):
             if "id" in request:
                 reply["id"] = request["id"]
             command = request.get("command")
+            if isinstance(rights, WireError):
+                raise rights
+            # what is no command is refused as such
+            if command in COMMANDS and not rights.may_order(command):
+                denied = rights.denial(f"ask for '{command}'")
+                raise denied
             if data and command != "ask":
                 problem = f"a request is a header and its checksum, not {len(frames)} frames"
                 raise WireError(Reason.MALFORMED, problem)

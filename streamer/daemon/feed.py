@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import sys
 import termios
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from socket import SHUT_RDWR
-from socket import socket as stream_socket
+from typing import TYPE_CHECKING
 
 import structlog
 import zmq
@@ -22,20 +20,30 @@ from streamer.daemon.core.feed import MAX_IGNORED, FeedCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.drafts import AnyGroup
 from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.open_connections import ENDED, end, inode
+from streamer.daemon.security import guarded_subscriptions
+from streamer.daemon.security.guarded_subscriptions import MAX_SUBSCRIPTION, GuardedSubscriptions
+from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
+from streamer.protocol.transport.curve import descriptor_of
 from streamer.protocol.transport.held import HeldBytes
 from streamer.protocol.transport.sending import Message, send_all
 
+if TYPE_CHECKING:
+    from streamer.daemon.security.gatekeeper import Gatekeeper
+
 # subscribers send only names of topics, behind the name of a command; libzmq keeps every
 # subscription, whatever it is, in a tree that takes 50 bytes for each of its bytes
-_MAX_SUBSCRIPTION = 64
+_OPTIONS: dict[int, int] = {
+    zmq.MAXMSGSIZE: MAX_SUBSCRIPTION,
+    # all subscriptions, and the ends of all, not only the first and last of each
+    zmq.XPUB_VERBOSER: 1,
+}
 _SUBSCRIPTIONS_AT_ONCE = 1000
 # between two looks at the connections, while much waits for them
 _LOOK_MILLISECONDS = 5
 # between two lines of the log
 _REPORT_SECONDS = 10.0
-# a connection that has ended
-_NOBODY = -1
 # of a message at least, with what libzmq takes for its frames
 _MESSAGE_BYTES = 4096
 # assumed where bytes cannot be counted: that of a batch of a megabyte
@@ -74,8 +82,9 @@ class FeedWorker(SocketWorker):
         *,
         at: int = 0,
         heads: Mapping[str, int] | None = None,
+        gate: Gatekeeper | None = None,
     ) -> None:
-        super().__init__("feed", board, context, notify)
+        super().__init__("feed", board, context, notify, gate)
         self.inbox: Mailbox[AnyGroup] = Mailbox()
         self._done = done
         self._core = FeedCore(
@@ -86,6 +95,10 @@ class FeedWorker(SocketWorker):
             at=at,
             heads=heads,
         )
+        self._guarded: GuardedSubscriptions | None = None
+        if gate is not None:
+            peers = KnownPeers(gate, "feed", strict=True)
+            self._guarded = GuardedSubscriptions(peers, self._core.subscriptions)
         self._held = HeldBytes()
         self._backlog = Backlog(board.config.feed.buffer_bytes)
         # by connection, that is inode
@@ -105,9 +118,7 @@ class FeedWorker(SocketWorker):
                 zmq.SNDHWM: high_water(
                     self._board.config.feed.buffer_bytes, counted=not self._held.missing
                 ),
-                zmq.MAXMSGSIZE: _MAX_SUBSCRIPTION,
-                # all subscriptions, and the ends of all, not only the first and last of each
-                zmq.XPUB_VERBOSER: 1,
+                **(_OPTIONS if self._guarded is None else guarded_subscriptions.OPTIONS),
             },
         )
         poller = self.poller(socket, self.inbox)
@@ -122,6 +133,8 @@ class FeedWorker(SocketWorker):
                 wait = min(int(core.seconds_to_beat(time.monotonic()) * 1000), most)
                 if socket in dict(poller.poll(wait)):
                     self._subscriptions(socket)
+                if self._guarded is not None and self._guarded.sweep(time.monotonic()):
+                    self._note_subscriptions()
                 self._publish_waiting(socket)
                 if not core.seconds_to_beat(time.monotonic()):
                     self._beat(socket)
@@ -177,6 +190,7 @@ class FeedWorker(SocketWorker):
         totals, version = self._board.totals.fields(), self._board.version
         now = time.monotonic()
         self._send(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
+        self._send(socket, self._core.denials(time.time_ns()))
         self._tell_counts(socket)
         self._tell_novelty(socket)
 
@@ -216,13 +230,13 @@ class FeedWorker(SocketWorker):
         queued: dict[int, int] = {}
         for connection in list(self._backlog.connections):
             descriptor = self._descriptors[connection]
-            if _inode(descriptor) == connection:
+            if inode(descriptor) == connection:
                 queued[connection] = _queued(descriptor)
             else:
                 del self._descriptors[connection]
         slow = self._backlog.look(queued, held, now)
         if slow is not None:
-            _end(self._descriptors.pop(slow.connection))
+            end(self._descriptors.pop(slow.connection))
             self._board.slow_subscribers += 1
             log.warning(
                 "slow subscriber: its connection is ended",
@@ -242,45 +256,44 @@ class FeedWorker(SocketWorker):
                 frame = socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
-            message = frame.bytes
-            if message[:1] == b"\x01":
-                self._add(message[1:], _descriptor(frame))
+            message, descriptor = frame.bytes, descriptor_of(frame)
+            if self._guarded is not None:
+                self._note(descriptor)
+                if not self._guarded.obey(socket, frame):
+                    self._end_offender(descriptor)
+            elif message[:1] == b"\x01":
+                self._add(message[1:], descriptor)
             elif message[:1] == b"\x00":
                 held.remove(message[1:])
         if held.topics != before:
             log.debug("subscriptions", topics=sorted(held.topics))
+        self._note_subscriptions()
+
+    def _note_subscriptions(self) -> None:
+        held = self._core.subscriptions
         self._board.topics, self._board.subscriptions = held.topics, held.prefixes.copy()
         self._board.ignored_subscriptions = held.ignored
 
     def _add(self, prefix: bytes, descriptor: int) -> None:
         """A subscription; a connection with too many of what is no topic is ended."""
-        now = time.monotonic()
-        # a descriptor may belong to another connection soon, an inode does not
-        connection = _inode(descriptor)
-        if connection != _NOBODY:
+        connection = self._note(descriptor)
+        if not self._core.subscriptions.add(prefix, connection):
+            self._end_offender(descriptor)
+
+    def _note(self, descriptor: int) -> int:
+        """The connection that a descriptor belongs to now."""
+        connection = inode(descriptor)
+        if connection != ENDED:
             self._descriptors[connection] = descriptor
             self._backlog.add(connection)
-        if self._core.subscriptions.add(prefix, connection):
-            return
-        _end(descriptor)
+        return connection
+
+    def _end_offender(self, descriptor: int) -> None:
+        end(descriptor)
+        now = time.monotonic()
         if now - self._reported > _REPORT_SECONDS:
             self._reported = now
             log.warning("connection ended: it subscribes to what is no topic", limit=MAX_IGNORED)
-
-
-def _descriptor(frame: zmq.Frame) -> int:
-    """The connection that a message came from, -1 if it has ended."""
-    try:
-        return int(frame.get(zmq.SRCFD))
-    except zmq.ZMQError:
-        return _NOBODY
-
-
-def _inode(descriptor: int) -> int:
-    try:
-        return os.fstat(descriptor).st_ino
-    except OSError:
-        return _NOBODY
 
 
 def _queued(descriptor: int) -> int:
@@ -288,9 +301,3 @@ def _queued(descriptor: int) -> int:
     with contextlib.suppress(OSError):
         return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     return 0
-
-
-def _end(descriptor: int) -> None:
-    """End a connection: libzmq then frees all that it keeps for it."""
-    with contextlib.suppress(OSError), stream_socket(fileno=os.dup(descriptor)) as connection:
-        connection.shutdown(SHUT_RDWR)

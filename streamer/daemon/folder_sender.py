@@ -19,6 +19,7 @@ import structlog
 from streamer.daemon.config.tables import WatchTable
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import Worker
+from streamer.protocol.keys import ClientKeys
 
 # between two starts, doubled up to the longest while it keeps failing
 _PAUSE_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
@@ -31,11 +32,18 @@ log = structlog.get_logger("watch")
 class WatchWorker(Worker):
     """Starts the watcher, again if it fails, and ends it; what it says goes to the log.
 
-    endpoint: that of ingest, as bound.
+    endpoint: that of ingest. keys: of the watcher.
     """
 
-    def __init__(self, table: WatchTable, endpoint: str, notify: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        table: WatchTable,
+        endpoint: str,
+        notify: Callable[[], None],
+        keys: ClientKeys | None = None,
+    ) -> None:
         super().__init__("watch", notify)
+        self._keys = None if keys is None else _in_memory(keys)
         self._table = table
         self._endpoint = endpoint
         self._wake: Mailbox[None] = Mailbox()
@@ -51,6 +59,8 @@ class WatchWorker(Worker):
             self._watch()
         finally:
             self._wake.close()
+            if self._keys is not None:
+                os.close(self._keys)
 
     def _watch(self) -> None:
         pause = _PAUSE_SECONDS
@@ -79,12 +89,14 @@ class WatchWorker(Worker):
         command += [f"--until={pattern}" for pattern in table.until or [""]]
         command += ["--name", table.name] if table.name else []
         command += ["--ledger", table.ledger] if table.ledger else []
+        command += ["--keys", f"/dev/fd/{self._keys}"] if self._keys is not None else []
         try:
             child = subprocess.Popen(
                 [*launcher, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
+                pass_fds=() if self._keys is None else (self._keys,),
                 start_new_session=True,
             )
         except OSError as error:
@@ -133,6 +145,14 @@ class WatchWorker(Worker):
             child.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
+
+
+def _in_memory(keys: ClientKeys) -> int:
+    """The descriptor of a file of keys that is on no disk."""
+    descriptor = os.memfd_create("keys")
+    os.fchmod(descriptor, 0o600)
+    os.write(descriptor, keys.text().encode())
+    return descriptor
 
 
 def _log(line: str) -> None:

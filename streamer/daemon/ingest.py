@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
@@ -14,8 +15,10 @@ from streamer.daemon.batch_record import Accepted, GrowingReads
 from streamer.daemon.board import Board
 from streamer.daemon.core.ingest import Contents, IngestCore, Settings
 from streamer.daemon.core.producers import KnownProducer
+from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.daemon.decoding import decode_together
 from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.worker import POLL_MILLISECONDS, SocketWorker
 from streamer.matching.matcher import MakeTogether
 from streamer.protocol.batch_messages import NO_NAMES, Make, decode_batch
@@ -32,9 +35,13 @@ from streamer.protocol.header import (
     unpack,
     unseal,
 )
+from streamer.protocol.transport.curve import Sender
 from streamer.protocol.transport.receiving import receive
 from streamer.protocol.transport.sending import send_all
 from streamer.sequences.read_batch import ReadBatch
+
+if TYPE_CHECKING:
+    from streamer.daemon.security.gatekeeper import Gatekeeper
 
 # messages, and bytes, taken before acknowledgements go out and the inbox is read
 _BURST = 64
@@ -52,10 +59,14 @@ log = structlog.get_logger("ingest")
 
 
 class _Message:
-    """A message of a producer: all frames, and those between the header and the checksum."""
+    """A message of a producer: all frames, and those between the header and the checksum.
 
-    def __init__(self, route: bytes, frames: list[memoryview]) -> None:
+    rights: of its sender.
+    """
+
+    def __init__(self, route: bytes, frames: list[memoryview], rights: Rights) -> None:
         self.route = route
+        self.rights = rights
         self.sealed = frames
         self.frames = frames[1:-1]
         self._header: Header | None = None
@@ -104,10 +115,14 @@ class IngestWorker(SocketWorker):
         begin: Callable[[Sequence[tuple[str, int]]], None] | None = None,
         forget: Callable[[Sequence[str]], None] | None = None,
         forget_seconds: float = 0.0,
+        gate: Gatekeeper | None = None,
     ) -> None:
-        super().__init__("ingest", board, context, notify)
+        super().__init__("ingest", board, context, notify, gate)
+        self._peers = KnownPeers(gate, "ingest")
         # what has happened to batches, to be told to the core
         self.inbox: Mailbox[Callable[[], None]] = Mailbox()
+        # routes of connections that are not kept, for one answer
+        self._unknown: set[bytes] = set()
         self.drained = False
         self._forward = forward
         self._makers = makers
@@ -160,8 +175,9 @@ class IngestWorker(SocketWorker):
                 # a few messages a connection, so that some can come while others are decoded
                 zmq.RCVHWM: min(1000, max(8, self._limits.memory_bytes // frame_limit // 4)),
                 zmq.SNDHWM: 1000,
-                # a client that connects again with its routing id is answered there
-                zmq.ROUTER_HANDOVER: 1,
+                # a client that connects again with its routing id is answered there; with keys
+                # nobody takes over from a connection that may be another client's
+                zmq.ROUTER_HANDOVER: int(not self._peers.guarded),
             },
         )
         poller = self.poller(socket, self.inbox)
@@ -195,7 +211,9 @@ class IngestWorker(SocketWorker):
         return taken
 
     def _take_in(self) -> None:
-        self._core.tick(time.monotonic(), time.time_ns() // 1_000_000)
+        now = time.monotonic()
+        self._peers.sweep(now)
+        self._core.tick(now, time.time_ns() // 1_000_000)
         self._core.life(self._board.state)
         waiting = self.inbox.take()
         self.stage_work.taken = len(waiting)
@@ -203,14 +221,37 @@ class IngestWorker(SocketWorker):
             happened()
 
     def _receive(self, socket: zmq.Socket[bytes]) -> int:
+        senders: list[Sender] | None = [] if self._peers.guarded else None
+        received = receive(
+            socket, messages=_BURST, frames=_MAX_FRAMES + 1, size=_BURST_BYTES, senders=senders
+        )
         # the first frame is the route
-        received = receive(socket, messages=_BURST, frames=_MAX_FRAMES + 1, size=_BURST_BYTES)
-        burst = [_Message(bytes(frames[0]), frames[1:]) for frames in received]
+        if senders is None:
+            burst = [_Message(bytes(frames[0]), frames[1:], EVERYTHING) for frames in received]
+        else:
+            burst = self._admitted(received, senders)
         self.stage_work.taken = len(burst)
         self._decode_ahead(burst)
         for message in burst:
             self._handle(message)
-        return len(burst)
+        return len(received)
+
+    def _admitted(
+        self, received: Sequence[list[memoryview]], senders: Sequence[Sender]
+    ) -> list[_Message]:
+        """The messages of those who may send."""
+        admitted: list[_Message] = []
+        for frames, sender in zip(received, senders, strict=True):
+            route = bytes(frames[0])
+            try:
+                rights = self._peers.rights(route, sender)
+            except WireError as error:
+                self._core.refuse(route, error, {})
+                self._unknown.add(route)
+                continue
+            if rights is not None:
+                admitted.append(_Message(route, frames[1:], rights))
+        return admitted
 
     def _decode_ahead(self, burst: Sequence[_Message]) -> None:
         """Decode together the batches that will probably be accepted."""
@@ -224,7 +265,8 @@ class IngestWorker(SocketWorker):
 
     def _is_likely(self, message: _Message) -> bool:
         try:
-            return self._core.is_likely(message.header, size_of(message.frames))
+            size = size_of(message.frames)
+            return self._core.is_likely(message.header, size, message.rights)
         except WireError:
             return False
 
@@ -235,7 +277,8 @@ class IngestWorker(SocketWorker):
         except WireError as error:
             self._core.refuse(message.route, error, {})
             return
-        offer = self._core.message(message.route, header, size_of(message.frames), content)
+        size = size_of(message.frames)
+        offer = self._core.message(message.route, header, size, content, message.rights)
         if offer is None:
             return
         make, _ = self._makers()
@@ -255,6 +298,8 @@ class IngestWorker(SocketWorker):
         frames: list[Buffer] = []
         last: Header | None = None
         for route, header in self._core.answers():
+            if not (self._peers.reaches(route) or route in self._unknown):
+                continue
             if header is not last:
                 frames, last = answer(header), header
                 if header["type"] == "refused":
@@ -270,6 +315,7 @@ class IngestWorker(SocketWorker):
         board.undurable = core.undurable_batches, core.undurable_bytes, core.undurable_since
         # a ROUTER drops answers to a peer that is gone or does not read; the next one replaces them
         send_all(socket, messages)
+        self._unknown.clear()
         self.stage_work.taken = 0
         if core.drained and not self.drained:
             self.drained = True

@@ -113,7 +113,7 @@ class SyncReplay:
             if waiting is not None:
                 waiting.append(frames)
                 if len(waiting) > MOST_HELD:
-                    self._give_up(route)
+                    self.give_up(route)
             else:
                 self._try(route, frames)
         return any(flushed)
@@ -126,7 +126,7 @@ class SyncReplay:
                 self.core.hold(route)
                 return False
             case HandedOver.GONE:
-                self._give_up(route)
+                self.give_up(route)
                 return False
         return True
 
@@ -141,7 +141,7 @@ class SyncReplay:
         self.core.release(route)
         return True
 
-    def _give_up(self, route: Route) -> None:
+    def give_up(self, route: Route) -> None:
         """A connection has ended, or reads nothing."""
         self._held.pop(route, None)
         self.core.gone(route)

@@ -23,6 +23,7 @@ from streamer.daemon.control import ControlWorker
 from streamer.daemon.core.life import Life
 from streamer.daemon.core.log import SNAPSHOT_AFTER
 from streamer.daemon.core.producers import KnownProducer
+from streamer.daemon.core.rights import Rights
 from streamer.daemon.door import aside
 from streamer.daemon.drafts import AnyGroup, DraftGroup
 from streamer.daemon.engine import EngineWorker
@@ -35,6 +36,7 @@ from streamer.daemon.process import keep_freed_memory, raise_limit
 from streamer.daemon.reload import Reloader
 from streamer.daemon.restore import Restored, put_snapshot, restore
 from streamer.daemon.revising import KeptBatches
+from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.sync import SyncWorker
 from streamer.daemon.warming import warm_up
 from streamer.daemon.watched_stages import (
@@ -50,7 +52,8 @@ from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalError, JournalFull
 from streamer.journal.store import Journal
-from streamer.protocol.endpoints import socket_path
+from streamer.protocol.endpoints import reachable, socket_path
+from streamer.protocol.keys import ClientKeys
 
 if TYPE_CHECKING:
     from streamer.daemon.metrics.metrics_server import MetricsServer
@@ -79,14 +82,15 @@ class Service:
     """
 
     def __init__(self, config: Config, *, accept_loss: bool = False) -> None:
+        self._changed: Mailbox[None] = Mailbox()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(_IO_THREADS)
+        notify, keys = self._changed.wake, config.security.keys
+        self._gate = gate = Gatekeeper(keys, self._context, notify) if keys else None
         self._journal = open_journal(config, accept_loss=accept_loss)
         restored = _restored(self._journal)
         self.board = Board(config, self._journal, restored.counts, restored.novelty)
         self._life = Life(self.board.enter)
-        self._changed: Mailbox[None] = Mailbox()
         self._drain_wanted = ""
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(_IO_THREADS)
-        notify = self._changed.wake
         self._feed = FeedWorker(
             self.board,
             self._context,
@@ -94,6 +98,7 @@ class Service:
             self._finished,
             at=restored.at,
             heads=restored.heads,
+            gate=gate,
         )
         self._recorder: JournalWorker | None = None
         journal = self._journal
@@ -124,6 +129,7 @@ class Service:
             notify,
             forward=self._engine.inbox.put,
             makers=lambda: (self._engine.make_batch, self._engine.make_together),
+            gate=gate,
             **self._known(restored),
         )
         reloader = Reloader(config, self._engine.prepare, self._engine.reload)
@@ -134,6 +140,7 @@ class Service:
             drain=self.drain,
             reload=reloader.begin,
             ask=self._engine.ask,
+            gate=gate,
         )
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
         self._sync: SyncWorker | None = None
@@ -141,6 +148,9 @@ class Service:
             self._sync = SyncWorker(self.board, self._context, notify)
             self._sockets.append(self._sync)
         self._workers: list[Worker] = [*self._sockets, self._engine]
+        if gate is not None:
+            self._workers.append(gate)
+            self.board.gate = gate
         if self._recorder is not None:
             self._workers.append(self._recorder)
         self._watch: WatchWorker | None = None
@@ -165,6 +175,8 @@ class Service:
         keep_freed_memory()
         limit = raise_limit()
         sys.setswitchinterval(_SWITCH_SECONDS)
+        if self._gate is not None:
+            self._gate.begin()
         for worker in self._sockets:
             worker.start()
             if not worker.ready.wait(_BIND_SECONDS):
@@ -216,8 +228,9 @@ class Service:
     def _watch_folder(self) -> None:
         watch = self.board.config.watch
         if watch.directory:
-            endpoint = self.board.endpoints["ingest"]
-            self._watch = WatchWorker(watch, endpoint, self._changed.wake)
+            endpoint = reachable(self.board.endpoints["ingest"])
+            keys = self._issue(Rights("watcher", send=("*",)))
+            self._watch = WatchWorker(watch, endpoint, self._changed.wake, keys)
             self._workers.append(self._watch)
             self._watch.start()
 
@@ -225,7 +238,9 @@ class Service:
         if not self.board.config.web.endpoint:
             return
         try:
-            self._web = web = WebWorker(self.board, self._changed.wake)
+            asks = ("status", "targets", "coverage", "novelty")
+            keys = self._issue(Rights("page", watch=("*",), control=asks))
+            self._web = web = WebWorker(self.board, self._changed.wake, keys)
         except StreamerError:
             self._life.fail()
             self._stop()
@@ -233,6 +248,10 @@ class Service:
         self._workers.append(web)
         self.board.endpoints[web.name] = web.endpoint
         web.start()
+
+    def _issue(self, rights: Rights) -> ClientKeys | None:
+        """A key for a client that the daemon starts, None if nobody needs one."""
+        return None if self._gate is None else self._gate.issue(rights)
 
     def drain(self, why: str) -> None:
         """Finish the accepted batches, take nothing more, then end. From any thread."""
@@ -373,6 +392,7 @@ class Service:
             # its pages show the end
             self._web,
             self._connections,
+            self._gate,
         )
         inboxes = [worker.inbox for worker in self._workers if hasattr(worker, "inbox")]
         if self._metrics is not None:

@@ -53,6 +53,7 @@ class SyncWorker(SocketWorker):
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
     ) -> None:
+        # the process has a gatekeeper of its own
         super().__init__("sync", board, context, notify)
         self._wake: Mailbox[None] = Mailbox()
         self._child: subprocess.Popen[bytes] | None = None
@@ -153,6 +154,7 @@ class SyncWorker(SocketWorker):
             pulls=config.sync.pulls,
             pull_bytes=config.sync.pull_bytes,
             memory_bytes=config.sync.memory_bytes,
+            keys=config.security.keys,
         )
         self._begun = time.monotonic()
         try:

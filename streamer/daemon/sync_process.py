@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 import zmq
@@ -26,14 +26,21 @@ from streamer.daemon import logs
 from streamer.daemon.connections import Connections
 from streamer.daemon.core.flows import Route, SyncLimits
 from streamer.daemon.core.pace import Pace
+from streamer.daemon.core.rights import Rights
 from streamer.daemon.door import Door
 from streamer.daemon.process import core_seconds, give_way, raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
 from streamer.daemon.replaying import HandedOver, SyncReplay
+from streamer.daemon.security.gatekeeper import Gatekeeper
+from streamer.daemon.security.known_peers import KnownPeers
 from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalError
 from streamer.journal.reader import JournalReader
-from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, size_of
+from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
+from streamer.protocol.transport.curve import demand, receive_signed
+
+if TYPE_CHECKING:
+    from streamer.daemon.security.gatekeeper import Gatekeeper
 
 NICE = 10
 
@@ -62,7 +69,10 @@ log = structlog.get_logger("sync")
 
 @dataclass(frozen=True)
 class SyncTask:
-    """What the process is to do. listener, wake: descriptors that it inherits."""
+    """What the process is to do. listener, wake: descriptors that it inherits.
+
+    keys: the folder of keys, empty for none.
+    """
 
     endpoint: str
     listener: int
@@ -74,6 +84,7 @@ class SyncTask:
     pulls: int
     pull_bytes: int
     memory_bytes: int
+    keys: str = ""
 
     @classmethod
     def from_json(cls, text: str) -> SyncTask:
@@ -89,14 +100,22 @@ class Server:
     """Serves pulls on a ROUTER socket until the pipe ``wake`` ends."""
 
     def __init__(
-        self, sock: zmq.Socket[bytes], wake: int, journal: ReplayedJournal, limits: SyncLimits
+        self,
+        sock: zmq.Socket[bytes],
+        wake: int,
+        journal: ReplayedJournal,
+        limits: SyncLimits,
+        peers: KnownPeers,
     ):
         self._socket = sock
+        self._peers = peers
         self._wake = wake
         self._replay = SyncReplay(journal, limits, time.monotonic, self._hand_over, _log_damage)
         self._pace = Pace()
         self._head = 0
         self._cores = core_seconds()
+        # connections that are not kept, for one answer
+        self._unknown: set[Route] = set()
 
     def serve(self) -> None:
         """Serve; returns once the daemon has ended."""
@@ -119,6 +138,8 @@ class Server:
                     last = quiet + _ENDING_SECONDS
             if events:
                 self._see()
+            for route in self._peers.sweep(time.monotonic()):
+                replay.give_up(route)
             if self._socket in events:
                 self._hear()
             busy = replay.turn()
@@ -148,12 +169,23 @@ class Server:
     def _hear(self) -> None:
         for _ in range(_REQUESTS):
             try:
-                route, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                sender, message = receive_signed(self._socket, signed=self._peers.guarded)
             except zmq.Again:
                 return
-            self._replay.core.hear(route, frames, time.monotonic())
+            route, *frames = message
+            rights: Rights | WireError | None
+            try:
+                rights = self._peers.rights(route, sender)
+            except WireError as error:
+                rights = error
+                self._unknown.add(route)
+            if rights is not None:
+                self._replay.core.hear(route, frames, time.monotonic(), rights)
 
     def _hand_over(self, route: Route, frames: Sequence[Buffer]) -> HandedOver:
+        if not (self._peers.reaches(route) or route in self._unknown):
+            return HandedOver.GONE
+        self._unknown.discard(route)
         try:
             send, copy = self._socket.send, size_of(frames) < _COPIED_BYTES
             send(route, _MORE)
@@ -199,6 +231,7 @@ def run(task: SyncTask) -> None:
     door = Door(task.endpoint, socket.socket(fileno=task.listener))
     connections = Connections(lambda: None, [door], raise_limit())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    gate = _gatekeeper(task.keys, context)
     sock = context.socket(zmq.ROUTER)
     try:
         options = {
@@ -213,15 +246,39 @@ def run(task: SyncTask) -> None:
             sock.setsockopt(option, value)
         if task.endpoint.startswith("tcp://["):
             sock.setsockopt(zmq.IPV6, 1)
+        if gate is not None:
+            demand(sock, gate.server.secret, "sync")
         sock.setsockopt(zmq.USE_FD, door.lend())
         sock.bind(task.endpoint)
+        if gate is not None:
+            gate.test("sync", task.endpoint)
         connections.start()
-        Server(sock, task.wake, journal, limits).serve()
+        peers = KnownPeers(gate, "sync", strict=True)
+        Server(sock, task.wake, journal, limits, peers).serve()
     finally:
         connections.stop()
         sock.close()
+        if gate is not None:
+            gate.end()
         context.term()
         journal.close()
+
+
+def _gatekeeper(folder: str, context: zmq.Context[zmq.Socket[bytes]]) -> Gatekeeper | None:
+    """That of this process, None without keys; without it the process ends."""
+    if not folder:
+        return None
+    # what reads the permissions takes time to import
+    from streamer.daemon.security.gatekeeper import Gatekeeper
+
+    def ended() -> None:
+        if gate.error is not None and gate.ready.is_set():
+            log.error("the gatekeeper failed", why=str(gate.error))
+            os._exit(1)
+
+    gate = Gatekeeper(folder, context, ended)
+    gate.begin()
+    return gate
 
 
 if __name__ == "__main__":

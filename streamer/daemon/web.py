@@ -25,8 +25,9 @@ from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.web_task import WebTask
 from streamer.daemon.worker import POLL_MILLISECONDS, Worker
 from streamer.errors import StreamerError
-from streamer.protocol.endpoints import EndpointError
+from streamer.protocol.endpoints import EndpointError, reachable
 from streamer.protocol.http_address import split_http_address
+from streamer.protocol.keys import ClientKeys
 
 KEY = "web.endpoint"
 
@@ -44,11 +45,14 @@ log = structlog.get_logger("web")
 class WebWorker(Worker):
     """Listens at the configured address once made; StreamerError if it cannot listen there.
 
-    endpoint: the address as bound, with its real port.
+    endpoint: the address as bound, with its real port. keys: of the process.
     """
 
-    def __init__(self, board: Board, notify: Callable[[], None]) -> None:
+    def __init__(
+        self, board: Board, notify: Callable[[], None], keys: ClientKeys | None = None
+    ) -> None:
         super().__init__("web", notify)
+        self._keys = keys
         self._board = board
         self._child: subprocess.Popen[bytes] | None = None
         self._token = _token(board)
@@ -122,8 +126,9 @@ class WebWorker(Worker):
         return WebTask(
             endpoint=self.endpoint,
             listener=self._socket.fileno(),
-            feed=board.endpoints["feed"],
-            control=board.endpoints["control"],
+            feed=reachable(board.endpoints["feed"]),
+            control=reachable(board.endpoints["control"]),
+            keys=None if self._keys is None else self._keys._asdict(),
             token=self._token,
             hosts=config.web.hosts,
             panel=config.panel.fields(),

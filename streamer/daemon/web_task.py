@@ -15,7 +15,8 @@ class WebTask:
     """endpoint: HOST:PORT as bound. listener: the descriptor of that socket, which it inherits.
 
     feed, control: endpoints of the daemon. token: "" if the page needs none. hosts: further names
-    that the page is called by. panel: the arguments of ``matching.target_tally.Panel``.
+    that the page is called by. panel: the arguments of ``matching.target_tally.Panel``. keys: the
+    fields of ``ClientKeys``, none where the daemon asks for no keys.
     """
 
     endpoint: str
@@ -27,6 +28,7 @@ class WebTask:
     panel: Mapping[str, Any]
     level: Level
     format: Literal["console", "json"]
+    keys: Mapping[str, str] | None = None
 
     @classmethod
     def from_json(cls, text: str) -> WebTask:

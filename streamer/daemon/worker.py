@@ -12,10 +12,12 @@ import zmq
 from streamer.daemon.door import Door, aside
 from streamer.daemon.mailbox import Mailbox
 from streamer.protocol.endpoints import EndpointError, claim, socket_path
+from streamer.protocol.transport.curve import demand
 from trie.cpu.stage_work import StageWork
 
 if TYPE_CHECKING:
     from streamer.daemon.board import Board
+    from streamer.daemon.security.gatekeeper import Gatekeeper
 
 # the longest that a thread waits before it checks whether to stop
 POLL_SECONDS = 0.2
@@ -55,7 +57,10 @@ class Worker(threading.Thread):
 
 
 class SocketWorker(Worker):
-    """A worker with one bound socket; ``name`` is also the table of the configuration."""
+    """A worker with one bound socket; ``name`` is also the table of the configuration.
+
+    gate: admits clients, None: everybody.
+    """
 
     def __init__(
         self,
@@ -63,8 +68,10 @@ class SocketWorker(Worker):
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
+        gate: Gatekeeper | None = None,
     ) -> None:
         super().__init__(name, notify)
+        self.gate = gate
         self.key = f"{name}.endpoint"
         self.endpoint: str = getattr(board.config, name).endpoint
         self.door: Door | None = None
@@ -81,10 +88,15 @@ class SocketWorker(Worker):
         try:
             for option, value in options.items():
                 socket.setsockopt(option, value)
+            if self.gate is not None:
+                demand(socket, self.gate.server.secret, self.name)
             if self.endpoint.startswith("tcp://["):
                 socket.setsockopt(zmq.IPV6, 1)
             socket.setsockopt(zmq.USE_FD, door.lend())
             socket.bind(self.endpoint)
+            if self.gate is not None:
+                # before a message is taken
+                self.gate.test(self.name, self.endpoint)
         except BaseException:
             door.remove()
             socket.close(linger=0)

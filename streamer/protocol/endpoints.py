@@ -1,7 +1,7 @@
 """Endpoints: which are allowed, the private directory of the default ones, and sockets in use.
 
-Allowed are Unix-domain sockets (``ipc:///path``), which the file system protects, and TCP on this
-machine (``tcp://127.0.0.1:port``). Nothing is encrypted yet, so other addresses are refused.
+Allowed are Unix-domain sockets (``ipc:///path``), which the file system protects, and TCP. Other
+addresses than those of this machine (``tcp://127.0.0.1:port``) need keys (``is_local``).
 """
 
 from __future__ import annotations
@@ -61,17 +61,41 @@ def check_endpoint(endpoint: str) -> str:
     host, port = match["host"], match["port"]
     if host == "localhost":
         return f"tcp://127.0.0.1:{port}"
-    try:
-        local = ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        local = False
-    if not local:
-        problem = (
-            f"'{endpoint}' is not on this machine: nothing is encrypted yet, "
-            "so use ipc:// or tcp://127.0.0.1"
-        )
-        raise ValueError(problem)
+    if host == "*":
+        return f"tcp://0.0.0.0:{port}"
     return endpoint
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether only this machine can reach an endpoint."""
+    address = _address(endpoint)
+    return endpoint.startswith("ipc://") or (address is not None and address.is_loopback)
+
+
+def can_be_bound(endpoint: str) -> bool:
+    """Whether an endpoint names an address to listen at, and not a host by its name."""
+    return endpoint.startswith("ipc://") or _address(endpoint) is not None
+
+
+def reachable(endpoint: str, via: str = "tcp://127.0.0.1:*") -> str:
+    """Where to connect to an endpoint as it was bound: one at all addresses is at that of ``via``.
+
+    via: an endpoint at the same machine.
+    """
+    address, through = _address(endpoint), _TCP.fullmatch(via)
+    if address is None or not address.is_unspecified:
+        return endpoint
+    host = "127.0.0.1" if through is None else through["host"]
+    return f"tcp://{host}:{endpoint.rpartition(':')[2]}"
+
+
+def _address(endpoint: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address of an endpoint, None if it has none."""
+    match = _TCP.fullmatch(endpoint)
+    try:
+        return None if match is None else ipaddress.ip_address(match["host"].strip("[]"))
+    except ValueError:
+        return None
 
 
 def socket_path(endpoint: str) -> Path | None:

@@ -30,6 +30,9 @@ from streamer.sequences.packed_names import PackedNames
 
 Columns = dict[str, NDArray[Any]]
 
+DENIED_TOPIC = "denied."
+"""Subscribed to as it stands, this brings what the own key may not watch."""
+
 _STAMP = ("at", "prev", "epoch", "time")
 _NOTICE_STAMP = ("at", "epoch", "time")
 _STREAM_DIGITS = 16
@@ -81,6 +84,12 @@ def encode_head(
 def encode_notice(topic: str, header: Header) -> list[Buffer]:
     """The frames of a message that is about no batch: it has a header only."""
     return seal([_TOPIC_FRAMES[topic], msgpack.packb(header)])
+
+
+def encode_denied(key: str, header: Header) -> list[Buffer]:
+    """The frames of a message to the owner of a public key, about what it may not watch."""
+    about = {"topic": DENIED_TOPIC, "reason": Reason.DENIED.value}
+    return seal([f"{DENIED_TOPIC}{key}".encode(), msgpack.packb(header | about)])
 
 
 def described(topic: str, header: Header) -> str:

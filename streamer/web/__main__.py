@@ -21,6 +21,7 @@ from streamer.daemon.process import give_way
 from streamer.daemon.web_task import WebTask
 from streamer.matching.target_tally import Panel
 from streamer.protocol.http_address import split_http_address
+from streamer.protocol.keys import ClientKeys
 from streamer.web.broadcast import MAX_PAGES, Broadcast, event
 from streamer.web.following import Follower
 from streamer.web.guard import Guard, Hosts, Token
@@ -44,6 +45,7 @@ async def serve(task: WebTask) -> None:
         task.feed,
         task.control,
         lambda: broadcast.send(event("tick", model.tick(time.time()))),
+        None if task.keys is None else ClientKeys(**task.keys),
     )
     token = Token(task.token, split_http_address(task.endpoint)[1])
     login = (STATIC / "login.html").read_bytes()

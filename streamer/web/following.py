@@ -17,6 +17,7 @@ import structlog
 from streamer.aio import Subscriber
 from streamer.client import Control, DaemonError, RefusedError
 from streamer.client.control import CoverageBin
+from streamer.protocol.keys import ClientKeys
 from streamer.web.model import TOPICS, RunModel
 
 POLL_SECONDS = 1.0
@@ -42,10 +43,12 @@ class Follower:
         feed: str,
         control: str,
         changed: Callable[[], None],
+        keys: ClientKeys | None = None,
         *,
         seconds: float = POLL_SECONDS,
     ) -> None:
         self.error: DaemonError | None = None
+        self._keys = keys
         self._seconds = seconds
         self._model = model
         self._feed, self._endpoint = feed, control
@@ -82,7 +85,7 @@ class Follower:
     async def _listen(self) -> None:
         while True:
             try:
-                async with Subscriber(self._feed, TOPICS) as feed:
+                async with Subscriber(self._feed, TOPICS, keys=self._keys) as feed:
                     while True:
                         message = await feed.receive(POLL_SECONDS)
                         if message is not None:
@@ -124,7 +127,7 @@ class Follower:
 
     def _open(self) -> Control:
         if self._control is None:
-            self._control = Control(self._endpoint)
+            self._control = Control(self._endpoint, keys=self._keys)
         return self._control
 
     def _close(self) -> None:

@@ -20,8 +20,8 @@ from streamer.client.messages import (
     Status,
 )
 from streamer.client.typed_messages import typed
-from streamer.protocol.feed_messages import decode_feed
-from streamer.protocol.header import Buffer, WireError
+from streamer.protocol.feed_messages import DENIED_TOPIC, decode_feed
+from streamer.protocol.header import Buffer, Header, WireError
 from streamer.protocol.schema import RECORD_TOPICS
 
 FINAL = ("ended", "failed")
@@ -45,6 +45,8 @@ class SubscriberCore:
         self.damaged = 0
         self.damage: WireError | None = None
         self.gaps = 0
+        # what the daemon does not allow, if it said so
+        self.denial: Header | None = None
         self.heard = False
         self.state = ""
         self.published: frozenset[str] | None = None
@@ -95,6 +97,8 @@ class SubscriberCore:
         try:
             decoded = decode_feed(frames, crc, self._names)
             if not decoded.topic:
+                if decoded.header.get("topic") == DENIED_TOPIC:
+                    self.denial = decoded.header
                 return
             message = typed(decoded)
         except WireError as error:

@@ -21,13 +21,17 @@ from streamer.daemon.config.tables import (
     IngestTable,
     MatchingTable,
     PanelTable,
+    SecurityTable,
     SyncTable,
     WebTable,
     match_spec,
 )
 from streamer.daemon.config.web_token import read_token
+from streamer.daemon.security.key_folder import KeyFolder
 from streamer.matching.spec import MatchSpec
+from streamer.protocol.endpoints import can_be_bound, is_local
 from streamer.protocol.http_address import is_loopback, split_http_address
+from streamer.protocol.keys import KeysError
 
 # the key, what is wrong, and other keys involved
 Fault = tuple[str, str, *tuple[str, ...]]
@@ -106,6 +110,14 @@ def target_faults(
                 yield f"{key}.{at}", f"no target of the dictionary is '{name}'"
 
 
+def key_faults(given: str, absolute: str) -> Iterator[Fault]:
+    """What is wrong with the folder of keys."""
+    try:
+        KeyFolder.read(absolute)
+    except KeysError as error:
+        yield "security.keys", str(error).replace(absolute, given, 1)
+
+
 _NOT_COUNTED = "has no effect without answers.targets = true"
 
 _WEB_PACKAGES = "starlette", "uvicorn"
@@ -162,6 +174,7 @@ def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
     web = tables.get("web")
     if isinstance(web, WebTable):
         yield from _web_faults(web)
+    yield from _address_faults(tables)
     seen: dict[str, str] = {}
     for name in ("ingest", "feed", "control", "sync", "metrics", "web"):
         endpoint = getattr(tables.get(name), "endpoint", None)
@@ -173,6 +186,25 @@ def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
             other = f"{seen[endpoint]}.endpoint"
             yield f"{name}.endpoint", f"'{endpoint}' is already {other}", other
         seen.setdefault(endpoint, name)
+
+
+def _address_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
+    """Endpoints that other machines reach need keys."""
+    security = tables.get("security")
+    keys = isinstance(security, SecurityTable) and security.keys
+    for name in ("ingest", "feed", "control", "sync"):
+        endpoint = getattr(tables.get(name), "endpoint", None)
+        if endpoint is None or is_local(endpoint):
+            continue
+        if not can_be_bound(endpoint):
+            what = f"'{endpoint}' names no address to listen at: use an IP address, 0.0.0.0 for all"
+            yield f"{name}.endpoint", what
+        elif not keys:
+            what = (
+                f"'{endpoint}' can be reached from other machines: set security.keys "
+                "(streamer keygen DIR makes them), or use ipc:// or tcp://127.0.0.1"
+            )
+            yield f"{name}.endpoint", what, "security.keys"
 
 
 def _web_faults(web: WebTable) -> Iterator[Fault]:

@@ -15,6 +15,7 @@ from streamer.daemon.config.faults import (
     did_you_mean,
     file_faults,
     folder_faults,
+    key_faults,
     kind_of,
     table_faults,
     target_faults,
@@ -27,6 +28,7 @@ from streamer.daemon.config.tables import (
     ConfigTable,
     DictionaryTable,
     JournalTable,
+    SecurityTable,
     WatchTable,
     WebTable,
 )
@@ -97,6 +99,11 @@ def load(
         if watch.ledger:
             places["ledger"] = _absolute(folder, watch.ledger)
         checked["watch"] = watch.model_copy(update=places)
+    security = checked.get("security")
+    if isinstance(security, SecurityTable) and security.keys:
+        checked["security"] = SecurityTable(keys=_absolute(folder, security.keys))
+        if check_files:
+            faults.extend(key_faults(security.keys, _absolute(folder, security.keys)))
     web = checked.get("web")
     if isinstance(web, WebTable):
         if web.token_file:

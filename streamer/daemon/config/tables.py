@@ -171,6 +171,12 @@ class PanelTable(ConfigTable):
         }
 
 
+class SecurityTable(ConfigTable):
+    """Who is admitted; without a folder of keys everybody who reaches a socket."""
+
+    keys: str = ""
+
+
 class MetricsTable(ConfigTable):
     """Where Prometheus scrapes; without an address nothing is served."""
 
@@ -208,6 +214,7 @@ class Config(ConfigTable):
     decision: DecisionTable = Field(default_factory=lambda: DecisionTable())
     answers: AnswersTable = Field(default_factory=lambda: AnswersTable())
     panel: PanelTable = Field(default_factory=lambda: PanelTable())
+    security: SecurityTable = Field(default_factory=lambda: SecurityTable())
     metrics: MetricsTable = Field(default_factory=lambda: MetricsTable())
     web: WebTable = Field(default_factory=lambda: WebTable())
     log: LogTable = Field(default_factory=lambda: LogTable())

@@ -12,4 +12,6 @@ feed        numbers, messages, beats and subscriptions
 heads       the last record on each topic
 sync        who pulls what, whose turn it is
 backlog     which subscriber is too slow
+rights      what the owner of a key may do
+allowances  how much of it, and how fast
 """

@@ -6,10 +6,12 @@ out, in the order to send them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from streamer.protocol.feed_messages import encode_notice
+from streamer.daemon.core.rights import Rights
+from streamer.protocol.feed_messages import encode_denied, encode_notice
 from streamer.protocol.header import PROTOCOL, Header
 from streamer.protocol.schema import FEED, RECORD_TOPICS, TOPICS
 
@@ -45,6 +47,8 @@ class Publishable(Protocol):
 class Subscriptions:
     """What all connections subscribe to. A subscription is a prefix of topics.
 
+    Where it is known whose each is (``add_of``), they go with their connection (``leave``).
+
     prefixes: how many connections have each, for at most some hundred, since one that is a prefix
     of no topic is not kept, but counted in ``ignored``. topics: those with a subscription.
     """
@@ -55,6 +59,11 @@ class Subscriptions:
         self.topics: frozenset[str] = frozenset()
         # by connection, the last ones
         self._ignored_of: dict[int, int] = {}
+        # by connection, where that is known; and its key
+        self._of: dict[int, Counter[str]] = {}
+        self._keys: dict[int, str] = {}
+        # by connection: the key, and what it may not watch
+        self.denied: dict[int, tuple[str, dict[str, str]]] = {}
 
     def add(self, prefix: bytes, connection: int) -> bool:
         """Add one; whether that connection may stay. connection: any number."""
@@ -68,6 +77,53 @@ class Subscriptions:
         if len(self._ignored_of) > _OFFENDERS:
             del self._ignored_of[next(iter(self._ignored_of))]
         return count <= MAX_IGNORED
+
+    def add_of(
+        self, prefix: bytes, connection: int, rights: Rights
+    ) -> Literal["apply", "leave", "end"]:
+        """Add one of a connection with these rights, and say what becomes of it.
+
+        It is applied or left; or the connection is ended, as in ``add``. What is not allowed is in
+        ``denied``, with the reason.
+        """
+        text = _known(prefix)
+        if text is None:
+            return "leave" if self.add(prefix, connection) else "end"
+        most, why = rights.limits.subscriptions, ""
+        if not rights.may_subscribe(text):
+            why = str(rights.denial(f"watch '{text}'"))
+        elif most and self._held_by(rights.key) >= most:
+            why = f"the key '{rights.name}' has {most} subscriptions already, its limit"
+        if why:
+            self.deny(text, connection, rights.key, why)
+            return "leave"
+        self._of.setdefault(connection, Counter())[text] += 1
+        self._keys[connection] = rights.key
+        self._count(text, 1)
+        return "apply"
+
+    def deny(self, prefix: str, connection: int, key: str, why: str) -> None:
+        """A connection must not have this."""
+        self.denied.setdefault(connection, (key, {}))[1][prefix] = why
+
+    def remove_of(self, prefix: bytes, connection: int) -> None:
+        """Remove one of a connection, if it has it."""
+        text = _known(prefix)
+        held = self._of.get(connection)
+        if text is not None and held is not None and held[text]:
+            held[text] -= 1
+            self._count(text, -1)
+
+    def leave(self, connection: int) -> None:
+        """Remove all of a connection, which has ended."""
+        self.denied.pop(connection, None)
+        self._keys.pop(connection, None)
+        for text, count in self._of.pop(connection, Counter()).items():
+            if count:
+                self._count(text, -count)
+
+    def _held_by(self, key: str) -> int:
+        return sum(self._of[one].total() for one, other in self._keys.items() if other == key)
 
     def remove(self, prefix: bytes) -> None:
         """Remove one, which some connection had."""
@@ -176,6 +232,17 @@ class FeedCore:
             for part in parted(rows):
                 header = self._stamp(topic, time) | {"columns": columns, "rows": part} | fields
                 messages.append(encode_notice(topic, header))
+        return messages
+
+    def denials(self, time: int) -> list[Message]:
+        """To each key that asks for what it may not watch, what that is; time: in nanoseconds."""
+        by_key: dict[str, dict[str, str]] = {}
+        for key, denied in self.subscriptions.denied.values():
+            by_key.setdefault(key, {}).update(denied)
+        messages: list[Message] = []
+        for key, denied in by_key.items():
+            told = {"topics": sorted(denied)[:MAX_IGNORED], "message": next(iter(denied.values()))}
+            messages.append(encode_denied(key, self._fixed | {"time": time} | told))
         return messages
 
     def _stamp(self, topic: str, time: int) -> Header:

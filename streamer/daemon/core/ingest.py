@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from streamer.daemon.batch_record import Accepted, GrowingReads
+from streamer.daemon.core.allowances import Allowances
 from streamer.daemon.core.life import ACCEPTING, DRAINING, FULL, RUNNING, STARTING
 from streamer.daemon.core.offers import NOTHING_DECIDED, Offer, is_growing, keys_of, mark_of
 from streamer.daemon.core.producers import KnownProducer, Producers, ProducerState
+from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.protocol.header import (
     PROTOCOL,
     Header,
@@ -77,6 +79,7 @@ class IngestCore:
         self.refused = 0
         """Messages that were refused, but for want of credit."""
         self._settings = settings
+        self._allowances = Allowances(settings.max_batch_bytes)
         self._number = number
         self._content_of = content_of
         self._contents: dict[tuple[str, int, int], int] = {}
@@ -156,17 +159,28 @@ class IngestCore:
 
     # ---- messages in -----------------------------------------------------------------------------
 
-    def is_likely(self, header: Header, size: int) -> bool:
+    def is_likely(self, header: Header, size: int, rights: Rights = EVERYTHING) -> bool:
         """Whether a message probably gets an offer; WireError if its header is malformed."""
         producer = self.producers.find(text(header, "producer"))
-        if producer is None or not 0 < size <= self._settings.max_batch_bytes:
+        if producer is None or not rights.may_send(producer.name):
+            return False
+        if not 0 < size <= self._settings.max_batch_bytes:
             return False
         new = integer(header, "epoch") == producer.epoch
         new = new and integer(header, "seq", 1) > producer.received
         return new and self.producers.open and size <= self.producers.free(producer)
 
-    def message(self, route: bytes, header: Header, size: int, content: int) -> Offer | None:
+    def message(
+        self,
+        route: bytes,
+        header: Header,
+        size: int,
+        content: int,
+        rights: Rights = EVERYTHING,
+    ) -> Offer | None:
         """A message has come. size, content: bytes and checksum of the frames of a batch.
+
+        rights: of its sender.
 
         An offer is to be accepted or refused before anything else is called.
         """
@@ -176,20 +190,24 @@ class IngestCore:
                 problem = f"type {shown(kind)}, must be 'hello' or 'batch'"
                 raise WireError(Reason.MALFORMED, problem)
             name, epoch = text(header, "producer"), integer(header, "epoch")
+            if not rights.may_send(name):
+                denied = rights.denial(f"send as '{name}'")
+                raise denied
             if kind == "hello":
-                self._hello(route, name, epoch, header)
+                self._hello(route, name, epoch, header, rights)
                 return None
             sequence = integer(header, "seq", 1)
             mark, growing = mark_of(header), is_growing(header)
             if growing and not self._settings.decides:
                 raise WireError(Reason.DENIED, NOTHING_DECIDED)
             producer = self.producers.of_batch(name, epoch)
+            self.producers.allow(producer, self._allowances.of(rights, self._now))
             if sequence > producer.received:
                 self._check(producer, sequence, size)
                 return Offer(producer, route, sequence, size, content, mark, growing)
             self._check_repeated(producer, sequence, content)
         except WireError as error:
-            self.refuse(route, error, header)
+            self.refuse(route, error, header, rights)
             return None
         self._spoken(producer, route)
         return None
@@ -226,13 +244,16 @@ class IngestCore:
         self._spoken(producer, offer.route)
         return item
 
-    def refuse(self, route: bytes, error: WireError, header: Header) -> None:
+    def refuse(
+        self, route: bytes, error: WireError, header: Header, rights: Rights = EVERYTHING
+    ) -> None:
         """Answer a message that has no effect. header: its fields, as far as they are known."""
         self.refused += error.reason != Reason.CREDIT
         keys = keys_of(header)
         held = self.producers.find(keys.get("producer", ""))
-        # the state of another epoch would mislead a producer
-        state = self._fields(held) if held and held.epoch == keys.get("epoch") else {}
+        # the state of another epoch would mislead a producer, that of another client is not its own
+        own = held is not None and held.epoch == keys.get("epoch") and rights.may_send(held.name)
+        state = self._fields(held) if held is not None and own else {}
         self._answer([route], state | {"type": "refused"} | keys | error.fields())
 
     # ---- what is to be stored, and messages out --------------------------------------------------
@@ -272,7 +293,7 @@ class IngestCore:
         full = self._full or self._at_limit
         return FULL if full and self._life == RUNNING else self._life
 
-    def _hello(self, route: bytes, name: str, epoch: int, header: Header) -> None:
+    def _hello(self, route: bytes, name: str, epoch: int, header: Header, rights: Rights) -> None:
         versions = header.get("versions", [PROTOCOL])
         if not isinstance(versions, list) or PROTOCOL not in versions:
             offered = ", ".join(map(shown, versions[:8])) if isinstance(versions, list) else "none"
@@ -286,6 +307,7 @@ class IngestCore:
             raise WireError(Reason.EPOCH, problem)
         producer = self.producers.greet(name, epoch)
         self.producers.hear(producer, route, self._now)
+        self.producers.allow(producer, self._allowances.of(rights, self._now))
         need = min(need, self._settings.max_batch_bytes)
         if need != producer.need:
             self.producers.needs(producer, need)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from streamer.daemon.core.allowances import Allowance
 from streamer.protocol.header import Reason, WireError
 
 MAX_PRODUCERS = 100_000
@@ -69,6 +70,8 @@ class ProducerState:
     # the size of a batch that waits for credit, 0: none, and since when there is room for it
     need: int = 0
     offered: float | None = None
+    # that of the key that it sends with, if that has limits
+    allowance: Allowance | None = None
 
 
 class Producers:
@@ -102,6 +105,7 @@ class Producers:
         self._stores_epochs = stores_epochs
         self._forget_seconds = forget_seconds
         self._looked = _LONG_AGO
+        self._now = 0.0
         self._known = {one.name: _restored(one) for one in known}
         # those that share the limit
         self._active: dict[str, ProducerState] = {}
@@ -223,9 +227,21 @@ class Producers:
 
     # ---- batches -------------------------------------------------------------------------------
 
+    def allow(self, producer: ProducerState, allowance: Allowance | None) -> None:
+        """The producer sends with a key that has this allowance."""
+        before = producer.allowance
+        if before is allowance:
+            return
+        if before is not None:
+            before.waiting -= producer.queued_bytes
+        if allowance is not None:
+            allowance.waiting += producer.queued_bytes
+        producer.allowance = allowance
+
     def has_room(self, producer: ProducerState, size: int) -> bool:
         """Whether a batch of ``size`` bytes need not wait until others are matched."""
         fits = producer.queued_bytes + size <= self._share() and size <= self.free(producer)
+        fits = fits and (producer.allowance is None or size <= producer.allowance.room(self._now))
         return self.open and not producer.awaited and fits and self.queued_batches < MAX_QUEUED
 
     def accept(self, producer: ProducerState, size: int) -> None:
@@ -236,6 +252,8 @@ class Producers:
         producer.queued_bytes += size
         self.queued_bytes += size
         self.queued_batches += 1
+        if producer.allowance is not None:
+            producer.allowance.take(size, self._now)
         self.needs(producer, 0)
 
     def commit(self, producer: ProducerState, epoch: int, mark: bytes) -> bool:
@@ -255,6 +273,8 @@ class Producers:
         producer.queued_bytes -= size
         self.queued_bytes -= size
         self.queued_batches -= 1
+        if producer.allowance is not None:
+            producer.allowance.waiting -= size
         if producer.epoch == epoch:
             producer.matched += 1
 
@@ -284,7 +304,9 @@ class Producers:
         """Producers that may be waiting for the credit that they now have."""
         for producer in self._waiting.values():
             credit = self._credit(producer)
-            enough = credit >= self.max_batch or producer.queued_bytes == 0
+            # a rate gives a little more all the time
+            paced = producer.allowance is not None and producer.allowance.paced
+            enough = credit >= self.max_batch or (producer.queued_bytes == 0 and not paced)
             if producer.need:
                 enough = credit >= producer.need
             if credit > producer.told_credit and enough:
@@ -292,6 +314,7 @@ class Producers:
 
     def forget_idle(self, now: float) -> None:
         """Give the share of silent producers, and what is reserved for them, to the others."""
+        self._now = now
         before = now - ACTIVE_SECONDS
         for producer in [p for p in self._active.values() if p.heard < before]:
             if not producer.queued_bytes:
@@ -306,13 +329,21 @@ class Producers:
 
     def free(self, producer: ProducerState) -> int:
         """Bytes that are not in use, nor reserved for another one."""
-        first = next(iter(self._needy.values()), producer)
+        # nothing is reserved for one whose key may not send that much yet
+        first = next((one for one in self._needy.values() if self._allowed(one)), producer)
         return self.limit - self.queued_bytes - (first.need if first is not producer else 0)
 
     def _credit(self, producer: ProducerState) -> int:
         if not self.open or producer.awaited or self.queued_batches >= MAX_QUEUED:
             return 0
-        return max(0, min(self.free(producer), self._share() - producer.queued_bytes))
+        credit = min(self.free(producer), self._share() - producer.queued_bytes)
+        if producer.allowance is not None:
+            credit = min(credit, producer.allowance.room(self._now))
+        return max(0, credit)
+
+    def _allowed(self, producer: ProducerState) -> bool:
+        allowance = producer.allowance
+        return allowance is None or producer.need <= allowance.room(self._now)
 
 
 def _restored(known: KnownProducer) -> ProducerState:

@@ -20,6 +20,7 @@ from streamer.daemon.core.flows import (
     SyncLimits,
     SyncState,
 )
+from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.protocol.header import (
     PROTOCOL,
     Buffer,
@@ -74,12 +75,24 @@ class SyncCore:
         """Records were committed, or the oldest ones are no longer kept."""
         self._stored = stored
 
-    def hear(self, route: Route, frames: Sequence[Buffer], now: float) -> None:
-        """A message has come from a connection; ``now`` in seconds of any clock."""
+    def hear(
+        self,
+        route: Route,
+        frames: Sequence[Buffer],
+        now: float,
+        rights: Rights | WireError = EVERYTHING,
+    ) -> None:
+        """A message has come from a connection; ``now`` in seconds of any clock.
+
+        rights: of its sender, or why it has none.
+        """
         number: int | None = None
         try:
             header = unpack(unseal(frames)[0])
             number = integer(header, "id")
+            if isinstance(rights, WireError):
+                raise rights
+            self._check(header, rights)
             self._request(route, number, header, now)
         except WireError as error:
             self._refuse(route, number, error)
@@ -189,6 +202,19 @@ class SyncCore:
             fetch.credit -= max(1, len(frame))
 
     # ---- requests ---------------------------------------------------------------------------
+
+    def _check(self, header: Header, rights: Rights) -> None:
+        """WireError if a request is for something that may not be watched."""
+        kind = header.get("type")
+        # the k-mers of a state are those of its deltas
+        if kind == "snapshot" and not rights.may_watch("delta"):
+            denied = rights.denial("fetch snapshots, which tell what is on 'delta'")
+            raise denied
+        if kind == "pull":
+            for topic in sorted(_topics(header) & RECORD_TOPICS.keys()):
+                if not rights.may_watch(topic):
+                    denied = rights.denial(f"watch '{topic}'")
+                    raise denied
 
     def _request(self, route: Route, number: int, header: Header, now: float) -> None:
         match header.get("type"):

@@ -29,9 +29,10 @@ LIBZMQ = Borrowed(
         "zmq_msg_more",
         "zmq_send",
         "memcpy",  # of libc, which libzmq itself uses; numba's loops copy byte by byte
+        "zmq_msg_gets",
     ),
 )
-INIT, RECV, CLOSE, DATA, SIZE, MORE, SEND, COPY = range(8)
+INIT, RECV, CLOSE, DATA, SIZE, MORE, SEND, COPY, GETS = range(9)
 """Indices into ``LIBZMQ.addresses``."""
 
 msg_init = foreign("int", "pointer")
@@ -40,6 +41,7 @@ msg_close = foreign("int", "pointer")
 msg_data = foreign("pointer", "pointer")
 msg_size = foreign("size", "pointer")
 msg_more = foreign("int", "pointer")
+msg_gets = foreign("pointer", "pointer", "pointer")
 
 NOBLOCK = int(zmq.NOBLOCK)
 

@@ -9,38 +9,55 @@ from typing import Any
 
 import numpy as np
 import zmq
+from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
+from streamer.protocol.transport.curve import NOBODY, Sender, sender_of
 from streamer.protocol.transport.libzmq import (
     CLOSE,
     DATA,
+    GETS,
     LIBZMQ,
     MESSAGE_BYTES,
     NOBLOCK,
     SIZE,
     msg_close,
     msg_data,
+    msg_gets,
     msg_size,
     receive_frames,
 )
+from trie.cpu.intrinsics import pointer
 from trie.cpu.jit import njit
+
+# of a message: the key of its sender, and the descriptor of its connection, as text
+_PROPERTIES = np.frombuffer(b"User-Id\0__fd\0", np.uint8)
+_SECOND = len(b"User-Id\0")
+_TEXT_BYTES = 64
 
 
 def receive(
-    socket: zmq.Socket[bytes], *, messages: int, frames: int, size: int
+    socket: zmq.Socket[bytes],
+    *,
+    messages: int,
+    frames: int,
+    size: int,
+    senders: list[Sender] | None = None,
 ) -> list[list[memoryview]]:
     """The messages that have come, up to ``messages`` and about ``size`` bytes; never waits.
 
-    Frames of a message beyond ``frames`` are dropped.
+    Frames of a message beyond ``frames`` are dropped. senders: gets who sent each message.
     """
     if LIBZMQ.missing:
-        return _receive_plainly(socket, messages, frames, size)
+        return _receive_plainly(socket, messages, frames, size, senders)
     capacity = messages * frames
     # one more for frames to drop
     storage = np.empty((capacity + 1) * MESSAGE_BYTES, dtype=np.uint8)
     places, sizes = np.empty(capacity, dtype=np.uint64), np.empty(capacity, dtype=np.int64)
     counts = np.zeros(messages, dtype=np.int64)
-    arrays = storage, places, sizes, counts
+    # two texts a message
+    texts = np.zeros((messages if senders is not None else 0, 2, _TEXT_BYTES), dtype=np.uint8)
+    arrays = storage, places, sizes, counts, _PROPERTIES, texts
     found = _receive(LIBZMQ.addresses, np.uint64(socket.underlying), *arrays, frames, size)
     taken: list[list[memoryview]] = []
     at = 0
@@ -52,11 +69,22 @@ def receive(
             ]
         )
         at += count
+    if senders is not None:
+        senders += [_sender(*pair) for pair in texts[:found]]
     return taken
 
 
+def _sender(user: NDArray[np.uint8], descriptor: NDArray[np.uint8]) -> Sender:
+    who, where = (text.tobytes().partition(b"\0")[0].decode() for text in (user, descriptor))
+    return Sender(who, int(where)) if who and where else NOBODY
+
+
 def _receive_plainly(
-    socket: zmq.Socket[bytes], messages: int, frames: int, size: int
+    socket: zmq.Socket[bytes],
+    messages: int,
+    frames: int,
+    size: int,
+    senders: list[Sender] | None = None,
 ) -> list[list[memoryview]]:
     taken: list[list[memoryview]] = []
     total = 0
@@ -66,6 +94,8 @@ def _receive_plainly(
         except zmq.Again:
             break
         taken.append([frame.buffer for frame in found[:frames]])
+        if senders is not None:
+            senders.append(sender_of(found[0]))
         total += sum(map(len, taken[-1]))
     return taken
 
@@ -98,8 +128,24 @@ def _close(api, storage, at):
 
 
 @njit(cache=True, nogil=True)
-def _receive(api, socket, storage, places, sizes, counts, most, limit):
-    """Receive whole messages; how many. counts: the frames of each, up to ``most``."""
+def _copy_text(address, text):
+    """Copy a C string, if there is one, as far as there is room for its end."""
+    if np.uint64(address) == 0:
+        return
+    letters = carray(pointer(np.uint64(address)), text.size, np.uint8)
+    for i in range(text.size - 1):
+        if letters[i] == 0:
+            return
+        text[i] = letters[i]
+
+
+@njit(cache=True, nogil=True)
+def _receive(api, socket, storage, places, sizes, counts, properties, texts, most, limit):
+    """Receive whole messages; how many. counts: the frames of each, up to ``most``.
+
+    texts: gets the properties of the senders, if it has room.
+    """
+    names = np.uint64(properties.ctypes.data)
     base = np.uint64(storage.ctypes.data)
     kept = 0
     total = 0
@@ -108,6 +154,11 @@ def _receive(api, socket, storage, places, sizes, counts, most, limit):
         if frames < 0:
             return message
         counts[message] = min(frames, most)
+        if texts.shape[0]:
+            first = base + np.uint64(kept * MESSAGE_BYTES)
+            _copy_text(msg_gets(api[GETS], first, names), texts[message, 0])
+            second = names + np.uint64(_SECOND)
+            _copy_text(msg_gets(api[GETS], first, second), texts[message, 1])
         for _ in range(counts[message]):
             place = base + np.uint64(kept * MESSAGE_BYTES)
             places[kept] = msg_data(api[DATA], place)

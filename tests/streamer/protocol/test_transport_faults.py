@@ -104,6 +104,9 @@ def test_copied(seed):
     assert found in (expected, [*expected, []])
 
 
+NO_TEXTS = np.zeros((0, 2, receiving._TEXT_BYTES), np.uint8)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_received(seed):
     messages, library, most = case(seed)
@@ -113,7 +116,8 @@ def test_received(seed):
     counts = np.zeros(2, np.int64)
     found = []
     while not library.ended:
-        given = receiving._receive(api, SOCKET, storage, where, sizes, counts, most, 1 << 20)
+        arrays = storage, where, sizes, counts, receiving._PROPERTIES, NO_TEXTS
+        given = receiving._receive(api, SOCKET, *arrays, most, 1 << 20)
         at = 0
         for count in counts[:given].tolist():
             places = range(at, at + count)

@@ -1,0 +1,157 @@
+"""The gatekeeper's thread: answers libzmq who may connect (ZAP, RFC 27), and follows the keys.
+
+libzmq asks it for every connection, before a message of that connection is taken. It asks for a
+domain, that is a socket, and a key: a key without a right on that socket is refused there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+import zmq
+
+from streamer.daemon.core.rights import Rights
+from streamer.daemon.security.key_folder import KeyFolder, state_of
+from streamer.daemon.security.self_test import check_door, wrong_keys
+from streamer.daemon.worker import Worker
+from streamer.errors import StreamerError
+from streamer.protocol.keys import ClientKeys
+from streamer.protocol.transport.curve import key_of, new_pair
+
+_ENDPOINT = "inproc://zeromq.zap.01"
+_VERSION = b"1.0"
+_ADMITTED, _REFUSED = (b"200", b"OK"), (b"400", b"refused")
+# between two looks at the folder; a change is read once it stands for two of them
+_LOOK_SECONDS = 0.4
+_REPORT_SECONDS = 10.0
+
+log = structlog.get_logger("security")
+
+
+class Gatekeeper(Worker):
+    """Admits those who have a right in the folder of keys; KeysError if it cannot be used.
+
+    version: rises whenever the keys change. refused: connections so far. server: the daemon's key.
+    """
+
+    def __init__(
+        self, folder: str, context: zmq.Context[zmq.Socket[bytes]], notify: Callable[[], None]
+    ) -> None:
+        super().__init__("security", notify)
+        held = KeyFolder.read(folder)
+        self.server = held.server
+        self.version = 0
+        self.refused = 0
+        self._folder = folder
+        self._state = self._seen = held.state
+        self._context = context
+        self._rights: Mapping[str, Rights] = held.rights
+        # of the daemon's own clients
+        self._own: dict[str, Rights] = {}
+        # of the self-test
+        self._wrong: set[str] = set()
+        self._looked = time.monotonic()
+        self._reported = -_REPORT_SECONDS
+
+    @property
+    def keys(self) -> int:
+        """How many there are in the folder."""
+        return len(self._rights)
+
+    def rights(self, user: str, domain: str) -> Rights | None:
+        """What the owner of a public key may do, None if nothing on this socket."""
+        found = self._own.get(user) or self._rights.get(user)
+        return found if found is not None and found.may_enter(domain) else None
+
+    def issue(self, rights: Rights) -> ClientKeys:
+        """A new key for a client that the daemon starts; it is only in memory."""
+        pair = new_pair()
+        self._own[pair.public] = rights._replace(key=pair.public)
+        return ClientKeys(rights.name, *pair, self.server.public)
+
+    def withdraw(self, keys: ClientKeys) -> None:
+        """Admit this key no longer."""
+        self._own.pop(keys.public, None)
+        self.version += 1
+
+    def test(self, name: str, endpoint: str) -> None:
+        """StreamerError unless the socket ``name`` refuses those that it should."""
+        wrong = wrong_keys(self.server.public)
+        self._wrong.add(wrong.public)
+        check_door(name, endpoint, wrong)
+
+    def begin(self) -> None:
+        """Start, and return once it answers; StreamerError if it cannot."""
+        self.start()
+        self.ready.wait()
+        if self.error is not None:
+            message = f"the gatekeeper cannot start: {self.error}"
+            raise StreamerError(message) from self.error
+
+    def end(self) -> None:
+        """Stop, and return once it has stopped: then its sockets admit nobody."""
+        self.stop()
+        self.join()
+
+    def work(self) -> None:
+        """Answer until asked to stop."""
+        socket = self._context.socket(zmq.REP)
+        socket.linger = 0
+        try:
+            socket.bind(_ENDPOINT)
+            self.ready.set()
+            while not self.stopping.is_set():
+                if socket.poll(int(_LOOK_SECONDS * 1000)):
+                    socket.send_multipart(self._answer(socket.recv_multipart()))
+                self._follow()
+        finally:
+            socket.close()
+
+    def _answer(self, request: list[bytes]) -> list[bytes]:
+        """The reply to one question; one that is not understood is a refusal."""
+        number = request[1] if len(request) > 1 else b""
+        status, user, metadata = _REFUSED, b"", b""
+        if len(request) == 7 and request[0] == _VERSION and len(request[6]) == 32:
+            domain, address, mechanism = (request[i].decode(errors="replace") for i in (2, 3, 5))
+            key = key_of(request[6])
+            if mechanism == "CURVE" and self.rights(key, domain) is not None:
+                status, user = _ADMITTED, key.encode()
+            else:
+                self._report(domain, address, key)
+        return [_VERSION, number, *status, user, metadata]
+
+    def _report(self, domain: str, address: str, key: str) -> None:
+        if key in self._wrong:
+            return
+        self.refused += 1
+        now = time.monotonic()
+        if now - self._reported > _REPORT_SECONDS:
+            self._reported = now
+            held = self._rights.get(key)
+            who = {"key": key} if held is None else {"name": held.name}
+            log.warning("connection refused", socket=domain, address=address, **who)
+
+    def _follow(self) -> None:
+        """Read the folder anew if it has changed; one that cannot be used changes nothing."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        state, before = state_of(self._folder), self._seen
+        self._seen = state
+        # a file is not read while it is being written
+        if state == self._state or state != before:
+            return
+        self._state = state
+        try:
+            held = KeyFolder.read(self._folder)
+        except StreamerError as error:
+            log.error("the keys stay as they were", why=str(error))
+            return
+        if held.server != self.server:
+            log.error("the daemon's own key changes only at its start", folder=self._folder)
+        self._rights = held.rights
+        self.version += 1
+        log.info("keys read anew", keys=self.keys)

@@ -1,0 +1,77 @@
+"""The subscriptions of a feed with keys: one holds only once it is known to be allowed.
+
+Without keys libzmq applies a subscription by itself, and a message may follow before this process
+hears of it. Here the socket is "manual": it applies what it is told to, for the connection whose
+subscription was taken last.
+"""
+
+from __future__ import annotations
+
+import zmq
+
+from streamer.daemon.core.feed import Subscriptions
+from streamer.daemon.open_connections import ENDED, inode
+from streamer.daemon.security.known_peers import KnownPeers
+from streamer.protocol.feed_messages import DENIED_TOPIC
+from streamer.protocol.header import WireError
+from streamer.protocol.transport.curve import HANDSHAKE_BYTES, NOBODY, sender_of
+
+OPTIONS: dict[int, int] = {zmq.XPUB_MANUAL: 1, zmq.MAXMSGSIZE: HANDSHAKE_BYTES}
+"""Of the socket, before it is bound."""
+
+MAX_SUBSCRIPTION = 64
+"""In bytes; a longer one ends the connection."""
+
+_DENIED = DENIED_TOPIC.encode()
+
+
+class GuardedSubscriptions:
+    """What the connections of a feed may have of what they ask for; ``held`` has what they have."""
+
+    def __init__(self, peers: KnownPeers, held: Subscriptions) -> None:
+        self._peers = peers
+        self._held = held
+        # by connection, of those that were denied something
+        self._denied: dict[int, int] = {}
+
+    def obey(self, socket: zmq.Socket[bytes], frame: zmq.Frame) -> bool:
+        """Apply a subscription that was just taken, or its end; whether the connection may stay."""
+        sender, message = sender_of(frame), frame.bytes
+        begins, prefix = message[:1] == b"\x01", message[1:]
+        if sender == NOBODY:
+            # of a connection that has ended: sweep removes all that it had
+            return True
+        connection = inode(sender.descriptor)
+        if connection == ENDED:
+            return True
+        if len(message) > MAX_SUBSCRIPTION:
+            return False
+        if not begins:
+            socket.setsockopt(zmq.UNSUBSCRIBE, prefix)
+            self._held.remove_of(prefix, connection)
+            return True
+        try:
+            rights = self._peers.rights(str(connection).encode(), sender)
+        except WireError as error:
+            rights = None
+            self._denied[connection] = sender.descriptor
+            self._held.deny(prefix.decode("ascii", "replace"), connection, sender.user, str(error))
+        if prefix == _DENIED:
+            # the words to this key only
+            socket.setsockopt(zmq.SUBSCRIBE, prefix + sender.user.encode())
+            return True
+        verdict = "leave" if rights is None else self._held.add_of(prefix, connection, rights)
+        if connection in self._held.denied:
+            self._denied[connection] = sender.descriptor
+        if verdict == "apply":
+            socket.setsockopt(zmq.SUBSCRIBE, prefix)
+        return verdict != "end"
+
+    def sweep(self, now: float) -> bool:
+        """Forget what connections had that have ended or lost rights; whether there were any."""
+        gone = [int(route) for route in self._peers.sweep(now)]
+        gone += [one for one, where in self._denied.items() if inode(where) != one]
+        for connection in gone:
+            self._denied.pop(connection, None)
+            self._held.leave(connection)
+        return bool(gone)

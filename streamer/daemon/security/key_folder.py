@@ -1,0 +1,107 @@
+"""The folder of ``[security] keys``: the daemon's own key, and the permissions of the others.
+
+server.key         the daemon's pair
+permissions.toml   a table a client: its public key, and what it may do
+clients/NAME.key   the secret keys of clients, to be handed out; the daemon does not need them
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from streamer.daemon.core.rights import KeyLimits, Rights
+from streamer.protocol.keys import KeyPair, KeysError, check_key, check_private, read_toml
+
+SERVER_FILE, PERMISSIONS_FILE = "server.key", "permissions.toml"
+
+
+class Permission(BaseModel):
+    """A table of the permissions; unknown keys and values of another type are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    public: str
+    send: list[str] = []
+    watch: list[str] = []
+    sync: bool = False
+    control: list[str] = []
+    bytes_per_second: int = Field(default=0, ge=0, lt=1 << 50)
+    waiting_bytes: int = Field(default=0, ge=0, lt=1 << 50)
+    connections: int = Field(default=0, ge=0, lt=1 << 31)
+    subscriptions: int = Field(default=0, ge=0, lt=1 << 31)
+
+
+class KeyFolder(NamedTuple):
+    """What is in the folder. rights: by public key. state: changes when a file does."""
+
+    server: KeyPair
+    rights: Mapping[str, Rights]
+    state: tuple[object, ...]
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> KeyFolder:
+        """The folder as it is now; KeysError if it cannot be used."""
+        state = state_of(folder)
+        return cls(server_of(folder), permissions_of(folder), state)
+
+
+def state_of(folder: str | os.PathLike[str]) -> tuple[object, ...]:
+    """Changes when one of the files does."""
+    state: list[object] = []
+    for name in (SERVER_FILE, PERMISSIONS_FILE):
+        try:
+            found = os.stat(Path(folder, name))
+        except OSError as error:
+            state.append(error.errno)
+        else:
+            state.append((found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode))
+    return tuple(state)
+
+
+def server_of(folder: str | os.PathLike[str]) -> KeyPair:
+    """The daemon's pair; KeysError if there is none that others cannot read."""
+    if not os.path.isdir(folder):
+        raise KeysError(folder, "no such folder: streamer keygen makes one")
+    check_private(folder)
+    path = Path(folder, SERVER_FILE)
+    fields = read_toml(path)
+    public, secret = (check_key(path, name, fields.get(name)) for name in KeyPair._fields)
+    return KeyPair(public, secret)
+
+
+def permissions_of(folder: str | os.PathLike[str]) -> dict[str, Rights]:
+    """Who may do what, by public key; KeysError if the file cannot be used."""
+    path = Path(folder, PERMISSIONS_FILE)
+    found: dict[str, Rights] = {}
+    for name, table in read_toml(path).items():
+        rights = _rights(path, name, table)
+        if rights.key in found:
+            raise KeysError(path, f"{name} and {found[rights.key].name} have the same public key")
+        found[rights.key] = rights
+    return found
+
+
+def _rights(path: Path, name: str, table: Any) -> Rights:
+    if not isinstance(table, dict):
+        raise KeysError(path, f"'{name}' is in no table: [CLIENT] comes first")
+    try:
+        held = Permission.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, (name, *first["loc"])))
+        raise KeysError(path, f"{key}: {first['msg'].lower()}") from None
+    return Rights(
+        name,
+        check_key(path, f"{name}.public", held.public),
+        tuple(held.send),
+        # the dot of a topic may be written or not
+        tuple(topic.removesuffix(".") for topic in held.watch),
+        held.sync,
+        tuple(held.control),
+        KeyLimits(*(getattr(held, limit) for limit in KeyLimits._fields)),
+    )

@@ -1,0 +1,128 @@
+"""Which connection of a socket has which key, and the end of those whose key was removed.
+
+libzmq asks the gatekeeper once a connection. Afterwards each message tells the key of its sender
+and the descriptor of its connection, and a connection is ended by closing that descriptor. One that
+has said nothing is not known here, but nothing is taken from it, and nothing is sent to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamer.daemon.core.rights import EVERYTHING, Rights
+from streamer.daemon.open_connections import ENDED, end, inode
+from streamer.protocol.header import Reason, WireError
+from streamer.protocol.transport.curve import Sender
+
+if TYPE_CHECKING:
+    from streamer.daemon.security.gatekeeper import Gatekeeper
+
+_SWEEP_SECONDS = 1.0
+
+
+class _Peer(NamedTuple):
+    """A connection, by its inode, and the rights that it was admitted with."""
+
+    connection: int
+    descriptor: int
+    rights: Rights
+
+
+class KnownPeers:
+    """The connections of the socket ``domain``; without a gatekeeper everybody may do everything.
+
+    strict: a connection ends with every change of its rights, not only with the last one.
+    """
+
+    def __init__(self, gate: Gatekeeper | None, domain: str, *, strict: bool = False) -> None:
+        self._gate = gate
+        self._domain = domain
+        self._strict = strict
+        # by the route of messages to it, or whatever else names it
+        self._peers: dict[bytes, _Peer] = {}
+        self._version = 0 if gate is None else gate.version
+        self._swept = 0.0
+        # one too many, to be ended once they have read that
+        self._doomed: list[tuple[int, int]] = []
+
+    @property
+    def guarded(self) -> bool:
+        """Whether keys are asked for."""
+        return self._gate is not None
+
+    def rights(self, route: bytes, sender: Sender) -> Rights | None:
+        """What the sender of a message may do; None: its key was removed, and its connection ends.
+
+        WireError if its key has too many connections.
+        """
+        if self._gate is None:
+            return EVERYTHING
+        held = self._gate.rights(sender.user, self._domain)
+        if held is None:
+            end(sender.descriptor)
+            return None
+        connection = inode(sender.descriptor)
+        known = self._peers.get(route)
+        if connection == ENDED or (known is not None and known.connection == connection):
+            return held
+        self._check_number(held, sender.descriptor, connection)
+        self._peers[route] = _Peer(connection, sender.descriptor, held)
+        return held
+
+    def reaches(self, route: bytes) -> bool:
+        """Whether what is sent there still comes to the connection with the right to it.
+
+        A client chooses its routing id, perhaps that of another one that has gone.
+        """
+        if self._gate is None:
+            return True
+        peer = self._peers.get(route)
+        return (
+            peer is not None
+            and inode(peer.descriptor) == peer.connection
+            and self._gate.rights(peer.rights.key, self._domain) is not None
+        )
+
+    def sweep(self, now: float) -> list[bytes]:
+        """Forget connections that have ended, and end those whose key was removed: their routes.
+
+        now: monotonic seconds. It is to be called often.
+        """
+        if self._gate is None:
+            return []
+        changed = self._gate.version != self._version
+        if not changed and now - self._swept < _SWEEP_SECONDS:
+            return []
+        self._swept, self._version = now, self._gate.version
+        for descriptor, connection in self._doomed:
+            if inode(descriptor) == connection:
+                end(descriptor)
+        self._doomed.clear()
+        gone = [route for route, peer in self._peers.items() if not self._stays(peer)]
+        for route in gone:
+            del self._peers[route]
+        return gone
+
+    def _stays(self, peer: _Peer) -> bool:
+        assert self._gate is not None
+        if inode(peer.descriptor) != peer.connection:
+            return False
+        held = self._gate.rights(peer.rights.key, self._domain)
+        if held is None or (self._strict and held != peer.rights):
+            end(peer.descriptor)
+            return False
+        return True
+
+    def _check_number(self, rights: Rights, descriptor: int, connection: int) -> None:
+        most = rights.limits.connections
+        if not most:
+            return
+        others = {
+            peer.connection
+            for peer in self._peers.values()
+            if peer.rights.key == rights.key and inode(peer.descriptor) == peer.connection
+        }
+        if len(others - {connection}) >= most:
+            self._doomed.append((descriptor, connection))
+            problem = f"the key '{rights.name}' has {most} connections already, its limit"
+            raise WireError(Reason.DENIED, problem)

@@ -1,0 +1,134 @@
+"""Makes a folder of keys, and keys in it; nothing that is there is changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from streamer.daemon.core.rights import Rights
+from streamer.daemon.security.key_folder import (
+    PERMISSIONS_FILE,
+    SERVER_FILE,
+    permissions_of,
+    server_of,
+)
+from streamer.protocol.keys import (
+    CLIENTS,
+    KEY_SUFFIX,
+    PRIVATE,
+    ClientKeys,
+    KeyPair,
+    KeysError,
+    check_private,
+)
+from streamer.protocol.transport.curve import new_pair
+
+# of a file, and of a table of TOML without quotes
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+_PERMISSIONS = """\
+# Who may do what: a table for each key. The daemon follows changes of this file within two seconds:
+# delete a table, and the connections of that key are ended.
+#
+# send: names of producers, watch: topics of the feed, control: commands, each with * as a wildcard.
+# sync: whether it may ask for what was said before on the topics that it may watch.
+# Limits, 0 or missing: none. bytes_per_second: of batches. waiting_bytes: of its batches in the
+# daemon. connections: of each socket. subscriptions: to topics of the feed, of all its connections.
+"""
+
+
+class Made(NamedTuple):
+    """What was made: the file of a client's key, and what it may do."""
+
+    path: Path
+    rights: Rights
+
+
+def make_keys(folder: Path, wanted: Sequence[Rights]) -> list[Made]:
+    """Make the folder if it is not there, and a key for each of these; KeysError if that fails.
+
+    Names that are there already are refused before anything is made.
+    """
+    for one in wanted:
+        if not _NAME.fullmatch(one.name):
+            problem = f"'{one.name}' is no name of a key: letters, digits, - and _, at most 64"
+            raise KeysError(folder, problem)
+    try:
+        server = _prepare(folder)
+        held = {rights.name for rights in permissions_of(folder).values()}
+        for number, one in enumerate(wanted):
+            there = client_file(folder, one.name)
+            earlier = [other.name for other in wanted[:number]]
+            if one.name in held or one.name in earlier or there.exists():
+                raise KeysError(folder, f"has a key '{one.name}' already: choose another name")
+        return [_add(folder, server, one) for one in wanted]
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise KeysError(error.filename or folder, f"cannot be written: {why}") from None
+
+
+def client_file(folder: Path, name: str) -> Path:
+    """Where the key of a client is."""
+    return folder / CLIENTS / f"{name}{KEY_SUFFIX}"
+
+
+def _prepare(folder: Path) -> KeyPair:
+    """The key of the daemon, made if the folder is new."""
+    if not folder.exists():
+        folder.mkdir(mode=0o700, parents=True)
+    elif not any(folder.iterdir()):
+        folder.chmod(0o700)
+    check_private(folder)
+    (folder / CLIENTS).mkdir(mode=0o700, exist_ok=True)
+    check_private(folder / CLIENTS)
+    if not (folder / SERVER_FILE).exists():
+        pair = new_pair()
+        text = f'{PRIVATE}\npublic = "{pair.public}"\nsecret = "{pair.secret}"\n'
+        _write(folder / SERVER_FILE, text)
+    if not (folder / PERMISSIONS_FILE).exists():
+        _write(folder / PERMISSIONS_FILE, _PERMISSIONS)
+    return server_of(folder)
+
+
+def _add(folder: Path, server: KeyPair, wanted: Rights) -> Made:
+    """First the key, then the permission: whoever reads the latter finds the former."""
+    pair = new_pair()
+    path = client_file(folder, wanted.name)
+    _write(path, ClientKeys(wanted.name, *pair, server.public).text())
+    permissions = folder / PERMISSIONS_FILE
+    table = [
+        f"[{wanted.name}]",
+        f'public = "{pair.public}"',
+        f"send = {_array(wanted.send)}",
+        f"watch = {_array(wanted.watch)}",
+        f"sync = {str(wanted.sync).lower()}",
+        f"control = {_array(wanted.control)}",
+    ]
+    limits = wanted.limits._asdict().items()
+    table += [f"{name} = {limit}" for name, limit in limits if limit]
+    before = permissions.read_text(encoding="utf-8")
+    _write(permissions, before.rstrip("\n") + "\n\n" + "\n".join(table) + "\n")
+    return Made(path, wanted._replace(key=pair.public))
+
+
+def _array(texts: Sequence[str]) -> str:
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return "[" + ", ".join(f'"{text}"' for text in quoted) + "]"
+
+
+def _write(path: Path, text: str) -> None:
+    """A file that only its owner can read, whole or not at all."""
+    descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise

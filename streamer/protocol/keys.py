@@ -1,0 +1,137 @@
+"""Keys of the daemon and its clients: their form, and the private files that hold them.
+
+A key is a pair of CurveZMQ: 32 bytes each, public and secret, written as 40 characters of Z85.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamer.errors import StreamerError
+
+ADMIN = "admin"
+"""The key that a folder of keys is used with where it has several."""
+
+PRIVATE = "# Whoever can read this file can act as its owner."
+
+KEY_CHARACTERS = 40
+_Z85 = frozenset(
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+)
+CLIENTS, KEY_SUFFIX = "clients", ".key"
+"""Where a folder of keys has those of the clients: ``clients/NAME.key``."""
+
+
+class KeysError(StreamerError):
+    """Keys that cannot be used; path: of the file or folder at fault."""
+
+    def __init__(self, path: str | os.PathLike[str], problem: str) -> None:
+        self.path = os.fspath(path)
+        super().__init__(f"{self.path}: {problem}")
+
+
+class KeyPair(NamedTuple):
+    """A public and its secret key, as 40 characters each."""
+
+    public: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"KeyPair({self.public})"
+
+
+class ClientKeys(NamedTuple):
+    """What a client needs: its own pair, and the public key of the daemon that it talks to.
+
+    name: of the key, for people.
+    """
+
+    name: str
+    public: str
+    secret: str
+    server: str
+
+    def __repr__(self) -> str:
+        return f"ClientKeys({self.name}: {self.public})"
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> ClientKeys:
+        """The keys in a file, or in a folder that ``streamer keygen`` made; KeysError if none are.
+
+        Of a folder with several clients it is the key ``admin``.
+        """
+        place = Path(path)
+        if place.is_dir():
+            place = _of_folder(place)
+        fields = read_toml(place)
+        try:
+            found = cls(*(fields[key] for key in cls._fields))
+        except KeyError as missing:
+            raise KeysError(place, f"is not the key of a client: it has no {missing}") from None
+        if not isinstance(found.name, str):
+            raise KeysError(place, "name must be a string")
+        for field in ("public", "secret", "server"):
+            check_key(place, field, getattr(found, field))
+        return found
+
+    def text(self) -> str:
+        """The content of a file of these keys."""
+        lines = [
+            PRIVATE,
+            f'name = "{self.name}"',
+            f'public = "{self.public}"',
+            f'secret = "{self.secret}"',
+            "# The daemon's.",
+            f'server = "{self.server}"',
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _of_folder(folder: Path) -> Path:
+    check_private(folder)
+    there = sorted((folder / CLIENTS).glob(f"*{KEY_SUFFIX}"))
+    for path in there:
+        if path.stem == ADMIN or len(there) == 1:
+            return path
+    names = ", ".join(path.stem for path in there[:8])
+    problem = f"has the keys of several clients ({names}): name one of the files in {CLIENTS}"
+    raise KeysError(folder, problem if there else f"has no {CLIENTS}/NAME{KEY_SUFFIX}")
+
+
+def check_key(path: str | os.PathLike[str], field: str, key: object) -> str:
+    """The key; KeysError, which does not repeat it, if it is none."""
+    if isinstance(key, str) and len(key) == KEY_CHARACTERS and _Z85.issuperset(key):
+        return key
+    raise KeysError(path, f"{field} must be a key: {KEY_CHARACTERS} characters of Z85")
+
+
+def check_private(path: str | os.PathLike[str]) -> os.stat_result:
+    """KeysError if others may read or change a file or folder, or if it is another user's."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise KeysError(path, f"cannot be read: {why}") from None
+    if found.st_mode & 0o077:
+        mode = "700" if stat.S_ISDIR(found.st_mode) else "600"
+        raise KeysError(path, f"others may read or change it: chmod {mode}")
+    if found.st_uid not in (os.geteuid(), 0):
+        raise KeysError(path, "belongs to another user")
+    return found
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a private file; KeysError if it is none, or not TOML."""
+    check_private(path)
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KeysError(path, f"not valid TOML: {error}") from None
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise KeysError(path, f"cannot be read: {why}") from None

@@ -1,0 +1,158 @@
+"""``streamer keygen``, and the commands that show a key."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+
+import pytest
+
+from streamer.daemon.core.rights import Rights
+from streamer.protocol.keys import ClientKeys
+from tests.keys_kit import guarded, key_folder
+
+WATCHER = Rights("watcher", watch=("match",))
+
+
+def modes(folder):
+    return {
+        str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode)
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+def test_a_folder_with_one_key(tmp_path, streamer):
+    folder = tmp_path / "new" / "keys"
+    before = os.umask(0)
+    try:
+        code, out, err = streamer("keygen", folder)
+    finally:
+        os.umask(before)
+    assert code == 0, err
+    assert out == f"{folder}/clients/admin.key\n"
+    assert modes(folder) == {
+        ".": 0o700,
+        "clients": 0o700,
+        "clients/admin.key": 0o600,
+        "permissions.toml": 0o600,
+        "server.key": 0o600,
+    }
+    held = tomllib.loads((folder / "permissions.toml").read_text())
+    keys = ClientKeys.read(folder)
+    assert held == {
+        "admin": {
+            "public": keys.public,
+            "send": ["*"],
+            "watch": ["*"],
+            "sync": True,
+            "control": ["*"],
+        }
+    }
+    assert keys.server == tomllib.loads((folder / "server.key").read_text())["public"]
+    assert keys.secret not in (folder / "permissions.toml").read_text()
+
+
+def test_keys_are_added_and_none_is_changed(tmp_path, streamer):
+    folder = tmp_path / "keys"
+    assert streamer("keygen", folder)[0] == 0
+    path = folder / "permissions.toml"
+    path.write_text(path.read_text() + "# a comment\n")
+    before = {p: p.read_text() for p in folder.rglob("*") if p.is_file()}
+    names = "--name", "a", "--name", "b-1"
+    rights = "--send", 'x"\\*', "--watch", "match", "--control", "status"
+    assert streamer("keygen", folder, *names, *rights)[0] == 0
+    held = tomllib.loads(path.read_text())
+    assert list(held) == ["admin", "a", "b-1"]
+    assert held["a"] == {
+        "public": ClientKeys.read(folder / "clients" / "a.key").public,
+        "send": ['x"\\*'],
+        "watch": ["match"],
+        "sync": False,
+        "control": ["status"],
+    }
+    assert path.read_text().startswith(before.pop(path).rstrip("\n"))
+    assert {p: p.read_text() for p in before} == before
+    for name, said in (("a", "has a key 'a' already"), ("a b", "is no name of a key")):
+        code, out, err = streamer("keygen", folder, "--name", "new", "--name", name)
+        assert (code, out) == (1, "")
+        assert said in err
+        assert err.count("\n") == 1
+    assert list(tomllib.loads(path.read_text())) == ["admin", "a", "b-1"]
+    assert streamer("keygen", folder, "--name", "c", "--name", "c")[0] == 1
+
+
+def test_a_folder_that_others_can_read_is_refused(tmp_path, streamer):
+    folder = tmp_path / "keys"
+    folder.mkdir(mode=0o755)
+    (folder / "something").touch()
+    code, _, err = streamer("keygen", folder)
+    assert code == 1
+    assert err == f"streamer: error: {folder}: others may read or change it: chmod 700\n"
+
+
+def test_which_key_of_a_folder(tmp_path, streamer):
+    folder = tmp_path / "keys"
+    assert streamer("keygen", folder, "--name", "only")[0] == 0
+    assert ClientKeys.read(folder).name == "only"
+    assert streamer("keygen", folder, "--name", "other")[0] == 0
+    code, _, err = streamer("status", "--keys", folder)
+    assert code == 1
+    assert "has the keys of several clients (only, other): name one of the files in clients" in err
+    assert streamer("keygen", folder)[0] == 0
+    assert ClientKeys.read(folder).name == "admin"
+
+
+def test_remote_endpoints_need_keys(streamer, tmp_path):
+    code, _, err = streamer("status", "--at", "tcp://192.0.2.1:5")
+    assert code == 2
+    assert "is not on this machine: give the key of this client (--keys FILE)" in err
+    code, _, err = streamer("run", "--set", "feed.endpoint=tcp://*:0")
+    assert code == 1
+    assert "feed.endpoint: 'tcp://0.0.0.0:0' can be reached from other machines" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.whole
+def test_commands_show_their_key(tmp_path, streamer):
+    folder = tmp_path / "keys"
+    keys = key_folder(folder, WATCHER)
+    every, none = folder / "clients" / "all.key", tmp_path / "elsewhere"
+    assert streamer("keygen", none)[0] == 0
+    reads = tmp_path / "reads.fa"
+    reads.write_text(">r\nACGTACGTACGT\n")
+    with guarded(tmp_path, keys) as daemon:
+        at = daemon.endpoints
+        commands = {
+            ("send", reads, "--to", at["ingest"]): 0,
+            ("play", reads.with_suffix(".fq"), "--speed", 0, "--to", at["ingest"]): 0,
+            ("status", "--at", at["control"]): 0,
+            ("top", "--at", at["control"], "--count", 1): 0,
+            ("targets", "--at", at["control"]): 1,
+            ("reload", "--to", at["control"]): 1,
+            ("watch", "--from", at["feed"], "--for", 0.1): 0,
+        }
+        reads.with_suffix(".fq").write_text("@r\nACGTACGTACGT\n+\nIIIIIIIIIIII\n")
+        for command, wanted in commands.items():
+            code, _, err = streamer(*command, "--keys", every)
+            assert code == wanted, (command, err)
+            assert "admitted" not in err
+            assert code == 0 or "refused (sources)" in err
+            code, out, err = streamer(*command)
+            assert (code, out) == (1, "")
+            assert "not admitted: the daemon asks for a key (--keys FILE)" in err, command
+            code, _, err = streamer(*command, "--keys", none)
+            assert code == 1
+            assert "not admitted: the daemon has another key" in err, command
+        # the configuration names the folder
+        config = tmp_path / "with_keys.toml"
+        text = (tmp_path / "streamer.toml").read_text()
+        config.write_text(text + f'[security]\nkeys = "{folder}"\n')
+        code, _, err = streamer("status", "--config", config)
+        assert code == 1
+        assert "several clients (all, watcher)" in err
+        watcher = folder / "clients" / "watcher.key"
+        code, _, err = streamer("status", "--config", config, "--keys", watcher)
+        assert code == 1
+        assert "the key 'watcher'" in err
+        assert "has no right on this socket" in err
