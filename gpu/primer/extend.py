@@ -31,8 +31,8 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu.card.intrinsics import cuda, device_function, load_word
-from gpu.primer.keys import key_of
 from gpu.primer.myers import horizontal, vertical
+from gpu.primer.seed_keys import key_of
 
 THREADS = 64
 

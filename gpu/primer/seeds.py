@@ -29,8 +29,8 @@ from gpu.card.intrinsics import (
     load_word,
     sum_to_lane,
 )
-from gpu.primer.keys import key_of
 from gpu.primer.myers import horizontal, vertical
+from gpu.primer.seed_keys import key_of
 
 THREADS = 128
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from gpu.card import shared_memory
 from gpu.card.intrinsics import cuda, load_word
-from gpu.primer.keys import key_of
 from gpu.primer.myers import horizontal, vertical
+from gpu.primer.seed_keys import key_of
 
 WARPS = 4  # warps, and so windows, a block
 THREADS = 32 * WARPS

@@ -58,7 +58,7 @@ class Connection:
             self.close()
             raise DaemonError(endpoint, f"is not an endpoint: {error}") from None
 
-    def check_admitted(self) -> None:
+    def _check_admitted(self) -> None:
         """KeysRefusedError if the daemon has not admitted this client; called while it waits."""
         outcome = self._handshakes.take()
         if outcome not in (None, Handshake.ADMITTED):
@@ -77,13 +77,13 @@ class Connection:
         return f"not admitted: the daemon has another key than {keys.server}, or none"
 
     def _poll(self, seconds: float) -> bool:
-        """Whether a message comes in time; KeysRefusedError as in ``check_admitted``."""
+        """Whether a message comes in time; KeysRefusedError as in ``_check_admitted``."""
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
             if self._socket.poll(int(min(left, _LOOK_SECONDS) * 1000) + 1):
                 return True
-            self.check_admitted()
+            self._check_admitted()
             if not left:
                 return False
 

@@ -97,6 +97,8 @@ class Control(Connection):
     1
     >>> control.coverage("gi|9626243|ref|NC_001416.1|", bins=2)[0]
     CoverageBin(start=0, end=24251, kmers=24251, seen=12, matches=12)
+    >>> control.panel()["groups"]  # of the configuration
+    {}
     >>> control.novelty()[-1].kmers
     0
     >>> control.ask([("read3", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])[0].action

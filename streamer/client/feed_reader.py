@@ -189,9 +189,9 @@ class FeedReader(Connection):
         before = time.monotonic()
         if not (yield wait):
             self._core.wait(min(wait, time.monotonic() - before))
-            self.check_admitted()
+            self._check_admitted()
             if self._sync is not None:
-                self._sync.check_admitted()
+                self._sync._check_admitted()
 
     # ---- messages ------------------------------------------------------------------------------
 

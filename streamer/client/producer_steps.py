@@ -204,7 +204,7 @@ class ProducerSteps(Connection):
             if self._core.must_ask(now):
                 self._send(self._core.hello())
             yield _POLL_SECONDS
-            self.check_admitted()
+            self._check_admitted()
             self._receive()
             self._transmit()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from streamer.reporting.charts import folded, outline, place, plot, stretched
 from streamer.reporting.coverage_report import CoverageReport, TargetBins
 from streamer.reporting.markup import Child, Markup, joined, table, tag
-from streamer.reporting.plots import folded, outline, place, plot, stretched
 from streamer.reporting.quantities import ratio, short, ticks
 
 _HEIGHT, _STRIP = 96, 12

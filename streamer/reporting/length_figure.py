@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from streamer.reporting.charts import figure, folded, place, plot
 from streamer.reporting.markup import Child, Markup, joined, table, tag
-from streamer.reporting.plots import figure, folded, place, plot
 from streamer.reporting.quantities import short, ticks
 from streamer.reporting.read_report import LengthCounts, ReadsReport
 

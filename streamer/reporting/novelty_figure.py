@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from streamer.reporting.charts import figure, folded, outline, plot, stretched
 from streamer.reporting.markup import Child, Markup, joined, table, tag
 from streamer.reporting.novelty_report import CurvePoint, NoveltyReport
-from streamer.reporting.plots import figure, folded, outline, plot, stretched
 from streamer.reporting.quantities import percent, short, ticks
 
 _HEIGHT = 220

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from streamer.reporting.charts import figure, folded
 from streamer.reporting.collection import AnyReport, Collection, Given
 from streamer.reporting.coverage_report import CoverageReport
 from streamer.reporting.coverage_tracks import coverage_tracks
@@ -13,7 +14,6 @@ from streamer.reporting.length_figure import length_figure
 from streamer.reporting.markup import Child, Markup, joined, table, tag
 from streamer.reporting.novelty_figure import novelty_figure
 from streamer.reporting.novelty_report import NoveltyReport
-from streamer.reporting.plots import figure, folded
 from streamer.reporting.quantities import counted, percent
 from streamer.reporting.read_report import ReadsReport, top
 from streamer.reporting.target_report import TargetReport

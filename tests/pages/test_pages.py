@@ -21,6 +21,9 @@ CANNOT_RUN = {
         "needs Docker": 1, "needs a terminal": 1, "needs minutes": 1, "needs systemd": 1,
     },
     "docs/panel.md": {"needs the network": 1},
+    "docs/report.md": {"needs a daemon": 1},
+    "docs/security.md": {"needs two machines": 1},
+    "docs/top.md": {"needs a terminal": 1},
     "docs/tutorial.md": {"needs the network": 1},
     "docs/watch.md": {"needs dorado": 1},
 }  # fmt: skip
