@@ -46,7 +46,7 @@ COMPILE_BYTES = 64 << 20
 ADVICE = "set NUMBA_CACHE_DIR to a folder that can be written"
 
 
-_rebuilt: Any = environment._rebuild_env
+_rebuilt: Any = getattr(environment, "_rebuild_env", None)
 
 
 def _rebuild_env(module: str, constants: Any, name: str) -> Any:
@@ -66,7 +66,8 @@ def _rebuild_env(module: str, constants: Any, name: str) -> Any:
     return made
 
 
-environment._rebuild_env = _rebuild_env
+if _rebuilt is not None:  # not of numba's promises: without it commands start more slowly
+    environment._rebuild_env = _rebuild_env
 
 
 class Kernel:
