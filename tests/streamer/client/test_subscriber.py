@@ -1,0 +1,181 @@
+"""The subscriber: every kind of loss is noticed, and what beats and status messages carry."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+import zmq
+
+from streamer.client import (
+    Beat,
+    Gap,
+    Intervals,
+    NewEpoch,
+    NewStream,
+    Producer,
+    ReadSummaries,
+    Status,
+    Subscriber,
+)
+from streamer.errors import UsageError
+from streamer.protocol.feed_messages import encode_feed, encode_notice
+from tests.daemon_kit import DEADLINE, GENOME, running
+
+pytestmark = pytest.mark.whole
+
+
+STREAM = "00112233445566ff"
+
+
+def stamp(topic, at, epoch, stream):
+    return {"v": 2, "topic": topic, "stream": stream, "epoch": epoch, "at": at, "time": 0}
+
+
+class Feed:
+    """A feed that says what it is told to."""
+
+    def __init__(self, endpoint):
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.XPUB)
+        self.socket.rcvtimeo = int(DEADLINE * 1000)
+        self.socket.bind(endpoint)
+
+    def await_beat_subscription(self):
+        """What is subscribed to up to then, beats included."""
+        subscriptions = []
+        while subscriptions[-1:] != [b"\x01beat."]:
+            subscriptions.append(self.socket.recv())
+        return subscriptions
+
+    def read(self, at, prev, epoch=1, damage=False, stream=STREAM):
+        origin = {"batch": at, "base": 0, "producer": "p", "producer_epoch": 1, "producer_seq": 1}
+        origin |= {"version_before": 1, "version": 1, "k": 3}
+        head = stamp("read.", at, epoch, stream) | {"prev": prev} | origin
+        import numpy as np
+
+        none = np.zeros(0, np.int64)
+        columns = dict.fromkeys(("length", "windows", "matches", "mismatches", "skipped"), none) | {
+            "read": none.astype(np.uint32),
+            "best_target": none.astype(np.int32),
+        }
+        frames = [bytes(f) for f in encode_feed("read", head, msgpack.packb([]), columns)]
+        if damage:
+            frames[2] = b"\x91\xa0"
+        self.socket.send_multipart(frames)
+
+    def beat(self, at, heads, epoch=1, stream=STREAM):
+        about = {"heads": heads, "totals": {}, "state": "running"}
+        self.socket.send_multipart(encode_notice("beat", stamp("beat.", at, epoch, stream) | about))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close(linger=0)
+        self.context.term()
+
+
+def test_beats_are_subscribed_to_last(tmp_path):
+    """Whoever has heard one hears all topics from then on."""
+    endpoint = f"ipc://{tmp_path}/feed"
+    with Feed(endpoint) as feed, Subscriber(endpoint, ["beat", "match"]):
+        held = feed.await_beat_subscription()
+    assert held == [b"\x01match.", b"\x01status.", b"\x01beat."]
+
+
+def test_every_kind_of_loss_is_noticed(tmp_path):
+    endpoint = f"ipc://{tmp_path}/feed"
+    with Feed(endpoint) as feed, Subscriber(endpoint, ["read"]) as subscriber:
+        feed.await_beat_subscription()
+        feed.beat(5, {"read.": 3})
+        feed.read(6, 3)
+        feed.read(8, 6)  # 7 was of another topic
+        feed.read(12, 10)  # 10 is missing
+        feed.read(12, 10)  # twice
+        feed.read(11, 10)  # late
+        feed.beat(13, {"read.": 12})
+        feed.read(14, 12, damage=True)
+        feed.beat(15, {"read.": 14})  # the tail is missing
+        feed.read(16, 14)
+        feed.read(18, 17, epoch=2)  # restarted, and 17 is missing
+        feed.read(2, 1, stream="f" * 16)  # another daemon
+        feed.socket.send_multipart([b"read.", b"\xc1"])
+        feed.socket.send_multipart([b"read."])
+        feed.read(3, 2, stream="f" * 16)
+        said = []
+        for _ in range(12):
+            message = subscriber.receive(DEADLINE)
+            odd = isinstance(message, Gap | NewEpoch | NewStream)
+            said.append(message if odd else message.stamp.at)
+        assert said[:5] == [6, 8, Gap("read", 8, 10), 12, Gap("read", 12, 14)]
+        assert said[5:9] == [16, NewEpoch(1, 2), Gap("read", 16, 17), 18]
+        assert said[9:] == [NewStream(STREAM, "f" * 16), 2, 3]
+        assert (subscriber.gaps, subscriber.damaged) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "heads", [{"read.": None}, {"read.": "3"}, {"read.": 1.5}, [["read.", True]]]
+)
+def test_a_beat_that_makes_no_sense_is_damage(tmp_path, heads):
+    endpoint = f"ipc://{tmp_path}/feed"
+    with Feed(endpoint) as feed, Subscriber(endpoint, ["read"]) as subscriber:
+        feed.await_beat_subscription()
+        feed.beat(5, heads)
+        feed.read(6, 3)
+        assert subscriber.receive(DEADLINE).stamp.at == 6
+        assert (subscriber.gaps, subscriber.damaged) == (0, 1)
+
+
+def test_subscriber_that_was_away_notices(path):
+    with (
+        running(path) as daemon,
+        Producer(daemon.endpoints["ingest"]) as producer,
+        Subscriber(daemon.endpoints["feed"], ["read"]) as feed,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        producer.send([("a", "ACGT")])
+        assert isinstance(feed.receive(DEADLINE), ReadSummaries)
+        feed._socket.disconnect(daemon.endpoints["feed"])
+        producer.send([("b", "ACGT")])
+        producer.flush(matched=True)
+        feed._socket.connect(daemon.endpoints["feed"])
+        assert isinstance(feed.receive(DEADLINE), Gap)
+
+
+def test_beats_and_status_carry_totals(path):
+    with (
+        running(path, ["feed.beat_seconds=0.05"]) as daemon,
+        Subscriber(daemon.endpoints["feed"], ["beat", "status", "match"]) as feed,
+    ):
+        first = feed.receive(DEADLINE)
+        with Producer(daemon.endpoints["ingest"], name="me") as producer:
+            producer.send([("a", GENOME[5:50])])
+        messages = [first]
+        while not any(isinstance(m, Intervals) for m in messages):
+            messages.append(feed.receive(DEADLINE))
+        origin = messages[-1].origin
+        assert (origin.producer, origin.batch, list(origin.names)) == ("me", 0, ["a"])
+        assert list(messages[-1].labels.values()) == ["left"]
+        while not (isinstance(messages[-1], Beat) and messages[-1].totals["reads"] == 1):
+            messages.append(feed.receive(DEADLINE))
+        daemon.service.drain("enough")
+        states = [m.state for m in feed if isinstance(m, Status)]
+    assert states == ["draining", "ended"]
+
+
+def test_unknown_topic_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="unknown topic 'matches'"):
+        Subscriber(f"ipc://{tmp_path}/nobody", ["matches"])
+
+
+def test_topics_are_named_with_or_without_their_dot(path):
+    with (
+        running(path) as daemon,
+        Producer(daemon.endpoints["ingest"]) as producer,
+        Subscriber(daemon.endpoints["feed"], ["read.", "read", "match"]) as feed,
+    ):
+        assert feed.topics == ("read", "match")
+        assert feed.wait_for_daemon(DEADLINE)
+        producer.send([("a", GENOME[5:50])])
+        topics = {feed.receive(DEADLINE).stamp.topic for _ in range(2)}
+    assert topics == {"read", "match"}
