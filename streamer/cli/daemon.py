@@ -36,7 +36,7 @@ def _serve(config: str | None, settings: list[str] | None, accept_loss: bool) ->
 
     loaded = load(config, settings or ())
     from streamer.daemon import logs
-    from streamer.daemon.service import run
+    from streamer.daemon.signals import run
     from streamer.errors import ReportedError, StreamerError
 
     for_people = logs.configure(loaded.log.level, loaded.log.format)

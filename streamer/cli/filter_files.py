@@ -21,9 +21,10 @@ from streamer.dictionary.target_sets import TargetSets
 from streamer.errors import DataError
 from streamer.matching.assignment import Assignment
 from streamer.matching.filter_counts import FilterCounts
-from streamer.matching.matcher import StreamMatcher, load_dictionary
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import load_dictionary
 from streamer.output.output_file import OutputFile, write_file
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_records, size_of_files
 from streamer.sequences.packed_names import PackedNames

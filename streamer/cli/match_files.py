@@ -15,7 +15,7 @@ from streamer.dictionary.saved_dictionary import StoredKmers, is_saved, save_dic
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import DataError, StreamerError
 from streamer.matching.assignment import Assignment
-from streamer.matching.matcher import StreamMatcher, load_dictionary
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import REPORTS
 from streamer.matching.result import BatchResult
 from streamer.matching.running_report import (
@@ -26,6 +26,7 @@ from streamer.matching.running_report import (
     TargetAnswer,
 )
 from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import load_dictionary
 from streamer.output.rows import RowWriter
 from streamer.sequences.files import BATCH_BASES, BATCH_READS, read_batches, size_of_files
 from streamer.sequences.read_batch import ReadBatch, joined_batches

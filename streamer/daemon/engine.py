@@ -28,9 +28,10 @@ from streamer.device_choice import choose_device, usable_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
-from streamer.matching.matcher import MakeTogether, Start, StreamMatcher, load_dictionary
+from streamer.matching.matcher import MakeTogether, StreamMatcher
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import Start, load_dictionary
 from streamer.matching.target_tally import Panel, TargetTally
 from streamer.protocol.batch_messages import Make
 from streamer.protocol.header import Header, Reason, WireError

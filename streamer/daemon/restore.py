@@ -21,10 +21,10 @@ from streamer.daemon.stored_messages import BATCH, DICTIONARY, REVISION, SETTLED
 from streamer.dictionary.targets import Dictionary
 from streamer.journal.record import Outline, Record
 from streamer.journal.store import Journal
-from streamer.matching.matcher import Start
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import Start
 from streamer.protocol.checksums import crc32c
 from streamer.protocol.header import Header, raw, size_of
 

@@ -1,27 +1,22 @@
-"""The life of the daemon: start, run, drain, end; and its signals."""
+"""The life of the daemon: start, run, drain, end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 import zmq
 
-from streamer.daemon import logs
 from streamer.daemon.board import Board
 from streamer.daemon.config import Config
 from streamer.daemon.connections import Connections
 from streamer.daemon.control import ControlWorker
 from streamer.daemon.core.life import Life
-from streamer.daemon.core.log import SNAPSHOT_AFTER
 from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.door import aside
@@ -34,7 +29,8 @@ from streamer.daemon.journal import JournalWorker, open_journal
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.process import keep_freed_memory, raise_limit
 from streamer.daemon.reload import Reloader
-from streamer.daemon.restore import Restored, put_snapshot, restore
+from streamer.daemon.restore import Restored
+from streamer.daemon.restored_start import restored_of
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.sync import SyncWorker
@@ -50,8 +46,7 @@ from streamer.daemon.watched_stages import (
 from streamer.daemon.web import WebWorker
 from streamer.daemon.worker import SocketWorker, Worker
 from streamer.errors import StreamerError
-from streamer.journal.journal_errors import JournalError, JournalFull
-from streamer.journal.store import Journal
+from streamer.journal.journal_errors import JournalError
 from streamer.protocol.endpoints import reachable, socket_path
 from streamer.protocol.keys import ClientKeys
 
@@ -87,7 +82,7 @@ class Service:
         notify, keys = self._changed.wake, config.security.keys
         self._gate = gate = Gatekeeper(keys, self._context, notify) if keys else None
         self._journal = open_journal(config, accept_loss=accept_loss)
-        restored = _restored(self._journal)
+        restored = restored_of(self._journal)
         self.board = Board(config, self._journal, restored.counts, restored.novelty)
         self._life = Life(self.board.enter)
         self._drain_wanted = ""
@@ -423,69 +418,9 @@ class Service:
             log.warning("libzmq did not end", seconds=_TERM_SECONDS)
 
 
-def _restored(journal: Journal | None) -> Restored:
-    if journal is None:
-        return Restored()
-    try:
-        restored = restore(journal)
-        if restored.loss:
-            lost = str(restored.loss)
-            message = "k-mers were given up: the stream or the sources may bring them again"
-            log.warning(message, kmers=lost)
-            # from here on the loss is part of the state
-            try:
-                put_snapshot(journal)
-            except JournalFull as error:
-                log.error("the state cannot be stored: it is tried again", why=str(error))
-                restored.replayed = [most + 1 for most in SNAPSHOT_AFTER]
-        return restored
-    except BaseException:
-        journal.close()
-        raise
-
-
 def _as_streamer_error(worker: Worker, error: BaseException) -> StreamerError:
     if isinstance(error, StreamerError):
         return error
     wrapped = StreamerError(f"the {worker.name} thread failed: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
-
-
-@logs.unfailing()
-def run(
-    config: Config,
-    *,
-    accept_loss: bool = False,
-    ready: Callable[[dict[str, str]], None] | None = None,
-) -> None:
-    """Run a daemon until SIGINT, SIGTERM or ``drain`` on its control socket has drained it.
-
-    Call it in the main thread. A second signal ends the process at once. ``ready`` is called with
-    the endpoints as bound. accept_loss: start without what is damaged in the journal. Log lines
-    that cannot be written are dropped. StreamerError if the
-    daemon cannot start or one of its threads fails.
-    """
-    service = Service(config, accept_loss=accept_loss)
-    signalled = False
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal signalled
-        if signalled:
-            service.leave(128 + number)
-        signalled = True
-        service.drain(signal.Signals(number).name)
-
-    previous: dict[int, Any] = {
-        n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        endpoints = service.start()
-        if ready is not None:
-            ready(endpoints)
-        service.wait()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-    if service.stuck:
-        service.leave(0)

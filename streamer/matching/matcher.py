@@ -9,10 +9,9 @@ known from the window that first held it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -23,6 +22,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.errors import UsageError
 from streamer.matching.chunks import Span, spans_of
 from streamer.matching.cpu import CpuEngine
+from streamer.matching.depths_alone import DepthsAlone
 from streamer.matching.events import Events
 from streamer.matching.match_engine import (
     NO_CODES,
@@ -38,14 +38,11 @@ from streamer.matching.near.steps import NearSteps
 from streamer.matching.result import BatchResult, Depths, concatenated
 from streamer.matching.snapshots import Snapshots
 from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import Start, known_dictionary
 from streamer.matching.tree_worker import TreeWorker, VersionedSnapshot
 from streamer.matching.window_labels import WindowLabels
 from streamer.sequences.read_batch import Letters, RawReads, ReadBatch, joined_batches
-from trie.codes import with_reverse_complements
-from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
-from trie.prefixes import PrefixDepths
-from trie.trees.shards import sort_unique
 from trie.windows import MATCH, NO_SET
 
 MakeBatch = Callable[[Sequence[str], NDArray[np.int64], Letters], ReadBatch]
@@ -55,21 +52,6 @@ MakeTogether = Callable[[Sequence[RawReads], NDArray[np.uint32]], Sequence[ReadB
 _T = TypeVar("_T")
 
 MOST_HALVINGS = 7  # of the longest spans, on a GPU with little memory: to 65,536 symbols
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a matcher begins: after ``number`` batches and ``position`` symbols of the stream.
-
-    version: of the dictionary. grown: uint64, the k-mers that the stream brought, learned: those as
-    stored that a distance is measured to, as in ``BatchResult``, in any order.
-    """
-
-    number: int = 0
-    position: int = 0
-    version: int = 1
-    grown: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
-    learned: NDArray[np.uint64] = field(default_factory=lambda: NO_CODES)
 
 
 class StreamMatcher:
@@ -98,7 +80,7 @@ class StreamMatcher:
         self.stored = dictionary
         """The k-mers as they stand in the records, if a distance is asked for."""
         start = start or Start()
-        self.dictionary = _known(dictionary, spec).with_grown(start.grown)
+        self.dictionary = known_dictionary(dictionary, spec).with_grown(start.grown)
         self._k = dictionary.k
         self._chunk = spec.chunk
         self._threads = spec.threads or usable_cores()
@@ -118,8 +100,7 @@ class StreamMatcher:
         self._snapshots = Snapshots(
             self.dictionary, grows=spec.grows, threads=self._threads, version=start.version
         )
-        self._prefixes: PrefixDepths | None = None
-        self._making_prefixes = threading.Lock()
+        self._depths = DepthsAlone(self.dictionary, self._threads)
         self._number = start.number
         self._position = start.position
         self.steps = 0
@@ -351,9 +332,9 @@ class StreamMatcher:
         )
 
     def _match(self, batch: ReadBatch, want_depths: bool, want_nodes: bool) -> BatchResult:
-        if want_depths and not want_nodes and self._has_prefixes:
+        if want_depths and not want_nodes and self._needs_no_nodes:
             result = self._match(batch, want_depths=False, want_nodes=False)
-            return replace(result, depths=self._depths_without_nodes(result))
+            return replace(result, depths=self._depths.of(result))
         if want_depths and self.spec.changes and not self._snapshots.following:
             self._follow()
         grows = self.spec.grows and not self.limited
@@ -420,29 +401,9 @@ class StreamMatcher:
         )
 
     @property
-    def _has_prefixes(self) -> bool:
+    def _needs_no_nodes(self) -> bool:
         fixed = not self.spec.changes and self._solver is None
         return fixed and self.device == "cpu" and not self._engine.walks
-
-    def _depths_without_nodes(self, result: BatchResult) -> Depths:
-        strands = self.dictionary.strands
-        with self._making_prefixes:
-            if self._prefixes is None:
-                codes = self.dictionary.codes
-                if strands == "both":
-                    codes = with_reverse_complements(codes, self._k)
-                    codes = sort_unique(codes, self._k, self._threads)
-                self._prefixes = PrefixDepths(codes, self._k)
-        depths = np.zeros(result.batch.bases.size, dtype=np.uint8)
-        self._prefixes.measure(
-            result.batch.bases,
-            result.batch.offsets,
-            result.events,
-            depths,
-            canonical=strands == "canonical",
-            threads=self._threads,
-        )
-        return Depths.alone(depths)
 
     def _snapshot_of_step(self, newest: bool) -> tuple[int, VersionedSnapshot | None]:
         if not self._needs_tree:
@@ -473,36 +434,3 @@ class StreamMatcher:
         return spans_of(
             offsets, self._k, self._chunk, seed_end, aging=aging, halvings=self._halvings
         )
-
-
-def load_dictionary(
-    spec: MatchSpec,
-    *,
-    as_stored: bool = False,
-    on_notice: Callable[[str], None] | None = None,
-    team: Team | None = None,
-) -> Dictionary:
-    """The dictionary that a match begins with, for a StreamMatcher.
-
-    as_stored: k-mers as they stand in the records; for a distance always so. on_notice: called with
-    one line about a saved dictionary that lacks targets. team: the threads that make it.
-    """
-    as_stored = as_stored or spec.near
-    if not spec.sources:
-        return Dictionary.empty(spec.k, "forward" if as_stored else spec.strands)
-    # a CPU looks them up in the records
-    fixed = spec.exact and not spec.changes and spec.device != "cuda"
-    return Dictionary.from_files(
-        spec.sources, spec.k, spec.strands,
-        as_stored=as_stored, keep_records=spec.counted or fixed, on_notice=on_notice, team=team,
-    )  # fmt: skip
-
-
-def _known(dictionary: Dictionary, spec: MatchSpec) -> Dictionary:
-    """The dictionary of exact matching."""
-    if spec.exact:
-        return dictionary.known_as(spec.strands)
-    if spec.changes:
-        # what grows is compared, no target is named
-        return dictionary.without_targets(spec.strands)
-    return replace(dictionary, strands=spec.strands)

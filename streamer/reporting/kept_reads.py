@@ -23,10 +23,11 @@ from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalExpired
 from streamer.journal.reader import JournalReader
 from streamer.matching.assignment import Assignment
-from streamer.matching.matcher import StreamMatcher, load_dictionary
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.reports import reads as read_rows
 from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import load_dictionary
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from streamer.reporting.coverage_report import CoverageReport
 from streamer.reporting.novelty_report import CurvePoint, NoveltyReport

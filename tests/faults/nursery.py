@@ -128,7 +128,7 @@ def _hurry() -> None:
 def _run(config: str, die: tuple[str, int] | None, mistake: str | None) -> None:
     from streamer.daemon.config import load
     from streamer.daemon.logs import configure
-    from streamer.daemon.service import run
+    from streamer.daemon.signals import run
 
     log = Path(config).with_name("log")
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streamer.client import Subscriber
-from streamer.daemon import service
+from streamer.daemon import restored_start
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.drafts import Entry, dictionary_draft
@@ -205,15 +205,15 @@ def test_the_state_is_stored_once_there_is_room(made, monkeypatch):
         raise JournalFull
 
     with opened(accept_loss=True) as journal, monkeypatch.context() as patch:
-        patch.setattr(service, "put_snapshot", full)
-        restored = service._restored(journal)
+        patch.setattr(restored_start, "put_snapshot", full)
+        restored = restored_start.restored_of(journal)
         assert LogCore(list, Replay(*restored.replayed)).task(0) == Task.SNAPSHOT
     with opened() as journal:
-        restored = service._restored(journal)
+        restored = restored_start.restored_of(journal)
         assert restored.loss
         assert LogCore(list, Replay(*restored.replayed)).task(0) != Task.SNAPSHOT
     with opened() as journal:
-        assert not service._restored(journal).loss
+        assert not restored_start.restored_of(journal).loss
 
 
 @pytest.mark.whole

@@ -1,0 +1,51 @@
+"""A daemon as a process: it runs until a signal, or a command, has drained it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from streamer.daemon import logs
+from streamer.daemon.config import Config
+from streamer.daemon.service import Service
+
+
+@logs.unfailing()
+def run(
+    config: Config,
+    *,
+    accept_loss: bool = False,
+    ready: Callable[[dict[str, str]], None] | None = None,
+) -> None:
+    """Run a daemon until SIGINT, SIGTERM or ``drain`` on its control socket has drained it.
+
+    Call it in the main thread. A second signal ends the process at once. ``ready`` is called with
+    the endpoints as bound. accept_loss: start without what is damaged in the journal. Log lines
+    that cannot be written are dropped. StreamerError if the
+    daemon cannot start or one of its threads fails.
+    """
+    service = Service(config, accept_loss=accept_loss)
+    signalled = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal signalled
+        if signalled:
+            service.leave(128 + number)
+        signalled = True
+        service.drain(signal.Signals(number).name)
+
+    previous: dict[int, Any] = {
+        n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        endpoints = service.start()
+        if ready is not None:
+            ready(endpoints)
+        service.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if service.stuck:
+        service.leave(0)

@@ -1,0 +1,48 @@
+"""How deep windows go in the trie, without its nodes: a fixed dictionary needs no snapshot then."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from streamer.dictionary.targets import Dictionary
+from streamer.matching.result import BatchResult, Depths
+from trie.codes import with_reverse_complements
+from trie.prefixes import PrefixDepths
+from trie.trees.shards import sort_unique
+
+
+class DepthsAlone:
+    """Depths by a dictionary that stays as it is, for any number of threads at once.
+
+    What they are measured with is made once it is asked for.
+    """
+
+    def __init__(self, dictionary: Dictionary, threads: int) -> None:
+        self._dictionary = dictionary
+        self._threads = threads
+        self._prefixes: PrefixDepths | None = None
+        self._making = threading.Lock()
+
+    def of(self, result: BatchResult) -> Depths:
+        """The depths of the windows of a batch whose events are known."""
+        depths = np.zeros(result.batch.bases.size, dtype=np.uint8)
+        self._made().measure(
+            result.batch.bases,
+            result.batch.offsets,
+            result.events,
+            depths,
+            canonical=self._dictionary.strands == "canonical",
+            threads=self._threads,
+        )
+        return Depths.alone(depths)
+
+    def _made(self) -> PrefixDepths:
+        with self._making:
+            if self._prefixes is None:
+                codes, k = self._dictionary.codes, self._dictionary.k
+                if self._dictionary.strands == "both":
+                    codes = sort_unique(with_reverse_complements(codes, k), k, self._threads)
+                self._prefixes = PrefixDepths(codes, k)
+            return self._prefixes
