@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -14,6 +15,8 @@ SENT_BASES, SENT_READS = 1_000_000, 4_000
 """Of a batch that ``send`` makes, at most but for its last read."""
 
 READS = "FASTA, FASTQ, SAM, BAM or CRAM, plain or compressed; - is standard input."
+
+dictionary_option = partial(typer.Option, "--dictionary", "-d", metavar="FASTX")
 
 DeviceOption = Annotated[Device, typer.Option("--device", help="Where to run.")]
 ThreadsOption = Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from streamer.client.control import Control
     from streamer.protocol.keys import ClientKeys
 
 ConfigOption = Annotated[
@@ -70,3 +71,11 @@ def keys_of(given: str | None, config: str | None, endpoint: str) -> ClientKeys 
         problem = f"{endpoint} is not on this machine: give the key of this client (--keys FILE)"
         raise UsageError(problem)
     return None
+
+
+def open_control(at: str | None, config: str | None, keys: str | None) -> Control:
+    """The control socket of a running daemon, as the options say."""
+    from streamer.client.control import Control
+
+    endpoint = endpoint_of("control", at, config)
+    return Control(endpoint, keys=keys_of(keys, config, endpoint))

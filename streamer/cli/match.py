@@ -14,6 +14,7 @@ from streamer.cli.choices import (
     ProfileOption,
     QuietOption,
     ThreadsOption,
+    dictionary_option,
 )
 from streamer.cli.file_checks import check_files
 from streamer.errors import UsageError
@@ -43,12 +44,7 @@ def match(
     k: Annotated[int, typer.Option("-k", min=1, max=31, help="Length of a k-mer, 1 to 31.")],
     dictionary: Annotated[
         list[str] | None,
-        typer.Option(
-            "--dictionary",
-            "-d",
-            metavar="FASTX",
-            help="Targets, or a file that --save wrote; may be given again.",
-        ),
+        dictionary_option(help="Targets, or a file that --save wrote; may be given again."),
     ] = None,
     seed: Annotated[
         int | None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamer.cli.daemon_options import ConfigOption, KeysOption, endpoint_of, keys_of
+from streamer.cli.daemon_options import ConfigOption, KeysOption, open_control
 
 if TYPE_CHECKING:
     from streamer.client.control import Control
@@ -27,10 +27,7 @@ def reload(
 
     New batches use the new dictionary at once; kept ones are matched again when there is time.
     """
-    from streamer.client.control import Control
-
-    endpoint = endpoint_of("control", to, config)
-    with Control(endpoint, keys=keys_of(keys, config, endpoint)) as control:
+    with open_control(to, config, keys) as control:
         said = control.reload()
         before, version = said["version_before"], said["version"]
         if before == version:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamer.cli.choices import QuietOption, ThreadsOption
+from streamer.cli.choices import QuietOption, ThreadsOption, dictionary_option
 from streamer.cli.daemon_options import ConfigOption
 from streamer.cli.file_checks import check_files
 from streamer.errors import UsageError
@@ -37,11 +37,8 @@ def report(
     config: ConfigOption = None,
     dictionary: Annotated[
         list[str] | None,
-        typer.Option(
-            "--dictionary",
-            "-d",
-            metavar="FASTX",
-            help="That of a journal, if it is not where the daemon read it; may be given again.",
+        dictionary_option(
+            help="That of a journal, if it is not where the daemon read it; may be given again."
         ),
     ] = None,
     min_windows: Annotated[

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamer.cli.daemon_options import (
-    ConfigOption,
-    ControlOption,
-    KeysOption,
-    endpoint_of,
-    keys_of,
-)
+from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,11 +24,7 @@ def status(
     """Show the state and the totals of a running daemon."""
     import json
 
-    from streamer.client.control import Control
-
-    endpoint = endpoint_of("control", at, config)
-    own = keys_of(keys, config, endpoint)
-    with Control(endpoint, keys=own) as control:
+    with open_control(at, config, keys) as control:
         answer = control.status()
     if format_ == "jsonl":
         typer.echo(json.dumps(answer))

@@ -7,13 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from streamer.cli.choices import FormatOption, OutputOption
-from streamer.cli.daemon_options import (
-    ConfigOption,
-    ControlOption,
-    KeysOption,
-    endpoint_of,
-    keys_of,
-)
+from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
 
 
 def targets(
@@ -30,12 +24,10 @@ def targets(
 
     The daemon counts with answers.targets = true.
     """
-    from streamer.client.control import Control
     from streamer.client.message_tables import rows_table
     from streamer.output.rows import RowWriter
 
-    endpoint = endpoint_of("control", at, config)
-    with Control(endpoint, keys=keys_of(keys, config, endpoint)) as control:
+    with open_control(at, config, keys) as control:
         columns, rows = control.targets(by_barcode=by == "barcode")
     with RowWriter(output, format_, columns) as writer:
         writer.write(rows_table(columns, rows))

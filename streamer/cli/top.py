@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamer.cli.choices import say
-from streamer.cli.daemon_options import (
-    ConfigOption,
-    ControlOption,
-    KeysOption,
-    endpoint_of,
-    keys_of,
-)
+from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
 from streamer.cli.status import print_table
 
 if TYPE_CHECKING:
     from streamer.client.control import Control
     from streamer.client.subscriber import Subscriber
-    from streamer.protocol.keys import ClientKeys
 
 _CLEAR = "\x1b[H\x1b[J"
 """To the upper left corner, and nothing behind it."""
@@ -51,18 +44,11 @@ def top(
 
     Exit code 1 if it falls silent without announcing its end.
     """
-    from streamer.client.control import Control
-
     form = format_ or ("table" if count or not _can_draw() else "page")
     if form == "page":
         _check_page(count)
-    endpoint = endpoint_of("control", at, config)
-    own = keys_of(keys, config, endpoint)
-    with Control(endpoint, keys=own) as control:
-        if form == "page":
-            ended = _page(control, own, every)
-        else:
-            ended = _tables(control, own, every, count, form)
+    with open_control(at, config, keys) as control:
+        ended = _page(control, every) if form == "page" else _tables(control, every, count, form)
     if ended:
         say("the daemon has ended")
 
@@ -95,17 +81,15 @@ def _check_page(count: int | None) -> None:
         raise UsageError(problem)
 
 
-def _page(control: Control, keys: ClientKeys | None, every: float) -> bool:
+def _page(control: Control, every: float) -> bool:
     from streamer.cli.streams import signals_noted
     from streamer.terminal.showing import show
 
     with signals_noted() as signals:
-        return show(control, keys, every, signals)
+        return show(control, control.keys, every, signals)
 
 
-def _tables(
-    control: Control, keys: ClientKeys | None, every: float, count: int | None, form: str
-) -> bool:
+def _tables(control: Control, every: float, count: int | None, form: str) -> bool:
     """Print tables; whether the daemon has ended."""
     import itertools
 
@@ -115,7 +99,7 @@ def _tables(
 
     answer = control.status()
     endpoint = reachable(answer["endpoints"]["feed"], control.endpoint)
-    with Subscriber(endpoint, ["status"], keys=keys) as feed:
+    with Subscriber(endpoint, ["status"], keys=control.keys) as feed:
         for shown in itertools.count(1):
             _print(answer, form, first=shown == 1)
             if shown == count:
