@@ -126,14 +126,21 @@ class Running:
 def running(path: str, overrides: Sequence[str] = ()) -> Iterator[Running]:
     """A daemon that is drained at the end, and must not have failed."""
     made = Running(path, overrides)
-    try:
+    with drained(made):
         made.wait_until_open()
         yield made
+
+
+@contextmanager
+def drained(daemon: Running) -> Iterator[None]:
+    """At the end the daemon is drained, and must not have failed."""
+    try:
+        yield
     finally:
-        made.service.drain("the test is over")
-        made.join()
-    if made.error is not None:
-        raise made.error
+        daemon.service.drain("the test is over")
+        daemon.join()
+    if daemon.error is not None:
+        raise daemon.error
 
 
 @contextmanager

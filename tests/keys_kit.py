@@ -15,7 +15,7 @@ from streamer.client import Producer
 from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.daemon.security.new_keys import make_keys
 from streamer.protocol.keys import ClientKeys
-from tests.daemon_kit import DEADLINE, Running, settings
+from tests.daemon_kit import DEADLINE, Running, drained, settings
 
 ALL = EVERYTHING._replace(name="all")
 
@@ -65,14 +65,9 @@ def guarded(
     """A daemon with the keys in ``folder / "keys"``, drained at the end."""
     path = settings(folder, "k = 5\nmode = 'grow'")
     made = Guarded(path, [f"security.keys={folder / 'keys'}", *overrides])
-    try:
+    with drained(made):
         made.wait_until_open_for(keys["all"])
         yield made
-    finally:
-        made.service.drain("the test is over")
-        made.join()
-    if made.error is not None:
-        raise made.error
 
 
 class PlainClient:

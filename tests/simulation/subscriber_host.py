@@ -115,6 +115,14 @@ class Follower(Process):
         """A message, or what is to be said of some."""
         raise NotImplementedError
 
+    def keep(self, message: RecordMessage, new: Heard, *before: Heard) -> None:
+        """Keep a message as heard; it must follow what was."""
+        topic, at = message.stamp.topic, message.stamp.at
+        for heard in (new, *before):
+            self.promises.follows(self.name, topic, heard.messages.get(topic, {}), at)
+        new.messages.setdefault(topic, {})[at] = said(message)
+        self.note(lambda: f"has {topic} {at}")
+
     def fails(self, error: Exception) -> None:
         """A call raised this."""
         self.promises.unexpected(self.name, error)
@@ -154,11 +162,7 @@ class Watcher(Follower):
     def take(self, message: Message) -> None:
         match message:
             case RecordMessage():
-                topic, at = message.stamp.topic, message.stamp.at
-                known = self.heard.messages.setdefault(topic, {})
-                self.promises.follows(self.name, topic, known, at)
-                known[at] = said(message)
-                self.note(lambda: f"has {topic} {at}")
+                self.keep(message, self.heard)
             case Gap(topic, after, until):
                 self.heard.gaps.append((topic, after, until))
                 self.note(f"misses {topic} after {after} to {until}")
@@ -276,12 +280,7 @@ class Healer(Follower):
     def take(self, message: Message) -> None:
         match message:
             case RecordMessage():
-                topic, at = message.stamp.topic, message.stamp.at
-                known = self._new.messages.setdefault(topic, {})
-                self.promises.follows(self.name, topic, known, at)
-                self.promises.follows(self.name, topic, self._stored.messages.get(topic, {}), at)
-                known[at] = said(message)
-                self.note(lambda: f"has {topic} {at}")
+                self.keep(message, self._new, self._stored)
             case Gap(topic, after, until):
                 self.note(f"lacks {topic} after {after} to {until}")
                 self._new.gaps.append((topic, after, until))
