@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.errors import DataError
 from streamer.sequences.aligned import (
     CODE_COMPLEMENTS,
     HARD_CLIP,
@@ -28,8 +27,9 @@ from streamer.sequences.aligned import (
 from streamer.sequences.filling import ENOUGH, FAULT, FILLED, FULL, MORE, MOST, RECORDS
 from streamer.sequences.read_batch import name_of
 from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
+from streamer.sequences.record_parser import RecordParser
 from streamer.sequences.text_window import AT, STOP, FormatError, Text
-from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
+from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import word_at
 from trie.cpu.jit import njit
 
@@ -55,26 +55,19 @@ _LETTER_PAIRS = _pairs(np.frombuffer(_LETTERS, dtype=np.uint8))
 _CODE_PAIRS = LETTER_TO_CODE[_LETTER_PAIRS]
 
 
-class BamParser:
+class BamParser(RecordParser):
     """Takes the records of a text.
 
     lacks_end: whether the file, once read to its end, was cut between two blocks.
     """
 
-    begins_records = False
-    """Whether a record is counted once it has begun, or once it is whole."""
-
     def __init__(self, text: Text, lacks_end: Callable[[], bool]) -> None:
-        self._text = text
+        super().__init__(text)
         self._lacks_end = lacks_end
         self._header = _header()
         self._wanted: int | None = next(self._header)
 
-    def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
-        """Take records until the buffer is FULL or the text ends (MORE).
-
-        FormatError or DataError for a faulty record, once all before it are in the buffer.
-        """
+    def _take_records(self, buffer: RecordBuffer) -> int:
         text = self._text
         stop = MORE
         if self._in_records():
@@ -82,8 +75,6 @@ class BamParser:
             tables = (_LETTER_PAIRS, LETTER_COMPLEMENTS) if buffer.letters else codes
             columns = buffer.columns(2 * len(text))
             stop = _take(text.array, text.place, *tables, buffer.letters, *columns)
-        if stop == FAULT:
-            raise self._fault(buffer)
         if stop == MORE and text.ended:
             if len(text) or self._wanted is not None:
                 problem = "not valid BAM: it ends within a record or the header"
@@ -112,22 +103,12 @@ class BamParser:
                 self._wanted = None
         return True
 
-    def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:
-        """What is wrong with the record that the text begins with."""
+    def _faulty(self) -> tuple[str, bytes]:
         size = int.from_bytes(self._text.start(_SIZE), "little", signed=True)
         if size < _LEAST:
-            return FormatError(
-                f"not valid BAM: the record has {size} bytes, the least are {_LEAST}"
-            )
-        try:
-            name, letters = _record(self._text.start(_SIZE + size)[_SIZE:])
-            encode(letters)
-        except FormatError as error:
-            return error
-        except InvalidBaseError as error:
-            return buffer.bad_letter(error.byte, error.position, name)
-        message = "a valid record was refused"
-        raise AssertionError(message)
+            problem = f"not valid BAM: the record has {size} bytes, the least are {_LEAST}"
+            raise FormatError(problem)
+        return _record(self._text.start(_SIZE + size)[_SIZE:])
 
 
 def _header() -> Generator[int, bytes, None]:

@@ -16,12 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from streamer.errors import DataError
 from streamer.sequences.filling import ENOUGH, FAULT, FILLED, FULL, MORE, MOST, RECORDS
 from streamer.sequences.read_batch import name_of
 from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
-from streamer.sequences.text_window import AT, LINE, SEEN, SEEN_LINES, STOP, FormatError, Text
-from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
+from streamer.sequences.record_parser import RecordParser
+from streamer.sequences.text_window import AT, LINE, SEEN, SEEN_LINES, STOP, FormatError
+from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.text_scan import equals, outside
@@ -34,42 +34,21 @@ _BEHIND_LF: Final = np.uint8(0x0B)
 _ASCII: Final = np.uint8(0x7F)
 
 
-class FastqParser:
-    """Takes the records of a text."""
+class FastqParser(RecordParser):
+    """Takes the records of a text of FASTQ."""
 
-    begins_records = False
-    """Whether a record is counted once it has begun, or once it is whole."""
-
-    def __init__(self, text: Text) -> None:
-        self._text = text
-
-    def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
-        """Take records until the buffer is FULL or the text ends (MORE).
-
-        FormatError or DataError for a faulty record, once all before it are in the buffer.
-        """
+    def _take_records(self, buffer: RecordBuffer) -> int:
         text = self._text
         if text.ended:
             text.end_line()
             text.place[SEEN] = 0
         columns = buffer.columns(len(text))
         stop = _take(text.array, text.place, LETTER_TO_CODE, buffer.letters, *columns)
-        if stop == FAULT or (stop == MORE and text.ended and len(text)):
-            raise self._fault(buffer)
-        return int(stop)
+        return FAULT if stop == MORE and text.ended and len(text) else int(stop)
 
-    def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:
-        """What is wrong with the record that the text begins with."""
+    def _faulty(self) -> tuple[str, bytes]:
         *lines, _ = self._text.start().split(b"\n", LINES)
-        try:
-            name, letters = _record(lines, int(self._text.place[LINE]))
-            encode(letters)
-        except FormatError as error:
-            return error
-        except InvalidBaseError as error:
-            return buffer.bad_letter(error.byte, error.position, name)
-        message = f"a valid record was refused: {lines}"
-        raise AssertionError(message)
+        return record_of(lines, int(self._text.place[LINE]))
 
 
 @njit(cache=True, nogil=True)
@@ -194,7 +173,7 @@ def _equal(text, first, stop, other, end):
     return True
 
 
-def _record(lines: list[bytes], first: int) -> tuple[str, bytes]:
+def record_of(lines: list[bytes], first: int) -> tuple[str, bytes]:
     """The record of its lines, fewer than four at the end of a file; FormatError for a fault."""
     lines = [line.removesuffix(b"\r") for line in lines]
     header = lines[0]

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from streamer.errors import DataError
 from streamer.sequences.aligned import (
     CODE_COMPLEMENTS,
     HARD_CLIP,
@@ -30,8 +29,9 @@ from streamer.sequences.context_kernels import number_at
 from streamer.sequences.filling import ENOUGH, FAULT, FILLED, FULL, MORE, MOST, RECORDS
 from streamer.sequences.read_batch import name_of
 from streamer.sequences.record_buffer import RecordBuffer, add_record, place_record
-from streamer.sequences.text_window import AT, LINE, SEEN, STOP, FormatError, Text
-from trie.codes import LETTER_TO_CODE, InvalidBaseError, encode
+from streamer.sequences.record_parser import RecordParser
+from streamer.sequences.text_window import AT, LINE, SEEN, STOP, FormatError
+from trie.codes import LETTER_TO_CODE
 from trie.cpu.intrinsics import trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.text_scan import equals
@@ -65,20 +65,10 @@ def may_begin_sam(start: bytes) -> bool:
     return not told and _PART.fullmatch(start) is not None
 
 
-class SamParser:
-    """Takes the records of a text."""
+class SamParser(RecordParser):
+    """Takes the records of a text of SAM."""
 
-    begins_records = False
-    """Whether a record is counted once it has begun, or once it is whole."""
-
-    def __init__(self, text: Text) -> None:
-        self._text = text
-
-    def parse(self, buffer: RecordBuffer, *, cut: bool) -> int:
-        """Take records until the buffer is FULL or the text ends (MORE).
-
-        FormatError or DataError for a faulty record, once all before it are in the buffer.
-        """
+    def _take_records(self, buffer: RecordBuffer) -> int:
         text = self._text
         if text.ended:
             text.end_line()
@@ -86,24 +76,15 @@ class SamParser:
             (_SAME, LETTER_COMPLEMENTS) if buffer.letters else (LETTER_TO_CODE, CODE_COMPLEMENTS)
         )
         columns = buffer.columns(len(text))
-        stop = _take(text.array, text.place, *tables, buffer.letters, _CODES, *columns)
-        if stop == FAULT:
-            raise self._fault(buffer)
-        return int(stop)
+        return int(_take(text.array, text.place, *tables, buffer.letters, _CODES, *columns))
 
-    def _fault(self, buffer: RecordBuffer) -> FormatError | DataError:
-        """What is wrong with the record that the text begins with."""
+    def _faulty(self) -> tuple[str, bytes]:
         line = self._text.start().partition(b"\n")[0].removesuffix(b"\r")
         try:
-            name, letters = _record(line)
-            encode(letters)
+            return _record(line)
         except FormatError as error:
-            place = f"line {self._text.place[LINE]}"
-            return FormatError(f"{place}: {error}", error.name)
-        except InvalidBaseError as error:
-            return buffer.bad_letter(error.byte, error.position, name)
-        message = f"a valid record was refused: {line!r}"
-        raise AssertionError(message)
+            problem = f"line {self._text.place[LINE]}: {error}"
+            raise FormatError(problem, error.name) from None
 
 
 def _record(line: bytes) -> tuple[str, bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from streamer.sequences.read_batch import name_of
-from tests.reference.reader.fasta import FormatError
+from streamer.sequences.text_window import FormatError
 
 MAGIC = b"BAM\x01"
 

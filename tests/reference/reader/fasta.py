@@ -9,20 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from streamer.sequences.text_window import FormatError
+
 FastaPart = tuple[bytes | None, bytes]
 """The header of a record that begins, without ``>``, or None where one goes on; and letters."""
 
 BLOCK_BYTES = 1 << 17
 LONGEST_HEADER = 1 << 24  # bytes of a header, at most: nothing else must fit into memory as a whole
 _CUT_WITHIN = 64  # a long line of letters has two letters side by side this near the end of a block
-
-
-class FormatError(ValueError):
-    """A file or a record that is not in its format. name: of the record, if it can be read."""
-
-    def __init__(self, problem: str, name: str | None = None) -> None:
-        self.name = name
-        super().__init__(problem)
 
 
 class Readable(Protocol):

@@ -12,13 +12,13 @@ from collections.abc import Generator, Iterator
 import dnaio
 import numpy as np
 
+from streamer.sequences.fastq import record_of
 from streamer.sequences.read_batch import name_of
-from tests.reference.reader.fasta import FormatError, Readable
+from tests.reference.reader.fasta import Readable
 
 Record = tuple[str, bytes]  # name (``streamer.sequences.read_batch.name_of``) and letters
 BLOCK_BYTES = 1 << 17
 LINES = 4  # of a record
-_SHOWN = 20
 _NEWLINE = ord("\n")
 
 
@@ -55,7 +55,7 @@ def fastq_records(file: Readable) -> Iterator[Record]:
     lines = last.split(b"\n")
     left = yield from _line_by_line(lines, first)
     if len(left) > 1:
-        _record(left[:-1], first + len(lines) - len(left))
+        record_of(left[:-1], first + len(lines) - len(left))
 
 
 class _Once:
@@ -93,43 +93,5 @@ def _line_by_line(lines: list[bytes], first: int) -> Generator[Record, None, lis
             at += 1
         if at + LINES >= len(lines):
             return lines[at:]
-        yield _record(lines[at : at + LINES], first + at)
+        yield record_of(lines[at : at + LINES], first + at)
         at += LINES
-
-
-def _record(lines: list[bytes], first: int) -> Record:
-    """The record of its lines, fewer than four at the end of a file; FormatError for a fault."""
-    lines = [line.removesuffix(b"\r") for line in lines]
-    header = lines[0]
-    name = None
-
-    def fault(line: int, problem: str) -> FormatError:
-        return FormatError(f"not valid FASTQ (line {first + line}): {problem}", name)
-
-    if not header.startswith(b"@"):
-        raise fault(0, f"expected '@' at the beginning of a record, not {_shown(header)}")
-    name = name_of(header[1:])
-    if len(lines) > 2 and not lines[2].startswith(b"+"):
-        problem = (
-            f"expected '+', not {_shown(lines[2])}: a record has four lines; multi-line FASTQ is "
-            "not supported, convert it with seqtk seq"
-        )
-        raise fault(2, problem)
-    if len(lines) < LINES:
-        raise fault(len(lines) - 1, "the file ends within the record")
-    _, letters, plus, qualities = lines
-    if plus[1:] not in (b"", header[1:]):
-        raise fault(2, f"the header after '+' is not the one after '@': {_shown(plus[1:])}")
-    if len(letters) != len(qualities):
-        lengths = f"length {len(letters)} of the sequence, but {len(qualities)} of the qualities"
-        raise fault(3, lengths)
-    if not qualities.isascii():
-        raise fault(3, f"the qualities hold byte 0x{max(qualities):02x}")
-    return name, letters
-
-
-def _shown(line: bytes) -> str:
-    """The beginning of a line, for people."""
-    if not line:
-        return "an empty line"
-    return repr(line[:_SHOWN].decode("ascii", "backslashreplace"))

@@ -27,6 +27,7 @@ def read_pieces(path, overlap, *, size):
 
 def _pieces(source, buffer, overlap=None):
     """The records in pieces; without ``overlap`` they are whole."""
+    fault = None
     try:
         for name, letters in source.parts():
             # a record of FASTA is known to be whole once the next one begins
@@ -37,12 +38,11 @@ def _pieces(source, buffer, overlap=None):
                 yield buffer.piece()
         last = buffer.piece()
     except DataError as error:
-        last, first_error = buffer.before(error)
-        if len(last.reads):
-            yield last
-        raise first_error from None
+        last, fault = buffer.before(error)
     if len(last.reads):
         yield last
+    if fault is not None:
+        raise fault
 
 
 def read_letters(path):

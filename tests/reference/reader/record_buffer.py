@@ -99,12 +99,11 @@ class RecordBuffer:
 
     def before(self, error: DataError) -> tuple[TextPiece, DataError]:
         """What is buffered of the records before a faulty one, and the first error there is."""
-        while True:
-            self._drop(max(0, (error.record or 1) - 1 - self._first))
-            try:
-                return self.piece(), error
-            except DataError as earlier:
-                error = earlier
+        self._drop(max(0, (error.record or 1) - 1 - self._first))
+        try:
+            return self.piece(), error
+        except DataError as earlier:
+            return self.before(earlier)
 
     def _drop(self, record: int) -> None:
         """Forget everything from that record of the buffered ones on."""

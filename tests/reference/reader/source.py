@@ -20,8 +20,9 @@ from streamer.sequences.bgzf import Watched
 from streamer.sequences.bz2_xz import COMPRESSIONS, Members
 from streamer.sequences.read_batch import name_of
 from streamer.sequences.source import _PROBLEMS, _READ_ERRORS
+from streamer.sequences.text_window import FormatError
 from tests.reference.reader.bam import MAGIC, bam_records
-from tests.reference.reader.fasta import FormatError, Readable, fasta_parts
+from tests.reference.reader.fasta import Readable, fasta_parts
 from tests.reference.reader.fastq import fastq_records
 
 STDIN = "-"
