@@ -17,7 +17,7 @@ from trie.codes import check_k
 from trie.cpu.intrinsics import leading_zeros, prefetch_far
 from trie.cpu.jit import inner, njit
 from trie.cpu.threads import run_ranges
-from trie.windows import BLOCK, GRAIN, MATCH, MISMATCH, NO_SET, check_batch, roll_block, start_state
+from trie.windows import GRAIN, MATCH, MISMATCH, NO_SET, check_batch, roll_block, start_roll
 
 
 class PrefixDepths:
@@ -114,9 +114,7 @@ def _first_from(codes, starts, shift, code):
 @njit(cache=True, nogil=True)
 def _rank(codes, starts, shift, bases, offsets, k, canonical, start, stop, ranks):
     """Write the ranks of the windows that begin in [start, stop)."""
-    state = start_state(offsets, np.uint64(start))
-    block = np.empty(BLOCK, dtype=np.uint64)
-    positions = np.empty(BLOCK, dtype=np.uint64)
+    state, block, positions = start_roll(offsets, np.uint64(start))
     end = np.uint64(min(stop + k - 1, bases.size))
     while state[0] < end:
         count = roll_block(bases, offsets, k, canonical, end, state, block, positions)
@@ -139,9 +137,7 @@ def _measure(codes, starts, shift, bases, offsets, k, canonical, start, stop, ev
     """
     one = np.uint64(1)
     spare = np.uint64(64 - 2 * k)
-    state = start_state(offsets, np.uint64(start))
-    block = np.empty(BLOCK, dtype=np.uint64)
-    positions = np.empty(BLOCK, dtype=np.uint64)
+    state, block, positions = start_roll(offsets, np.uint64(start))
     end = np.uint64(min(stop + k - 1, bases.size))
     while state[0] < end:
         count = roll_block(bases, offsets, k, canonical, end, state, block, positions)

@@ -87,6 +87,14 @@ def start_state(offsets, start):
 
 
 @njit(cache=True, nogil=True)
+def start_roll(offsets, start):
+    """As ``start_state``, and room for the codes and the positions of a block (uint64[BLOCK])."""
+    codes = np.empty(BLOCK, dtype=np.uint64)
+    positions = np.empty(BLOCK, dtype=np.uint64)
+    return start_state(offsets, start), codes, positions
+
+
+@njit(cache=True, nogil=True)
 def roll_block(bases, offsets, k, canonical, stop, state, codes, positions):
     """Roll over the next BLOCK symbols, none at or behind ``stop``; the number of windows they end.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trie.cpu.jit import njit
-from trie.windows import BLOCK, roll_block, start_state
+from trie.windows import roll_block, start_roll
 
 _FREE: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ODD: Final = np.uint64(0xD6E8FEB86659FD93)
@@ -37,9 +37,7 @@ def _shift(table):
 @njit(cache=True, nogil=True)
 def _look_up(table, bases, offsets, k, events):
     shift = _shift(table)
-    codes = np.empty(BLOCK, dtype=np.uint64)
-    positions = np.empty(BLOCK, dtype=np.uint64)
-    state = start_state(offsets, np.uint64(0))
+    state, codes, positions = start_roll(offsets, np.uint64(0))
     while state[0] < np.uint64(bases.size):
         count = roll_block(bases, offsets, k, True, bases.size, state, codes, positions)
         for j in range(count):
@@ -51,9 +49,7 @@ def _look_up(table, bases, offsets, k, events):
 def _grow(table, bases, offsets, k, events):
     shift = _shift(table)
     held = 0
-    codes = np.empty(BLOCK, dtype=np.uint64)
-    positions = np.empty(BLOCK, dtype=np.uint64)
-    state = start_state(offsets, np.uint64(0))
+    state, codes, positions = start_roll(offsets, np.uint64(0))
     while state[0] < np.uint64(bases.size):
         count = roll_block(bases, offsets, k, True, bases.size, state, codes, positions)
         for j in range(count):
