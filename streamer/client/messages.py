@@ -315,5 +315,8 @@ class Done:
     at: int
 
 
-Message = RecordMessage | Beat | Status | TallyRows | Gap | NewEpoch | NewStream | Reset
-Known = RecordMessage | Beat | Status | TallyRows
+Standing = Beat | Status
+"""What says where the stream stands."""
+
+Known = RecordMessage | Standing | TallyRows
+Message = Known | Gap | NewEpoch | NewStream | Reset

@@ -15,7 +15,6 @@ from streamer.client.core.positions import Cursor, Positions
 from streamer.client.core.pull import CursorRefused, PullCore, Reached, Refused
 from streamer.client.core.subscriber import SubscriberCore
 from streamer.client.messages import (
-    Beat,
     Done,
     Gap,
     Known,
@@ -23,7 +22,7 @@ from streamer.client.messages import (
     NewEpoch,
     RecordMessage,
     Reset,
-    Status,
+    Standing,
 )
 from streamer.protocol.header import Buffer, Header, Reason, size_of
 from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS
@@ -174,7 +173,7 @@ class HealingCore(SubscriberCore):
         if isinstance(message, RecordMessage) and message.stamp.topic in self._healed:
             if self._begins(message, message.stamp.at - 1):
                 self._live(message, self._size)
-        elif not isinstance(message, Beat | Status) or self._begins(message, message.stamp.at):
+        elif not isinstance(message, Standing) or self._begins(message, message.stamp.at):
             super()._note(message)
 
     def _begins(self, message: Known, head: int) -> bool:
@@ -221,7 +220,7 @@ class HealingCore(SubscriberCore):
             self._buffer.clear()
             self._buffered = 0
 
-    def _compare(self, message: Beat | Status) -> None:
+    def _compare(self, message: Standing) -> None:
         super()._compare(message)
         here = self._in
         if self.healing or message.stamp.stream != here.stream:

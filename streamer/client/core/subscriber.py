@@ -17,7 +17,7 @@ from streamer.client.messages import (
     Message,
     NewEpoch,
     NewStream,
-    Status,
+    Standing,
 )
 from streamer.client.typed_messages import typed
 from streamer.protocol.feed_messages import DENIED_TOPIC, decode_feed
@@ -128,7 +128,7 @@ class SubscriberCore:
                 if stamp.previous > last:
                     self._miss(topic, last, stamp.previous)
             self.last[topic] = at
-        elif isinstance(message, Beat | Status):
+        elif isinstance(message, Standing):
             self._compare(message)
         if topic in self.topics:
             self.ready.append(message)
@@ -146,7 +146,7 @@ class SubscriberCore:
         self.state = ""
         self.published = None
 
-    def _compare(self, message: Beat | Status) -> None:
+    def _compare(self, message: Standing) -> None:
         """Notice what is missing at the end of a topic, which no later message shows."""
         self.state = message.state
         if isinstance(message, Beat):

@@ -80,11 +80,7 @@ def _sender(user: NDArray[np.uint8], descriptor: NDArray[np.uint8]) -> Sender:
 
 
 def _receive_plainly(
-    socket: zmq.Socket[bytes],
-    messages: int,
-    frames: int,
-    size: int,
-    senders: list[Sender] | None = None,
+    socket: zmq.Socket[bytes], messages: int, frames: int, size: int, senders: list[Sender] | None
 ) -> list[list[memoryview]]:
     taken: list[list[memoryview]] = []
     total = 0
