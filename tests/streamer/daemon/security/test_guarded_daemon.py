@@ -289,7 +289,7 @@ def test_a_greedy_producer_is_slowed_and_another_goes_on(tmp_path):
         producer(daemon, keys["all"], "x") as fast,
     ):
         with pytest.raises(StalledError):
-            _send_on(slow, batch, timeout=0.2)
+            _send_on(slow, batch, timeout=2.0)  # a batch takes four seconds then
         burst = slow.reads_sent
         assert burst >= 4
         for _ in range(50):
