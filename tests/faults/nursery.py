@@ -135,7 +135,7 @@ def _run(config: str, die: tuple[str, int] | None, mistake: str | None) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     # a nursery that is killed takes its daemons along
-    _die_with_parent()
+    die_with_parent()
     code = 1
     try:
         loaded = load(config)
@@ -152,7 +152,8 @@ def _run(config: str, die: tuple[str, int] | None, mistake: str | None) -> None:
         os._exit(code)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have the kernel kill this process once the thread that started it has ended."""
     import ctypes
 
     set_death_signal = 1

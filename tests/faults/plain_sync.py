@@ -56,6 +56,15 @@ class PlainPuller:
         self.pull()
 
     @property
+    def socket(self) -> zmq.Socket[bytes]:
+        return self._socket
+
+    @property
+    def heard(self) -> float:
+        """When the daemon last said something, in seconds of the monotonic clock."""
+        return self._heard
+
+    @property
     def silent(self) -> bool:
         """Whether the pull is forgotten, as with the process that served it: begin another one."""
         return time.monotonic() > self._heard + _SILENT_SECONDS

@@ -1,0 +1,37 @@
+"""The daemon as users start it, but that files, snapshots and retention come sooner.
+
+    python -m tests.faults.soak_daemon SHRINK run ...
+
+Data files of the journal and the bytes between two snapshots are ``SHRINK`` times smaller than
+shipped, so that retention deletes files every minute and not every hour; 1 changes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partialmethod
+
+from tests.faults.nursery import die_with_parent
+
+SHIPPED_FILE_BYTES = 256 << 20
+
+
+def _shrink(times: int) -> None:
+    from streamer.daemon.core.log import SNAPSHOT_AFTER, LogCore
+    from streamer.journal.sizes import Sizes
+
+    _, *others = Sizes.__new__.__defaults__ or ()
+    Sizes.__new__.__defaults__ = (SHIPPED_FILE_BYTES // times, *others)
+    after = SNAPSHOT_AFTER._replace(bytes=SNAPSHOT_AFTER.bytes // times)
+    LogCore.__init__ = partialmethod(LogCore.__init__, snapshot_after=after)  # type: ignore
+
+
+if __name__ == "__main__":
+    # a soak that is killed takes its daemon along
+    die_with_parent()
+    times = int(sys.argv.pop(1))
+    if times > 1:
+        _shrink(times)
+    from streamer.__main__ import run
+
+    run()
