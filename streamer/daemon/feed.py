@@ -255,6 +255,8 @@ class FeedWorker(SocketWorker):
             try:
                 frame = socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
+                if self._guarded is not None:
+                    self._guarded.caught_up()
                 break
             message, descriptor = frame.bytes, descriptor_of(frame)
             if self._guarded is not None:

@@ -114,6 +114,11 @@ class Subscriptions:
             held[text] -= 1
             self._count(text, -1)
 
+    def topics_of(self, connection: int) -> frozenset[str]:
+        """What a connection has, as on the wire."""
+        prefixes = tuple(text for text, count in self._of.get(connection, {}).items() if count)
+        return frozenset(topic.wire for topic in FEED if topic.wire.startswith(prefixes))
+
     def leave(self, connection: int) -> None:
         """Remove all of a connection, which has ended."""
         self.denied.pop(connection, None)

@@ -3,6 +3,11 @@
 Without keys libzmq applies a subscription by itself, and a message may follow before this process
 hears of it. Here the socket is "manual": it applies what it is told to, for the connection whose
 subscription was taken last.
+
+That is so only while all that comes are subscriptions. libzmq (xpub.cpp of 4.3.5) queues
+connections with subscriptions only, but takes one of them with every message: behind a message that
+is none, what it is told would go to the connection of a later subscription, with another key. So
+until the queue is empty nothing is applied then, and whoever asks for something has to come again.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import zmq
 
 from streamer.daemon.core.feed import Subscriptions
-from streamer.daemon.open_connections import ENDED, inode
+from streamer.daemon.open_connections import ENDED, end, inode
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.protocol.feed_messages import DENIED_TOPIC
 from streamer.protocol.header import WireError
@@ -33,11 +38,20 @@ class GuardedSubscriptions:
         self._held = held
         # by connection, of those that were denied something
         self._denied: dict[int, int] = {}
+        # whether libzmq would apply a subscription for another connection
+        self._shifted = False
+
+    def caught_up(self) -> None:
+        """No message is left to be taken."""
+        self._shifted = False
 
     def obey(self, socket: zmq.Socket[bytes], frame: zmq.Frame) -> bool:
         """Apply a subscription that was just taken, or its end; whether the connection may stay."""
         sender, message = sender_of(frame), frame.bytes
         begins, prefix = message[:1] == b"\x01", message[1:]
+        if message[:1] not in (b"\x00", b"\x01"):
+            self._shifted = True
+            return False
         if sender == NOBODY:
             # of a connection that has ended: sweep removes all that it had
             return True
@@ -46,9 +60,14 @@ class GuardedSubscriptions:
             return True
         if len(message) > MAX_SUBSCRIPTION:
             return False
+        if self._shifted:
+            end(sender.descriptor)
+            return True
+        before = self._held.topics_of(connection)
         if not begins:
-            socket.setsockopt(zmq.UNSUBSCRIBE, prefix)
             self._held.remove_of(prefix, connection)
+            for topic in before - self._held.topics_of(connection):
+                socket.setsockopt_string(zmq.UNSUBSCRIBE, topic)
             return True
         try:
             rights = self._peers.rights(str(connection).encode(), sender)
@@ -63,8 +82,9 @@ class GuardedSubscriptions:
         verdict = "leave" if rights is None else self._held.add_of(prefix, connection, rights)
         if connection in self._held.denied:
             self._denied[connection] = sender.descriptor
-        if verdict == "apply":
-            socket.setsockopt(zmq.SUBSCRIBE, prefix)
+        # not the prefix: that of all topics is also one of what is said to other keys
+        for topic in self._held.topics_of(connection) - before:
+            socket.setsockopt_string(zmq.SUBSCRIBE, topic)
         return verdict != "end"
 
     def sweep(self, now: float) -> bool:
