@@ -71,12 +71,19 @@ def guarded(
 
 
 class PlainClient:
-    """A socket of pyzmq with CURVE, and nothing of this project; it follows its handshakes."""
+    """A socket of pyzmq with CURVE, and nothing of this project; it follows its handshakes.
 
-    def __init__(self, kind: int, endpoint: str, keys: ClientKeys | None) -> None:
+    routing: its routing id.
+    """
+
+    def __init__(
+        self, kind: int, endpoint: str, keys: ClientKeys | None, routing: bytes = b""
+    ) -> None:
         self.context = zmq.Context()
         self.socket = self.context.socket(kind)
         self.socket.linger = 0
+        if routing:
+            self.socket.routing_id = routing
         if keys is not None:
             self.socket.curve_publickey = keys.public.encode()
             self.socket.curve_secretkey = keys.secret.encode()

@@ -63,9 +63,13 @@ _RETRY_MILLISECONDS = 5
 
 
 class _Request(NamedTuple):
-    """A request: where its reply goes, the reply but for the status, its size, further frames."""
+    """A request: where its reply goes, the reply but for the status, its size, further frames.
+
+    key: of who asked, and may have the reply.
+    """
 
     envelope: list[bytes]
+    key: str
     reply: Header
     status: bool
     subscriptions: bool
@@ -96,8 +100,8 @@ class ControlWorker(SocketWorker):
     ) -> None:
         super().__init__("control", board, context, notify, gate)
         self._peers = KnownPeers(gate, "control")
-        # connections that are not kept, for one reply
-        self._unknown: set[bytes] = set()
+        # connections that are not kept, for one reply, and their keys
+        self._unknown: dict[bytes, str] = {}
         self.inbox: Mailbox[_Request] = Mailbox()
         self._drain = drain
         self._reload = reload
@@ -150,10 +154,10 @@ class ControlWorker(SocketWorker):
                 rights = self._peers.rights(frames[0], sender)
             except WireError as error:
                 rights = error
-                self._unknown.add(frames[0])
+                self._unknown[frames[0]] = sender.user
             if rights is None:
                 continue
-            request = self._obey(frames, rights)
+            request = self._obey(frames, rights, sender.user)
             if request is not None:
                 self._keep(request)
 
@@ -172,13 +176,15 @@ class ControlWorker(SocketWorker):
     def _reply(self, socket: zmq.Socket[bytes], route: bytes) -> None:
         """Reply to a client's requests as long as there is room."""
         waiting = self._pending[route]
-        if not (self._peers.reaches(route) or route in self._unknown):
-            self._count -= len(waiting)
-            self._bytes -= sum(request.size for request in waiting)
-            waiting.clear()
-        self._unknown.discard(route)
+        reached = self._peers.reached(route)
+        once = self._unknown.pop(route, None)
+        key = once if reached is None else reached.key
         while waiting:
             request = waiting[0]
+            if request.key != key:
+                # it has gone, perhaps another client is there now
+                self._drop(waiting)
+                continue
             reply = request.reply
             if request.status:
                 reply = reply | {"status": self._fields(request.subscriptions)}
@@ -191,10 +197,12 @@ class ControlWorker(SocketWorker):
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
                 # it has gone, and with it whoever waits
-            waiting.popleft()
-            self._count -= 1
-            self._bytes -= request.size
+            self._drop(waiting)
         del self._pending[route]
+
+    def _drop(self, waiting: deque[_Request]) -> None:
+        self._bytes -= waiting.popleft().size
+        self._count -= 1
 
     def _fields(self, subscriptions: bool) -> Header:
         if subscriptions not in self._status:
@@ -203,10 +211,10 @@ class ControlWorker(SocketWorker):
             self._status[subscriptions] = fields | {"gpus": gpus}
         return self._status[subscriptions]
 
-    def _obey(self, frames: list[bytes], rights: Rights | WireError) -> _Request | None:
+    def _obey(self, frames: list[bytes], rights: Rights | WireError, key: str) -> _Request | None:
         """Do what a message asks for; a WireError becomes its reply. None: it comes later.
 
-        rights: of its sender, or why it has none.
+        rights, key: of its sender; or why it has none.
         """
         size = sum(map(len, frames))
         envelope, frames = frames[:1], frames[1:]
@@ -234,11 +242,11 @@ class ControlWorker(SocketWorker):
             if command == "drain":
                 self._drain("command on the control socket")
             elif command == "reload":
-                self._reload(self._board.state, partial(self._later, envelope, reply, size))
+                self._reload(self._board.state, partial(self._later, envelope, key, reply, size))
                 return None
             elif command == "ask":
                 batch, _ = decode_batch(request, data)
-                self._ask(batch, partial(self._later, envelope, reply, size))
+                self._ask(batch, partial(self._later, envelope, key, reply, size))
                 return None
             elif command == "targets":
                 reply |= _rows(self._board, request)
@@ -258,11 +266,13 @@ class ControlWorker(SocketWorker):
         except WireError as error:
             command = None
             reply |= _refusal(error)
-        return _Request(envelope, reply, command == "status", subscriptions, size, columns)
+        status = command == "status"
+        return _Request(envelope, key, reply, status, subscriptions, size, columns)
 
     def _later(
         self,
         envelope: list[bytes],
+        key: str,
         reply: Header,
         size: int,
         outcome: Header | WireError,
@@ -272,7 +282,7 @@ class ControlWorker(SocketWorker):
         if isinstance(outcome, WireError):
             outcome = _refusal(outcome)
         reply = reply | {"type": "reply", "ok": True} | outcome
-        self.inbox.put(_Request(envelope, reply, False, False, size, frames))
+        self.inbox.put(_Request(envelope, key, reply, False, False, size, frames))
 
 
 def _rows(board: Board, request: Header) -> Header:

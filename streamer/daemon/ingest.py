@@ -293,12 +293,20 @@ class IngestWorker(SocketWorker):
             batch, names = make([], np.zeros(1, dtype=np.int64), b""), NO_NAMES
         self._forward(self._core.accept(offer, batch, names, growing))
 
+    def _may_have(self, route: bytes, header: Header) -> bool:
+        """Whether an answer may go to whoever is at the route now."""
+        rights = self._peers.reached(route)
+        if header["type"] == "refused":
+            return rights is not None or route in self._unknown
+        # the state of a producer, which another client may have spoken for by this route
+        return rights is not None and rights.may_send(header["producer"])
+
     def _send(self, socket: zmq.Socket[bytes]) -> None:
         messages: list[list[Buffer]] = []
         frames: list[Buffer] = []
         last: Header | None = None
         for route, header in self._core.answers():
-            if not (self._peers.reaches(route) or route in self._unknown):
+            if not self._may_have(route, header):
                 continue
             if header is not last:
                 frames, last = answer(header), header

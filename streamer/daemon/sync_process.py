@@ -179,6 +179,8 @@ class Server:
             except WireError as error:
                 rights = error
                 self._unknown.add(route)
+            for gone in self._peers.replaced():
+                self._replay.give_up(gone)
             if rights is not None:
                 self._replay.core.hear(route, frames, time.monotonic(), rights)
 
@@ -237,8 +239,9 @@ def run(task: SyncTask) -> None:
         options = {
             zmq.LINGER: _LINGER_MILLISECONDS,
             zmq.ROUTER_MANDATORY: 1,
-            # a client that connects again with its routing id is answered there
-            zmq.ROUTER_HANDOVER: 1,
+            # a client that connects again with its routing id is answered there; with keys
+            # nobody takes over from a connection that may be another client's
+            zmq.ROUTER_HANDOVER: int(gate is None),
             zmq.SNDHWM: _WAITING_MESSAGES,
             zmq.MAXMSGSIZE: 2 * MAX_HEADER_BYTES,
         }

@@ -42,6 +42,8 @@ class KnownPeers:
         self._peers: dict[bytes, _Peer] = {}
         self._version = 0 if gate is None else gate.version
         self._swept = 0.0
+        # routes that a connection had which has ended, and another one has now
+        self._replaced: list[bytes] = []
         # one too many, to be ended once they have read that
         self._doomed: list[tuple[int, int]] = []
 
@@ -65,23 +67,34 @@ class KnownPeers:
         known = self._peers.get(route)
         if connection == ENDED or (known is not None and known.connection == connection):
             return held
+        if known is not None:
+            self._replaced.append(route)
+            del self._peers[route]
         self._check_number(held, sender.descriptor, connection)
         self._peers[route] = _Peer(connection, sender.descriptor, held)
         return held
 
-    def reaches(self, route: bytes) -> bool:
-        """Whether what is sent there still comes to the connection with the right to it.
+    def replaced(self) -> list[bytes]:
+        """Routes that have come to another connection since the last call.
 
-        A client chooses its routing id, perhaps that of another one that has gone.
+        A client chooses its routing id, perhaps that of another one that has gone: what that one
+        asked for is not the new one's.
         """
+        replaced, self._replaced = self._replaced, []
+        return replaced
+
+    def reached(self, route: bytes) -> Rights | None:
+        """What the client may do that gets what is sent there now, None if nobody should."""
         if self._gate is None:
-            return True
+            return EVERYTHING
         peer = self._peers.get(route)
-        return (
-            peer is not None
-            and inode(peer.descriptor) == peer.connection
-            and self._gate.rights(peer.rights.key, self._domain) is not None
-        )
+        if peer is None or inode(peer.descriptor) != peer.connection:
+            return None
+        return self._gate.rights(peer.rights.key, self._domain)
+
+    def reaches(self, route: bytes) -> bool:
+        """Whether what is sent there still comes to the connection with the right to it."""
+        return self.reached(route) is not None
 
     def sweep(self, now: float) -> list[bytes]:
         """Forget connections that have ended, and end those whose key was removed: their routes.
@@ -98,6 +111,7 @@ class KnownPeers:
             if inode(descriptor) == connection:
                 end(descriptor)
         self._doomed.clear()
+        self._replaced.clear()
         gone = [route for route, peer in self._peers.items() if not self._stays(peer)]
         for route in gone:
             del self._peers[route]
