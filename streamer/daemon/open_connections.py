@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from socket import SHUT_RDWR
+from socket import SHUT_RDWR, SO_ACCEPTCONN, SOL_SOCKET
 from socket import socket as stream_socket
 
 ENDED = -1
@@ -21,5 +21,15 @@ def inode(descriptor: int) -> int:
 
 def end(descriptor: int) -> None:
     """End a connection: libzmq then frees all that it keeps for it."""
-    with contextlib.suppress(OSError), stream_socket(fileno=os.dup(descriptor)) as connection:
-        connection.shutdown(SHUT_RDWR)
+    with contextlib.suppress(OSError):
+        own = os.dup(descriptor)
+        try:
+            connection = stream_socket(fileno=own)
+        except OSError:
+            # a file has the descriptor now
+            os.close(own)
+            return
+        with connection:
+            # shutting a listening socket down would shut everybody out
+            if not connection.getsockopt(SOL_SOCKET, SO_ACCEPTCONN):
+                connection.shutdown(SHUT_RDWR)

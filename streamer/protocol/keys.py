@@ -130,7 +130,8 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # also of numbers and tables that Python has no room for
+    except (ValueError, RecursionError) as error:
         raise KeysError(path, f"not valid TOML: {error}") from None
     except OSError as error:
         why = (error.strerror or str(error)).lower()

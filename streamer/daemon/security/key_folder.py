@@ -51,15 +51,18 @@ class KeyFolder(NamedTuple):
 
 
 def state_of(folder: str | os.PathLike[str]) -> tuple[object, ...]:
-    """Changes when one of the files does."""
+    """Changes when one of the files does, or who may read them."""
     state: list[object] = []
-    for name in (SERVER_FILE, PERMISSIONS_FILE):
+    for path in (Path(folder, SERVER_FILE), Path(folder, PERMISSIONS_FILE), Path(folder)):
         try:
-            found = os.stat(Path(folder, name))
+            found = os.stat(path)
         except OSError as error:
             state.append(error.errno)
         else:
-            state.append((found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode))
+            state.append((found.st_mode, found.st_uid))
+            # a change of a key of a client does not concern the daemon
+            if path != Path(folder):
+                state.append((found.st_mtime_ns, found.st_size, found.st_ino))
     return tuple(state)
 
 

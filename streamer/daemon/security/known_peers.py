@@ -42,6 +42,8 @@ class KnownPeers:
         self._peers: dict[bytes, _Peer] = {}
         self._version = 0 if gate is None else gate.version
         self._swept = 0.0
+        # whose each connection is
+        self._keys: dict[int, str] = {}
         # routes that a connection had which has ended, and another one has now
         self._replaced: list[bytes] = []
         # one too many, to be ended once they have read that
@@ -64,6 +66,11 @@ class KnownPeers:
             end(sender.descriptor)
             return None
         connection = inode(sender.descriptor)
+        if connection != ENDED and self._keys.setdefault(connection, sender.user) != sender.user:
+            # a message outlives its connection, whose descriptor another one may have now, and a
+            # connection has one key: one of the two is taken for what it is not
+            end(sender.descriptor)
+            return None
         known = self._peers.get(route)
         if connection == ENDED or (known is not None and known.connection == connection):
             return held
@@ -115,6 +122,7 @@ class KnownPeers:
         gone = [route for route, peer in self._peers.items() if not self._stays(peer)]
         for route in gone:
             del self._peers[route]
+        self._keys = {peer.connection: peer.rights.key for peer in self._peers.values()}
         return gone
 
     def _stays(self, peer: _Peer) -> bool:

@@ -22,7 +22,8 @@ HANDSHAKE_BYTES = 1024
 class Sender(NamedTuple):
     """Where a message came from: the public key, and the descriptor of the connection.
 
-    Without CURVE the key is empty; of a connection that has ended the descriptor is -1.
+    Without CURVE the key is empty. Of a connection that has ended the descriptor is -1, if libzmq
+    said so itself; of one that ended after its message came it may belong to another one by now.
     """
 
     user: str
