@@ -189,8 +189,9 @@ class FeedWorker(SocketWorker):
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         totals, version = self._board.totals.fields(), self._board.version
         now = time.monotonic()
-        self._send(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
+        # first: who was denied a topic would take its head in the beat for a gap
         self._send(socket, self._core.denials(time.time_ns()))
+        self._send(socket, self._core.beat(now, time.time_ns(), totals=totals, version=version))
         self._tell_counts(socket)
         self._tell_novelty(socket)
 
