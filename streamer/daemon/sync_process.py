@@ -31,7 +31,6 @@ from streamer.daemon.door import Door
 from streamer.daemon.process import core_seconds, give_way, raise_limit
 from streamer.daemon.replayed_journal import ReplayedJournal
 from streamer.daemon.replaying import HandedOver, SyncReplay
-from streamer.daemon.security.gatekeeper import Gatekeeper
 from streamer.daemon.security.known_peers import KnownPeers
 from streamer.errors import StreamerError
 from streamer.journal.journal_errors import JournalError

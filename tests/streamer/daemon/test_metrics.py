@@ -169,7 +169,10 @@ def test_slow_scrapers_hold_up_nobody(path, monkeypatch):
         for connection in silent[:8]:
             connection.sendall(b"GET /metrics HTTP/1.0\r\nA: ")
         send(daemon)
-        assert value(scrape(daemon.endpoints["metrics"]), "streamer_reads_total") == 120
+        until(
+            lambda: value(scrape(daemon.endpoints["metrics"]), "streamer_reads_total") == 120,
+            "the reads in a scrape",
+        )
         monkeypatch.setattr(metrics_server, "_CONNECTION_SECONDS", 0.0)
         for connection in silent:
             connection.settimeout(DEADLINE)
