@@ -16,8 +16,10 @@ SETTINGS = Settings("0123456789abcdef", 3, "fsync", 1000, 400)
 class Peer:
     """A core, and what goes in and comes out."""
 
-    def __init__(self, durability: str = "fsync", **options: Any) -> None:
-        self.core = IngestCore(SETTINGS._replace(durability=durability), **options)
+    def __init__(
+        self, durability: str = "fsync", settings: Settings = SETTINGS, **options: Any
+    ) -> None:
+        self.core = IngestCore(settings._replace(durability=durability), **options)
         self.core.tick(0, NOW)
         self.core.life(RUNNING)
         self.accepted: list[Any] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import signal
@@ -15,12 +14,7 @@ from tests.terminal_kit import terminal
 from tests.waiting import until
 
 pytest.importorskip("textual", reason="streamer top as a page needs textual")
-pytestmark = [
-    pytest.mark.whole,
-    pytest.mark.skipif(
-        "PYTEST_XDIST_WORKER" in os.environ, reason="needs a terminal's session: run with -n 0"
-    ),
-]
+pytestmark = pytest.mark.whole
 
 ON = ["answers.targets=true", "feed.beat_seconds=0.05"]
 # the alternate screen, and the one before

@@ -8,17 +8,16 @@ import pytest
 
 from streamer.daemon.core import producers as module
 from streamer.daemon.core.producers import KnownProducer, Producers
-from tests.streamer.daemon.core.test_ingest import NOW, SETTINGS, Peer, batch, reason
+from tests.ingest_peer import NOW, SETTINGS, Peer, batch, reason
 
 HOUR = 3600.0
 STORING = SETTINGS._replace(stores_epochs=True, forget_seconds=24 * HOUR)
 
 
 @pytest.fixture
-def peer(monkeypatch):
+def peer():
     """A daemon with a journal that stores epochs of producers."""
-    monkeypatch.setattr("tests.streamer.daemon.core.test_ingest.SETTINGS", STORING)
-    return Peer()
+    return Peer(settings=STORING)
 
 
 def types(answers: list[dict[str, Any]]) -> list[str]:
