@@ -147,7 +147,7 @@ class Clock:
 def test_reads_come_when_they_are_complete_and_speed_scales_it(monkeypatch, speed):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
-    run = module._Run([str(READS)], speed, 20, 1, lambda _: None)
+    run = module._Playback([str(READS)], speed, 20, 1, lambda _: None)
     reads = 0
     for group in run._live():
         reads += len(group)
@@ -156,7 +156,7 @@ def test_reads_come_when_they_are_complete_and_speed_scales_it(monkeypatch, spee
         assert clock.now - 1000.0 - group[0].end / speed <= 2 * module._BATCH_SECONDS
     assert reads == 60
     clock.now = 1000.0
-    unhurried = module._Run([str(READS)], 0, 20, 1, lambda _: None)
+    unhurried = module._Playback([str(READS)], 0, 20, 1, lambda _: None)
     assert sum(map(len, unhurried._live())) == 60
     assert clock.now == 1000.0
 
