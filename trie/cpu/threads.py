@@ -125,10 +125,13 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
     begun: list[None] = []
     ended: SimpleQueue[None] = SimpleQueue()
+    # emptied at the end: busy helpers keep their jobs for long, which must not keep arrays alive
+    works = [work]
 
     def help_() -> None:
         begun.append(None)
-        work()
+        for some in works:
+            some()
         ended.put(None)
 
     helpers: Helpers = getattr(_caller, "helpers", None) or _pool("kernel")
@@ -143,6 +146,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         while count < len(begun):
             ended.get()
             count += 1
+        works.clear()
     if errors:
         raise next(filter(interrupt_in, errors.values()), errors[min(errors)])
     return [results[index] for index in range(len(tasks))]

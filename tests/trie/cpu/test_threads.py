@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from tests.waiting import DEADLINE
 from trie.cpu import threads as parallel
-from trie.cpu.threads import in_background, run_all, split_range
+from trie.cpu.threads import in_background, run_all, run_each, split_range, tasks_go_to
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 20])
@@ -83,6 +87,30 @@ def test_helpers_that_come_when_all_is_done_change_nothing() -> None:
     with ThreadPoolExecutor(4) as callers:
         for called in [callers.submit(caller) for _ in range(4)]:
             assert called.result() == [[0, 1, 2, 3, 4]] * 2000
+
+
+def test_jobs_that_wait_behind_others_keep_no_arrays() -> None:
+    class Busy:
+        def __init__(self) -> None:
+            self.jobs: list[Callable[[], None]] = []
+
+        def give(self, job: Callable[[], None]) -> None:
+            self.jobs.append(job)
+
+    helpers = Busy()
+    arrays = [np.zeros(8) for _ in range(4)]
+    kept = [weakref.ref(array) for array in arrays]
+    before = tasks_go_to(helpers)
+    try:
+        assert run_each(np.sum, [[array] for array in arrays], 4) == [0, 0, 0, 0]
+    finally:
+        tasks_go_to(before)
+    del arrays
+    gc.collect()
+    assert len(helpers.jobs) == 3
+    assert not any(reference() is not None for reference in kept)
+    for job in helpers.jobs:  # late, with nothing to do
+        job()
 
 
 def test_nobody_waits_for_work_in_the_background() -> None:
