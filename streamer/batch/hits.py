@@ -6,7 +6,7 @@ command line prints a table with names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +22,9 @@ from trie.cpu.threads import run_all
 from trie.strands import SIGNS
 
 NO_START = -1
+
+ROWS_A_TABLE = 500_000
+"""Rows that become text at once."""
 
 DTYPES = {
     "text": np.int32,
@@ -67,6 +70,11 @@ class Hits:
     def structured(self) -> NDArray[np.void]:
         """The same rows as one structured array (FIELDS)."""
         return structured([self])
+
+    def tables(self, texts: Sequence[str], patterns: Labels) -> Iterator[Table]:
+        """As ``table``, a bounded number of rows each."""
+        for first in range(0, len(self), ROWS_A_TABLE):
+            yield self.rows(first, first + ROWS_A_TABLE).table(texts, patterns)
 
     def table(self, texts: Sequence[str], patterns: Labels) -> Table:
         """The rows as users see them: names for indices, null for no start.

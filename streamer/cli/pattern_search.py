@@ -29,9 +29,6 @@ PatternStrandsOption = Annotated[
     PatternStrands, typer.Option("--strands", help="Orientations of the patterns.")
 ]
 
-ROWS_A_TABLE = 500_000
-"""Rows that become text at once."""
-
 
 def check_search(
     text: str, pattern: list[str] | None, patterns: str | None, output: str | None
@@ -78,8 +75,12 @@ def searching(
     format_: Format,
     columns: Sequence[str],
     quiet: bool,
+    size: int | None = None,
 ) -> Iterator[tuple[RowWriter, Iterator[TextPiece]]]:
-    """A writer of rows, and the pieces of the text, which overlap by so many symbols."""
+    """A writer of rows, and the pieces of the text, which overlap by so many symbols.
+
+    size: symbols of a piece, about; None is usual.
+    """
     from streamer.cli.progress import progress
     from streamer.output.rows import RowWriter
     from streamer.sequences.files import read_pieces, size_of_files
@@ -89,10 +90,10 @@ def searching(
         RowWriter(output, format_, columns) as writer,
         progress("searching", size_of_files([text]), quiet=quiet) as show,
     ):
-        yield writer, prefetched(read_pieces(text, overlap, on_bytes=show))
+        yield writer, prefetched(read_pieces(text, overlap, size=size, on_bytes=show))
 
 
 def write_hits(writer: RowWriter, hits: Hits, texts: Sequence[str], patterns: Labels) -> None:
     """Write the rows of hits, with names for indices."""
-    for first in range(0, len(hits), ROWS_A_TABLE):
-        writer.write(hits.rows(first, first + ROWS_A_TABLE).table(texts, patterns))
+    for table in hits.tables(texts, patterns):
+        writer.write(table)

@@ -23,10 +23,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.blocks import Texts, blocks, of_letters, of_pieces
+from streamer.batch.asm.blocks import Block, Texts, blocks, of_letters, of_pieces
 from streamer.batch.asm.engines import Cutter
-from streamer.batch.asm.found import joined
-from streamer.batch.asm.hit_reports import BestEnds, every_end
+from streamer.batch.asm.found import EndsFound, joined
+from streamer.batch.asm.hit_reports import BestEnds, every_end, runs_of
 from streamer.batch.asm.pattern_masks import Searches, check_patterns, masks_of, searches
 from streamer.batch.choice import Choice, Device, choose
 from streamer.batch.hits import Hits, structured
@@ -122,16 +122,23 @@ def _find(
         raise UsageError(message)
     cutter = Cutter(choice, wanted, threads)
     best = BestEnds(wanted) if report == "best" else None
-    for block in blocks(texts, wanted.k, wanted.reach, cutter.engine.block_size):
-        for part, found in cutter.search(block):
-            if best is not None:
-                rows: Iterable[Hits] = [best.add(part, joined(found))]
-            else:
-                rows = map(partial(every_end, part, searches=wanted), found)
-            yield from filter(len, rows)
+    for part, found in searched(texts, wanted, cutter):
+        if best is not None:
+            rows: Iterable[Hits] = [best.add(runs_of(part, joined(found), wanted))]
+        else:
+            rows = map(partial(every_end, part, searches=wanted), found)
+        yield from filter(len, rows)
     if best is not None:
         # without rows too: it has the column cigar
         yield best.finish()
+
+
+def searched(
+    texts: Iterable[Texts], wanted: Searches, cutter: Cutter
+) -> Iterator[tuple[Block, list[EndsFound]]]:
+    """Parts of the texts in order, and every end in each."""
+    for block in blocks(texts, wanted.k, wanted.reach, cutter.engine.block_size):
+        yield from cutter.search(block)
 
 
 __all__ = ["METHODS", "InvalidBaseError", "find", "search", "searches"]

@@ -73,11 +73,50 @@ class _Rows:
         return _Rows(*columns)
 
     @classmethod
+    def nothing(cls) -> _Rows:
+        kinds = (np.int64, np.int64, np.int64, np.int32, np.int32, np.object_)
+        columns: list[Any] = [np.empty(0, dtype=kind) for kind in kinds]
+        return cls(*columns)
+
+    @classmethod
     def joined(cls, parts: list[_Rows]) -> _Rows:
         columns: list[Any] = [
             np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__
         ]
         return cls(*columns)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRuns:
+    """The best end of each run of a block, before runs of several blocks are joined.
+
+    begun: the row of each search whose run may have begun in the block before. going: bool, the
+    runs that may go on in the next block.
+    """
+
+    rows: _Rows
+    begun: dict[int, int]
+    going: NDArray[np.bool_]
+
+
+def runs_of(block: Block, found: EndsFound, searches: Searches) -> BlockRuns:
+    """The runs of a block, with the alignments of their best ends."""
+    found, piece = _pieces(block, found)
+    order = np.argsort(found.searches, kind="stable")
+    found, piece = found.at(order), piece[order]
+    new = np.ones(len(found), dtype=bool)
+    new[1:] = (np.diff(found.ends) != 1) | (np.diff(found.searches) != 0)
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], len(found))[: first.size] - 1
+    best = _least(found.distances, first)
+    # an open run continues where one begins at the block's first end
+    begun = {
+        int(found.searches[at]): i
+        for i, at in enumerate(first.tolist())
+        if found.ends[at] == block.lead + 1 and block.lead
+    }
+    going = (found.ends[last] == block.symbols.size) & block.continues
+    return BlockRuns(_aligned(block, found.at(best), piece[best], searches), begun, going)
 
 
 class BestEnds:
@@ -88,47 +127,27 @@ class BestEnds:
 
     def __init__(self, searches: Searches) -> None:
         self._searches = searches
-        self._open = self._waiting = self._nothing()
+        self._open = self._waiting = _Rows.nothing()
 
-    def _nothing(self) -> _Rows:
-        kinds = (np.int64, np.int64, np.int64, np.int32, np.int32, np.object_)
-        columns: list[Any] = [np.empty(0, dtype=kind) for kind in kinds]
-        return _Rows(*columns)
-
-    def add(self, block: Block, found: EndsFound) -> Hits:
-        """The rows that are certain once this block has been searched."""
-        found, piece = _pieces(block, found)
-        order = np.argsort(found.searches, kind="stable")
-        found, piece = found.at(order), piece[order]
-        new = np.ones(len(found), dtype=bool)
-        new[1:] = (np.diff(found.ends) != 1) | (np.diff(found.searches) != 0)
-        first = np.flatnonzero(new)
-        last = np.append(first[1:], len(found))[: first.size] - 1
-        best = _least(found.distances, first)
-        rows = self._aligned(block, found.at(best), piece[best])
-        # an open run continues where one begins at the block's first end
-        begun = {
-            int(found.searches[at]): i
-            for i, at in enumerate(first.tolist())
-            if found.ends[at] == block.lead + 1 and block.lead
-        }
+    def add(self, block: BlockRuns) -> Hits:
+        """The rows that are certain once the next block has been searched."""
+        rows = block.rows
         done = [rows]
         for i in range(self._open.text.size):
             row = self._open.at(slice(i, i + 1))
-            run = begun.get(int(row.search[0]))
+            run = block.begun.get(int(row.search[0]))
             if run is None:
                 done.append(row)
             elif row.distance[0] <= rows.distance[run]:
                 for name in row.__slots__:
                     getattr(rows, name)[run] = getattr(row, name)[0]
-        going = (found.ends[last] == block.symbols.size) & block.continues
-        done[0] = rows.at(~going)
-        self._open = rows.at(going)
+        done[0] = rows.at(~block.going)
+        self._open = rows.at(block.going)
         return self._certain(_Rows.joined([self._waiting, *done]))
 
     def finish(self) -> Hits:
         """The rows that waited for the last block."""
-        self._open, rows = self._nothing(), _Rows.joined([self._waiting, self._open])
+        self._open, rows = _Rows.nothing(), _Rows.joined([self._waiting, self._open])
         return self._certain(rows)
 
     def _certain(self, rows: _Rows) -> Hits:
@@ -151,26 +170,27 @@ class BestEnds:
             cigar=rows.cigar.tolist(),
         )
 
-    def _aligned(self, block: Block, found: EndsFound, piece: NDArray[np.int64]) -> _Rows:
-        if len(found) == 0:
-            return self._nothing()
-        codes, begins, shift = _before(block, block.starts[piece], found.ends, self._searches.reach)
-        starts, cigars = align(
-            codes, begins - shift, found.ends - shift, found.distances, found.searches,
-            self._searches.joined_masks, self._searches.offsets,
-        )  # fmt: skip
-        starts += shift
-        shift = (block.offsets - block.starts)[piece]
-        texts = np.empty(len(cigars), dtype=np.object_)
-        texts[:] = cigars
-        return _Rows(
-            block.records[piece],
-            starts + shift,
-            found.ends + shift,
-            found.distances.astype(np.int32),
-            found.searches.astype(np.int32),
-            texts,
-        )
+
+def _aligned(block: Block, found: EndsFound, piece: NDArray[np.int64], searches: Searches) -> _Rows:
+    if len(found) == 0:
+        return _Rows.nothing()
+    codes, begins, shift = _before(block, block.starts[piece], found.ends, searches.reach)
+    starts, cigars = align(
+        codes, begins - shift, found.ends - shift, found.distances, found.searches,
+        searches.joined_masks, searches.offsets,
+    )  # fmt: skip
+    starts += shift
+    shift = (block.offsets - block.starts)[piece]
+    texts = np.empty(len(cigars), dtype=np.object_)
+    texts[:] = cigars
+    return _Rows(
+        block.records[piece],
+        starts + shift,
+        found.ends + shift,
+        found.distances.astype(np.int32),
+        found.searches.astype(np.int32),
+        texts,
+    )
 
 
 def _before(
