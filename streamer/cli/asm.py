@@ -10,6 +10,7 @@ import typer
 
 from streamer.cli import effort, pattern_search
 from streamer.cli.choices import (
+    ClusterOption,
     DeviceOption,
     FormatOption,
     OutputOption,
@@ -49,6 +50,7 @@ def asm(
     ] = False,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
+    cluster: ClusterOption = None,
     format_: FormatOption = "tsv",
     output: OutputOption = None,
     quiet: QuietOption = False,
@@ -71,9 +73,6 @@ def asm(
     )
     check_patterns(masks, names, k, source=source)
     lengths = [len(one) for one in masks]
-    work = effort.asm(text, lengths, 1 + (strands == "both"))
-    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
-    effort.say_where(choice, device, quiet)
     columns = [*COLUMNS, "cigar"] if report == "best" else COLUMNS
     wanted = searches(masks, k, strands)
     pattern_names = Labels(names)
@@ -85,6 +84,27 @@ def asm(
             text_names.extend(piece.reads.names[len(text_names) - piece.first :])
             yield piece
 
+    if cluster is not None:
+        from streamer.cluster import pattern_tasks
+        from streamer.cluster.connecting import connected
+
+        size = pattern_tasks.piece_symbols(effort.asm_base(lengths, 1 + (strands == "both")))
+        with connected(cluster, threads) as where:
+            choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
+            with pattern_search.searching(
+                text, wanted.reach, output, format_, columns, quiet, size
+            ) as (writer, pieces):
+                if report == "best":
+                    best = pattern_tasks.asm_best(where, named(pieces), wanted, choice)
+                    for hits in best:
+                        pattern_search.write_hits(writer, hits, text_names, pattern_names)
+                    return
+                for lines in pattern_tasks.asm_lines(where, pieces, wanted, choice, names, format_):
+                    writer.put(lines.data)
+        return
+    work = effort.asm(text, lengths, 1 + (strands == "both"))
+    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
+    effort.say_where(choice, device, quiet)
     with (
         compile_notice(quiet=quiet),
         pattern_search.searching(text, wanted.reach, output, format_, columns, quiet) as (

@@ -22,6 +22,14 @@ DeviceOption = Annotated[Device, typer.Option("--device", help="Where to run.")]
 ThreadsOption = Annotated[
     int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
 ]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="local|ADDRESS",
+        help="Run on Ray: a cluster on this machine, or the one at HOST:PORT. Equal rows.",
+    ),
+]
 ProfileOption = Annotated[
     bool, typer.Option("--profile", help="Show on standard error where the time went.")
 ]

@@ -14,6 +14,7 @@ from streamer.device_choice import Effort
 
 if TYPE_CHECKING:
     from streamer.batch.choice import Choice
+    from streamer.cluster.connecting import Cluster
     from streamer.matching.spec import Device
 
 _PACKED = 1e-9  # seconds of a thread for a base that is packed and sent
@@ -51,13 +52,22 @@ def matching(reads: Sequence[str], distance: int | None) -> Effort | None:
 
 def asm(text: str, patterns: Sequence[int], strands: int) -> Effort | None:
     """Of ``asm``, for patterns of these lengths on so many strands."""
-    words = strands * sum(-(-length // _WORD) for length in patterns)
-    return _of_text(text, words * _SEARCHED)
+    return _of_text(text, asm_base(patterns, strands))
+
+
+def asm_base(patterns: Sequence[int], strands: int) -> float:
+    """Seconds of a thread for a base, of ``asm``."""
+    return strands * sum(-(-length // _WORD) for length in patterns) * _SEARCHED
 
 
 def hamming(text: str, patterns: int, strands: int) -> Effort | None:
     """Of ``hamming``, for so many patterns on so many strands."""
-    return _of_text(text, strands * patterns * _COMPARED)
+    return _of_text(text, hamming_base(patterns, strands))
+
+
+def hamming_base(patterns: int, strands: int) -> float:
+    """Seconds of a thread for a base, of ``hamming``."""
+    return strands * patterns * _COMPARED
 
 
 def primer(alpha: str, beta: str, k: int) -> Effort | None:
@@ -100,3 +110,18 @@ def say_where(choice: Choice, device: Device, quiet: bool) -> None:
     """Say what ``--device auto`` has chosen."""
     if device == "auto" and not quiet:
         say(choice.line())
+
+
+def choose_there(
+    cluster: Cluster,
+    methods: Mapping[str, tuple[Literal["cpu", "cuda"], ...]],
+    default: str,
+    method: str | None,
+    device: Device,
+    quiet: bool,
+) -> Choice:
+    """The method and device on a cluster; what the cluster has is said."""
+    choice = cluster.choose(methods, default, method, device)
+    if not quiet:
+        say(cluster.line())
+    return choice

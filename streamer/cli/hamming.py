@@ -8,6 +8,7 @@ import typer
 
 from streamer.cli import effort, pattern_search
 from streamer.cli.choices import (
+    ClusterOption,
     DeviceOption,
     FormatOption,
     OutputOption,
@@ -40,6 +41,7 @@ def hamming(
     ] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
+    cluster: ClusterOption = None,
     format_: FormatOption = "tsv",
     output: OutputOption = None,
     quiet: QuietOption = False,
@@ -59,12 +61,30 @@ def hamming(
     from trie.cpu.compiling import compile_notice
 
     source, names, codes = pattern_search.read_patterns(pattern, patterns, encode)
+    records = list(map(NamedSequence, names, codes))
+    if cluster is not None:
+        from streamer.batch.hamming.oriented import orient
+        from streamer.cluster import pattern_tasks
+        from streamer.cluster.connecting import connected
+
+        length = orient(records, k, strands, source=source).length
+        size = pattern_tasks.piece_symbols(effort.hamming_base(len(codes), 1 + (strands == "both")))
+        with connected(cluster, threads) as where:
+            choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
+            with pattern_search.searching(
+                text, length - 1, output, format_, COLUMNS, quiet, size
+            ) as (writer, pieces):
+                for lines in pattern_tasks.hamming_lines(
+                    where, pieces, records, k, strands, choice, format_, free=method is None
+                ):
+                    writer.put(lines.data)
+        return
     work = effort.hamming(text, len(codes), 1 + (strands == "both"))
     choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
     with compile_notice(quiet=quiet):
         search = HammingSearch(
-            list(map(NamedSequence, names, codes)), k, strands=strands, choice=choice,
-            free=method is None, threads=threads, source=source,
+            records, k, strands=strands, choice=choice, free=method is None, threads=threads,
+            source=source,
         )  # fmt: skip
         effort.say_where(choice, device, quiet)
         pattern_names = Labels(names)

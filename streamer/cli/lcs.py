@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from streamer.cli import effort
 from streamer.cli.choices import (
+    ClusterOption,
     DeviceOption,
     FormatOption,
     OutputOption,
     QuietOption,
     ThreadsOption,
+    say,
 )
 from streamer.cli.file_checks import check_files
 from streamer.errors import DataError, UsageError
@@ -82,6 +84,7 @@ def lcs(
     ] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
+    cluster: ClusterOption = None,
     format_: FormatOption = "tsv",
     output: OutputOption = None,
     quiet: QuietOption = False,
@@ -96,6 +99,9 @@ def lcs(
         message = f"--length-only finds no subsequence, which {asked[0]} needs"
         raise UsageError(message)
     check_files([a, b], output, files)
+    if cluster is not None and (method not in (None, "adaptive", "systolic") or device == "cuda"):
+        message = "--cluster runs the methods adaptive and systolic, on CPUs"
+        raise UsageError(message)
     if plot is not None:
         from streamer.batch.lcs.picture import FORMATS
         from streamer.batch.plots import check_plot
@@ -107,9 +113,21 @@ def lcs(
     from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
+    if cluster is not None:
+        device = "cpu"
     choice = effort.choose_method(METHODS, DEFAULT, method, device, effort.lcs(a, b), threads)
     one, other = (_text(path) if text else _record(path) for path in (a, b))
-    with compile_notice(quiet=quiet):
+    with ExitStack() as stack:
+        processors = None
+        if cluster is not None:
+            from streamer.cluster.connecting import connected
+            from streamer.cluster.lcs_tasks import passes_of
+
+            where = stack.enter_context(connected(cluster, threads))
+            processors = passes_of(where)
+            if not quiet:
+                say(where.line())
+        stack.enter_context(compile_notice(quiet=quiet))
         effort.say_where(choice, device, quiet)
         from streamer.batch.lcs.solve import cells_of, length_of, matching_of
         from streamer.batch.lcs.symbols import DNA_SYMBOLS, TEXT_SYMBOLS
@@ -120,7 +138,10 @@ def lcs(
             found: Matching | None = None
             cells = cells_of(one.codes.size, other.codes.size, choice, matching=bool(asked))
             with _progress(cells, quiet) as on_cells:
-                job = one.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells
+                job = (
+                    one.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells,
+                    processors,
+                )  # fmt: skip
                 if asked:
                     found = matching_of(*job)
                     length = len(found)

@@ -8,6 +8,7 @@ import typer
 
 from streamer.cli.choices import (
     READS,
+    ClusterOption,
     DeviceOption,
     FormatOption,
     OutputOption,
@@ -137,6 +138,7 @@ def match(
         int, typer.Option(min=1, max=8, help="CUDA streams; 1 is the serial loop.")
     ] = 2,
     threads: ThreadsOption = 0,
+    cluster: ClusterOption = None,
     profile: ProfileOption = False,
     format_: FormatOption = "tsv",
     output: OutputOption = None,
@@ -186,6 +188,11 @@ def match(
     if report == "novelty" and not spec.changes:
         message = "--report novelty needs a dictionary that grows: --mode grow or --seed"
         raise UsageError(message)
+    if cluster is not None and (spec.changes or profile):
+        message = (
+            "--cluster is for a fixed dictionary, without --profile: a growing one needs order"
+        )
+        raise UsageError(message)
     for fault in spec.faults():
         what = f"--semantics {spec.semantics}" if near else "exact matching"
         values = {name: getattr(spec, name) for name in spec.__slots__}
@@ -209,6 +216,11 @@ def match(
 
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
     asked = Asked(name, rule, bins or DEFAULT_BINS, by == "barcode")
+    if cluster is not None:
+        from streamer.cli.match_cluster import match_on_cluster
+
+        match_on_cluster(cluster, reads, spec, asked, format_, output, save, quiet=quiet)
+        return
     match_files(reads, spec, asked, format_, output, save, quiet=quiet, profile=profile)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,6 +10,7 @@ import typer
 
 from streamer.cli import effort
 from streamer.cli.choices import (
+    ClusterOption,
     DeviceOption,
     FormatOption,
     OutputOption,
@@ -57,6 +59,7 @@ def primer(
     method: Annotated[PrimerMethod | None, typer.Option(help="Default: seeds. Equal rows.")] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
+    cluster: ClusterOption = None,
     format_: FormatOption = "tsv",
     output: OutputOption = None,
     min_length: Annotated[int | None, _design(min=8, max=60, help="Shortest primer; 18.")] = None,
@@ -137,11 +140,21 @@ def primer(
         raise UsageError(message)
     if plot is not None:
         check_plot(plot, FORMATS, "primer")
-    work = effort.primer(alpha, beta, k)
-    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
-    effort.say_where(choice, device, quiet)
     both = strands == "both"
-    with compile_notice(quiet=quiet):
+    with ExitStack() as stack:
+        if cluster is not None:
+            from streamer.cluster.connecting import connected
+            from streamer.cluster.primer_tasks import reaches_there
+
+            where = stack.enter_context(connected(cluster, threads))
+            choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
+            solve = partial(reaches_there, where, choice=choice, strands=strands)
+        else:
+            stack.enter_context(compile_notice(quiet=quiet))
+            work = effort.primer(alpha, beta, k)
+            choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
+            effort.say_where(choice, device, quiet)
+            solve = partial(reaches, choice=choice, strands=strands, threads=threads)
         named = list(records(alpha))
         if plot is not None:
             check_tracks(alpha, len(named))
@@ -152,7 +165,7 @@ def primer(
             size = piece_symbols(overlap, both=both)
             host = _Host(pieces(beta, overlap, size, show))
             source = prefetched(host, depth=1)
-            reach = reaches(joined, source, k, choice, strands=strands, threads=threads)
+            reach = solve(joined, source, k)
         if joined.longest() and not host.has_bases and not quiet:
             say(f"warning: {shown_name(beta)} holds no bases: nothing rules a candidate out")
         report = PrimerReport(named, joined, reach, k, PrimerLimits(**given) if given else None)

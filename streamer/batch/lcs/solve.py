@@ -35,6 +35,9 @@ CUDA_CELLS = 8e13
 CUDA_START = 2e-3
 DIFF_SECONDS = 4e-9
 
+MakeProcessor = Callable[[Pair, Choice, int, OnCells], Processor]
+"""(pair, choice, threads, on_cells) to what runs the passes of a method."""
+
 _T = TypeVar("_T")
 
 
@@ -48,9 +51,11 @@ def cells_of(m: int, n: int, choice: Choice, *, matching: bool) -> int:
 
 def length_of(
     a: Codes, b: Codes, symbols: int, choice: Choice, threads: int,
-    on_cells: OnCells = unreported,
+    on_cells: OnCells = unreported, processors: MakeProcessor | None = None,
 ) -> int:  # fmt: skip
     """The length; arrays of codes, of which those from ``symbols`` on match nothing.
+
+    processors: makes what runs passes, None for ``processor_of``.
 
     If a GPU fails, the CPU starts over, or a StreamerError is raised (``Choice``): no partial
     result is reused. ``on_cells`` then counts on.
@@ -59,23 +64,24 @@ def length_of(
     pair = pair_of(b, a, symbols) if a.size < b.size else pair_of(a, b, symbols)
     if not pair.cells:
         return pair.ends
-    return pair.ends + _or_on_cpu(choice, lambda one: _length(pair, one, threads, on_cells))
+    make = processors or processor_of
+    return pair.ends + _or_on_cpu(choice, lambda one: _length(pair, one, threads, on_cells, make))
 
 
 def matching_of(
     a: Codes, b: Codes, symbols: int, choice: Choice, threads: int,
-    on_cells: OnCells = unreported,
+    on_cells: OnCells = unreported, processors: MakeProcessor | None = None,
 ) -> Matching:  # fmt: skip
     """One longest common subsequence; arguments as ``length_of``."""
     if a.size < b.size:
-        swapped = matching_of(b, a, symbols, choice, threads, on_cells)
+        swapped = matching_of(b, a, symbols, choice, threads, on_cells, processors)
         return Matching(swapped.in_b, swapped.in_a)
     pair = pair_of(a, b, symbols)
 
     def solved(one: Choice) -> Solution:
         solution = Solution(pair)
         if pair.cells:
-            _solve(solution, one, threads, on_cells)
+            _solve(solution, one, threads, on_cells, processors or processor_of)
         return solution
 
     solution = _or_on_cpu(choice, solved)
@@ -89,7 +95,9 @@ def _or_on_cpu(choice: Choice, solve: Callable[[Choice], _T]) -> _T:
     return choice.gpu_or_cpu().run(lambda: solve(choice), lambda: solve(choice.on_cpu()))
 
 
-def _length(pair: Pair, choice: Choice, threads: int, on_cells: OnCells) -> int:
+def _length(
+    pair: Pair, choice: Choice, threads: int, on_cells: OnCells, make: MakeProcessor
+) -> int:
     """The length of what is left of the pair."""
     choice = _for_size(choice, pair)
     method = choice.method
@@ -104,7 +112,7 @@ def _length(pair: Pair, choice: Choice, threads: int, on_cells: OnCells) -> int:
             return (m + n - found) // 2
     if n == 1:
         return int((pair.a == pair.b[0]).any())
-    processor = processor_of(pair, choice, threads, on_cells)
+    processor = make(pair, choice, threads, on_cells)
     worth_it = not isinstance(processor, Waves) or (threads > 1 and pair.cells >= BOTH_FROM)
     both = worth_it and method != "dp"
     passes, splits = whole(pair, both=both)
@@ -116,7 +124,9 @@ def _length(pair: Pair, choice: Choice, threads: int, on_cells: OnCells) -> int:
     return int(count_bits(processor.pool, int(passes.at[0]), m))
 
 
-def _solve(solution: Solution, choice: Choice, threads: int, on_cells: OnCells) -> None:
+def _solve(
+    solution: Solution, choice: Choice, threads: int, on_cells: OnCells, make: MakeProcessor
+) -> None:
     """Set the flags of one longest common subsequence of what is left of the pair."""
     pair = solution.pair
     m, n = pair.a.size, pair.b.size
@@ -135,7 +145,7 @@ def _solve(solution: Solution, choice: Choice, threads: int, on_cells: OnCells) 
     elif method == "hirschberg":
         divide(
             pair,
-            processor_of(pair, choice, threads, on_cells),
+            make(pair, choice, threads, on_cells),
             partial(_one_by_one, solution, on_cells),
             is_leaf=lambda rows, columns: rows * columns <= dp.SHOWN_CELLS // 2,
             marks=1,
@@ -144,7 +154,7 @@ def _solve(solution: Solution, choice: Choice, threads: int, on_cells: OnCells) 
         diff.solve_similar(solution, threads, lambda t: t[1] + t[3], *whole_table)
     elif method in ("bit-parallel", "block-step"):
         leaves = in_lots(partial(dp.hirschberg, *solution.arrays), threads)
-        processor = processor_of(pair, choice, threads, on_cells)
+        processor = make(pair, choice, threads, on_cells)
         divide(pair, processor, leaves, is_leaf=_is_papers_leaf, marks=1)
     else:
         tried = None
@@ -155,7 +165,7 @@ def _solve(solution: Solution, choice: Choice, threads: int, on_cells: OnCells) 
                 return
             # a part costs no more than its share of a level that is run anyway
             tried = partial(similar, partial(_worthwhile, choice=choice, threads=threads))
-        processor = processor_of(pair, choice, threads, on_cells)
+        processor = make(pair, choice, threads, on_cells)
         systolic_solve(solution, processor, threads, tried)
 
 

@@ -67,6 +67,11 @@ class SystolicSweep:
         self.lots = max(1, min(lots, whole))
         self._cuts = [whole * i // self.lots for i in range(self.lots + 1)]
 
+    @property
+    def state(self) -> list[NDArray[Any]]:
+        """What the rows go on with in the next columns, then the carries out of the last row."""
+        return [*(group.state for group in self._groups), self._carries]
+
     def run(self, lot: int, first: int, stop: int) -> None:
         """Take the columns [first, stop) of the pass through a lot of rows."""
         bits = len(self._bits)

@@ -93,7 +93,7 @@ class Waves(HostPool):
         sweep = self._sweep(self._pair, part, 1)
         # cut only to report progress and to see interrupts
         shown = max(1, min(part.cells // SHOWN_CELLS, MOST_SHOWN))
-        for stretch in _stretches(passes, i, shown):
+        for stretch in stretches(passes, i, shown):
             self._tile(sweep, 0, part.rows, stretch)
 
     def _chain(self, part: Part, passes: Passes, i: int, each: int) -> Chain:
@@ -102,7 +102,7 @@ class Waves(HostPool):
         lots = LOTS * each if tiles >= 4 * (LOTS * each) ** 2 else min(each, tiles)
         sweep = self._sweep(self._pair, part, lots)
         most = min(tiles // sweep.lots, part.columns // LEAST_STRETCH)
-        cut = _stretches(passes, i, max(1, min(STRETCHES * sweep.lots, most)))
+        cut = stretches(passes, i, max(1, min(STRETCHES * sweep.lots, most)))
         rows = part.rows // sweep.lots
         return Chain(
             [
@@ -176,7 +176,7 @@ class Crew:
                 self._changed.notify(len(self._waiting) - before - 1)
 
 
-def _stretches(passes: Passes, i: int, count: int) -> list[Stretch]:
+def stretches(passes: Passes, i: int, count: int) -> list[Stretch]:
     """About ``count`` stretches of a pass, and cuts where it stores results."""
     marks = {
         int(mark): int(passes.at[i] + number * passes.stride[i])

@@ -1,0 +1,204 @@
+"""A Ray cluster: started on this machine for one command, or one that runs already."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from streamer.batch.choice import Choice, Device
+from streamer.device_choice import log_fallback
+from streamer.errors import StreamerError, UsageError
+
+LOCAL = "local"
+INSTALL = "pip install 'kmer-streamer[cluster]'"
+CONNECT_SECONDS = 5.0
+_MOST_FOLDER = 40
+"""Letters of a folder for sockets: with the names that Ray adds they have 107 at most."""
+
+_AGAIN_SECONDS = 1.0  # how old numbers of a cluster's resources may be
+
+SETTINGS = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Environment of Ray unless the user has set it: members show a token, and nothing is sent to Ray's
+makers."""
+
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's switch for systems where it has one machine only: with 0 it listens on 127.0.0.1."""
+
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Cluster:
+    """A cluster that this process is connected to."""
+
+    def __init__(self, ray: Any) -> None:
+        self.ray = ray
+        self._resources: dict[str, float] = {}
+        self._asked = -_AGAIN_SECONDS
+
+    @property
+    def cpus(self) -> int:
+        """CPUs of all nodes now."""
+        return int(self._now().get("CPU", 0))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all nodes now."""
+        return int(self._now().get("GPU", 0))
+
+    def _now(self) -> dict[str, float]:
+        if time.monotonic() - self._asked > _AGAIN_SECONDS:
+            self._resources = self.ray.cluster_resources()
+            self._asked = time.monotonic()
+        return self._resources
+
+    def line(self) -> str:
+        """One line for the user: what it has."""
+        nodes = sum(node["Alive"] for node in self.ray.nodes())
+        gpus = f", {self.gpus} GPUs" if self.gpus else ""
+        return f"running on a Ray cluster: nodes {nodes}, CPUs {self.cpus}{gpus}"
+
+    def choose(
+        self,
+        methods: Mapping[str, tuple[Device, ...]],
+        default: str,
+        method: str | None,
+        device: str,
+    ) -> Choice:
+        """As ``streamer.batch.choice.choose``, by the GPUs of the cluster."""
+        name = method or default
+        has = methods[name]
+        if device != "auto" and device not in has:
+            message = f"the method '{method}' runs on {', '.join(has)}, not on {device}"
+            raise UsageError(message)
+        needs = device == "cuda" or "cpu" not in has
+        if needs:
+            self.check_gpu()
+        if device == "cpu" or "cuda" not in has or not self.gpus:
+            return Choice(name, "cpu")
+        on_fallback = log_fallback if device == "auto" else None
+        return Choice(name, "cuda", None, name if "cpu" in has else default, on_fallback)
+
+    def check_gpu(self) -> None:
+        """StreamerError if the cluster has no GPU."""
+        if not self.gpus:
+            message = "no node of the cluster has a GPU; use --device cpu or auto"
+            raise StreamerError(message)
+
+
+@contextlib.contextmanager
+def connected(address: str, threads: int = 0) -> Iterator[Cluster]:
+    """A cluster for as long as the context lasts.
+
+    address: ``local`` for one on this machine with so many CPUs (0: all), else HOST:PORT, or
+    ``auto`` for the one that this machine is a node of. In a process that is connected already
+    that cluster is used. StreamerError, in one line, if there is none or it lets nobody in.
+    """
+    with contextlib.ExitStack() as stack:
+        yield Cluster(_start(address, threads, stack))
+
+
+def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if address == LOCAL:
+        os.environ |= {"RAY_AUTH_MODE": "token", LOOPBACK: "0"}
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    elif address != "auto":
+        _check_address(address)
+        if address.rpartition(":")[0] in _LOOPBACK_HOSTS:
+            os.environ.setdefault(LOOPBACK, "0")
+    try:
+        ray = import_module("ray")
+    except ImportError as error:
+        message = f"--cluster needs Ray ({error}): {INSTALL}"
+        raise StreamerError(message) from None
+    if ray.is_initialized():
+        return ray
+    _silence()
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    if address == LOCAL:
+        folder = tempfile.mkdtemp(prefix="streamer-", dir=_short_folder())
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        options |= {"num_cpus": threads or None, "include_dashboard": False, "_temp_dir": folder}
+    else:
+        options["address"] = address
+    try:
+        if address not in (LOCAL, "auto"):
+            _check_token(address)
+        stack.callback(ray.shutdown)
+        ray.init(**options)
+    except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
+        message = f"--cluster {address}: {_reason(error)}"
+        raise StreamerError(message) from None
+    return ray
+
+
+def _short_folder() -> str | None:
+    return None if len(tempfile.gettempdir()) <= _MOST_FOLDER else "/tmp"
+
+
+def _check_address(address: str) -> None:
+    """UsageError for what is no address; StreamerError if nothing listens there."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and "/" not in host and port.isdecimal() and 0 < int(port) < 1 << 16):
+        message = f"--cluster {address}: give local, auto, or the HOST:PORT of a Ray cluster"
+        raise UsageError(message)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        message = (
+            f"--cluster {address}: {error.strerror or error}; "
+            f"start a cluster there with 'ray start --head'"
+        )
+        raise StreamerError(message) from None
+
+
+def _silence() -> None:
+    """Keep Ray off standard output, which is for rows: it would print there who died."""
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    import_module("ray._private.worker").print_to_stdstream = lambda *_, **__: None
+
+
+def _check_token(address: str) -> None:
+    """Ask the cluster once: ``ray.init`` would ask again and again for minutes."""
+    inner = import_module("ray._raylet")
+    if os.environ["RAY_AUTH_MODE"] == "token" and not (
+        inner.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+    ):
+        message = "no token"
+        raise ValueError(message)
+    # it writes to the descriptor itself
+    sys.stderr.flush()
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        inner.GcsClient(address=address)
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nowhere)
+
+
+def _reason(error: BaseException) -> str:
+    """The first sentence of Ray's reasons, which run over many lines."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if "oken" in text or "uthenti" in text:
+        return (
+            "the cluster does not accept this token: every node and this command need the same "
+            "one, in RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token"
+        )
+    return text.split(". ")[0]

@@ -1,0 +1,128 @@
+"""Tasks of ``match`` with a fixed dictionary: batches of reads, whose rows workers format.
+
+Of exact matching on a CPU the matcher itself, with its index, is put once a node, and all workers
+there read it in one place. Others are made in each worker from the dictionary. Reports of totals
+add up what workers found, in the process that asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.cluster.cluster_tasks import ClusterTasks, Work
+from streamer.cluster.connecting import Cluster
+from streamer.dictionary.targets import Dictionary
+from streamer.matching.matcher import StreamMatcher
+from streamer.matching.reports import REPORTS
+from streamer.matching.result import BatchResult
+from streamer.matching.running_report import RowAnswer
+from streamer.matching.spec import MatchSpec
+from streamer.output.text_table import Format
+from streamer.sequences.read_batch import ReadBatch
+
+TASK_BASES = 1 << 24
+"""Bases of a batch: a tenth of a second, for reading them from a file takes as long."""
+
+TASK_BASES_OF_MANY_ROWS = 1 << 20
+TASK_BASES_NEAR = 1 << 21  # within a distance
+TASK_READS = 1_000_000
+
+
+@dataclass(frozen=True)
+class _Match:
+    """matcher: made already, or dictionary and spec. report: of rows, None for the results."""
+
+    matcher: StreamMatcher | None
+    dictionary: Dictionary | None
+    spec: MatchSpec
+    report: str | None
+    format_: Format
+
+
+class _Prepared:
+    def __init__(self, shared: _Match) -> None:
+        matcher = shared.matcher
+        if matcher is None:
+            assert shared.dictionary is not None
+            matcher = StreamMatcher(shared.dictionary, shared.spec)
+        self.matcher = matcher
+        self.format: Format = shared.format_
+        self.answer: RowAnswer | None = None
+        if shared.report is not None:
+            near = matcher.spec.near
+            targets = (matcher.stored if near else matcher.dictionary).targets
+            self.answer = RowAnswer(REPORTS[shared.report], targets, matcher.spec.k)
+
+
+def _run(prepared: _Prepared, batch: ReadBatch) -> NDArray[np.uint8] | BatchResult:
+    """Lines of rows; or the result, without the reads, which the process that asks has."""
+    matcher, answer = prepared.matcher, prepared.answer
+    depths = answer is not None and answer.depths
+    if matcher.side_by_side:
+        result = matcher.match_alone(batch, want_depths=depths)
+    else:
+        result = matcher.match(batch, want_depths=depths, want_nodes=False)
+    if answer is None:
+        nothing = ReadBatch([], np.zeros(1, np.int64), np.zeros(0, np.uint8))
+        return replace(result, batch=nothing)
+    tables = answer.after(result)
+    lines = [data for table in tables for data in table.formatted(prepared.format)]
+    return np.frombuffer(b"".join(lines), dtype=np.uint8)
+
+
+MATCH = Work(_Prepared, _run)
+
+
+def task_bases(spec: MatchSpec, *, depths: bool) -> int:
+    """Bases of a batch that is a task."""
+    if spec.near:
+        return TASK_BASES_NEAR
+    return TASK_BASES_OF_MANY_ROWS if depths else TASK_BASES
+
+
+def _tasks(
+    cluster: Cluster, matcher: StreamMatcher, stored: Dictionary, spec: MatchSpec,
+    report: str | None, format_: Format,
+) -> ClusterTasks:  # fmt: skip
+    spec = replace(spec, threads=1)
+    alone = matcher.side_by_side and spec.device == "cpu"
+    shared = _Match(
+        matcher if alone else None, None if alone else stored, spec, report, format_
+    )  # fmt: skip
+    return ClusterTasks(cluster, MATCH, shared, gpu=spec.device == "cuda")
+
+
+def match_lines(
+    cluster: Cluster, matcher: StreamMatcher, stored: Dictionary, spec: MatchSpec, report: str,
+    format_: Format, batches: Iterable[ReadBatch],
+) -> Iterator[NDArray[np.uint8]]:  # fmt: skip
+    """The formatted rows of a report of rows, in order.
+
+    matcher: one of this process. spec: of the workers' matchers.
+    """
+    return _tasks(cluster, matcher, stored, spec, report, format_).in_order(batches)
+
+
+def match_results(
+    cluster: Cluster, matcher: StreamMatcher, stored: Dictionary, spec: MatchSpec,
+    batches: Iterable[ReadBatch],
+) -> Iterator[BatchResult]:  # fmt: skip
+    """The results of batches, in order."""
+    sent: list[ReadBatch | None] = []
+
+    def noted() -> Iterator[ReadBatch]:
+        for batch in batches:
+            sent.append(batch)
+            # what is asked of the context is asked here
+            yield replace(batch, context=None)
+
+    tasks = _tasks(cluster, matcher, stored, spec, None, "tsv")
+    for number, result in enumerate(tasks.in_order(noted())):
+        batch = sent[number]
+        assert batch is not None
+        sent[number] = None
+        yield replace(result, batch=batch)

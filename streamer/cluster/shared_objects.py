@@ -1,0 +1,57 @@
+"""Objects as arrays of bytes, which Ray hands to all processes of a node without a copy.
+
+Ray's arrays are read-only, and numba would compile each kernel once more for those. So arrays are
+rebuilt over the same memory as they were before: writable where they were. Nobody writes to them.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Parts = list[NDArray[np.uint8]]
+"""An object: its pickle, then the memory of its arrays."""
+
+
+class _Pickler(pickle.Pickler):
+    """Locks are made anew where an object is read; views are of arrays there."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type(threading.Lock())):
+            return threading.Lock, ()
+        if isinstance(obj, memoryview):
+            return memoryview, (pickle.PickleBuffer(obj),)
+        return NotImplemented
+
+
+def packed(obj: Any) -> Parts:
+    """An object as parts; arrays are not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(obj)
+    return [np.frombuffer(one, dtype=np.uint8) for one in (file.getvalue(), *_raw(buffers))]
+
+
+def _raw(buffers: Sequence[pickle.PickleBuffer]) -> list[memoryview]:
+    return [buffer.raw() for buffer in buffers]
+
+
+def unpacked(parts: Parts) -> Any:
+    """The object; its arrays are views of the parts, which must not be written to."""
+    head, *rest = parts
+    return pickle.loads(head.tobytes(), buffers=[np.asarray(_Memory(part)) for part in rest])
+
+
+class _Memory:
+    """The memory of an array as that of one that may be written to."""
+
+    def __init__(self, array: NDArray[np.uint8]) -> None:
+        self._array = array  # keeps it
+        place = array.ctypes.data, False
+        self.__array_interface__ = {**array.__array_interface__, "data": place}

@@ -1,0 +1,147 @@
+"""``--cluster`` on the command line: as a process of its own, and what can go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.streamer.cluster.conftest import TOKEN
+
+pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
+
+
+def streamer(*words, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "streamer", *words], capture_output=True, text=True, timeout=100,
+        check=False, **more,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.fa"
+    path.write_text(">t\n" + "ACGTTGCAAC" * 1000 + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def environment():
+    """Without what other tests have set for Ray."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+
+
+def left_of(folder):
+    return [path.name for path in folder.iterdir()]
+
+
+def test_a_cluster_of_this_machine(text, tmp_path, environment):
+    pytest.importorskip("ray")
+    folder = tmp_path / "t"
+    folder.mkdir()
+    environment["TMPDIR"] = str(folder)
+    alone = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "-q")
+    found = streamer(
+        "asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", "local", "--threads", "1",
+        env=environment,
+    )  # fmt: skip
+    assert (found.returncode, found.stdout) == (0, alone.stdout)
+    assert found.stderr == "streamer: running on a Ray cluster: nodes 1, CPUs 1\n"
+    assert left_of(folder) == []
+
+
+def test_an_interrupt_ends_it_with_one_line(tmp_path, environment):
+    pytest.importorskip("ray")
+    path = tmp_path / "long.fa"
+    path.write_text(">t\n" + "ACGTTGCAGC" * 2_000_000 + "\n")
+    words = ["asm", str(path), "-k", "9", "--cluster", "local"]
+    for number in range(300):
+        words += ["--pattern", "ACGTTGCAACGTACGTAGCTA" + format(number, "b").translate("AC" * 99)]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "streamer", *words], stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert "running on a Ray cluster" in command.stderr.readline()
+    time.sleep(1)
+    command.send_signal(signal.SIGINT)
+    _, said = command.communicate(timeout=30)
+    assert (command.returncode, said) == (130, "streamer: error: interrupted\n")
+
+
+def test_without_ray_one_line_says_what_to_install(text):
+    code = (
+        "import sys; sys.modules['ray'] = None; from streamer.cli.app import main; "
+        f"sys.exit(main(['asm', {text!r}, '--pattern', 'TTGCA', '-k', '1', '--cluster', 'local']))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1
+    assert found.stderr.count("\n") == 1
+    assert "pip install 'kmer-streamer[cluster]'" in found.stderr
+
+
+def test_nothing_of_ray_is_imported_without_a_cluster(text):
+    code = (
+        "import sys; from streamer.cli.app import main; "
+        f"main(['asm', {text!r}, '--pattern', 'TTGCA', '-k', '1', '-q', '--device', 'cpu']); "
+        "print([name for name in sys.modules if name.split('.')[0] == 'ray' "
+        "or name.startswith('streamer.cluster')], file=sys.stderr)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert found.stderr == "[]\n"
+
+
+def test_nothing_listens_at_the_address(text):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        found = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", address)
+    assert found.returncode == 1
+    assert found.stderr == (
+        f"streamer: error: --cluster {address}: Connection refused; "
+        f"start a cluster there with 'ray start --head'\n"
+    )
+
+
+@pytest.mark.parametrize("address", ["here", "host:", "host:0", "ray://host:10001", ":6379"])
+def test_what_is_no_address_is_a_usage_error(address, text):
+    found = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", address)
+    assert found.returncode == 2
+    assert found.stderr.startswith(f"streamer: error: --cluster {address}: give local, auto, or")
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("token", ["wrong" * 9, None, TOKEN])
+def test_a_cluster_lets_in_who_has_its_token(token, nodes, text, environment, tmp_path):
+    environment |= {"HOME": str(tmp_path)}
+    if token is not None:
+        environment["RAY_AUTH_TOKEN"] = token
+    found = streamer(
+        "asm", text, "--pattern", "TTGCA", "-k", "1", "--cluster", nodes.address, env=environment
+    )
+    if token == TOKEN:
+        assert found.returncode == 0
+        assert found.stderr == "streamer: running on a Ray cluster: nodes 2, CPUs 2\n"
+        return
+    assert found.returncode == 1
+    assert found.stdout == ""
+    assert found.stderr.count("\n") == 1
+    assert "does not accept this token" in found.stderr
+
+
+def test_a_growing_dictionary_and_other_methods_are_refused(text):
+    for words in (
+        ["match", text, "--seed", "9", "-k", "5"],
+        ["lcs", text, text, "--method", "diff"],
+    ):
+        found = streamer(*words, "--cluster", "local")
+        assert found.returncode == 2
+        assert "--cluster" in found.stderr

@@ -1,0 +1,113 @@
+"""Every command gives the rows of one process on a cluster, byte for byte, whatever the tasks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from streamer.cli.app import main
+from streamer.cluster import lcs_tasks, match_tasks, pattern_tasks, primer_tasks
+
+pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
+
+
+def letters(rng, size):
+    return "".join(rng.choices("ACGT", k=size))
+
+
+def write(path, records):
+    path.write_text("".join(f">{name}\n{text}\n" for name, text in records))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Small inputs whose records are cut by small tasks."""
+    folder, rng = tmp_path_factory.mktemp("inputs"), random.Random(20)
+    alpha = letters(rng, 6000)
+    shared = letters(rng, 5000)
+    edited = "".join(rng.choice("ACGT") if rng.random() < 0.1 else base for base in shared)
+    genome = letters(rng, 300_000)
+    reads = [(f"r{i}", genome[at : at + 900]) for i, at in enumerate(range(0, 300_000, 700))]
+    return {
+        "text": write(
+            folder / "text.fa",
+            [("t1", letters(rng, 200_000)), ("t2", "N" * 50), ("t3", ""), ("t4", genome)],
+        ),
+        "patterns": write(
+            folder / "patterns.fa", [(f"p{i}", letters(rng, rng.randint(9, 30))) for i in range(9)]
+        ),
+        "words": write(folder / "words.fa", [(f"w{i}", letters(rng, 10)) for i in range(9)]),
+        "alpha": write(folder / "alpha.fa", [("a1", alpha), ("a2", ""), ("a3", letters(rng, 99))]),
+        "beta": write(
+            folder / "beta.fa", [("b1", letters(rng, 20_000) + alpha[900:5200]), ("b2", shared)]
+        ),
+        "one": write(folder / "one.fa", [("one", shared + letters(rng, 3000))]),
+        "other": write(folder / "other.fa", [("other", letters(rng, 2000) + edited)]),
+        "reads": write(folder / "reads.fa", reads),
+        "targets": write(
+            folder / "targets.fa", [(f"g{i}", genome[i * 9000 : i * 9000 + 6000]) for i in range(9)]
+        ),
+    }
+
+
+COMMANDS = {
+    "asm": "asm {text} --patterns {patterns} -k 2",
+    "asm-best": "asm {text} --patterns {patterns} -k 2 --report best",
+    "asm-jsonl": "asm {text} --pattern ACGTTGCAACG -k 3 --format jsonl",
+    "hamming": "hamming {text} --patterns {words} -k 2",
+    "primer": "primer {alpha} {beta} -k 3 --strands both",
+    "primer-1": "primer {alpha} {beta} -k 1",
+    "lcs": "lcs {one} {other} --identity --method systolic",
+    "lcs-adaptive": "lcs {one} {other}",
+    "match": "match {reads} -d {targets} -k 21",
+    "match-windows": "match {reads} -d {targets} -k 21 --report windows",
+    "match-reads": "match {reads} -d {targets} -k 11 --strands both --report reads",
+    "match-targets": "match {reads} -d {targets} -k 21 --report targets --by barcode",
+    "match-coverage": "match {reads} -d {targets} -k 21 --report coverage --bins 7",
+    "match-near": "match {reads} -d {targets} -k 15 -D 1",
+    "match-ltb": "match {reads} -d {targets} -k 12 -D 1 --semantics ltb",
+}
+
+
+def rows(line, files, tmp_path, *more):
+    """What a command writes."""
+    out = tmp_path / "rows"
+    words = line.format(**files).split()
+    assert main([*words, "--device", "cpu", "--quiet", "-o", str(out), *more]) == 0
+    return out.read_bytes()
+
+
+SIZES = {"usual": 1.0, "small": 0.05, "least": 0.004}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_rows_are_those_of_one_process(name, size, nodes, files, tmp_path, monkeypatch):
+    """At several sizes of tasks: as they are, and so small that each record is cut."""
+    if size != "usual":
+        share = SIZES[size]
+        monkeypatch.setattr(pattern_tasks, "MOST_PIECE", int(1e6 * share))
+        monkeypatch.setattr(primer_tasks, "LEAST_STARTS", max(16, int(20_000 * share)))
+        monkeypatch.setattr(primer_tasks, "TASK_SECONDS", 0.0)
+        monkeypatch.setattr(primer_tasks, "BEHIND", int(2000 * share))
+        monkeypatch.setattr(lcs_tasks, "FROM_CELLS", 0)
+        monkeypatch.setattr(lcs_tasks, "TILE_CELLS", 1e8 * share)
+        for bases in ("TASK_BASES", "TASK_BASES_OF_MANY_ROWS", "TASK_BASES_NEAR"):
+            monkeypatch.setattr(match_tasks, bases, int(1e6 * share))
+    expected = rows(COMMANDS[name], files, tmp_path)
+    assert rows(COMMANDS[name], files, tmp_path, "--cluster", "auto") == expected
+    assert expected.count(b"\n") > (name != "asm-jsonl")
+
+
+def test_an_error_in_the_text_comes_behind_the_rows_before_it(nodes, tmp_path, capfd):
+    path = tmp_path / "bad.fa"
+    path.write_text(">a\n" + "ACGTTGCA" * 3 + "\n>b\nACG!T\n")
+    lines = []
+    for more in ([], ["--cluster", "auto"]):
+        assert main(["asm", str(path), "--pattern", "TTGCA", "-k", "0", "-q", *more]) == 1
+        lines.append(capfd.readouterr())
+    assert lines[0] == lines[1]
+    assert "record 2 (b), position 4" in lines[1].err
+    assert lines[1].out.count("\n") == 6

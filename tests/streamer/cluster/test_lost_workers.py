@@ -1,0 +1,147 @@
+"""Workers killed, nodes removed and added, while a command runs: the rows stay the same."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+
+from streamer.cli.app import main
+from streamer.cluster import cluster_tasks, match_tasks, pattern_tasks
+from streamer.cluster.cluster_tasks import ClusterTasks, Work
+from streamer.cluster.connecting import Cluster
+from streamer.errors import StreamerError
+
+pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
+SEED = 2060
+
+
+def as_it_is(shared):
+    return shared
+
+
+def slow_square(shared, part):
+    time.sleep(shared)
+    return part * part
+
+
+def end_of_the_worker(shared, part):
+    import os
+
+    os._exit(1)
+
+
+def own_error(shared, part):
+    message = f"part {part} is wrong"
+    raise StreamerError(message)
+
+
+def a_bug(shared, part):
+    return 1 // part
+
+
+SQUARES = Work(as_it_is, slow_square)
+
+
+class Trouble(threading.Thread):
+    """Until it is ended: kills workers and takes nodes away and back, as a seed says."""
+
+    def __init__(self, nodes, seed, pause, *, with_nodes):
+        super().__init__(daemon=True)
+        self.nodes = nodes
+        self.rng = random.Random(seed)
+        self.pause = pause
+        self.with_nodes = with_nodes
+        self.over = threading.Event()
+        self.kills = self.moves = 0
+
+    def run(self):
+        extra = None
+        while not self.over.wait(self.rng.uniform(0.5, 1.5) * self.pause):
+            if self.with_nodes and self.rng.random() < 0.2:
+                self.moves += 1
+                if extra is None:
+                    extra = self.nodes.add()
+                else:
+                    self.nodes.remove(extra)
+                    extra = None
+                continue
+            workers = self.nodes.workers()
+            if workers:
+                self.nodes.kill(self.rng.choice(workers))
+                self.kills += 1
+        if extra is not None:
+            self.nodes.remove(extra)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.join()
+
+
+@pytest.fixture
+def cluster(nodes):
+    import ray
+
+    return Cluster(ray)
+
+
+def test_results_keep_their_order_while_workers_die_and_nodes_come_and_go(nodes, cluster):
+    tasks = ClusterTasks(cluster, SQUARES, 0.15)
+    with Trouble(nodes, SEED, 0.6, with_nodes=True) as trouble:
+        found = list(tasks.in_order(range(80)))
+    assert found == [number * number for number in range(80)]
+    assert trouble.kills >= 3, f"seed {SEED}"
+
+
+@pytest.mark.parametrize("command", ["asm", "match"])
+def test_rows_survive_kills(command, nodes, tmp_path, monkeypatch):
+    rng = random.Random(SEED)
+    text = "".join(rng.choices("ACGT", k=3_000_000))
+    patterns = [
+        word for _ in range(150) for word in ("--pattern", "".join(rng.choices("ACGT", k=30)))
+    ]
+    (tmp_path / "text.fa").write_text(f">t\n{text}\n")
+    reads = "".join(f">r{i}\n{text[i * 900 : i * 900 + 1000]}\n" for i in range(3000))
+    (tmp_path / "reads.fa").write_text(reads)
+    (tmp_path / "targets.fa").write_text(f">g\n{text[:200_000]}\n")
+    line = {
+        "asm": ["asm", "text.fa", *patterns, "-k", "9", "--report", "best"],
+        "match": ["match", "reads.fa", "-d", "targets.fa", "-k", "21", "-D", "3"],
+    }[command]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pattern_tasks, "MOST_PIECE", 30_000)
+    monkeypatch.setattr(match_tasks, "TASK_BASES_NEAR", 100_000)
+    assert main([*line, "--device", "cpu", "-q", "-o", "alone"]) == 0
+    # a worker takes a second to begin
+    with Trouble(nodes, SEED + 1, 0.6 if command == "asm" else 2.0, with_nodes=False) as trouble:
+        assert main([*line, "--device", "cpu", "-q", "-o", "there", "--cluster", "auto"]) == 0
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "alone").read_bytes()
+    assert trouble.kills >= 1
+
+
+def test_a_part_whose_workers_always_die_is_one_line(cluster, monkeypatch):
+    monkeypatch.setattr(cluster_tasks, "RETRIES", 1)
+    tasks = ClusterTasks(cluster, Work(as_it_is, end_of_the_worker), 0)
+    with pytest.raises(StreamerError, match=r"workers died 2 times in the same part of the work"):
+        list(tasks.in_order([1]))
+
+
+def test_errors_of_workers_are_those_of_one_process(cluster):
+    with pytest.raises(StreamerError, match=r"^part 3 is wrong$"):
+        list(ClusterTasks(cluster, Work(as_it_is, own_error), 0).in_order([3]))
+    with pytest.raises(StreamerError, match=r"a worker failed: ZeroDivisionError"):
+        list(ClusterTasks(cluster, Work(as_it_is, a_bug), 0).in_order([0]))
+
+
+def test_results_that_are_not_taken_are_cancelled(nodes, cluster):
+    tasks = ClusterTasks(cluster, SQUARES, 0.0)
+    results = tasks.in_order(range(1000))
+    assert next(results) == 0
+    results.close()
+    assert list(tasks.in_order([5])) == [25]
