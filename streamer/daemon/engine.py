@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -19,12 +20,12 @@ from streamer.daemon.core.heads import Heads
 from streamer.daemon.deciding import Answer, Deciding
 from streamer.daemon.drafts import AnyGroup, Draft, DraftGroup, dictionary_draft, settled_draft
 from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.making_matchers import make_matcher, matchers, spec_on_device
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.reload import Reloaded, Reply, not_loaded
 from streamer.daemon.restore import Restored, fingerprint
 from streamer.daemon.revising import KeptBatches
 from streamer.daemon.worker import POLL_SECONDS, Worker
-from streamer.device_choice import choose_device, usable_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.assignment import Assignment
@@ -107,7 +108,8 @@ class EngineWorker(Worker):
 
     def prepare(self, dictionary: Dictionary) -> StreamMatcher | None:
         """A matcher of another dictionary, made ahead if it can be; from any thread."""
-        if self._spec.changes or self._spec.device == "cuda":
+        on_cluster = self._board.config.cluster.address
+        if self._spec.changes or self._spec.device == "cuda" or on_cluster:
             return None
         start = Start(version=self._board.version + 1)
         return make_matcher(self._board.config, dictionary, self._spec, start)
@@ -116,6 +118,11 @@ class EngineWorker(Worker):
 
     def work(self) -> None:
         """Load, then match until told to stop."""
+        with ExitStack() as stack:
+            self._make_matcher = matchers(self._board.config, stack)
+            self._work()
+
+    def _work(self) -> None:
         config = self._board.config
         with compile_notice(quiet=False, report=log.info):
             if config.dictionary.sources:
@@ -223,7 +230,7 @@ class EngineWorker(Worker):
         first = not restored.fingerprint and not restored.number
         if found != restored.fingerprint and not first:
             start = replace(start, version=start.version + 1)
-        matcher = make_matcher(self._board.config, loaded, self._spec, start)
+        matcher = self._make_matcher(loaded, self._spec, start)
         self.deciding.use(matcher)
         self._use(loaded, matcher)
         self._count_kept(loaded, start)
@@ -255,7 +262,7 @@ class EngineWorker(Worker):
             matcher = new.matcher
             if matcher is None:
                 start = replace(self._restored.start(self._spec), version=before.version + 1)
-                matcher = make_matcher(self._board.config, new.dictionary, self._spec, start)
+                matcher = self._make_matcher(new.dictionary, self._spec, start)
             self.deciding.use(matcher)
         except (StreamerError, MemoryError) as error:
             new.reply(not_loaded(error))
@@ -410,21 +417,3 @@ def together(items: Sequence[Accepted]) -> Iterator[list[Accepted]]:
         bases += item.batch.symbols
     if group:
         yield group
-
-
-def spec_on_device(config: Config) -> MatchSpec:
-    """What to match, on the device to use; StreamerError if ``cuda`` is asked for and missing."""
-    spec = config.spec
-    device = choose_device(
-        spec.device, kernel=spec.cuda_kernel, option="matching.device", report=log.info
-    )
-    cards = usable_cards(config.matching.gpus) if device == "cuda" else ()
-    return replace(spec, device=device, cards=tuple(cards))
-
-
-def make_matcher(
-    config: Config, dictionary: Dictionary, spec: MatchSpec, start: Start | None = None
-) -> StreamMatcher:
-    """The matcher of ``spec``; if a GPU fails, the CPU takes over where the device is ``auto``."""
-    on_fallback = log.warning if config.matching.device == "auto" else None
-    return StreamMatcher(dictionary, spec, start=start, on_fallback=on_fallback)

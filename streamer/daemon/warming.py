@@ -12,7 +12,7 @@ from streamer.daemon.config import Config
 from streamer.daemon.core.heads import Heads
 from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.decoding import decode_together
-from streamer.daemon.engine import make_matcher
+from streamer.daemon.making_matchers import make_matcher
 from streamer.daemon.publish import MatchedGroup
 from streamer.daemon.stored_batch import to_record
 from streamer.dictionary.targets import Dictionary

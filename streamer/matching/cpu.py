@@ -66,6 +66,23 @@ class CpuEngine(MatchEngine):
         """Add k-mers without a target."""
         self._index.add(codes, threads=self._threads)
 
+    def add(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Add k-mers without a target, in order; which of them were new."""
+        return self._index.add(codes)
+
+    def seed(self, task: MatchTask, start: int, stop: int) -> NewKmers:
+        """Fill in events and sets of seeds, the symbols [start, stop); the k-mers that they add."""
+        bases = task.batch.bases[start:stop]
+        offsets = slice_reads(task.batch.offsets, start, stop)
+        events = task.events[start:stop]
+        codes, starts = self._match_span(bases, offsets, events, True, task.grows, None)
+        if task.sets is not None:
+            self._index.match(
+                bases, offsets, canonical=self._canonical, threads=self._threads,
+                events=np.empty_like(events), values=task.sets[start:stop],
+            )  # fmt: skip
+        return codes, starts + start
+
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """As ``MatchEngine.run``, one span after the other."""
         batch = task.batch

@@ -89,7 +89,7 @@ class Nursery:
 
 def _main(configs: Sequence[str]) -> None:
     from streamer.daemon.config import load
-    from streamer.daemon.engine import spec_on_device
+    from streamer.daemon.making_matchers import spec_on_device
     from streamer.daemon.warming import warm_up
     from trie.cpu import threads
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from streamer.daemon.config.tables import (
     AnswersTable,
+    ClusterTable,
     ConfigTable,
     DecisionTable,
     DictionaryTable,
@@ -148,6 +149,9 @@ def table_faults(tables: dict[str, ConfigTable]) -> Iterator[Fault]:
             yield "dictionary.mode", what, "dictionary.sources", "dictionary.seed_bases"
         if isinstance(matching, MatchingTable):
             yield from _match_faults(match_spec(dictionary, matching))
+    cluster = tables.get("cluster")
+    if isinstance(cluster, ClusterTable) and isinstance(matching, MatchingTable):
+        yield from _cluster_faults(cluster, matching)
     answers, panel = tables.get("answers"), tables.get("panel")
     if isinstance(answers, AnswersTable):
         if answers.targets and isinstance(dictionary, DictionaryTable) and not dictionary.sources:
@@ -224,6 +228,19 @@ def _decision_faults(decision: DecisionTable, dictionary: ConfigTable | None) ->
     key = "decision.enrich" if decision.enrich else "decision.deplete"
     if decision.names and isinstance(dictionary, DictionaryTable) and not dictionary.sources:
         yield key, "targets are records of dictionary.sources, which is empty", "dictionary.sources"
+
+
+def _cluster_faults(cluster: ClusterTable, matching: MatchingTable) -> Iterator[Fault]:
+    """Workers match exactly, by the index, on CPUs."""
+    if not cluster.address:
+        return
+    key = "cluster.address"
+    if matching.distance or matching.semantics != "levenshtein":
+        yield key, "workers match without a distance", "matching.distance"
+    if matching.kernel not in ("auto", "index"):
+        yield key, "workers match with matching.kernel 'index'", "matching.kernel"
+    if matching.device == "cuda":
+        yield key, "workers match on CPUs", "matching.device"
 
 
 def _match_faults(spec: MatchSpec) -> Iterator[Fault]:

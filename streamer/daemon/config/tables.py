@@ -112,6 +112,14 @@ class JournalTable(ConfigTable):
     keep_hours: float = Field(default=0, ge=0, le=1e6)
 
 
+class ClusterTable(ConfigTable):
+    """The Ray cluster whose workers match; without an address this process does."""
+
+    address: str = ""
+    workers: int = Field(default=0, ge=0, le=1 << 16)
+    shards: int = Field(default=1, ge=1, le=1 << 10)
+
+
 class WatchTable(ConfigTable):
     """The folder of a run whose reads are sent; without one none is watched."""
 
@@ -217,6 +225,7 @@ class Config(ConfigTable):
     security: SecurityTable = Field(default_factory=lambda: SecurityTable())
     metrics: MetricsTable = Field(default_factory=lambda: MetricsTable())
     web: WebTable = Field(default_factory=lambda: WebTable())
+    cluster: ClusterTable = Field(default_factory=lambda: ClusterTable())
     log: LogTable = Field(default_factory=lambda: LogTable())
 
     @property

@@ -1,0 +1,221 @@
+"""A StreamMatcher whose windows are looked up by the workers of a cluster.
+
+The process that has it keeps the order of the stream, versions, labels and the tree. A fixed
+dictionary is matched by replicas, or by shards: each holds a range of the ascending codes, and a
+window matches if one of them knows it. While a dictionary grows, workers answer what they know;
+the windows that they do not know are added to the index here, in stream order: the first window of
+a k-mer mismatches, as on one machine. What was added goes to the workers before the next span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.cluster.connecting import Cluster
+from streamer.cluster.match_worker import MatchAnswer, MatchRequest, WorkerSetup
+from streamer.cluster.worker_team import WorkerTeam
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.chunks import chunk_bounds, slice_reads
+from streamer.matching.cpu import CpuEngine
+from streamer.matching.events import Events
+from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchEngine, MatchTask, SpanFound
+from streamer.matching.matcher import StreamMatcher
+from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import Start
+from streamer.matching.window_labels import WindowLabels
+from trie.windows import MATCH, MISMATCH, window_codes
+
+LEAST_PART = 1 << 16
+"""Symbols of a part: asking a worker takes a millisecond, in which it matches as many."""
+
+
+class ClusterMatcher(StreamMatcher):
+    """As StreamMatcher, for exact matching; ``workers`` and ``shards`` as in the daemon's config.
+
+    say: takes lines about workers.
+    """
+
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        spec: MatchSpec,
+        cluster: Cluster,
+        *,
+        workers: int = 0,
+        shards: int = 1,
+        start: Start | None = None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._size = workers, shards
+        self._say = say
+        super().__init__(dictionary, replace(spec, device="cpu"), start=start)
+
+    def _cpu_engine(self) -> MatchEngine:
+        workers, shards = self._size
+        return ClusterEngine(
+            self._cluster, self.labels, self.spec, super()._cpu_engine, workers, shards, self._say
+        )
+
+    @property
+    def side_by_side(self) -> bool:
+        """One thread asks the workers."""
+        return False
+
+
+class ClusterEngine(MatchEngine):
+    """Asks workers. local: makes the engine of this process."""
+
+    def __init__(
+        self, cluster: Cluster, labels: WindowLabels, spec: MatchSpec,
+        local: Callable[[], MatchEngine], workers: int, shards: int, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._dictionary = labels.dictionary
+        self._k = spec.k
+        self._changes = spec.changes
+        self._canonical = self._dictionary.strands != "forward"
+        self._make_local = local
+        self._local: CpuEngine | None = None
+        if spec.changes:
+            self.local()
+        self._say = say
+        self._alone = False
+        setups = [
+            WorkerSetup(part, spec.changes, labels.needed, at, low, high)
+            for part, at, low, high in _shards(labels, shards)
+        ]
+        self._team = WorkerTeam(cluster, setups, workers, self._known, say)
+
+    def local(self) -> CpuEngine:
+        """The engine of this process: it adds k-mers, and matches where no worker is."""
+        if self._local is None:
+            made = self._make_local()
+            assert isinstance(made, CpuEngine)
+            self._local = made
+        return self._local
+
+    def _known(self) -> NDArray[np.uint64]:
+        """What a new worker learns: codes of the dictionary are no harm."""
+        return self.local().codes() if self._changes else NO_CODES
+
+    def __len__(self) -> int:
+        return len(self.local()) if self._changes else self._dictionary.codes.size
+
+    def codes(self) -> NDArray[np.uint64]:
+        return self.local().codes() if self._changes else self._dictionary.codes
+
+    def learn(self, codes: NDArray[np.uint64]) -> None:
+        """Add k-mers without a target, here and in all workers."""
+        self.local().learn(codes)
+        self._team.learn(codes)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._team.close()
+
+    def run(self, task: MatchTask) -> Iterator[SpanFound]:
+        """As ``MatchEngine.run``. Trie nodes and depths are found in this process."""
+        if task.depths is not None or not self._workers_are_there():
+            for found in self.local().run(task):
+                if found.codes.size:
+                    self._team.learn(found.codes)
+                yield found
+            return
+        if not self._changes:
+            if task.spans:
+                chunks = np.concatenate([part for _, part in task.spans])
+                self._ask(task, int(chunks[0, 0]), int(chunks[-1, 1]), missed=False)
+                yield SpanFound(False, chunks, 0)
+            return
+        for seeding, chunks in task.spans:
+            start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
+            codes, starts = NO_CODES, NO_STARTS
+            if seeding:
+                codes, starts = self.local().seed(task, start, stop)
+            else:
+                missed = self._ask(task, start, stop, missed=task.grows)
+                if task.grows:
+                    places = start + np.flatnonzero(task.events[start:stop] == MISMATCH)
+                    stay = self.local().add(missed)
+                    task.events[places[~stay]] = MATCH
+                    codes, starts = missed[stay], places[stay]
+            if codes.size:
+                self._team.learn(codes)
+            yield SpanFound(seeding, chunks, 0, codes, starts)
+
+    def _workers_are_there(self) -> bool:
+        there = self._team.here
+        if not there and self._team.shards > 1:
+            message = "a shard of the dictionary has no worker: give the cluster more CPUs"
+            raise StreamerError(message)
+        if there == self._alone:
+            self._alone = not there
+            self._say(
+                "workers of the cluster match" if there
+                else "the cluster has no workers: matching in the daemon"
+            )  # fmt: skip
+        return there
+
+    def _ask(self, task: MatchTask, start: int, stop: int, *, missed: bool) -> NDArray[np.uint64]:
+        """Fill in events and labels of the symbols [start, stop); the codes of mismatches."""
+        offsets, bases = task.batch.offsets, task.batch.bases
+        each = -(-(stop - start) // (2 * max(1, self._team.size)))
+        parts = chunk_bounds(offsets, self._k, max(LEAST_PART, each, self._k), start, stop)
+        alone = self._team.shards == 1
+        asked = [
+            MatchRequest(bases[a:b], slice_reads(offsets, a, b), missed and alone)
+            for a, b in parts.tolist()
+        ]
+        codes = [NO_CODES]
+        for (a, b), answers in zip(parts.tolist(), self._team.ask(asked), strict=True):
+            _join(answers, task, a, b)
+            if missed and alone:
+                codes.append(answers[0].missed)
+            elif missed:
+                # what no shard knows
+                whole = window_codes(
+                    bases[a:b], slice_reads(offsets, a, b), self._k, canonical=self._canonical
+                )
+                codes.append(whole[0][task.events[a:b][whole[1]] == MISMATCH])
+        return np.concatenate(codes)
+
+
+def _join(answers: list[MatchAnswer], task: MatchTask, start: int, stop: int) -> None:
+    """Fill in what all shards answered: a window matches if one of them knows it."""
+    found = [Events(stop - start, bits=answer.bits).codes for answer in answers]
+    events = found[0]
+    known = [codes == MATCH for codes in found]
+    for other in known[1:]:
+        events[other] = MATCH
+    task.events[start:stop] = events
+    for answer, places in zip(answers, known, strict=True):
+        if task.sets is not None and answer.labels is not None:
+            task.sets[start:stop][places] = answer.labels
+
+
+def _shards(
+    labels: WindowLabels, shards: int
+) -> Iterator[tuple[Dictionary, NDArray[np.uint32] | None, int, int]]:
+    """The dictionary in ranges of its ascending codes, of about as many k-mers each."""
+    whole = labels.dictionary
+    if shards == 1:
+        yield whole, labels.at, 0, 1 << 64
+        return
+    size = whole.codes.size
+    inner = [
+        int(whole.codes[size * shard // shards]) if size else 4**whole.k * shard // shards
+        for shard in range(1, shards)
+    ]
+    lows = [0, *inner, 1 << 64]
+    cuts = [0, *np.searchsorted(whole.codes, np.array(inner, np.uint64)).tolist(), size]
+    for (first, stop), (low, high) in zip(pairwise(cuts), pairwise(lows), strict=True):
+        part = replace(
+            whole, codes=whole.codes[first:stop], sets=whole.sets[first:stop], records=None
+        )
+        yield part, None, low, high

@@ -1,0 +1,115 @@
+"""A worker of a daemon: knows a dictionary, and matches parts of batches against it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer import __version__
+from streamer.cluster.shared_objects import Parts, packed, unpacked
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.cpu import CpuEngine
+from streamer.matching.events import Bits, Events
+from streamer.matching.match_engine import NO_CODES, MatchTask
+from streamer.sequences.read_batch import ReadBatch
+from trie.cpu.team import Team
+from trie.windows import MATCH, MISMATCH, NO_SET, window_codes
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """The dictionary of a worker, with labels in the place of target sets.
+
+    changes: k-mers will be added. with_sets: labels are asked for; sets_at: those of the records.
+    low, high: it holds the k-mers with codes in [low, high).
+    """
+
+    dictionary: Dictionary
+    changes: bool
+    with_sets: bool
+    sets_at: NDArray[np.uint32] | None
+    low: int = 0
+    high: int = 1 << 64
+
+    def owned(self, codes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Those of its shard: low <= code < high."""
+        if self.low == 0 and self.high == 1 << 64:
+            return codes
+        return codes[(codes >= np.uint64(self.low)) & (codes <= np.uint64(self.high - 1))]
+
+
+@dataclass(frozen=True)
+class MatchRequest:
+    """Reads, or parts of them; with ``missed`` the codes of windows that do not match, too."""
+
+    bases: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    missed: bool
+
+
+@dataclass(frozen=True)
+class MatchAnswer:
+    """bits: as ``Events`` has them. labels: uint32, of the matches in order, or None. missed:
+    uint64, the codes of mismatches in order."""
+
+    bits: Bits
+    labels: NDArray[np.uint32] | None
+    missed: NDArray[np.uint64]
+
+
+class MatchWorker:
+    """An actor. grown: k-mers that were learned before it started."""
+
+    def __init__(self, version: str, setup: Parts, grown: NDArray[np.uint64]) -> None:
+        if version != __version__:
+            message = f"a worker has version {__version__} of kmer-streamer, the daemon {version}"
+            raise StreamerError(message)
+        self._setup: WorkerSetup = unpacked(setup)
+        setup_ = self._setup
+        self._canonical = setup_.dictionary.strands != "forward"
+        with Team(1):
+            self._engine = CpuEngine(
+                setup_.dictionary, walks=False, with_sets=setup_.with_sets,
+                changes=setup_.changes, threads=1, sets_at=setup_.sets_at,
+            )  # fmt: skip
+        self.learn(grown)
+
+    def pid(self) -> int:
+        """Of its process, once it has loaded the dictionary."""
+        return os.getpid()
+
+    def learn(self, codes: NDArray[np.uint64]) -> None:
+        """Add k-mers that the stream brought."""
+        codes = self._setup.owned(codes.copy())
+        if codes.size:
+            with Team(1):
+                self._engine.learn(codes)
+
+    def match(self, request: Parts) -> Parts:
+        """A packed MatchAnswer to a packed MatchRequest."""
+        with Team(1):
+            return packed(self._answer(unpacked(request)))
+
+    def _answer(self, asked: MatchRequest) -> MatchAnswer:
+        size = asked.bases.size
+        batch = ReadBatch([""] * (asked.offsets.size - 1), asked.offsets, asked.bases)
+        sets = np.full(size, NO_SET, dtype=np.uint32) if self._setup.with_sets else None
+        whole = np.array([[0, size]], dtype=np.int64)
+        task = MatchTask(
+            batch, [(False, whole)], 0, None, False, np.zeros(size, dtype=np.uint8), sets, None,
+            None,
+        )  # fmt: skip
+        (found,) = self._engine.run(task)
+        events = found.events or Events(size, codes=task.events)
+        codes = events.codes
+        missed = NO_CODES
+        if asked.missed:
+            k = self._setup.dictionary.k
+            windows, starts = window_codes(asked.bases, asked.offsets, k, canonical=self._canonical)
+            missed = windows[codes[starts] == MISMATCH]
+        labels = None if sets is None else sets[codes == MATCH]
+        return MatchAnswer(events.bits, labels, missed)

@@ -1,0 +1,219 @@
+"""Workers of a daemon on a cluster: Ray actors that each know the dictionary, or a shard of it.
+
+Every part of a batch goes to the least busy worker of each shard. A worker that dies or answers
+nothing for HANG_SECONDS is given up: its parts go to others, another one takes its place, and an
+answer that comes after all is not looked at. A worker learns k-mers in the order of the calls, so
+whatever it is asked it knows all that the stream brought before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer import __version__
+from streamer.cluster.connecting import Cluster
+from streamer.cluster.match_worker import MatchWorker, WorkerSetup
+from streamer.cluster.shared_objects import packed, unpacked
+from streamer.errors import StreamerError
+
+HANG_SECONDS = 10.0
+"""Without an answer, of a worker that has been asked; a part takes some hundredths."""
+
+START_SECONDS = 60.0  # until there is a worker, at first and later for a shard
+POLL_SECONDS = 0.25
+EACH = 2
+"""Parts that a worker has at a time: one that it works on and the next one."""
+
+LONGEST_PAUSE = 30.0  # before the next try, where workers die while they start
+
+
+@dataclass(eq=False)
+class Member:
+    """A worker. pid: once it has started. parts: under way, with their references, in order."""
+
+    actor: Any
+    shard: int
+    starting: Any
+    pid: int = 0
+    parts: deque[tuple[Any, int]] = field(default_factory=deque)
+    since: float = 0.0
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has loaded its dictionary."""
+        return self.pid > 0
+
+
+class WorkerTeam:
+    """Keeps ``workers`` of each of ``setups`` (a shard each) alive; 0: a worker a CPU of the
+    cluster in all.
+
+    grown: the k-mers that were learned so far. say: takes a line about workers lost and found.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        setups: Sequence[WorkerSetup],
+        workers: int,
+        grown: Callable[[], NDArray[np.uint64]],
+        say: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._shared = [cluster.ray.put(packed(setup)) for setup in setups]
+        self._workers = workers
+        self._grown = grown
+        self._say = say
+        self._class = cluster.ray.remote(MatchWorker).options(
+            num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+        )
+        self.members: list[Member] = []
+        self._failures = 0
+        self._not_before = 0.0
+        self._lonely_since = time.monotonic()
+        self._recruit()
+
+    @property
+    def shards(self) -> int:
+        """How many there are."""
+        return len(self._shared)
+
+    @property
+    def size(self) -> int:
+        """Workers of a shard that should be there."""
+        return self._workers or max(1, self._cluster.cpus // self.shards)
+
+    @property
+    def here(self) -> bool:
+        """Whether each shard has a worker, which is waited for a while at first."""
+        while not self._covered():
+            late = time.monotonic() - self._lonely_since > START_SECONDS
+            self._step([], 0 if late else POLL_SECONDS)
+            if late and not self._covered():
+                return False
+        self._lonely_since = time.monotonic()
+        return True
+
+    def _covered(self) -> bool:
+        return {member.shard for member in self.members if member.ready} == set(range(self.shards))
+
+    def learn(self, codes: NDArray[np.uint64]) -> None:
+        """Have all workers learn k-mers, before whatever they are asked next."""
+        shared = self._cluster.ray.put(codes)
+        for member in self.members:
+            member.actor.learn.remote(shared)
+
+    def ask(self, requests: Sequence[Any]) -> list[list[Any]]:
+        """The answers of all shards to each request, in order; StreamerError if a shard is lost."""
+        given = [self._cluster.ray.put(packed(request)) for request in requests]
+        todo = [deque(range(len(given))) for _ in range(self.shards)]
+        answers: list[dict[int, Any]] = [{} for _ in range(self.shards)]
+        try:
+            while sum(map(len, answers)) < len(given) * self.shards:
+                self._give(given, todo)
+                for member, number, answer in self._step(todo):
+                    answers[member.shard][number] = answer
+                if self._covered():
+                    self._lonely_since = time.monotonic()
+                elif time.monotonic() - self._lonely_since > START_SECONDS:
+                    message = f"no worker of the cluster has answered for {START_SECONDS:g} s"
+                    raise StreamerError(message)
+        finally:
+            for member in self.members:
+                # those that an error leaves behind are of no request any more
+                member.parts.clear()
+        return [[of_shard[number] for of_shard in answers] for number in range(len(given))]
+
+    def _give(self, given: Sequence[Any], todo: Sequence[deque[int]]) -> None:
+        """Give parts to the least busy workers."""
+        for member in sorted(self.members, key=lambda one: len(one.parts)):
+            waiting = todo[member.shard]
+            while member.ready and waiting and len(member.parts) < EACH:
+                number = waiting.popleft()
+                if not member.parts:
+                    member.since = time.monotonic()
+                member.parts.append((member.actor.match.remote(given[number]), number))
+
+    def _step(
+        self, todo: Sequence[deque[int]], seconds: float = POLL_SECONDS
+    ) -> list[tuple[Member, int, Any]]:
+        """Wait for answers a little, and look after the workers."""
+        self._recruit()
+        watched = {
+            (member.parts[0][0] if member.parts else member.starting): member
+            for member in self.members
+            if member.parts or not member.ready
+        }
+        if not watched:
+            time.sleep(0 if self._covered() else seconds)
+            return []
+        found, _ = self._cluster.ray.wait(
+            list(watched), num_returns=1, timeout=seconds, fetch_local=False
+        )
+        answers = []
+        for reference in found:
+            member = watched[reference]
+            try:
+                value = self._cluster.ray.get(reference)
+            except (self._cluster.ray.exceptions.RayError, ConnectionError) as error:
+                self._lose(member, todo, f"died ({_first_line(error)})")
+                continue
+            if not member.ready:
+                member.pid, self._failures = value, 0
+                continue
+            _, number = member.parts.popleft()
+            member.since = time.monotonic()
+            answers.append((member, number, unpacked(value)))
+        late = time.monotonic() - HANG_SECONDS
+        for member in [one for one in self.members if one.parts and one.since < late]:
+            self._lose(member, todo, f"has not answered for {HANG_SECONDS:g} s")
+        return answers
+
+    def _lose(self, member: Member, todo: Sequence[deque[int]], why: str) -> None:
+        """Give a worker up; what it had goes to others."""
+        self.members.remove(member)
+        for _, number in reversed(member.parts):
+            todo[member.shard].appendleft(number)
+        if not member.ready:
+            self._failures += 1
+            self._not_before = time.monotonic() + min(2.0**self._failures, LONGEST_PAUSE)
+        name = f"process {member.pid}" if member.ready else "one that was starting"
+        self._say(f"a worker of the cluster {why}: {name}; its batches go to others")
+        self._end(member)
+
+    def _end(self, member: Member) -> None:
+        with contextlib.suppress(Exception):
+            self._cluster.ray.kill(member.actor, no_restart=True)
+
+    def _recruit(self) -> None:
+        """Start workers that are missing; end those that cannot start if there are enough."""
+        for shard in range(self.shards):
+            there = [member for member in self.members if member.shard == shard]
+            extra = len(there) - self.size
+            for member in [one for one in there if not one.ready][: max(0, extra)]:
+                self.members.remove(member)
+                self._end(member)
+            if extra >= 0 or time.monotonic() < self._not_before:
+                continue
+            grown = self._cluster.ray.put(self._grown())
+            for _ in range(-extra):
+                actor = self._class.remote(__version__, self._shared[shard], grown)
+                self.members.append(Member(actor, shard, actor.pid.remote()))
+
+    def close(self) -> None:
+        """End all workers."""
+        for member in self.members:
+            self._end(member)
+        self.members.clear()
+
+
+def _first_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

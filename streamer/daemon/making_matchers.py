@@ -1,0 +1,63 @@
+"""Matchers of a daemon: on which device, in this process or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from streamer.daemon.config import Config
+from streamer.device_choice import choose_device, usable_cards
+from streamer.dictionary.targets import Dictionary
+from streamer.matching.matcher import StreamMatcher
+from streamer.matching.spec import MatchSpec
+from streamer.matching.starting import Start
+
+log = structlog.get_logger("engine")
+
+
+def spec_on_device(config: Config) -> MatchSpec:
+    """What to match, on the device to use; StreamerError if ``cuda`` is asked for and missing."""
+    spec = config.spec
+    if config.cluster.address:
+        return replace(spec, device="cpu")
+    device = choose_device(
+        spec.device, kernel=spec.cuda_kernel, option="matching.device", report=log.info
+    )
+    cards = usable_cards(config.matching.gpus) if device == "cuda" else ()
+    return replace(spec, device=device, cards=tuple(cards))
+
+
+MakeMatcher = Callable[[Dictionary, MatchSpec, Start | None], StreamMatcher]
+
+
+def matchers(config: Config, stack: ExitStack) -> MakeMatcher:
+    """Makes matchers of this process, or on the cluster that it is connected to from now on."""
+    wanted = config.cluster
+    if not wanted.address:
+        return partial(make_matcher, config)
+    # it is not installed everywhere, and takes a second to import
+    from streamer.cluster.cluster_matcher import ClusterMatcher
+    from streamer.cluster.connecting import connected
+
+    cluster = stack.enter_context(connected(wanted.address, config.matching.threads))
+    log.info(cluster.line(), address=wanted.address, shards=wanted.shards)
+
+    def make(dictionary: Dictionary, spec: MatchSpec, start: Start | None) -> StreamMatcher:
+        return ClusterMatcher(
+            dictionary, spec, cluster, workers=wanted.workers, shards=wanted.shards, start=start,
+            say=log.warning,
+        )  # fmt: skip
+
+    return make
+
+
+def make_matcher(
+    config: Config, dictionary: Dictionary, spec: MatchSpec, start: Start | None = None
+) -> StreamMatcher:
+    """The matcher of ``spec``; if a GPU fails, the CPU takes over where the device is ``auto``."""
+    on_fallback = log.warning if config.matching.device == "auto" else None
+    return StreamMatcher(dictionary, spec, start=start, on_fallback=on_fallback)

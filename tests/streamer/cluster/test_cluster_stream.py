@@ -1,0 +1,190 @@
+"""A matcher on a cluster gives the results of one machine, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from streamer.cluster import worker_team
+from streamer.cluster.cluster_matcher import LEAST_PART, ClusterMatcher
+from streamer.cluster.connecting import Cluster
+from streamer.cluster.match_worker import MatchWorker
+from streamer.dictionary.targets import Dictionary
+from streamer.matching.matcher import StreamMatcher
+from streamer.matching.spec import MatchSpec
+from streamer.sequences.read_batch import ReadBatch
+
+pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
+SEED = 31
+K = 13
+
+
+@pytest.fixture(scope="module")
+def genome():
+    return "".join(random.Random(SEED).choices("ACGT", k=400_000))
+
+
+@pytest.fixture(scope="module")
+def targets(genome, tmp_path_factory):
+    path = tmp_path_factory.mktemp("targets") / "targets.fa"
+    path.write_text("".join(f">g{i}\n{genome[i * 30_000 :][:20_000]}\n" for i in range(8)))
+    return str(path)
+
+
+def batches(genome, count):
+    """Batches of reads with gaps, a very long one among them."""
+    rng = random.Random(SEED + 1)
+    for _ in range(count):
+        starts = [rng.randrange(len(genome) - 2000) for _ in range(150)]
+        reads = [genome[at : at + rng.randrange(2000)] for at in starts]
+        reads += ["", "ACGTN" * 9, genome[: LEAST_PART * 2 + 77]]
+        yield ReadBatch.from_sequences([f"r{i}" for i in range(len(reads))], reads)
+
+
+SPECS = {
+    "frozen": {"mode": "frozen"},
+    "counted": {"mode": "frozen", "counted": True},
+    "both": {"mode": "frozen", "strands": "both"},
+    "grow": {"mode": "grow"},
+    "seeded": {"mode": "grow", "seed_bases": 90_000, "strands": "forward"},
+    "limited": {"mode": "grow", "max_kmers": 250_000},
+    "empty": {"mode": "grow", "sources": ()},
+}
+
+
+def matchers(name, targets, **cluster):
+    """One of this process, and one on the cluster."""
+    import ray
+
+    spec = MatchSpec.of(**{"k": K, "sources": (targets,)} | SPECS[name])
+    loaded = (
+        Dictionary.from_files(spec.sources, K, spec.strands, keep_records=spec.counted)
+        if spec.sources
+        else Dictionary.empty(K, spec.strands)
+    )
+    said = []
+    there = ClusterMatcher(loaded, spec, Cluster(ray), say=said.append, **cluster)
+    return StreamMatcher(loaded, spec), there, said
+
+
+def assert_equal(one, other):
+    """Two results of one batch are the same in all that goes into a feed."""
+    assert (one.number, one.base, one.version_before, one.version) == (
+        other.number, other.base, other.version_before, other.version,
+    )  # fmt: skip
+    np.testing.assert_array_equal(one.events, other.events)
+    np.testing.assert_array_equal(one.new_kmers, other.new_kmers)
+    np.testing.assert_array_equal(one.new_starts, other.new_starts)
+    assert (one.seeded, one.seed_bases) == (other.seeded, other.seed_bases)
+    for name in ("sets", "numbers"):
+        found = getattr(one, name), getattr(other, name)
+        assert (found[0] is None) == (found[1] is None), name
+        if found[0] is not None:
+            np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("name", SPECS)
+def test_results_are_those_of_one_machine(name, shards, nodes, genome, targets):
+    here, there, said = matchers(name, targets, workers=2 // shards, shards=shards)
+    try:
+        for batch in batches(genome, 4):
+            assert_equal(here.match(batch), there.match(batch))
+        assert here.kmers == there.kmers
+        assert said == []
+    finally:
+        here.close()
+        there.close()
+
+
+@pytest.mark.parametrize("name", ["frozen", "grow"])
+def test_workers_that_die_lose_and_double_nothing(name, nodes, genome, targets):
+    rng = random.Random(SEED + 2)
+    here, there, said = matchers(name, targets, workers=2)
+    kills = 0
+    try:
+        for batch in batches(genome, 25):
+            workers = nodes.workers("MatchWorker")
+            if workers and rng.random() < 0.4:
+                nodes.kill(rng.choice(workers))
+                kills += 1
+            assert_equal(here.match(batch), there.match(batch))
+        assert kills >= 3
+        assert any("died" in line for line in said)
+    finally:
+        here.close()
+        there.close()
+
+
+def test_a_worker_that_hangs_is_noticed(nodes, genome, targets, monkeypatch):
+    monkeypatch.setattr(worker_team, "HANG_SECONDS", 2.0)
+    here, there, said = matchers("grow", targets, workers=2)
+    try:
+        some = list(batches(genome, 6))
+        for batch in some[:2]:
+            assert_equal(here.match(batch), there.match(batch))
+        deadline = time.monotonic() + 20
+        while len(workers := nodes.workers("MatchWorker")) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+            there._engine._team._step([])
+        nodes.kill(workers[0], signal.SIGSTOP)
+        begun = time.monotonic()
+        for batch in some[2:]:
+            assert_equal(here.match(batch), there.match(batch))
+        assert time.monotonic() - begun < 10
+        assert any("has not answered for 2 s" in line for line in said)
+        # its place is taken
+        deadline = time.monotonic() + 30
+        while workers[0] in nodes.workers("") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert workers[0] not in nodes.workers("")
+    finally:
+        here.close()
+        there.close()
+
+
+def test_a_node_that_joins_gets_workers(nodes, genome, targets, monkeypatch):
+    here, there, _ = matchers("grow", targets)
+    node = None
+    try:
+        some = list(batches(genome, 9))
+        for batch in some[:3]:
+            assert_equal(here.match(batch), there.match(batch))
+        node = nodes.add()
+        deadline = time.monotonic() + 30
+        team = there._engine._team
+        while sum(member.ready for member in team.members) < 3 and time.monotonic() < deadline:
+            team._step([])
+        assert sum(member.ready for member in team.members) == 3
+        for batch in some[3:6]:
+            assert_equal(here.match(batch), there.match(batch))
+        nodes.remove(node)
+        node = None
+        for batch in some[6:]:
+            assert_equal(here.match(batch), there.match(batch))
+    finally:
+        if node is not None:
+            nodes.remove(node)
+        here.close()
+        there.close()
+
+
+def test_without_workers_this_process_matches(nodes, genome, targets, monkeypatch):
+    monkeypatch.setattr(worker_team, "START_SECONDS", 0.5)
+    here, there, said = matchers("grow", targets, workers=1)
+    import ray
+
+    team = there._engine._team
+    team._class = ray.remote(MatchWorker).options(num_cpus=1000)
+    team.close()
+    try:
+        for batch in batches(genome, 2):
+            assert_equal(here.match(batch), there.match(batch))
+        assert said[0] == "the cluster has no workers: matching in the daemon"
+    finally:
+        here.close()
+        there.close()
