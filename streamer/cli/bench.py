@@ -15,6 +15,7 @@ ExactSection = StrEnum("ExactSection", "frozen reads grow snapshot memory figure
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
 FileSection = StrEnum("FileSection", "commands profile")
 DaemonSection = StrEnum("DaemonSection", "speed latency pages replay restart")
+ClusterSection = StrEnum("ClusterSection", "jobs streams")
 Durability = StrEnum("Durability", "none os fsync")
 
 _section = typer.Option(help="Only this part; may be given again. Default: all.")
@@ -124,6 +125,23 @@ def file(
     _run("file", device, section, bases=bases, threads=threads, repeats=repeats)
 
 
+def cluster(
+    section: Annotated[list[ClusterSection] | None, _section] = None,
+    workers: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=1024, help="Of a cluster; may be given again. Default: 1, 2."),
+    ] = None,
+    bases: Annotated[
+        int, typer.Option(min=1_000_000, help="Of a stream; texts of asm have a twentieth.")
+    ] = 200_000_000,
+) -> None:
+    """Jobs and streams on clusters of this machine, beside one process with as many threads.
+
+    Each ends with a model, fitted to the rows: seconds a base = shared + own / workers.
+    """
+    _run("cluster", "cpu", section, workers=tuple(workers or (1, 2)), bases=bases)
+
+
 def commands(
     kmers: Annotated[
         int, typer.Option(min=1_000, help="K-mers of the dictionaries of match and the daemon.")
@@ -230,5 +248,5 @@ def _size(text: str) -> tuple[int, int, int]:
 
 app = typer.Typer(no_args_is_help=True)
 app.callback(help="Measure how fast it is here, beside its peers in the same run.")(lambda: None)
-for _suite in (exact, file, asm, hamming, daemon, commands, ltb, lcs, primer, levenshtein):
+for _suite in (exact, file, asm, hamming, daemon, cluster, commands, ltb, lcs, primer, levenshtein):
     app.command(_suite.__name__)(_suite)

@@ -1,0 +1,205 @@
+"""Jobs and streams on a cluster of this machine, against one process with as many threads.
+
+    seconds a base = shared + own / workers
+
+Both are fitted to what is measured: ``shared`` is what the process that asks does for each base
+(reading, sending, joining), ``own`` is the work of one worker. 1 / shared is the most that any
+number of workers reaches (docs/scaling.md).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamer.batch.asm import find
+from streamer.batch.asm.pattern_masks import masks_of, searches
+from streamer.batch.choice import Choice
+from streamer.bench.inputs import LETTERS, READ, batch_of, cut, half_hit, random_codes
+from streamer.bench.suite import Row, Sheet
+from streamer.cluster.cluster_matcher import ClusterMatcher
+from streamer.cluster.connecting import LOCAL, Cluster, connected
+from streamer.cluster.match_tasks import TASK_BASES, match_lines
+from streamer.cluster.pattern_tasks import asm_lines, piece_symbols
+from streamer.dictionary.targets import Dictionary
+from streamer.matching.matcher import StreamMatcher
+from streamer.matching.spec import MatchSpec
+from streamer.output.text_table import Labels
+from streamer.sequences.files import read_batches, read_pieces
+from streamer.sequences.read_batch import ReadBatch
+
+K = 21
+PATTERNS, EDITS = 100, 3
+STREAM_BATCH = 1 << 24  # bases of batches that a busy daemon matches together
+
+
+def tables(device: str, workers: tuple[int, ...] = (1, 2), bases: int = 200_000_000) -> list[Sheet]:
+    """Texts and streams of so many bases, on clusters of so many workers each."""
+    return [
+        Sheet("Jobs on a cluster, M bases a second", jobs, workers, bases, section="jobs"),
+        Sheet("Streams on a cluster, M bases a second", streams, workers, bases, section="streams"),
+    ]
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Of the second of two runs: the first one starts workers and loads kernels."""
+    run()
+    begun = time.perf_counter()
+    run()
+    return time.perf_counter() - begun
+
+
+def _row(name: str, count: int, bases: int, alone: float, there: float) -> Row:
+    return {
+        "what": name, "workers": count, "one process": bases / alone / 1e6,
+        "cluster": bases / there / 1e6, "ratio": alone / there,
+    }  # fmt: skip
+
+
+def model(name: str, rows: Iterable[Row]) -> Row:
+    """The two seconds a base, fitted to the rows of a cluster, and the most that it reaches."""
+    counts, rates = np.array([(row["workers"], row["cluster"] * 1e6) for row in rows]).T
+    terms = np.stack([np.ones_like(counts), 1 / counts], axis=1)
+    shared, own = np.linalg.lstsq(terms * rates[:, np.newaxis], np.ones_like(rates), rcond=None)[0]
+    if shared <= 0:
+        # no share is seen with so few workers
+        shared, own = 0.0, float(np.mean(counts / rates))
+    return {
+        "what": f"{name}: shared {shared * 1e9:.3g} ns, own {own * 1e9:.3g} ns a base",
+        "workers": None, "one process": None, "cluster": 1e-6 / shared if shared else None,
+        "ratio": None,
+    }  # fmt: skip
+
+
+def jobs(workers: tuple[int, ...], bases: int) -> Iterator[Row]:
+    """Asm with many patterns, and match of reads from a file, rows included."""
+    with tempfile.TemporaryDirectory() as folder:
+        text, reads = Path(folder) / "text.fa", Path(folder) / "reads.fa"
+        codes = random_codes(bases, 1)
+        text.write_bytes(b">text\n" + LETTERS[codes[: bases // 20]].tobytes() + b"\n")
+        with reads.open("wb") as file:
+            for number, start in enumerate(range(0, bases - READ, READ)):
+                file.write(b">r%d\n%s\n" % (number, LETTERS[codes[start:][:READ]].tobytes()))
+        found: dict[str, list[Row]] = {}
+        for count in workers:
+            with connected(LOCAL, count) as cluster:
+                for name, row in (
+                    ("asm", _asm(cluster, str(text), bases // 20, count)),
+                    ("match", _match(cluster, str(reads), codes, bases, count)),
+                ):
+                    found.setdefault(name, []).append(row)
+                    yield row
+        yield from (model(name, rows) for name, rows in found.items())
+
+
+def _asm(cluster: Cluster, text: str, bases: int, count: int) -> Row:
+    codes = random_codes(24 * PATTERNS, 2).reshape(PATTERNS, 24)
+    wanted = searches([masks_of(LETTERS[one].tobytes(), iupac=False) for one in codes], EDITS)
+    names = [f"p{number}" for number in range(PATTERNS)]
+    choice, labels = Choice("bit-parallel", "cpu"), Labels(names)
+    size = piece_symbols(1e-9 * len(wanted))
+
+    def alone() -> None:
+        for hits in find(read_pieces(text, wanted.reach), wanted, choice, threads=count):
+            for table in hits.tables(["text"], labels):
+                sum(map(len, table.formatted("tsv")))
+
+    def there() -> None:
+        pieces = read_pieces(text, wanted.reach, size=size)
+        sum(map(len, asm_lines(cluster, pieces, wanted, choice, names, "tsv")))
+
+    return _row(f"asm, {PATTERNS} patterns", count, bases, seconds(alone), seconds(there))
+
+
+def _match(cluster: Cluster, reads: str, codes: Any, bases: int, count: int) -> Row:
+    from streamer.matching.reports import REPORTS
+    from streamer.matching.running_report import RowAnswer
+    from trie.cpu.team import Team
+
+    dictionary, spec = _dictionary(codes, count)
+    matcher = StreamMatcher(dictionary, spec)
+    answer = RowAnswer(REPORTS["intervals"], matcher.dictionary.targets, K)
+
+    def lines(batch: ReadBatch) -> int:
+        tables = answer.after(matcher.match_alone(batch))
+        return sum(len(data) for table in tables for data in table.formatted("tsv"))
+
+    def alone() -> None:
+        with Team(count) as team:
+            sum(team.line(read_batches([reads], team=team), lines, count + 2, pulls="parse"))
+
+    def there() -> None:
+        batches = read_batches([reads], batch_bases=TASK_BASES)
+        sum(map(len, match_lines(cluster, matcher, dictionary, spec, "intervals", "tsv", batches)))
+
+    return _row("match, intervals", count, bases, seconds(alone), seconds(there))
+
+
+def _dictionary(codes: Any, threads: int, **asked: Any) -> tuple[Dictionary, MatchSpec]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "targets.fa"
+        path.write_bytes(b">g\n" + LETTERS[codes[: codes.size // 20]].tobytes() + b"\n")
+        spec = MatchSpec.of(k=K, sources=(str(path),), threads=threads, **asked)
+        keep = not spec.changes
+        return Dictionary.from_files(spec.sources, K, spec.strands, keep_records=keep), spec
+
+
+def streams(workers: tuple[int, ...], bases: int) -> Iterator[Row]:
+    """A matcher and one on a cluster, as a busy daemon calls them: frozen, in shards, growing."""
+    codes = random_codes(bases, 3)
+    found: dict[str, list[Row]] = {}
+    for count in workers:
+        with connected(LOCAL, count) as cluster:
+            for name, shards, fresh, asked in (
+                ("frozen", 1, 0.5, {}),
+                ("frozen, 2 shards", 2, 0.5, {}),
+                ("growing, 1 % new", 1, 0.01, {"mode": "grow"}),
+                ("growing, 50 % new", 1, 0.5, {"mode": "grow"}),
+            ):
+                if count % shards:
+                    continue
+                row = _stream(cluster, codes, bases, count, name, shards, fresh, asked)
+                found.setdefault(name, []).append(row)
+                yield row
+    yield from (model(name, rows) for name, rows in found.items())
+
+
+def _stream(
+    cluster: Cluster, codes: Any, bases: int, count: int, name: str, shards: int, fresh: float,
+    asked: dict[str, str],
+) -> Row:  # fmt: skip
+    dictionary, spec = _dictionary(codes, count, **asked)
+    known = codes[: codes.size // 20]
+
+    def run(matcher: StreamMatcher) -> float:
+        rng = np.random.default_rng(4)
+        took = 0.0
+        total = max(1, bases // STREAM_BATCH)
+        for number in range(total + 1):
+            batch = half_hit(known, STREAM_BATCH, number)
+            if fresh < 0.5:
+                rows = batch.bases.reshape(-1, READ).copy()
+                here = rng.random(len(rows)) >= fresh
+                starts = rng.integers(0, known.size - READ, int(here.sum()))
+                rows[here] = np.lib.stride_tricks.sliding_window_view(known, READ)[starts]
+                batch = batch_of(rows.reshape(-1), cut(rows.size, READ))
+            begun = time.perf_counter()
+            matcher.match(batch)
+            if number:  # the first one waits for workers
+                took += time.perf_counter() - begun
+        matcher.close()
+        return took * bases / (total * STREAM_BATCH)
+
+    alone = run(StreamMatcher(dictionary, spec))
+    there = run(
+        ClusterMatcher(
+            dictionary, spec, cluster, workers=count // shards, shards=shards,
+            say=lambda line: None,
+        )
+    )  # fmt: skip
+    return _row(name, count, bases, alone, there)
