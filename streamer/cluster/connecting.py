@@ -128,7 +128,7 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
         raise StreamerError(message) from None
     if ray.is_initialized():
         return ray
-    _silence()
+    silence()
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address == LOCAL:
         folder = tempfile.mkdtemp(prefix="streamer-", dir=_short_folder())
@@ -167,15 +167,16 @@ def _check_address(address: str) -> None:
         raise StreamerError(message) from None
 
 
-def _silence() -> None:
+def silence() -> None:
     """Keep Ray off standard output, which is for rows: it would print there who died."""
     logging.getLogger("ray").setLevel(logging.CRITICAL)
-    import_module("ray._private.worker").print_to_stdstream = lambda *_, **__: None
+    printing: Any = import_module("ray._private.worker")
+    printing.print_to_stdstream = lambda *_, **__: None
 
 
 def _check_token(address: str) -> None:
     """Ask the cluster once: ``ray.init`` would ask again and again for minutes."""
-    inner = import_module("ray._raylet")
+    inner: Any = import_module("ray._raylet")
     if os.environ["RAY_AUTH_MODE"] == "token" and not (
         inner.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
     ):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import pickle
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,11 +34,8 @@ def packed(obj: Any) -> Parts:
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
     _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(obj)
-    return [np.frombuffer(one, dtype=np.uint8) for one in (file.getvalue(), *_raw(buffers))]
-
-
-def _raw(buffers: Sequence[pickle.PickleBuffer]) -> list[memoryview]:
-    return [buffer.raw() for buffer in buffers]
+    memory: list[Any] = [file.getvalue(), *(buffer.raw() for buffer in buffers)]
+    return [np.frombuffer(one, dtype=np.uint8) for one in memory]
 
 
 def unpacked(parts: Parts) -> Any:

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.streamer.cluster.conftest import TOKEN
+from tests.cluster_kit import TOKEN
 
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 

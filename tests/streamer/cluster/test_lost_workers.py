@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 
 import pytest
@@ -13,6 +12,7 @@ from streamer.cluster import cluster_tasks, match_tasks, pattern_tasks
 from streamer.cluster.cluster_tasks import ClusterTasks, Work
 from streamer.cluster.connecting import Cluster
 from streamer.errors import StreamerError
+from tests.cluster_kit import Trouble
 
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 SEED = 2060
@@ -43,45 +43,6 @@ def a_bug(shared, part):
 
 
 SQUARES = Work(as_it_is, slow_square)
-
-
-class Trouble(threading.Thread):
-    """Until it is ended: kills workers and takes nodes away and back, as a seed says."""
-
-    def __init__(self, nodes, seed, pause, *, with_nodes):
-        super().__init__(daemon=True)
-        self.nodes = nodes
-        self.rng = random.Random(seed)
-        self.pause = pause
-        self.with_nodes = with_nodes
-        self.over = threading.Event()
-        self.kills = self.moves = 0
-
-    def run(self):
-        extra = None
-        while not self.over.wait(self.rng.uniform(0.5, 1.5) * self.pause):
-            if self.with_nodes and self.rng.random() < 0.2:
-                self.moves += 1
-                if extra is None:
-                    extra = self.nodes.add()
-                else:
-                    self.nodes.remove(extra)
-                    extra = None
-                continue
-            workers = self.nodes.workers()
-            if workers:
-                self.nodes.kill(self.rng.choice(workers))
-                self.kills += 1
-        if extra is not None:
-            self.nodes.remove(extra)
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.join()
 
 
 @pytest.fixture

@@ -1,0 +1,123 @@
+"""Nodes of Ray on this host, and trouble for their workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import tempfile
+import threading
+from pathlib import Path
+
+from streamer.cluster import connecting
+
+TOKEN = "0123456789abcdef" * 4
+
+
+class Nodes:
+    """A cluster of nodes with a CPU each; this process is connected to it."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.address = cluster.address
+
+    def add(self):
+        """Another node."""
+        return self.cluster.add_node(num_cpus=1, include_dashboard=False)
+
+    def remove(self, node):
+        """End a node and its workers at once."""
+        self.cluster.remove_node(node, allow_graceful=False)
+
+    def workers(self, doing="perform"):
+        """The process ids of workers, by what they do, of the nodes that are there."""
+        raylets = {
+            node.all_processes["raylet"][0].process.pid
+            for node in self.cluster.list_all_nodes()
+            if node.all_processes.get("raylet")
+        }
+        found = []
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdecimal():
+                continue
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                title = (folder / "cmdline").read_bytes().decode(errors="replace")
+                parent = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
+                if parent in raylets and title.startswith("ray::") and doing in title:
+                    found.append(int(folder.name))
+        return sorted(found)
+
+    def kill(self, pid, number=signal.SIGKILL):
+        """Send a signal to a worker, if it is still there."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+class Trouble(threading.Thread):
+    """Until it is ended: kills workers and takes nodes away and back, as a seed says."""
+
+    def __init__(self, nodes, seed, pause, *, with_nodes, doing="perform"):
+        super().__init__(daemon=True)
+        self.nodes = nodes
+        self.doing = doing
+        self.rng = random.Random(seed)
+        self.pause = pause
+        self.with_nodes = with_nodes
+        self.over = threading.Event()
+        self.kills = self.moves = 0
+
+    def run(self):
+        extra = None
+        while not self.over.wait(self.rng.uniform(0.5, 1.5) * self.pause):
+            if self.with_nodes and self.rng.random() < 0.2:
+                self.moves += 1
+                if extra is None:
+                    extra = self.nodes.add()
+                else:
+                    self.nodes.remove(extra)
+                    extra = None
+                continue
+            workers = self.nodes.workers(self.doing)
+            if workers:
+                self.nodes.kill(self.rng.choice(workers))
+                self.kills += 1
+        if extra is not None:
+            self.nodes.remove(extra)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.join()
+
+
+@contextlib.contextmanager
+def ray_nodes():
+    """Two nodes with a CPU each, and this process connected to the first."""
+    before = dict(os.environ)
+    # Ray reads them when it is imported
+    os.environ |= connecting.SETTINGS | {"RAY_AUTH_TOKEN": TOKEN, connecting.LOOPBACK: "0"}
+    # names of sockets are short
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 1, "include_dashboard": False, "temp_dir": folder},
+    )
+    try:
+        cluster.add_node(num_cpus=1, include_dashboard=False)
+        connecting.silence()
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="critical")
+        yield Nodes(cluster)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.clear()
+        os.environ |= before

@@ -1,0 +1,50 @@
+"""A daemon on a cluster: its feed says what ``streamer match`` says, with workers killed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from streamer.client import Producer, Subscriber
+from streamer.daemon.config import load
+from streamer.errors import ConfigError
+from tests.cluster_kit import Trouble
+from tests.daemon_kit import GENOME, follow, reads_of, running
+from tests.streamer.daemon.test_daemon import TOPICS, check_equal
+from tests.waiting import DEADLINE
+
+pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_the_feed_is_that_of_one_machine(mode, nodes, path, tmp_path, genome, streamer):
+    reads = reads_of(GENOME, random.Random(9), 200)
+    settings = [f"dictionary.mode={mode}", "cluster.address=auto", "cluster.workers=2"]
+    with (
+        running(path, settings) as daemon,
+        Subscriber(daemon.endpoints["feed"], TOPICS) as feed,
+        Producer(daemon.endpoints["ingest"], name="p") as producer,
+    ):
+        assert feed.wait_for_daemon(DEADLINE)
+        with Trouble(nodes, 77, 0.5, with_nodes=False, doing="MatchWorker"):
+            messages = []
+            for at in range(0, 200, 10):
+                producer.send(reads[at : at + 10], timeout=DEADLINE)
+                messages += follow(feed, 1)
+        producer.flush(timeout=DEADLINE, matched=True)
+        assert not feed.gaps
+    check_equal(messages, dict(reads), streamer, tmp_path, genome, mode)
+
+
+@pytest.mark.parametrize(
+    ("setting", "fault"),
+    [
+        ("matching.distance=1", "workers match without a distance"),
+        ("matching.kernel=walk", "workers match with matching.kernel 'index'"),
+        ("matching.device=cuda", "workers match on CPUs"),
+    ],
+)
+def test_what_workers_cannot_do_is_refused(setting, fault, path):
+    with pytest.raises(ConfigError, match=fault):
+        load(path, ["cluster.address=local", setting])
