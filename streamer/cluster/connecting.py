@@ -7,12 +7,16 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
 from streamer.batch.choice import Choice, Device
@@ -31,9 +35,10 @@ SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
 }
-"""Environment of Ray unless the user has set it: members show a token, and nothing is sent to Ray's
-makers."""
+"""Environment of Ray unless the user has set it: members show a token, nothing is sent to Ray's
+makers, and signals go to this program."""
 
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Ray's switch for systems where it has one machine only: with 0 it listens on 127.0.0.1."""
@@ -116,7 +121,7 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
         os.environ.setdefault(name, value)
     if address == LOCAL:
         os.environ |= {"RAY_AUTH_MODE": "token", LOOPBACK: "0"}
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ["RAY_AUTH_TOKEN"] = _token()
     elif address != "auto":
         _check_address(address)
         if address.rpartition(":")[0] in _LOOPBACK_HOSTS:
@@ -140,11 +145,36 @@ def _start(address: str, threads: int, stack: contextlib.ExitStack) -> Any:
         if address not in (LOCAL, "auto"):
             _check_token(address)
         stack.callback(ray.shutdown)
-        ray.init(**options)
+        with _own_signals(stack):
+            ray.init(**options)
     except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
         message = f"--cluster {address}: {_reason(error)}"
         raise StreamerError(message) from None
     return ray
+
+
+@cache
+def _token() -> str:
+    """Of this process: Ray reads it once."""
+    return secrets.token_hex(32)
+
+
+@contextlib.contextmanager
+def _own_signals(stack: contextlib.ExitStack) -> Iterator[None]:
+    """Ray takes SIGTERM in the main thread. It unwinds what is open here, and ends the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, _leave if before == signal.SIG_DFL else before)
+        stack.callback(signal.signal, signal.SIGTERM, before)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 def _short_folder() -> str | None:

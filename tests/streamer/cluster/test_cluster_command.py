@@ -55,22 +55,30 @@ def test_a_cluster_of_this_machine(text, tmp_path, environment):
     assert left_of(folder) == []
 
 
-def test_an_interrupt_ends_it_with_one_line(tmp_path, environment):
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [(signal.SIGINT, 130, "streamer: error: interrupted\n"), (signal.SIGTERM, 143, "")],
+)
+def test_a_signal_ends_it_and_leaves_nothing(number, code, line, tmp_path, environment):
     pytest.importorskip("ray")
     path = tmp_path / "long.fa"
     path.write_text(">t\n" + "ACGTTGCAGC" * 2_000_000 + "\n")
     words = ["asm", str(path), "-k", "9", "--cluster", "local"]
-    for number in range(300):
-        words += ["--pattern", "ACGTTGCAACGTACGTAGCTA" + format(number, "b").translate("AC" * 99)]
+    for count in range(300):
+        words += ["--pattern", "ACGTTGCAACGTACGTAGCTA" + "C" * (count % 17) + "G" * (count // 17)]
+    folder = tmp_path / "t"
+    folder.mkdir()
+    environment["TMPDIR"] = str(folder)
     command = subprocess.Popen(
         [sys.executable, "-m", "streamer", *words], stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
     assert "running on a Ray cluster" in command.stderr.readline()
     time.sleep(1)
-    command.send_signal(signal.SIGINT)
+    command.send_signal(number)
     _, said = command.communicate(timeout=30)
-    assert (command.returncode, said) == (130, "streamer: error: interrupted\n")
+    assert (command.returncode, said) == (code, line)
+    assert left_of(folder) == []
 
 
 def test_without_ray_one_line_says_what_to_install(text):

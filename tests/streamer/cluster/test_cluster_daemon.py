@@ -10,7 +10,15 @@ from streamer.client import Producer, Subscriber
 from streamer.daemon.config import load
 from streamer.errors import ConfigError
 from tests.cluster_kit import Trouble
-from tests.daemon_kit import GENOME, follow, reads_of, running
+from tests.daemon_kit import (
+    GENOME,
+    follow,
+    process,
+    reads_of,
+    running,
+    wait_for_line,
+    write_fasta,
+)
 from tests.streamer.daemon.test_daemon import TOPICS, check_equal
 from tests.waiting import DEADLINE
 
@@ -48,3 +56,14 @@ def test_the_feed_is_that_of_one_machine(mode, nodes, path, tmp_path, genome, st
 def test_what_workers_cannot_do_is_refused(setting, fault, path):
     with pytest.raises(ConfigError, match=fault):
         load(path, ["cluster.address=local", setting])
+
+
+def test_a_daemon_of_its_own_cluster_drains(path, tmp_path, genome, streamer):
+    reads = write_fasta(tmp_path / "reads.fa", reads_of(GENOME, random.Random(3), 40))
+    with process(["run", "--config", path, "--set", "cluster.address=local"]) as daemon:
+        said = wait_for_line(daemon, "running on a Ray cluster")
+        assert "local" in said
+        code, _, err = streamer("send", reads, "--config", path)
+        assert code == 0, err
+        daemon.terminate()
+        assert daemon.wait(DEADLINE) == 0
