@@ -24,7 +24,7 @@ from streamer.bench.inputs import LETTERS, READ, batch_of, cut, half_hit, random
 from streamer.bench.suite import Row, Sheet
 from streamer.cluster.cluster_matcher import ClusterMatcher
 from streamer.cluster.connecting import LOCAL, Cluster, connected
-from streamer.cluster.match_tasks import TASK_BASES, match_lines
+from streamer.cluster.match_tasks import match_lines, task_bases
 from streamer.cluster.pattern_tasks import asm_lines, piece_symbols
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
@@ -66,9 +66,10 @@ def model(name: str, rows: Iterable[Row]) -> Row:
     counts, rates = np.array([(row["workers"], row["cluster"] * 1e6) for row in rows]).T
     terms = np.stack([np.ones_like(counts), 1 / counts], axis=1)
     shared, own = np.linalg.lstsq(terms * rates[:, np.newaxis], np.ones_like(rates), rcond=None)[0]
-    if shared <= 0:
-        # no share is seen with so few workers
-        shared, own = 0.0, float(np.mean(counts / rates))
+    if shared <= 0 or own <= 0:
+        # these workers do not tell them apart: all of it is one of them
+        nearly = float(np.mean(1 / rates)), float(np.mean(counts / rates))
+        shared, own = (nearly[0], 0.0) if own <= 0 else (0.0, nearly[1])
     return {
         "what": f"{name}: shared {shared * 1e9:.3g} ns, own {own * 1e9:.3g} ns a base",
         "workers": None, "one process": None, "cluster": 1e-6 / shared if shared else None,
@@ -102,7 +103,7 @@ def _asm(cluster: Cluster, text: str, bases: int, count: int) -> Row:
     wanted = searches([masks_of(LETTERS[one].tobytes(), iupac=False) for one in codes], EDITS)
     names = [f"p{number}" for number in range(PATTERNS)]
     choice, labels = Choice("bit-parallel", "cpu"), Labels(names)
-    size = piece_symbols(1e-9 * len(wanted))
+    size = piece_symbols(1e-9 * len(wanted), bases, count)
 
     def alone() -> None:
         for hits in find(read_pieces(text, wanted.reach), wanted, choice, threads=count):
@@ -134,7 +135,8 @@ def _match(cluster: Cluster, reads: str, codes: Any, bases: int, count: int) -> 
             sum(team.line(read_batches([reads], team=team), lines, count + 2, pulls="parse"))
 
     def there() -> None:
-        batches = read_batches([reads], batch_bases=TASK_BASES)
+        size = task_bases(spec, bases, count, depths=False)
+        batches = read_batches([reads], batch_bases=size)
         sum(map(len, match_lines(cluster, matcher, dictionary, spec, "intervals", "tsv", batches)))
 
     return _row("match, intervals", count, bases, seconds(alone), seconds(there))

@@ -88,9 +88,10 @@ def asm(
         from streamer.cluster import pattern_tasks
         from streamer.cluster.connecting import connected
 
-        size = pattern_tasks.piece_symbols(effort.asm_base(lengths, 1 + (strands == "both")))
         with connected(cluster, threads) as where:
             choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
+            base = effort.asm_base(lengths, 1 + (strands == "both"))
+            size = pattern_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
             with pattern_search.searching(
                 text, wanted.reach, output, format_, columns, quiet, size
             ) as (writer, pieces):

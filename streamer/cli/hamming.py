@@ -68,9 +68,10 @@ def hamming(
         from streamer.cluster.connecting import connected
 
         length = orient(records, k, strands, source=source).length
-        size = pattern_tasks.piece_symbols(effort.hamming_base(len(codes), 1 + (strands == "both")))
         with connected(cluster, threads) as where:
             choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
+            base = effort.hamming_base(len(codes), 1 + (strands == "both"))
+            size = pattern_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
             with pattern_search.searching(
                 text, length - 1, output, format_, COLUMNS, quiet, size
             ) as (writer, pieces):

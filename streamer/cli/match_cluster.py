@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
+from streamer.cli import effort
 from streamer.cli.choices import FormatChoice, say
 from streamer.cli.match_files import Asked
 from streamer.cli.progress import progress
@@ -55,9 +56,12 @@ def match_on_cluster(
                 RowWriter(output, format_, answer.columns) as writer,
                 progress("matching", size_of_files(reads), quiet=quiet) as show,
             ):
+                bases = task_bases(
+                    spec, effort.bases_of_files(reads), cluster.cpus, depths=answer.depths
+                )
                 batches = prefetched(
                     read_batches(
-                        reads, batch_bases=task_bases(spec, depths=answer.depths),
+                        reads, batch_bases=bases,
                         batch_reads=TASK_READS, on_bytes=show, context=asked.by_barcode,
                     )
                 )  # fmt: skip

@@ -35,6 +35,17 @@ class Work(NamedTuple):
     run: Callable[[Any, Any], Any]
 
 
+TASKS_A_WORKER = 8
+"""The fewest tasks that a job is cut into, for each worker: else some would idle at its end."""
+
+
+def part_size(usual: int, least: int, whole: int | None, workers: int) -> int:
+    """The size of a part, of about ``whole`` in all if that is known."""
+    if whole is None:
+        return usual
+    return max(min(least, usual), min(usual, whole // (TASKS_A_WORKER * max(1, workers))))
+
+
 class TaskFailed(NamedTuple):
     """In the place of a result: what a StreamerError says."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.cluster.cluster_tasks import ClusterTasks, Work
+from streamer.cluster.cluster_tasks import ClusterTasks, Work, part_size
 from streamer.cluster.connecting import Cluster
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
@@ -29,6 +29,7 @@ TASK_BASES = 1 << 24
 
 TASK_BASES_OF_MANY_ROWS = 1 << 20
 TASK_BASES_NEAR = 1 << 21  # within a distance
+LEAST_BASES = 1 << 18
 TASK_READS = 1_000_000
 
 
@@ -77,11 +78,12 @@ def _run(prepared: _Prepared, batch: ReadBatch) -> NDArray[np.uint8] | BatchResu
 MATCH = Work(_Prepared, _run)
 
 
-def task_bases(spec: MatchSpec, *, depths: bool) -> int:
-    """Bases of a batch that is a task."""
+def task_bases(spec: MatchSpec, bases: int | None, workers: int, *, depths: bool) -> int:
+    """Bases of a batch that is a task, of about ``bases`` in all."""
+    usual = TASK_BASES_OF_MANY_ROWS if depths else TASK_BASES
     if spec.near:
-        return TASK_BASES_NEAR
-    return TASK_BASES_OF_MANY_ROWS if depths else TASK_BASES
+        usual = TASK_BASES_NEAR
+    return part_size(usual, min(LEAST_BASES, usual), bases, workers)
 
 
 def _tasks(

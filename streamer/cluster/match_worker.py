@@ -105,11 +105,10 @@ class MatchWorker:
         )  # fmt: skip
         (found,) = self._engine.run(task)
         events = found.events or Events(size, codes=task.events)
-        codes = events.codes
         missed = NO_CODES
         if asked.missed:
             k = self._setup.dictionary.k
             windows, starts = window_codes(asked.bases, asked.offsets, k, canonical=self._canonical)
-            missed = windows[codes[starts] == MISMATCH]
-        labels = None if sets is None else sets[codes == MATCH]
+            missed = windows[events.codes[starts] == MISMATCH]
+        labels = None if sets is None else sets[events.codes == MATCH]
         return MatchAnswer(events.bits, labels, missed)

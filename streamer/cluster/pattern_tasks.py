@@ -22,7 +22,7 @@ from streamer.batch.choice import Choice
 from streamer.batch.hamming import HammingSearch
 from streamer.batch.hits import Hits
 from streamer.batch.records import NamedSequence
-from streamer.cluster.cluster_tasks import ClusterTasks, Work
+from streamer.cluster.cluster_tasks import ClusterTasks, Work, part_size
 from streamer.cluster.connecting import Cluster
 from streamer.output.text_table import Format, Labels
 from streamer.sequences.record_buffer import TextPiece
@@ -35,9 +35,10 @@ Rows = np.ndarray[Any, np.dtype[np.uint8]]
 """Lines of formatted rows."""
 
 
-def piece_symbols(seconds_a_base: float) -> int:
-    """Symbols of a piece that takes a thread some seconds."""
-    return int(np.clip(TASK_SECONDS / max(seconds_a_base, 1e-12), LEAST_PIECE, MOST_PIECE))
+def piece_symbols(seconds_a_base: float, symbols: int | None, workers: int) -> int:
+    """Symbols of a piece that takes a thread some seconds at most; of ``symbols`` in all."""
+    usual = int(min(max(TASK_SECONDS / max(seconds_a_base, 1e-12), LEAST_PIECE), MOST_PIECE))
+    return part_size(usual, LEAST_PIECE, symbols, workers)
 
 
 @dataclass(frozen=True)
