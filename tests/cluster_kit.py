@@ -24,7 +24,8 @@ class Nodes:
         self.address = cluster.address
 
     def add(self):
-        """Another node."""
+        """Another node; its handlers of signals are for the main thread only."""
+        self.cluster._shutdown_at_exit = threading.current_thread() is threading.main_thread()
         return self.cluster.add_node(num_cpus=1, include_dashboard=False)
 
     def remove(self, node):
@@ -67,8 +68,15 @@ class Trouble(threading.Thread):
         self.with_nodes = with_nodes
         self.over = threading.Event()
         self.kills = self.moves = 0
+        self.error = None
 
     def run(self):
+        try:
+            self._trouble()
+        except Exception as error:
+            self.error = error
+
+    def _trouble(self):
         extra = None
         while not self.over.wait(self.rng.uniform(0.5, 1.5) * self.pause):
             if self.with_nodes and self.rng.random() < 0.2:
@@ -93,6 +101,8 @@ class Trouble(threading.Thread):
     def __exit__(self, *_):
         self.over.set()
         self.join()
+        if self.error is not None:
+            raise self.error
 
 
 @contextlib.contextmanager

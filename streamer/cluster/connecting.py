@@ -161,7 +161,10 @@ def _token() -> str:
 
 @contextlib.contextmanager
 def _own_signals(stack: contextlib.ExitStack) -> Iterator[None]:
-    """Ray takes SIGTERM in the main thread. It unwinds what is open here, and ends the process."""
+    """Ray takes SIGTERM in the main thread. Here it unwinds what is open, and ends the process.
+
+    A handler of another program stays.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -169,7 +172,8 @@ def _own_signals(stack: contextlib.ExitStack) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, _leave if before == signal.SIG_DFL else before)
+        ours = before == signal.SIG_DFL or getattr(before, "__module__", "").startswith("streamer")
+        signal.signal(signal.SIGTERM, _leave if ours else before)
         stack.callback(signal.signal, signal.SIGTERM, before)
 
 
