@@ -1,0 +1,129 @@
+"""Lanes: threads that take turns with tasks, while the caller takes what they give in order.
+
+    tasks    0  1  2  3  4 ...
+    lane A   [ 0 ]  [ 2 ]  [ 4 ] ...
+    lane B    [ 1 ]  [ 3 ] ...
+
+A lane stands for what only one thread may use at a time, such as a GPU with its buffers. Task i
+goes to lane i modulo their number, so that the division does not depend on the clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+Lane = TypeVar("Lane")
+Task = TypeVar("Task")
+Part = TypeVar("Part")
+
+DONE: Any = object()
+"""What a lane yields after the last part of each task."""
+
+_NO_MORE: Any = object()
+
+
+class _Failure:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class _Runner(Generic[Task, Part]):
+    """The thread of a lane."""
+
+    def __init__(self, run: Callable[[Iterator[Task]], Iterator[Part]], name: str) -> None:
+        self._run = run
+        self.tasks: SimpleQueue[Any] = SimpleQueue()
+        self.parts: SimpleQueue[Any] = SimpleQueue()
+        self._taken: SimpleQueue[bool] = SimpleQueue()
+        self.thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        try:
+            running: Any = iter(self._run(iter(self.tasks.get, _NO_MORE)))
+            try:
+                for part in running:
+                    self.parts.put(part)
+                    if part is not DONE and not self._taken.get():
+                        return
+            finally:
+                running.close()
+        except BaseException as error:
+            self.parts.put(_Failure(error))
+
+    def results(self) -> Iterator[Part]:
+        """The parts of the next task; a lane goes on when the next part is asked for."""
+        while (part := self.parts.get()) is not DONE:
+            if isinstance(part, _Failure):
+                raise part.error
+            yield part
+            self._taken.put(True)
+
+    def stop(self) -> None:
+        """End the lane with the part that it computes."""
+        self.tasks.put(_NO_MORE)
+        self._taken.put(False)
+
+
+def in_lanes(
+    lanes: Sequence[Lane],
+    tasks: Iterable[Task],
+    run: Callable[[Lane, Iterator[Task]], Iterator[Part]],
+    *,
+    ahead: int = 2,
+) -> Iterator[Part]:
+    """The parts that the lanes give, in the order of tasks, which are taken one by one.
+
+    run: a generator with the parts of the tasks of one lane and DONE after each task, on a thread
+    of its own; a single lane runs on the caller's. It is not resumed before the next part is asked
+    for, so that a part may be in a buffer of the lane. ahead: tasks that a lane may have taken
+    before the first is done. An error of a lane is raised where its part would have come; then, and
+    if the caller stops, every lane ends with what it does.
+    """
+    if len(lanes) == 1:
+        # no thread for one lane
+        yield from (part for part in run(lanes[0], iter(tasks)) if part is not DONE)
+        return
+    runners: list[_Runner[Task, Part]] = []
+    waiting: deque[_Runner[Task, Part]] = deque()
+    try:
+        for lane in lanes:
+            runners.append(_Runner(_bound(run, lane), f"lane_{len(runners)}"))
+        for number, task in enumerate(tasks):
+            if len(waiting) == ahead * len(runners):
+                yield from waiting.popleft().results()
+            runner = runners[number % len(runners)]
+            runner.tasks.put(task)
+            waiting.append(runner)
+        for runner in runners:
+            runner.tasks.put(_NO_MORE)
+        while waiting:
+            yield from waiting.popleft().results()
+    finally:
+        for runner in runners:
+            runner.stop()
+        for runner in runners:
+            runner.thread.join()
+
+
+def _bound(
+    run: Callable[[Lane, Iterator[Task]], Iterator[Part]], lane: Lane
+) -> Callable[[Iterator[Task]], Iterator[Part]]:
+    return lambda tasks: run(lane, tasks)
+
+
+def each_task(
+    work: Callable[[Lane, Task], Iterable[Part]],
+) -> Callable[[Lane, Iterator[Task]], Iterator[Part]]:
+    """``run`` for ``in_lanes``: the parts of ``work``, task by task."""
+
+    def run(lane: Lane, tasks: Iterator[Task]) -> Iterator[Part]:
+        for task in tasks:
+            yield from work(lane, task)
+            yield DONE
+
+    return run
