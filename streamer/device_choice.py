@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +97,14 @@ def choose_device(
     report: Callable[[str], None] | None = None,
     effort: Effort | None = None,
     threads: int = 0,
+    gpus: int = 0,
 ) -> Literal["cpu", "cuda"]:
     """The device to use for ``auto``, ``cpu`` or ``cuda``; StreamerError if there is none.
 
     kernel: one that needs CUDA. option: how the user names the device. report: called with one line
     that says what ``auto`` has chosen: the device that ends first, by the ``effort`` that it takes
-    with so many ``threads`` (0: a core each), or CUDA if that is not known.
+    with so many ``threads`` (0: a core each), or CUDA if that is not known. gpus: how many it names
+    at most (0: all).
     """
     ask = device == "auto" and kernel is None
     problem = None if device == "cpu" else unsuited(effort if ask else None, threads)
@@ -113,7 +116,7 @@ def choose_device(
         message = f"the kernel '{kernel}' needs a CUDA device" + (f": {problem}" if problem else "")
         raise StreamerError(message)
     if device == "auto" and report is not None:
-        report(shown(chosen, problem))
+        report(shown(chosen, problem, limit=gpus))
     return chosen
 
 
@@ -131,12 +134,30 @@ def usable_cards(limit: int = 0) -> list[int]:
     return found[: limit or None]
 
 
-def shown(chosen: str, problem: str | None, verb: str = "matching") -> str:
-    """One line for the user: where it runs, and why not on a GPU."""
+def stream_cards(
+    limit: int, *, changes: bool, report: Callable[[str], None] | None = None
+) -> tuple[int, ...]:
+    """As ``usable_cards`` for a stream: one GPU if its dictionary ``changes``.
+
+    report: called with one line that says why, if there are more.
+    """
+    cards = tuple(usable_cards(limit))
+    if not changes or len(cards) == 1:
+        return cards
+    if report is not None:
+        report(
+            f"a growing dictionary uses one GPU, not {len(cards)}: each chunk has to know the new "
+            "k-mers of the one before it"
+        )
+    return cards[:1]
+
+
+def shown(chosen: str, problem: str | None, verb: str = "matching", limit: int = 0) -> str:
+    """One line for the user: where it runs, on up to ``limit`` GPUs, and why not on a GPU."""
     if chosen == "cuda":
         from gpu.card.device import devices
 
-        names = ", ".join(device.name for device in devices())
+        names = ", ".join(device.name for device in devices()[: limit or None])
         return f"{verb} on {names} (CUDA)"
     from trie.cpu.threads import usable_cores
 
@@ -158,6 +179,7 @@ class GpuOrCpu:
     def __init__(self, on_fallback: OnFallback | None, verb: str = "running") -> None:
         self._on_fallback = on_fallback
         self._verb = verb
+        self._one_reports = threading.Lock()
         self.given_up = False
 
     def run(
@@ -192,8 +214,10 @@ class GpuOrCpu:
     def _give_up(self, problem: str) -> None:
         if self._on_fallback is None:
             raise StreamerError(_advised(problem))
-        self.given_up = True
-        self._on_fallback(f"{problem}; {self._verb} on the CPU")
+        with self._one_reports:
+            first, self.given_up = not self.given_up, True
+        if first:
+            self._on_fallback(f"{problem}; {self._verb} on the CPU")
 
 
 def _advised(problem: object) -> str:

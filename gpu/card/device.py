@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,23 @@ def devices() -> list[Device]:
         message = f"CUDA does not start: {' '.join(str(error).split())}"
         raise RuntimeError(message) from None
     return found
+
+
+_SIMULATOR = threading.RLock()
+"""numba's simulator runs one kernel at a time."""
+
+
+def card_active(number: int, *, alone: bool = False) -> AbstractContextManager[Any]:
+    """Make a device the current one of this thread in a ``with`` block.
+
+    alone: the process uses no other device. A thread's current device is the first one unless
+    another is made active.
+    """
+    from gpu.card.intrinsics import SIMULATED, cuda
+
+    if alone and number == 0:
+        return nullcontext()
+    return _SIMULATOR if SIMULATED else cuda.gpus[number]
 
 
 def memory_of(number: int) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 pipeline         the engine (gpu/card/streams)
 card, slot       one device with its dictionary; one stream with its buffers
 flight           one chunk in flight
-exchange         the exchange between cards that grow the same dictionary
 expand           compact results to arrays of the host
 device_tree      a snapshot on the GPU; derive: the layouts made of it there
 chunk_match      one chunk against a snapshot, with any kernel

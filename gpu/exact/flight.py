@@ -179,14 +179,6 @@ class ExactFlight(Flight[ChunkFound]):
         if self.chunk.grow:
             slot.growth.total.copy_to_host(slot.growth.pinned_total, stream=slot.stream)
 
-    def decide_again(self) -> None:
-        """Once other cards have inserted their k-mers: fewer windows may be the first."""
-        if self.chunk.symbols:
-            with self.bar("kernel"):
-                self._decide()
-            with self.bar("DtoH"):
-                self._download()
-
     def land(self) -> ChunkFound:
         """Wait for the results."""
         slot, piece, symbols = self.slot, self.chunk, self.chunk.symbols

@@ -6,14 +6,20 @@
 A growing dictionary stays on the GPU (gpu/exact/kmer_set_kernels.py); the thesis sent it again for
 each chunk. ``claim`` of a chunk waits for that of the chunk before it, whatever the stream, so that
 ``decide`` sees every earlier window. With a snapshot, its kernel comes first, and only windows that
-it does not match are looked up in the set.
+it does not match are looked up in the set. So it grows on one card: on two, each chunk would wait
+for what the other card found, through the host, which took 4 to 11 times as long.
+
+Against a dictionary that does not change each card has a thread of its own, which packs, sends and
+lands its chunks; consecutive chunks go to different cards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
+from itertools import chain, islice
 from typing import Unpack
 
 import numpy as np
@@ -23,10 +29,10 @@ from gpu.card.cuda_errors import translated_driver_errors
 from gpu.card.packing import pack_chunk
 from gpu.card.streams import Flights, LookAhead, StreamEngine, StreamOptions
 from gpu.exact.card import ExactCard
-from gpu.exact.exchange import exchange
 from gpu.exact.flight import ChunkFound, ChunkPiece, ExactFlight
 from gpu.exact.kmer_set import KmerSet
 from gpu.exact.slot import PackedArrays, pinned_arrays
+from trie.cpu.lanes import DONE, in_lanes
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
 
@@ -35,7 +41,7 @@ __all__ = ["MAX_CHUNK", "ChunkFound", "ChunkPiece", "Pipeline"]
 MAX_CHUNK = 1 << 25
 """Symbols of the largest chunk. It bounds a stream's buffers: 17 MB, growing 0.6 GB."""
 
-MOST_AHEAD = 8  # threads that pack ahead at most
+MOST_AHEAD = 8  # threads that pack ahead at most, for each card
 TOGETHER = 1 << 24  # symbols that a thread packs ahead in one task
 
 MOST_TOGETHER = 16
@@ -45,7 +51,7 @@ Prepared = tuple[ChunkPiece, PackedArrays | None]
 
 
 class Pipeline(StreamEngine[ExactCard, ChunkFound]):
-    """Matches chunks on one or more cards, in the order given.
+    """Matches chunks in the order given, on one card, or on several if the dictionary is fixed.
 
     k, strands: of the dictionary. chunk: symbols of the largest chunk (at most MAX_CHUNK). threads:
     of the host. options: see StreamOptions.
@@ -63,7 +69,6 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         self.k = k
         self.strands: Strands = strands
         self.chunk = size = min(max(chunk, k), MAX_CHUNK)
-        self._threads = threads
 
         def packing(piece: ChunkPiece, buffer: PackedArrays) -> list[Callable[[], object]]:
             bases, offsets = piece.bases, piece.offsets
@@ -74,7 +79,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
                 partial(pack_chunk, bases, offsets, k, out_bases=out_bases, out_starts=out_starts)
             ]
 
-        threads_ahead = min(threads, MOST_AHEAD)
+        threads_ahead = min(threads, MOST_AHEAD * len(options.get("cards", (0,))))
         super().__init__(
             lambda share: ExactCard(k, strands, size, threads, share),
             ExactFlight,
@@ -90,7 +95,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
 
     @property
     def kmers(self) -> KmerSet:
-        """The set of k-mers, equal on every card."""
+        """The set of k-mers: of the only card, or equal on every card."""
         found = self.cards[0].kmers
         assert found is not None, "load() makes the set"
         return found
@@ -98,9 +103,11 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
     def load(self, codes: NDArray[np.uint64], sets: NDArray[np.uint32], *, growing: bool) -> None:
         """Make the set of k-mers from ``codes`` (uint64, each once) and their target sets (uint32).
 
-        codes are canonical unless the strands are ``forward``. growing: leave room for a chunk.
+        codes are canonical unless the strands are ``forward``. growing, on one card alone: leave
+        room for a chunk.
         """
-        room = self.chunk * len(self.cards) if growing else 0
+        assert not growing or len(self.cards) == 1
+        room = self.chunk if growing else 0
         with translated_driver_errors():
             for card in self.cards:
                 if growing:
@@ -121,48 +128,44 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         threads, as otherwise, takes as long to wake them as to pack a million symbols.
         """
         prepared = self._ahead.prepared(pieces) if ahead else ((piece, None) for piece in pieces)
-        for found in self._run(prepared):
+        if len(self.cards) > 1 and self.timeline is None:
+            yield from self._on_all_cards(prepared)
+            return
+        for found in self._in_turn(prepared):
             if found.codes is not None:
-                for card in self.cards:
-                    if card.kmers is not None:
-                        card.kmers.known += found.codes.size
+                self.kmers.known += found.codes.size
             yield found
 
-    def _run(self, prepared: Iterable[Prepared]) -> Iterator[ChunkFound]:
-        together: list[Prepared] = []
+    def _on_all_cards(self, prepared: Iterable[Prepared]) -> Iterator[ChunkFound]:
+        """The results, with a thread for each card; one chunk alone needs none."""
+        pieces = iter(prepared)
+        first = list(islice(pieces, 2))
+        if len(first) < 2:
+            yield from self._in_turn(first)
+            return
+        yield from in_lanes(
+            self.cards,
+            map(_as_of_now, chain(first, pieces)),
+            self._on_card,
+            ahead=len(self.cards[0].slots) + 1,
+        )
+
+    def _on_card(self, card: ExactCard, prepared: Iterator[Prepared]) -> Iterator[ChunkFound]:
+        """The chunks of one card, on its thread."""
+        places = [(card, slot) for slot in card.slots]
+        for found in Flights(ExactFlight, places, self._ahead.give_back, None).run(prepared):
+            yield found
+            yield DONE
+
+    def _in_turn(self, prepared: Iterable[Prepared]) -> Iterator[ChunkFound]:
         with self._flights() as flights:
             for piece, buffer in prepared:
-                in_rounds = piece.grow and len(self.cards) > 1
-                if together and (piece.settled or not in_rounds):
-                    yield from self._round(flights, together)
-                    together = []
-                if in_rounds:
-                    together.append((piece, buffer))
-                    if len(together) == len(self.cards):
-                        yield from self._round(flights, together)
-                        together = []
-                    continue
                 if piece.settled or not self._fits(piece, flights):
                     yield from flights.drain()
                 if piece.grow and not flights.flying:
                     self._make_room(piece.symbols, flights)
                 yield from flights.queue(piece, buffer)
-            if together:
-                yield from self._round(flights, together)
             yield from flights.drain()
-
-    def _round(
-        self, flights: Flights[ChunkFound], together: Sequence[Prepared]
-    ) -> Iterator[ChunkFound]:
-        """A chunk a card at once; then each card learns what the others found."""
-        yield from flights.drain()
-        self._make_room(sum(piece.symbols for piece, _ in together), flights)
-        flights.restart()
-        for piece, buffer in together:
-            yield from flights.queue(piece, buffer)
-        with translated_driver_errors():
-            exchange(self.cards, flights.flying, self._threads)
-        yield from flights.drain()
 
     def _fits(self, piece: ChunkPiece, flights: Flights[ChunkFound]) -> bool:
         """Whether the set has room for the windows in flight and those of this chunk."""
@@ -183,3 +186,12 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         if self.timeline is None:
             return nullcontext()
         return self.timeline.host(number, 0, row="enlarge")
+
+
+def _as_of_now(prepared: Prepared) -> Prepared:
+    """The same with the snapshot of now, for which no other thread has to ask."""
+    piece, buffer = prepared
+    if piece.snapshot is None:
+        return prepared
+    snapshot = piece.snapshot()
+    return replace(piece, snapshot=lambda: snapshot), buffer

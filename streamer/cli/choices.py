@@ -19,6 +19,9 @@ READS = "FASTA, FASTQ, SAM, BAM or CRAM, plain or compressed; - is standard inpu
 dictionary_option = partial(typer.Option, "--dictionary", "-d", metavar="FASTX")
 
 DeviceOption = Annotated[Device, typer.Option("--device", help="Where to run.")]
+GpusOption = Annotated[
+    int, typer.Option("--gpus", min=0, max=64, help="GPUs to use at most; 0 is all.")
+]
 ThreadsOption = Annotated[
     int, typer.Option("--threads", min=0, help="CPU threads; 0 is every core.")
 ]

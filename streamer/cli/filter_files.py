@@ -75,7 +75,9 @@ def filter_files(run: FilterRun, *, quiet: bool, profile: bool) -> None:
     """Write the chosen records and the summary; what is written appears once all are read."""
     notice = None if quiet else say
     work = effort.matching(run.reads, None)
-    device = choose_device(run.spec.device, report=notice, effort=work, threads=run.spec.threads)
+    device = choose_device(
+        run.spec.device, report=notice, effort=work, threads=run.spec.threads, gpus=1
+    )
     on_fallback = say if run.spec.device == "auto" else None
     spec = replace(run.spec, device=device)
     with compile_notice(quiet=quiet):

@@ -11,6 +11,7 @@ from streamer.cli.choices import (
     ClusterOption,
     DeviceOption,
     FormatOption,
+    GpusOption,
     OutputOption,
     ProfileOption,
     QuietOption,
@@ -134,6 +135,7 @@ def match(
         int, typer.Option(min=1, help="Bases in a chunk of the stream, at least k.")
     ] = DEFAULT_CHUNK,
     device: DeviceOption = "auto",
+    gpus: GpusOption = 0,
     streams: Annotated[
         int, typer.Option(min=1, max=8, help="CUDA streams; 1 is the serial loop.")
     ] = 2,
@@ -221,7 +223,7 @@ def match(
 
         match_on_cluster(cluster, reads, spec, asked, format_, output, save, quiet=quiet)
         return
-    match_files(reads, spec, asked, format_, output, save, quiet=quiet, profile=profile)
+    match_files(reads, spec, asked, format_, output, save, quiet=quiet, profile=profile, gpus=gpus)
 
 
 def _within(report: ReportName | None, distance: int | None, semantics: Semantics | None) -> bool:

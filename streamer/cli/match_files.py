@@ -10,7 +10,7 @@ from streamer.cli import effort
 from streamer.cli.choices import SENT_BASES, SENT_READS, FormatChoice, say
 from streamer.cli.profile import profiled
 from streamer.cli.progress import progress
-from streamer.device_choice import choose_device
+from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.saved_dictionary import StoredKmers, is_saved, save_dictionary
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import DataError, StreamerError
@@ -33,6 +33,9 @@ from streamer.sequences.read_batch import ReadBatch, joined_batches
 from trie.cpu.compiling import compile_notice
 from trie.cpu.team import Team
 from trie.cpu.threads import usable_cores
+
+BATCHES_A_GPU = 2
+"""That are matched together, for each GPU, if there are several."""
 
 BASES_OF_MANY_ROWS = 1 << 18
 """Of a batch that gives a row a window, of about 30 bytes: several are in memory at a time."""
@@ -82,6 +85,7 @@ def match_files(
     *,
     quiet: bool,
     profile: bool,
+    gpus: int = 0,
 ) -> None:
     """Match the reads of files; rows go to ``output``, the dictionary at the end to ``save``."""
     notice = None if quiet else say
@@ -89,7 +93,10 @@ def match_files(
     device = choose_device(
         spec.device, kernel=spec.cuda_kernel, report=notice,
         effort=effort.matching(reads, spec.distance), threads=spec.threads,
+        gpus=1 if spec.changes else gpus,
     )  # fmt: skip
+    if device == "cuda":
+        spec = replace(spec, cards=stream_cards(gpus, changes=spec.changes, report=notice))
     spec = replace(spec, device=device)
     # with both strands a saved file keeps how the k-mers stood in the records
     keeps = save is not None and spec.strands == "both"
@@ -108,6 +115,11 @@ def match_files(
                 bases, most = max(spec.chunk, BATCH_BASES), BATCH_READS
                 if answer.depths and matcher.side_by_side:
                     bases = BASES_OF_MANY_ROWS
+                if matcher.device == "cuda" and len(matcher.spec.cards) > 1:
+                    # of each batch every GPU takes some
+                    bases, most = (
+                        BATCHES_A_GPU * len(matcher.spec.cards) * n for n in (bases, most)
+                    )
                 if spec.max_kmers:
                     # growth ends with a batch: with the one that it ends with in a daemon
                     bases, most = SENT_BASES, SENT_READS

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from streamer.daemon.config import Config
-from streamer.device_choice import choose_device, usable_cards
+from streamer.device_choice import choose_device, stream_cards
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
@@ -24,11 +24,17 @@ def spec_on_device(config: Config) -> MatchSpec:
     spec = config.spec
     if config.cluster.address:
         return replace(spec, device="cpu")
+    gpus = config.matching.gpus
     device = choose_device(
-        spec.device, kernel=spec.cuda_kernel, option="matching.device", report=log.info
+        spec.device,
+        kernel=spec.cuda_kernel,
+        option="matching.device",
+        report=log.info,
+        gpus=1 if spec.changes else gpus,
     )
-    cards = usable_cards(config.matching.gpus) if device == "cuda" else ()
-    return replace(spec, device=device, cards=tuple(cards))
+    if device == "cuda":
+        spec = replace(spec, cards=stream_cards(gpus, changes=spec.changes, report=log.info))
+    return replace(spec, device=device)
 
 
 MakeMatcher = Callable[[Dictionary, MatchSpec, Start | None], StreamMatcher]

@@ -31,6 +31,8 @@ from trie.packed_codes import reverse_codes
 _STEP = 1 << 19
 # threads that pack batches together: one does 3 GB a second
 PACKERS = 3
+# symbols of the shortest chunk that is worth a GPU of its own
+_PER_CARD = 1 << 22
 # symbols that are worth a thread
 _PER_THREAD = 1 << 21
 _NO_GAPS = np.zeros(0, np.int64)
@@ -143,7 +145,7 @@ class PackedMatching:
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[ChunkPiece]:
         parts: list[Segment] = []
-        left = self._room
+        left = room = self._shared_room(batches)
         for batch in batches:
             packed = self._packed(batch)
             words = packed.starts.size
@@ -158,9 +160,18 @@ class PackedMatching:
                 if first == words:
                     break
                 yield self._piece(parts, snapshot)
-                parts, left = [], self._room
+                parts, left = [], room
         if parts:
             yield self._piece(parts, snapshot)
+
+    def _shared_room(self, batches: Sequence[ReadBatch]) -> int:
+        """Words of a chunk: as many as there is room for, or fewer so that each GPU has some."""
+        cards = len(self._engine.cards)
+        if cards == 1:
+            return self._room
+        share = -(-sum(batch.symbols for batch in batches) // cards)
+        steps = -(-max(share, _PER_CARD) // self._step)
+        return min(self._room, steps * self._step // 32)
 
     def _piece(self, parts: list[Segment], snapshot: Callable[[], VersionedSnapshot]) -> ChunkPiece:
         chunk = PackedParts(parts, self._step)

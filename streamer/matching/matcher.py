@@ -76,6 +76,9 @@ class StreamMatcher:
             raise UsageError(message)
         if spec.device == "cuda" and not spec.cards:
             spec = replace(spec, cards=tuple(usable_cards(1)))
+        if spec.changes:
+            # see gpu/exact/pipeline.py; who chooses the GPUs says so (stream_cards)
+            spec = replace(spec, cards=spec.cards[:1])
         self.spec = spec
         self.stored = dictionary
         """The k-mers as they stand in the records, if a distance is asked for."""

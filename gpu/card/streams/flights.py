@@ -109,10 +109,6 @@ class Flights(Generic[Answer]):
         while self.flying:
             yield from self._land()
 
-    def restart(self) -> None:
-        """Send the next chunk to the first place."""
-        self._turns = cycle(self._places)
-
     def _land(self) -> Iterator[Answer]:
         flight = self.flying.popleft()
         try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gpu.card.budget import Budget
-from gpu.card.intrinsics import SIMULATED, cuda
+from gpu.card.device import card_active
+from gpu.card.intrinsics import cuda
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,7 @@ class StreamCard(Generic[SlotT]):
 
     def active(self) -> AbstractContextManager[Any]:
         """Make this the current device in a ``with`` block."""
-        # a thread's current device is the first one unless another is made active
-        if SIMULATED or (self._share.alone and self._share.number == 0):
-            return nullcontext()
-        return cuda.gpus[self._share.number]
+        return card_active(self._share.number, alone=self._share.alone)
 
     def close(self) -> None:
         """Free the memory."""

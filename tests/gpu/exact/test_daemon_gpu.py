@@ -36,7 +36,7 @@ def small_blocks():
             patch.setattr(walk, "JUMP_LEVEL", 1)
             # the simulator is no device that could be listed
             patch.setattr(engine, "choose_device", lambda *_, **__: "cuda")
-            patch.setattr(engine, "usable_cards", lambda _: (0,))
+            patch.setattr(engine, "stream_cards", lambda *_, **__: (0,))
         yield
 
 
