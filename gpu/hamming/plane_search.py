@@ -166,10 +166,17 @@ class PlaneSearcher:
         stream.synchronize()
         return int(counted[self._counter])
 
-    def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
+    def words(
+        self,
+        codes: NDArray[np.uint8],
+        first: int,
+        stop: int,
+        then: tuple[int, int] | None = None,
+    ) -> list[NDArray[np.uint64]]:
         """Ascending hit words of the windows [first, stop) of a text, base codes on the host.
 
-        They are valid until the next call. The next chunk is packed and sent in the meantime.
+        They are valid until the next call. The next chunk, ``then`` or the one that follows, is
+        packed and sent in the meantime.
         """
         ahead = self._ahead
         if ahead is None or ahead[0] is not codes or ahead[1:] != (first, stop):
@@ -180,10 +187,11 @@ class PlaneSearcher:
         windows = stop - first
         text.sent.wait(self._stream)
         self.scan(text, windows, self._stream)
-        after = min(stop + self.chunk, codes.size - self._length + 1)
-        if after > stop:
-            self._send_part(codes, stop, after)
-            self._ahead = (codes, stop, after)
+        if then is None:
+            then = stop, min(stop + self.chunk, codes.size - self._length + 1)
+        if then[1] > then[0]:
+            self._send_part(codes, *then)
+            self._ahead = (codes, *then)
         hits = self.count(self._stream)
         if hits > self.found.size:
             self.found = None

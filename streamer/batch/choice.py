@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from streamer import device_choice
-from streamer.device_choice import Effort, GpuOrCpu, OnFallback, log_fallback, shown
+from streamer.device_choice import (
+    Effort,
+    GpuOrCpu,
+    OnFallback,
+    log_fallback,
+    shown,
+    usable_cards,
+)
 from streamer.errors import StreamerError, UsageError
 
 Device = Literal["cpu", "cuda"]
@@ -17,11 +25,26 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
+class CardUse:
+    """The GPU of an engine, one of those that a search uses.
+
+    gpu: runs its parts, shared by the engines of a search: if one GPU fails, all are given up.
+    on_cpu: held by the engine that runs on the CPU then, which takes all of it.
+    """
+
+    gpu: GpuOrCpu
+    number: int = 0
+    alone: bool = True
+    on_cpu: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A method's name, the device it runs on, and why it is not CUDA where that was possible.
 
     cpu_method: what the CPU runs if the GPU fails, None for the same method. on_fallback: takes the
-    line that reports it; with None a failure of the GPU is a StreamerError.
+    line that reports it; with None a failure of the GPU is a StreamerError. cards: the numbers of
+    the GPUs.
     """
 
     method: str
@@ -29,10 +52,17 @@ class Choice:
     problem: str | None = None
     cpu_method: str | None = None
     on_fallback: OnFallback | None = None
+    cards: tuple[int, ...] = (0,)
 
     def line(self) -> str:
         """One line for the user: where it runs."""
-        return shown(self.device, self.problem, verb="running")
+        return shown(self.device, self.problem, verb="running", limit=len(self.cards))
+
+    def card_uses(self, most: int = 0) -> list[CardUse]:
+        """One for each engine of a search, up to ``most`` (0: any number); on the CPU one."""
+        numbers = self.cards[: most or None] if self.device == "cuda" else (0,)
+        gpu, lock = self.gpu_or_cpu(), threading.Lock()
+        return [CardUse(gpu, number, len(numbers) == 1, lock) for number in numbers]
 
     def gpu_or_cpu(self) -> GpuOrCpu:
         """Runs the parts of one search that was chosen for CUDA."""
@@ -51,12 +81,14 @@ def choose(
     on_fallback: OnFallback = log_fallback,
     effort: Effort | None = None,
     threads: int = 0,
+    gpus: int = 0,
 ) -> Choice:
     """The method and device for a request: ``device`` auto, cpu or cuda, ``method`` or None.
 
     ``methods`` names the devices that have each method; the ``default`` runs on both. ``auto``
     takes CUDA if the method has it and it is usable; if the GPU fails later, the CPU takes over and
     ``on_fallback`` gets one line. With an ``effort`` it takes what ends first with so many threads.
+    gpus: the most GPUs to use, 0 for all.
     UsageError for an unknown method or one that the device lacks; StreamerError, with the reason,
     where CUDA is needed and not usable.
     """
@@ -78,7 +110,8 @@ def choose(
     problem = device_choice.unsuited(effort if ask else None, threads)
     if problem is None:
         cpu_method = name if "cpu" in has else default
-        return Choice(name, "cuda", None, cpu_method, on_fallback if device == "auto" else None)
+        fallback = on_fallback if device == "auto" else None
+        return Choice(name, "cuda", None, cpu_method, fallback, tuple(usable_cards(gpus)))
     if device == "cuda" or "cpu" not in has:
         what = f"the method '{method}' needs a CUDA device" if method else "no CUDA device"
         message = f"{what}: {problem}"
@@ -90,14 +123,19 @@ class ChosenEngine(Generic[Engine]):
     """The engine of a choice; once the GPU has failed, that of the CPU.
 
     A solver says how to make it, and how its work can become smaller where the GPU's memory is
-    short. made: the engine; None makes it again when it is next needed.
+    short. made: the engine; None makes it again when it is next needed. use: its GPU, by default
+    the first of the choice.
     """
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: Choice, use: CardUse | None = None) -> None:
         self.choice = choice
         self.made: Engine | None = None
-        self._gpu = choice.gpu_or_cpu()
+        self._use = use or choice.card_uses(1)[0]
         self.run(lambda: self.engine)
+        if self.choice.device == "cuda" and not self._use.alone:
+            from gpu.card.process_exit import note_devices_in_use
+
+            note_devices_in_use((self._use.number,))
 
     @property
     def engine(self) -> Engine:
@@ -109,14 +147,26 @@ class ChosenEngine(Generic[Engine]):
     def run(self, work: Callable[[], Result]) -> Result:
         """What ``work`` returns; it is called again after the GPU has failed."""
         if self.choice.device == "cpu":
+            with self._use.on_cpu:
+                return work()
+        return self._use.gpu.run(
+            partial(self._on_card, work),
+            partial(self._on_cpu, work),
+            partial(self._on_card, self.smaller),
+        )
+
+    def _on_card(self, work: Callable[[], Result]) -> Result:
+        from gpu.card.device import card_active
+
+        with card_active(self._use.number, alone=self._use.alone):
             return work()
-        return self._gpu.run(work, partial(self._on_cpu, work), self.smaller)
 
     def _on_cpu(self, work: Callable[[], Result]) -> Result:
-        self.choice = self.choice.on_cpu()
-        self.made = None
-        self.fell_back()
-        return work()
+        with self._use.on_cpu:
+            self.choice = self.choice.on_cpu()
+            self.made = None
+            self.fell_back()
+            return work()
 
     def make(self, choice: Choice) -> Engine:
         """The engine of a choice."""

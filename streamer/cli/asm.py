@@ -13,6 +13,7 @@ from streamer.cli.choices import (
     ClusterOption,
     DeviceOption,
     FormatOption,
+    GpusOption,
     OutputOption,
     QuietOption,
     ThreadsOption,
@@ -49,6 +50,7 @@ def asm(
         typer.Option("--iupac", help="N, R, Y, ... in a pattern match their bases, else nothing."),
     ] = False,
     device: DeviceOption = "auto",
+    gpus: GpusOption = 0,
     threads: ThreadsOption = 0,
     cluster: ClusterOption = None,
     format_: FormatOption = "tsv",
@@ -104,7 +106,7 @@ def asm(
                     writer.put(lines.data)
         return
     work = effort.asm(text, lengths, 1 + (strands == "both"))
-    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
+    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
     effort.say_where(choice, device, quiet)
     with (
         compile_notice(quiet=quiet),

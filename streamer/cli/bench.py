@@ -18,6 +18,9 @@ DaemonSection = StrEnum("DaemonSection", "speed latency pages replay restart")
 ClusterSection = StrEnum("ClusterSection", "jobs streams")
 Durability = StrEnum("Durability", "none os fsync")
 
+_gpus = typer.Option(
+    metavar="N,N", help="With cuda: only one table, the same work on N GPUs and on others in turns."
+)
 _section = typer.Option(help="Only this part; may be given again. Default: all.")
 
 
@@ -31,6 +34,7 @@ def exact(
         list[str] | None,
         typer.Option(metavar="FASTQ", help="Read files for 'files' instead of synthetic ones."),
     ] = None,
+    gpus: Annotated[str | None, _gpus] = None,
 ) -> None:
     """Exact matching: frozen, growing, snapshots, trees, files.
 
@@ -38,7 +42,7 @@ def exact(
     tables go to standard output; the best of several runs counts. The full run takes minutes
     and 8 GB of memory; --kmers makes it small.
     """
-    _run("exact", device, section, kmers=kmers, reads=reads)
+    _run("exact", device, section, gpus=gpus, kmers=kmers, reads=reads)
 
 
 def ltb(
@@ -89,6 +93,7 @@ def daemon(
     ] = 10_000_000,
     restarts: Annotated[int, typer.Option(min=1, help="How often it is killed.")] = 100,
     pairs: Annotated[int, typer.Option(min=1, help="Without and with open pages.")] = 6,
+    gpus: Annotated[str | None, _gpus] = None,
 ) -> None:
     """The daemon from socket to feed, and its journal: latency, open pages, replay, restart.
 
@@ -99,6 +104,7 @@ def daemon(
         "daemon",
         device,
         section,
+        gpus=gpus,
         k=k,
         producers=producers,
         bases=bases,
@@ -165,6 +171,7 @@ def asm(
         Device, typer.Option(help="cuda: the kernels too, on a CUDA device.")
     ] = "cpu",
     scale: Annotated[float, typer.Option(min=0.001, max=1, help="Shrinks the texts.")] = 1.0,
+    gpus: Annotated[str | None, _gpus] = None,
 ) -> None:
     """Approximate pattern search: the WsPASM paper's Table 1 and Fig. 6-7, and the peers.
 
@@ -172,7 +179,7 @@ def asm(
     the paper's tables, wall time from letters to rows beside the peers. With cuda: every method of
     the GPU, and no peers.
     """
-    _run("asm", device, scale=scale)
+    _run("asm", device, gpus=gpus, scale=scale)
 
 
 def hamming(
@@ -181,12 +188,13 @@ def hamming(
     ] = 10_280_000,
     sets: Annotated[int, typer.Option(min=1, help="Sets of patterns of Table 1.")] = 10,
     device: Annotated[Device, typer.Option(help="cuda: the kernels, on a CUDA device.")] = "cpu",
+    gpus: Annotated[str | None, _gpus] = None,
 ) -> None:
     """Search with k mismatches: the PMASM paper's Tables 1-3, and hyperscan on the CPU.
 
     --symbols below the paper's 10,280,000 makes the texts of all tables smaller.
     """
-    _run("hamming", device, symbols=symbols, sets=sets)
+    _run("hamming", device, gpus=gpus, symbols=symbols, sets=sets)
 
 
 def lcs(
@@ -224,18 +232,36 @@ def primer(
         str | None,
         typer.Option(metavar="ALPHA,BETA,K", help="Lengths and k, such as 4000,20000,9."),
     ] = None,
+    gpus: Annotated[str | None, _gpus] = None,
 ) -> None:
     """The primer problem: Tables 1-5 and Figures 5, 7, 9 and 10 of the paper, beside its ratios.
 
     Slow methods are measured on some starts. Tables go to standard output.
     """
-    _run("primer", device, section, starts=starts, size=_size(size) if size else None)
+    _run("primer", device, section, gpus=gpus, starts=starts, size=_size(size) if size else None)
 
 
-def _run(suite: str, device: str, sections: list[Any] | None = None, **options: Any) -> None:
+def _run(
+    suite: str,
+    device: str,
+    sections: list[Any] | None = None,
+    gpus: str | None = None,
+    **options: Any,
+) -> None:
     from streamer.bench.suite import run
 
+    if gpus is not None:
+        run("several_gpus", device, job=suite, gpus=_numbers(gpus), scale=options.get("scale", 1))
+        return
     run(suite, device, sections or (), **options)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = text.split(",")
+    if len(numbers) < 2 or not all(number.isdecimal() and int(number) for number in numbers):
+        message = f"--gpus {text}: give N,N, such as 1,2"
+        raise UsageError(message)
+    return tuple(map(int, numbers))
 
 
 def _size(text: str) -> tuple[int, int, int]:

@@ -99,11 +99,12 @@ def choose_method(
     device: Device,
     work: Effort | None,
     threads: int,
+    gpus: int = 1,
 ) -> Choice:
     """As ``streamer.batch.choice.choose``; a later fallback to the CPU is reported."""
     from streamer.batch.choice import choose
 
-    return choose(methods, default, method, device, say, work, threads)
+    return choose(methods, default, method, device, say, work, threads, gpus)
 
 
 def say_where(choice: Choice, device: Device, quiet: bool) -> None:

@@ -11,6 +11,7 @@ from streamer.cli.choices import (
     ClusterOption,
     DeviceOption,
     FormatOption,
+    GpusOption,
     OutputOption,
     QuietOption,
     ThreadsOption,
@@ -40,6 +41,7 @@ def hamming(
         ),
     ] = None,
     device: DeviceOption = "auto",
+    gpus: GpusOption = 0,
     threads: ThreadsOption = 0,
     cluster: ClusterOption = None,
     format_: FormatOption = "tsv",
@@ -81,7 +83,7 @@ def hamming(
                     writer.put(lines.data)
         return
     work = effort.hamming(text, len(codes), 1 + (strands == "both"))
-    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
+    choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
     with compile_notice(quiet=quiet):
         search = HammingSearch(
             records, k, strands=strands, choice=choice, free=method is None, threads=threads,
@@ -92,7 +94,6 @@ def hamming(
         with pattern_search.searching(
             text, search.length - 1, output, format_, COLUMNS, quiet
         ) as (writer, pieces):  # fmt: skip
-            for piece in pieces:
-                reads = piece.reads
-                for hits in search.find(reads.bases, reads.offsets, before=piece.start):
-                    pattern_search.write_hits(writer, hits, reads.names, pattern_names)
+            texts = ((p.reads.names, p.reads.bases, p.reads.offsets, p.start) for p in pieces)
+            for text_names, hits in search.find_all(texts):
+                pattern_search.write_hits(writer, hits, text_names, pattern_names)

@@ -13,6 +13,7 @@ from streamer.cli.choices import (
     ClusterOption,
     DeviceOption,
     FormatOption,
+    GpusOption,
     OutputOption,
     QuietOption,
     ThreadsOption,
@@ -58,6 +59,7 @@ def primer(
     strands: Annotated[PrimerStrands, typer.Option(help="Strands of BETA that count.")] = "forward",
     method: Annotated[PrimerMethod | None, typer.Option(help="Default: seeds. Equal rows.")] = None,
     device: DeviceOption = "auto",
+    gpus: GpusOption = 0,
     threads: ThreadsOption = 0,
     cluster: ClusterOption = None,
     format_: FormatOption = "tsv",
@@ -152,7 +154,7 @@ def primer(
         else:
             stack.enter_context(compile_notice(quiet=quiet))
             work = effort.primer(alpha, beta, k)
-            choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads)
+            choice = effort.choose_method(METHODS, DEFAULT, method, device, work, threads, gpus)
             effort.say_where(choice, device, quiet)
             solve = partial(reaches, choice=choice, strands=strands, threads=threads)
         named = list(records(alpha))

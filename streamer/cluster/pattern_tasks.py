@@ -14,7 +14,7 @@ import numpy as np
 
 from streamer.batch.asm import searched
 from streamer.batch.asm.blocks import of_pieces
-from streamer.batch.asm.engines import Cutter
+from streamer.batch.asm.engines import Cutters
 from streamer.batch.asm.found import joined
 from streamer.batch.asm.hit_reports import BestEnds, BlockRuns, every_end, runs_of
 from streamer.batch.asm.pattern_masks import Searches
@@ -63,20 +63,20 @@ class _Asm:
     rows: _Formatted
 
 
-def _prepared_asm(shared: _Asm) -> tuple[_Asm, Cutter]:
-    return shared, Cutter(shared.choice, shared.wanted, 1)
+def _prepared_asm(shared: _Asm) -> tuple[_Asm, Cutters]:
+    return shared, Cutters(shared.choice, shared.wanted, 1)
 
 
-def _run_asm(prepared: tuple[_Asm, Cutter], piece: TextPiece) -> Rows | list[BlockRuns]:
-    shared, cutter = prepared
+def _run_asm(prepared: tuple[_Asm, Cutters], piece: TextPiece) -> Rows | list[BlockRuns]:
+    shared, cutters = prepared
     if shared.best:
-        parts = searched(of_pieces([piece]), shared.wanted, cutter)
+        parts = searched(of_pieces([piece]), shared.wanted, cutters)
         return [runs_of(part, joined(found), shared.wanted) for part, found in parts]
     # names are those of the piece
     alone = of_pieces([replace(piece, first=0)])
     hits = (
         every_end(part, some, searches=shared.wanted)
-        for part, found in searched(alone, shared.wanted, cutter)
+        for part, found in searched(alone, shared.wanted, cutters)
         for some in found
     )
     return shared.rows.lines(hits, piece.reads.names)

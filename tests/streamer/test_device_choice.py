@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpu.card.device import Device
 from streamer import device_choice
 from streamer.batch.choice import choose
 from streamer.cli import effort
@@ -20,7 +21,8 @@ def gpu(monkeypatch):
 
     monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
     monkeypatch.setattr("gpu.card.device.driver_found", lambda: True)
-    monkeypatch.setattr("gpu.card.device.devices", list)
+    found = [Device(0, "a GPU", (9, 0), 1 << 30)]
+    monkeypatch.setattr("gpu.card.device.devices", lambda: found)
     monkeypatch.setattr(device_choice, "cuda_problem", problem)
     monkeypatch.setattr(device_choice, "_stored_kernels", lambda: True)
     return started

@@ -68,7 +68,9 @@ class TableSearcher:
         )
         return results
 
-    def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
+    def words(
+        self, codes: NDArray[np.uint8], first: int, stop: int, then: Any = None
+    ) -> list[NDArray[np.uint64]]:
         """As ``PlaneSearcher.words``."""
         text = codes[first : stop + self._length - 1]
         results = self.launch(self._space.upload("codes", text), stop - first).copy_to_host()

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.asm.blocks import Block, Texts, blocks, of_letters, of_pieces
-from streamer.batch.asm.engines import Cutter
+from streamer.batch.asm.engines import Cutters
 from streamer.batch.asm.found import EndsFound, joined
 from streamer.batch.asm.hit_reports import BestEnds, every_end, runs_of
 from streamer.batch.asm.pattern_masks import Searches, check_patterns, masks_of, searches
@@ -62,13 +62,15 @@ def search(
     device: str = "auto",
     threads: int | None = None,
     iupac: bool = False,
+    gpus: int = 0,
 ) -> NDArray[np.void]:
     """Hits of patterns in one text or several, as a structured array (``streamer.batch.hits``).
 
     text, patterns: letters (bytes, str or uint8 array), one or a sequence of them; the fields
     ``text`` and ``pattern`` are their indices. Rows by text, end, pattern, ``+`` before ``-``. With
     report ``all`` the start is -1; with ``best`` start and ``cigar`` are those of one optimal
-    alignment. ``iupac``: an ambiguity letter of a pattern matches its bases.
+    alignment. ``iupac``: an ambiguity letter of a pattern matches its bases. ``gpus``: the most
+    GPUs to use, 0 for all.
 
     UsageError for an unknown option, DataError for an empty pattern or one not longer than k,
     InvalidBaseError (a ValueError) for a letter that is not of DNA.
@@ -85,7 +87,7 @@ def search(
     masks = [masks_of(letters, iupac=iupac) for letters in several(patterns)]
     check_patterns(masks, [str(i) for i in range(len(masks))], k)
     letters = [one if isinstance(one, bytes | str) else as_letters(one) for one in several(text)]
-    choice = choose(METHODS, DEFAULT, method, device)
+    choice = choose(METHODS, DEFAULT, method, device, gpus=gpus)
     wanted = searches(masks, k, strands)
     threads = threads or usable_cores()
     found = _find(of_letters(letters, k + 1), wanted, choice, report, threads)
@@ -120,9 +122,9 @@ def _find(
     if report not in REPORTS:
         message = f"unknown report '{report}'; there are {', '.join(REPORTS)}"
         raise UsageError(message)
-    cutter = Cutter(choice, wanted, threads)
+    cutters = Cutters(choice, wanted, threads)
     best = BestEnds(wanted) if report == "best" else None
-    for part, found in searched(texts, wanted, cutter):
+    for part, found in searched(texts, wanted, cutters):
         if best is not None:
             rows: Iterable[Hits] = [best.add(runs_of(part, joined(found), wanted))]
         else:
@@ -134,11 +136,10 @@ def _find(
 
 
 def searched(
-    texts: Iterable[Texts], wanted: Searches, cutter: Cutter
+    texts: Iterable[Texts], wanted: Searches, cutters: Cutters
 ) -> Iterator[tuple[Block, list[EndsFound]]]:
     """Parts of the texts in order, and every end in each."""
-    for block in blocks(texts, wanted.k, wanted.reach, cutter.engine.block_size):
-        yield from cutter.search(block)
+    return cutters.search(blocks(texts, wanted.k, wanted.reach, cutters.block_size))
 
 
 __all__ = ["METHODS", "InvalidBaseError", "find", "search", "searches"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -14,11 +14,13 @@ from streamer.batch.asm.blocks import Block
 from streamer.batch.asm.found import NO_LIMIT, EndsFound, TooManyError, in_order, joined
 from streamer.batch.asm.paper import pasm, sequential
 from streamer.batch.asm.pattern_masks import Searches
-from streamer.batch.choice import Choice, ChosenEngine
+from streamer.batch.choice import CardUse, Choice, ChosenEngine
 from streamer.errors import UsageError
+from trie.cpu.lanes import each_task, in_lanes
 
 ROWS_AT_ONCE = 1 << 24  # hits in memory at once, about
 ALWAYS_ENDS = 64  # a block of so few ends is searched however many hits it has
+SHARED_BLOCK = 1 << 26  # symbols of a block at most, where there are several GPUs
 
 
 class AsmEngine(Protocol):
@@ -103,11 +105,13 @@ class Cutter(ChosenEngine[AsmEngine]):
     memory for.
     """
 
-    def __init__(self, choice: Choice, searches: Searches, threads: int) -> None:
+    def __init__(
+        self, choice: Choice, searches: Searches, threads: int, use: CardUse | None = None
+    ) -> None:
         self._searches = searches
         self._threads = threads
         self._most_ends = NO_LIMIT
-        super().__init__(choice)
+        super().__init__(choice, use)
 
     def make(self, choice: Choice) -> AsmEngine:
         """As in ``ChosenEngine``."""
@@ -145,3 +149,20 @@ class Cutter(ChosenEngine[AsmEngine]):
             except TooManyError:
                 # blocks to come are likely to be like this one
                 self._most_ends = max(ALWAYS_ENDS, part.ends // 2)
+
+
+class Cutters:
+    """A cutter for each GPU of the choice, side by side, or one on the CPU."""
+
+    def __init__(self, choice: Choice, searches: Searches, threads: int) -> None:
+        self._cutters = [Cutter(choice, searches, threads, use) for use in choice.card_uses()]
+
+    @property
+    def block_size(self) -> int:
+        """Symbols of a block."""
+        size = min(cutter.engine.block_size for cutter in self._cutters)
+        return size if len(self._cutters) == 1 else min(size, SHARED_BLOCK)
+
+    def search(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, list[EndsFound]]]:
+        """The parts of the blocks in order, and what is in each."""
+        return in_lanes(self._cutters, blocks, each_task(Cutter.search))

@@ -14,19 +14,22 @@ likely faster, with hundreds of patterns; the others are the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice, Device, choose
-from streamer.batch.hamming.engines import Chunks
+from streamer.batch.hamming.engines import AllChunks, SearchedText
 from streamer.batch.hamming.oriented import orient
 from streamer.batch.hamming.packed_hits import columns
 from streamer.batch.hits import Hits, concatenate
 from streamer.batch.records import Letters, NamedSequence, as_records
 from trie.cpu.interrupts import interrupts_as_such
 from trie.cpu.threads import usable_cores
+
+T = TypeVar("T")
 
 METHODS: dict[str, tuple[Device, ...]] = {
     "bit-sliced": ("cpu", "cuda"),
@@ -67,7 +70,7 @@ class HammingSearch:
         oriented = orient(patterns, k, strands, source=source)
         self._threads = threads or usable_cores()
         self.length = oriented.length
-        self._chunks = Chunks(choice, oriented, self._threads, free=free)
+        self._chunks = AllChunks(choice, oriented, self._threads, free=free)
 
     def find(
         self,
@@ -81,16 +84,31 @@ class HammingSearch:
         before: symbols of the first text that are not in the batch; where a text is cut, ``length``
         - 1 symbols are repeated.
         """
-        if before:
-            offsets = offsets.copy()
-            offsets[0] -= before
-        stop = codes.size - self.length + 1
-        first = 0
-        while first < stop:
-            end, words = self._chunks.next_words(codes, first, stop)
+        for _, hits in self.find_all([(None, codes, offsets, before)]):
+            yield hits
+
+    def find_all(
+        self, texts: Iterable[tuple[T, NDArray[np.uint8], NDArray[np.int64], int]]
+    ) -> Iterator[tuple[T, Hits]]:
+        """The hits in batches of texts, in order, each with the first value of its batch.
+
+        The other values are those that ``find`` takes. Several GPUs search several batches at once.
+        """
+        made = (
+            SearchedText(codes, _moved(offsets, before), tag)
+            for tag, codes, offsets, before in texts
+        )
+        for text, first, words in self._chunks.words(made):
             for parts in _shares(words):
-                yield columns(parts, first, offsets, self.length, self._threads)
-            first = end
+                yield text.tag, columns(parts, first, text.offsets, self.length, self._threads)
+
+
+def _moved(offsets: NDArray[np.int64], before: int) -> NDArray[np.int64]:
+    """Where texts begin, if ``before`` symbols of the first one are not there."""
+    if before:
+        offsets = offsets.copy()
+        offsets[0] -= before
+    return offsets
 
 
 def _shares(words: list[NDArray[np.uint64]]) -> Iterator[list[NDArray[np.uint64]]]:
@@ -113,12 +131,15 @@ def search(
     method: str | None = None,
     device: str = "auto",
     threads: int | None = None,
+    gpus: int = 0,
 ) -> NDArray[np.void]:
     """Every window of the text or texts within k mismatches of a pattern.
 
     text, patterns: letters (bytes, str or uint8), or several of them. Returns a structured array
     with the fields text, start, end, distance, strand, pattern (streamer.batch.hits.FIELDS), text
-    and pattern by number. UsageError for wrong options, DataError for patterns that are empty, of
+    and pattern by number. gpus: the most GPUs to use, 0 for all.
+
+    UsageError for wrong options, DataError for patterns that are empty, of
     several lengths, above 256 symbols or not longer than k, InvalidBaseError (a ValueError) for a
     letter that is not of DNA, StreamerError where CUDA is requested and not usable.
 
@@ -130,7 +151,7 @@ def search(
     3 8 0 0
     6 11 1 1
     """
-    choice = choose(METHODS, DEFAULT, method, device)
+    choice = choose(METHODS, DEFAULT, method, device, gpus=gpus)
     prepared = HammingSearch(
         as_records(patterns), k, strands=strands, choice=choice, free=method is None,
         threads=threads or 0,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.choice import Choice, ChosenEngine
+from streamer.batch.choice import CardUse, Choice, ChosenEngine
 from streamer.batch.hamming import bit_sliced, mismatch_index, pigeonhole
 from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.paper import naive, pmasm, shift_add
+from trie.cpu.lanes import each_task, in_lanes
 from trie.cpu.threads import run_all, split_range
 
 ON_CPU: dict[str, Any] = {
@@ -34,7 +37,27 @@ LEAST_WORDS = 1 << 16  # hit words of the smallest buffer
 MOST_WORDS = 1 << 25  # hit words of a chunk, at most, where it has more than a few windows
 CHUNKS = (1 << 14, 1 << 23)  # the least and the most windows of a chunk on the CPU
 MOST_WINDOWS = 1 << 26  # windows of the largest chunk
+LEAST_SHARE = 1 << 22  # windows that are worth a GPU of their own; a multiple of 64
 LEAST_CHUNK = 1 << 16  # windows of the smallest chunk that is tried where the GPU's memory is short
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedText:
+    """Base codes of texts one after the other, and where each begins (int64)."""
+
+    codes: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    tag: Any = None
+
+
+Bounds = tuple[int, int]
+"""The first and the end of some windows."""
+
+TextPart = tuple[SearchedText, int, int, Bounds | None]
+"""A text, the first and the end of some of its windows, and the next ones of the same GPU."""
+
+FoundPart = tuple[SearchedText, int, list[NDArray[np.uint64]]]
+"""A text, the first of some of its windows, and their hit words, counted from there."""
 
 
 class HammingEngine(Protocol):
@@ -42,29 +65,39 @@ class HammingEngine(Protocol):
 
     chunk: int
 
-    def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
+    def words(
+        self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None = None
+    ) -> list[NDArray[np.uint64]]:
         """Ascending hit words of the windows [first, stop), counted from ``first``.
 
-        They are valid until the next call.
+        They are valid until the next call, which is likely for ``then``, None: those that follow.
         """
 
 
 class Chunks(ChosenEngine[HammingEngine]):
     """Searches texts chunk by chunk; in smaller chunks where the GPU's memory is short."""
 
-    def __init__(self, choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> None:
+    def __init__(
+        self,
+        choice: Choice,
+        patterns: Oriented,
+        threads: int,
+        *,
+        free: bool,
+        use: CardUse | None = None,
+    ) -> None:
         self._patterns, self._threads, self._free = patterns, threads, free
         self._most = MOST_WINDOWS
-        super().__init__(choice)
+        super().__init__(choice, use)
 
     def next_words(
-        self, codes: NDArray[np.uint8], first: int, stop: int
+        self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None = None
     ) -> tuple[int, list[NDArray[np.uint64]]]:
         """The end of the next chunk of windows [first, stop), and its hit words."""
 
         def search() -> tuple[int, list[NDArray[np.uint64]]]:
             end = min(first + self.engine.chunk, stop)
-            return end, self.engine.words(codes, first, end)
+            return end, self.engine.words(codes, first, end, then)
 
         return self.run(search)
 
@@ -79,6 +112,45 @@ class Chunks(ChosenEngine[HammingEngine]):
         self._most = max(LEAST_CHUNK, chunk // 2)
         return chunk > LEAST_CHUNK
 
+    def words(self, part: TextPart) -> Iterator[FoundPart]:
+        """The hit words of a part, chunk by chunk; valid until the next are asked for."""
+        text, first, stop, then = part
+        while first < stop:
+            begin = first
+            first, words = self.next_words(text.codes, begin, stop, then)
+            yield text, begin, words
+
+
+class AllChunks:
+    """Chunks for each GPU of the choice, side by side, or for the CPU."""
+
+    def __init__(self, choice: Choice, patterns: Oriented, threads: int, *, free: bool) -> None:
+        self._length = patterns.length
+        self._each = [
+            Chunks(choice, patterns, threads, free=free, use=use) for use in choice.card_uses()
+        ]
+
+    def words(self, texts: Iterable[SearchedText]) -> Iterator[FoundPart]:
+        """The texts, with where each chunk begins and its hit words, in order.
+
+        They are valid until the next are asked for.
+        """
+        parts = (part for text in texts for part in self._parts(text))
+        return in_lanes(self._each, parts, each_task(Chunks.words))
+
+    def _parts(self, text: SearchedText) -> Iterator[TextPart]:
+        """The windows of a text; on several GPUs in parts, so that all of them have some."""
+        stop = text.codes.size - self._length + 1
+        count = len(self._each)
+        if count == 1:
+            yield text, 0, stop, None
+            return
+        chunk = min(chunks.engine.chunk for chunks in self._each)
+        step = min(chunk, max(LEAST_SHARE, -(-stop // count // 64) * 64))
+        for first in range(0, stop, step):
+            later = min(first + count * step, stop)
+            yield text, first, min(first + step, stop), (later, min(later + step, stop))
+
 
 class HammingCpu:
     """A CPU method on several threads, each with a part of the chunk."""
@@ -92,7 +164,9 @@ class HammingCpu:
         self._buffers: dict[int, list[NDArray[np.uint64]]] = {}
         self.chunk = max(CHUNKS[0], min(CHUNKS[1], MOST_WORDS // len(patterns)))
 
-    def words(self, codes: NDArray[np.uint8], first: int, stop: int) -> list[NDArray[np.uint64]]:
+    def words(
+        self, codes: NDArray[np.uint8], first: int, stop: int, then: Bounds | None = None
+    ) -> list[NDArray[np.uint64]]:
         """As in ``HammingEngine``."""
         parts = min(self._threads, max(1, (stop - first) // LEAST_PART))
         ranges = split_range(first, stop, parts, align=64)

@@ -54,7 +54,7 @@ def length(
     >>> lcs.length("kitten", "sitting", text=True)
     4
     """
-    choice = choose(METHODS, DEFAULT, method, device)
+    choice = choose(METHODS, DEFAULT, method, device, gpus=1)
     return length_of(*_coded(a, b, text), choice, threads or usable_cores())
 
 
@@ -72,7 +72,7 @@ def match(
     >>> len(found), found.identity()
     (6, 0.75)
     """
-    choice = choose(METHODS, DEFAULT, method, device)
+    choice = choose(METHODS, DEFAULT, method, device, gpus=1)
     return matching_of(*_coded(a, b, text), choice, threads or usable_cores())
 
 

@@ -18,20 +18,21 @@ All methods return the same rows.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.choice import Choice, ChosenEngine, Device, choose
+from streamer.batch.choice import CardUse, Choice, ChosenEngine, Device, choose
 from streamer.batch.primer.beta_pieces import CHUNK_SYMBOLS, chunks, joined
 from streamer.batch.primer.problem import MAX_K, Alpha, Columns
 from streamer.batch.records import Codes, Letters, as_records
 from streamer.errors import UsageError
 from trie.cpu.interrupts import interrupts_as_such
-from trie.cpu.threads import usable_cores
+from trie.cpu.lanes import each_task, in_lanes
+from trie.cpu.threads import split_range, usable_cores
 from trie.strands import PRIMER_STRANDS
 
 METHODS: dict[str, tuple[Device, ...]] = {
@@ -48,6 +49,7 @@ METHODS: dict[str, tuple[Device, ...]] = {
 """The devices that have each method."""
 
 DEFAULT = "seeds"
+LEAST_STARTS = 1 << 10  # starts of alpha that are worth a GPU of their own
 
 Improve = Callable[[list[Codes], Columns], None]
 
@@ -56,14 +58,14 @@ Improve = Callable[[list[Codes], Columns], None]
 def find(
     alpha: Letters | Sequence[Letters], beta: Letters | Sequence[Letters], k: int, *,
     strands: str = "forward", method: str | None = None, device: str = "auto",
-    threads: int | None = None,
+    threads: int | None = None, gpus: int = 0,
 ) -> NDArray[np.void]:  # fmt: skip
     """The shortest substrings of alpha with at least k differences from every substring of beta.
 
     ``alpha`` and ``beta`` are letters (bytes, str, uint8 array) or sequences of them; each record
     of alpha is solved against all of beta, with ``strands="both"`` also against its reverse
     complement. ``method`` and ``device`` as METHODS and ``--device``; ``threads`` None or 0 is
-    every core.
+    every core. ``gpus`` is the most GPUs to use, 0 for all.
 
     A structured array (problem.FIELDS): alpha int32, start, end, length int64, in order. Raises
     UsageError for an option or a k out of 1..1000, InvalidBaseError for a byte that is no base.
@@ -77,7 +79,7 @@ def find(
     """
     k = operator.index(k)  # accepts NumPy integers
     check(k, strands)
-    choice = choose(METHODS, DEFAULT, method, device)
+    choice = choose(METHODS, DEFAULT, method, device, gpus=gpus)
     records = Alpha.of([record.codes for record in as_records(alpha)])
     beta_codes = (record.codes for record in as_records(beta))
     return records.rows(reaches(records, beta_codes, k, choice, strands=strands, threads=threads))
@@ -102,21 +104,72 @@ def reaches(
     Memory holds one record and one chunk of CHUNK_SYMBOLS at a time.
     """
     reach = alpha.first_reaches(k)
-    improver = Improver(alpha, k, choice, threads or usable_cores(), strands == "both")
-    for pieces in chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS):
-        improver.improve(pieces, reach)
+    shares = _shares(alpha, k, choice, threads or usable_cores(), strands == "both")
+    texts = chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS)
+    # each share takes every text; what it finds is in its own reaches
+    turns = (pieces for pieces in texts for _ in shares)
+    for _ in in_lanes(shares, turns, each_task(Share.improve)):
+        pass
+    for share in shares:
+        share.put(reach)
     return reach
+
+
+class Share:
+    """Some starts of alpha, and what raises their reaches."""
+
+    def __init__(
+        self, alpha: Alpha, first: int, stop: int, k: int, make: Callable[[Alpha], Improver]
+    ) -> None:
+        self._first = first
+        self._own = stop - first
+        part = alpha if self._own == alpha.codes.size else alpha.part(first, stop)
+        self._reach = part.first_reaches(k)
+        # the starts of other shares count as settled
+        self._reach[self._own :] = part.ends[self._own :]
+        self._improver = make(part)
+
+    def improve(self, pieces: list[Codes]) -> Iterator[None]:
+        """Raise the reaches by a chunk of beta; yields nothing."""
+        self._improver.improve(pieces, self._reach)
+        yield from ()
+
+    def put(self, reach: Columns) -> None:
+        """Write the reaches to their places in those of alpha."""
+        reach[self._first : self._first + self._own] = self._first + self._reach[: self._own]
+
+
+def _shares(alpha: Alpha, k: int, choice: Choice, threads: int, both: bool) -> list[Share]:
+    """Alpha in equal shares for the GPUs, or one for the CPU."""
+    uses = choice.card_uses(max(1, alpha.codes.size // LEAST_STARTS))
+    bounds = split_range(0, alpha.codes.size, len(uses)) or [(0, 0)]
+
+    def make(use: CardUse) -> Callable[[Alpha], Improver]:
+        return lambda part: Improver(part, k, choice, threads, both, use)
+
+    return [
+        Share(alpha, first, stop, k, make(use))
+        for (first, stop), use in zip(bounds, uses, strict=True)
+    ]
 
 
 class Improver(ChosenEngine[Any]):
     """Raises reaches by chunks of beta, with ``both`` by their reverse complements too."""
 
-    def __init__(self, alpha: Alpha, k: int, choice: Choice, threads: int, both: bool) -> None:
+    def __init__(
+        self,
+        alpha: Alpha,
+        k: int,
+        choice: Choice,
+        threads: int,
+        both: bool,
+        use: CardUse | None = None,
+    ) -> None:
         self._alpha = alpha
         self._k = k
         self._threads = threads
         self._both = both
-        super().__init__(choice)
+        super().__init__(choice, use)
 
     def improve(self, pieces: list[Codes], reach: Columns) -> None:
         """Raise the reaches by a chunk of beta."""

@@ -63,6 +63,16 @@ class Alpha:
         # ends grow with the records, so a record's reaches never pass the next one's first
         np.maximum.accumulate(reach, out=reach)
 
+    def part(self, first: int, stop: int) -> Alpha:
+        """The symbols from ``first`` to the end of the record that holds the start before ``stop``.
+
+        It is alpha as far as the starts first..stop are concerned.
+        """
+        end = int(self.ends[stop - 1])
+        inside = self.offsets[(self.offsets > first) & (self.offsets <= end)]
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), inside - first])
+        return Alpha(self.codes[first:end], offsets, self.ends[first:end] - first)
+
     def rows(self, reach: Columns) -> NDArray[np.void]:
         """The solutions (FIELDS) of final reaches, ordered by record and start."""
         starts = np.flatnonzero(reach < self.ends)
