@@ -20,17 +20,18 @@ class FailingGpu:
     """Counts the calls to the driver, and lets some fail.
 
     fails: takes the number of a call and its kind (memory, launch or copy) and returns the driver's
-    message, or None where the call succeeds. limit: bytes of memory. failed: whether a call has.
-    most: bytes that were taken at a time. A kernel that was launched with the same arguments before
-    is not run again: the simulator takes its time.
+    message, or None where the call succeeds. limit: bytes of memory. cards: as how many devices it
+    is listed. failed: whether a call has. most: bytes that were taken at a time. A kernel that was
+    launched with the same arguments before is not run again: the simulator takes its time.
     """
 
-    def __init__(self, fails=lambda number, kind: None, limit=1 << 24):
+    def __init__(self, fails=lambda number, kind: None, limit=1 << 24, cards=1):
         self.kinds = []
         self.failed = False
         self.taken = self.most = 0
         self._fails = fails
         self._limit = limit
+        self._cards = cards
 
     def call(self, kind):
         """Raise the driver's error if this call is to fail."""
@@ -125,6 +126,8 @@ class FailingGpu:
             patch.setattr(
                 devices.FakeCUDAContext, "get_memory_info", lambda _: info(*self.memory())
             )
-            found = [device.Device(0, "simulated", (9, 0), 1 << 30)]
+            found = [
+                device.Device(number, "simulated", (9, 0), 1 << 30) for number in range(self._cards)
+            ]
             patch.setattr(device, "devices", lambda: found)
             yield self

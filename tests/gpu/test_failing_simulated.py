@@ -26,12 +26,19 @@ COMMANDS = {
     "primer": "primer alpha.fa beta.fa -k 2 --strands both",
     "lcs": "lcs one.fa other.fa --method systolic",
     "match": "match text.fa -d beta.fa -k 7 --report windows",
+    "match-chunks": "match text.fa -d beta.fa -k 7 --report intervals --chunk 30",
+    "match-depths": "match text.fa -d beta.fa -k 7 --report windows --chunk 30",
     "grow": "match text.fa --seed 20 -k 5 --chunk 30",
     "levenshtein": "match text.fa -d beta.fa -k 7 --distance 1",
     "near-grow": "match text.fa --seed 20 -k 7 --distance 1 --chunk 64",
     "ltb": "match text.fa -d beta.fa -k 5 --distance 1 --semantics ltb --chunk 64",
 }
 
+ON_TWO = {
+    "asm", "asm-best", "asm-wspasm", "hamming", "hamming-naive", "primer", "match-chunks",
+    "match-depths", "grow", "levenshtein", "ltb",
+}  # fmt: skip
+"""Are run on two GPUs too."""
 
 SMALLER = ("asm", "asm-best", "asm-wspasm", "hamming", "hamming-naive")
 """Have smaller pieces even for these texts."""
@@ -54,6 +61,7 @@ def small_kernels():
     from gpu.lcs import cut, prepare, systolic
     from gpu.levenshtein import search
     from gpu.primer import extend, packed_text, seed_table, seeds
+    from streamer.batch import primer
     from streamer.batch.hamming import engines
     from streamer.batch.lcs import solve
     from streamer.batch.primer import on_gpu
@@ -75,6 +83,9 @@ def small_kernels():
         patch.setattr(plane_search, "CHUNKS", (16, 32))
         patch.setattr(result_table, "WINDOWS", (16, 32))
         patch.setattr(engines, "LEAST_CHUNK", 8)
+        # several GPUs for so little
+        patch.setattr(engines, "LEAST_SHARE", 8)
+        patch.setattr(primer, "LEAST_STARTS", 5)
         patch.setattr(on_gpu, "FIRST", (64, 64))
         patch.setattr(lcs, "shape_for", lambda symbols, _: systolic.GridShape(1, symbols, 1))
         patch.setattr(lcs, "_multiprocessors", lambda: 1)
@@ -203,6 +214,44 @@ def test_an_allocation_that_fails_once(name, run, usual):
     assert len(said) <= len(kinds)
     if name in SMALLER:
         assert said == []
+
+
+@pytest.mark.parametrize("name", grouped(sorted(ON_TWO)))
+def test_two_gpus_give_the_rows_of_one(name, run, usual):
+    """One simulated device stands for both; each has its own buffers and its own thread."""
+    _, rows = usual(name)
+    code, found, said = run(name, "cuda", faults.FailingGpu(cards=2))
+    assert (code, found, said) == (0, rows, "")
+
+
+@pytest.mark.parametrize("name", grouped(sorted(ON_TWO)))
+def test_two_gpus_of_which_one_is_lost(name, run, usual):
+    """The CPU takes over from both, with one line."""
+    kinds, rows = usual(name)
+    for lost in range(0, len(kinds), 3):
+
+        def fails(number, kind, lost=lost):
+            return faults.LOST if number == lost else None
+
+        gpu = faults.FailingGpu(fails, cards=2)
+        code, found, said = run(name, "auto", gpu)
+        assert (code, found) == (0, rows), lost
+        if gpu.failed:
+            assert re.fullmatch(r"streamer: the CUDA device failed: .*; \w+ on the CPU\n", said), (
+                lost
+            )
+
+
+def test_a_growing_dictionary_says_that_it_uses_one_gpu(folder, capsys):
+    from streamer.cli.app import main
+
+    words = ["match", str(folder / "text.fa"), "--seed", "20", "-k", "5", "--chunk", "30"]
+    words += ["--device", "cuda"]
+    for gpus, lines in (("0", 1), ("2", 1), ("1", 0)):
+        with faults.FailingGpu(cards=2).installed():
+            assert main([*words, "--gpus", gpus]) == 0
+        said = capsys.readouterr().err
+        assert said.count("a growing dictionary uses one GPU, not 2: ") == lines
 
 
 LONG = {
