@@ -57,6 +57,7 @@ def tables(
 def daemon(
     device: str, k: int, producers: int, bases: int, durabilities: Sequence[str] = ("none",),
     batch_bytes: Sequence[int] = (1 << 20, 1 << 22), transports: Sequence[str] = ("tcp", "ipc"),
+    gpus: int = 1,
 ) -> Iterator[Row]:  # fmt: skip
     """A row for every transport, durability and size of batch; about ``bases`` bases each.
 
@@ -68,7 +69,10 @@ def daemon(
     for transport, durability in product(transports, durabilities):
         with (
             tempfile.TemporaryDirectory() as folder,
-            _serving(Path(folder), transport, durability, device, k, genome) as (endpoints, busy),
+            _serving(Path(folder), transport, durability, device, k, genome, gpus) as (
+                endpoints,
+                busy,
+            ),
         ):
             records = 0
             for size in batch_bytes:
@@ -125,14 +129,15 @@ def _measured(
 
 @contextmanager
 def _serving(
-    folder: Path, transport: str, durability: str, device: str, k: int, genome: Codes
+    folder: Path, transport: str, durability: str, device: str, k: int, genome: Codes, gpus: int
 ) -> Iterator[tuple[dict[str, str], Busy]]:
     """A daemon in a process of its own: its endpoints, and how busy its threads have been."""
     letters = LETTERS[genome]
     (folder / "genome.fa").write_bytes(b">genome\n" + letters.tobytes() + b"\n")
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    child = context.Process(target=_serve, args=(folder, transport, durability, device, k, there))
+    given = (folder, transport, durability, device, k, gpus, there)
+    child = context.Process(target=_serve, args=given)
     child.start()
 
     def busy() -> dict[str, float]:
@@ -151,7 +156,9 @@ def _serving(
         child.kill()
 
 
-def _serve(folder: Path, transport: str, durability: str, device: str, k: int, pipe: Any) -> None:
+def _serve(
+    folder: Path, transport: str, durability: str, device: str, k: int, gpus: int, pipe: Any
+) -> None:
     from streamer.daemon.config import load
     from streamer.daemon.core.life import RUNNING
     from streamer.daemon.service import Service
@@ -161,6 +168,7 @@ def _serve(folder: Path, transport: str, durability: str, device: str, k: int, p
         f"dictionary.k={k}",
         f"dictionary.sources=['{folder / 'genome.fa'}']",
         f"matching.device='{device}'",
+        f"matching.gpus={gpus}",
         f"ingest.memory_bytes={1 << 29}",
         f"feed.buffer_bytes={1 << 30}",
         f"journal.durability='{durability}'",

@@ -64,7 +64,8 @@ def random_read(total: int, seed: int) -> ReadBatch:
     return batch_of(random_codes(total, seed), np.array([0, total], dtype=np.int64))
 
 
-def _codes(text: Codes, k: int, canonical: bool) -> NDArray[np.uint64]:
+def kmers_of(text: Codes, k: int, canonical: bool) -> NDArray[np.uint64]:
+    """The k-mers of a text, each once, ascending."""
     codes, _ = window_codes(text, np.array([0, text.size]), k, canonical=canonical)
     return np.unique(codes)
 
@@ -84,7 +85,7 @@ def kernels(kmers: int, total: int, ks: Sequence[int] = KS) -> Iterator[Row]:
     batch = half_hit(text, total, 11)
     cases: list[tuple[int, Strands]] = [(k, "forward") for k in ks]
     for k, strands in [*cases, *((k, "canonical") for k in CANONICAL_KS)]:
-        codes = _codes(text, k, strands == "canonical")
+        codes = kmers_of(text, k, strands == "canonical")
         tree = DeviceTree(snapshot(codes, k), with_buckets=True)
         packed = pack_chunk(batch.bases, batch.offsets, k, threads=usable_cores())
         buffers = ChunkBuffers(packed.symbols, word_capacity=packed.symbols)
@@ -112,7 +113,7 @@ def frozen(
     text = random_codes(kmers + max(ks) - 1, 1)
     batch = half_hit(text, total, 11)
     for k in ks:
-        tree = snapshot(_codes(text, k, True), k)
+        tree = snapshot(kmers_of(text, k, True), k)
         packing = partial(pack_chunk, batch.bases, batch.offsets, k, threads=threads)
         yield _rate(k, "packing alone", 0, total, packing)
         for chunk in chunks:
@@ -120,7 +121,7 @@ def frozen(
                 with closing(
                     Pipeline(k, "canonical", chunk=chunk, streams=number, threads=threads)
                 ) as engine:
-                    runs = _ways_in(engine, batch, k, chunk, tree)
+                    runs = ways_in(engine, batch, k, chunk, tree)
                     for what, run in runs.items():
                         name = f"{what}, {number} stream{'s' if number > 1 else ''}"
                         yield _rate(k, name, chunk, total, run)
@@ -131,7 +132,7 @@ def _rate(k: int, what: str, chunk: int, total: int, run: Callable[[], object]) 
     return {"k": k, "what": what, "chunk": chunk, "s": seconds, "bases/s": total / seconds}
 
 
-def _ways_in(
+def ways_in(
     engine: Pipeline, batch: ReadBatch, k: int, chunk: int, tree: TreeBitmap
 ) -> dict[str, Callable[[], object]]:
     """The same chunks as bytes and packed, from ordinary and from pinned memory."""

@@ -1,0 +1,224 @@
+"""The same work on one GPU and on several, in turns: ``streamer bench NAME --gpus 1,2``.
+
+Wall time from host memory to columns or results there, as the commands and the daemon take it,
+without reading files or writing rows. A ratio is the median of those of the pairs: seconds with the
+first number of GPUs by seconds with another one right after it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamer.batch import asm, hamming, primer
+from streamer.batch.asm.pattern_masks import masks_of, searches
+from streamer.batch.choice import Choice
+from streamer.batch.primer.problem import Alpha
+from streamer.batch.records import NamedSequence
+from streamer.bench.daemon import daemon
+from streamer.bench.inputs import LETTERS, Codes, batch_of, half_hit, random_codes, random_letters
+from streamer.bench.primer import SIZE, TABLE_5, Size
+from streamer.bench.suite import Row, Sheet
+from streamer.device_choice import usable_cards
+from streamer.dictionary.targets import Dictionary
+from streamer.errors import StreamerError
+from streamer.matching.matcher import StreamMatcher
+from streamer.sequences.record_buffer import TextPiece
+from trie.cpu.threads import usable_cores
+from trie.snapshots.tree_bitmap import snapshot
+
+PIECE = 1 << 24  # symbols of a piece of text, as the commands read them
+CHUNK = 1 << 24
+K = 15
+
+ASM_CASES = ((1, 16, 2), (96, 24, 3), (960, 24, 3))  # patterns, their length, k
+HAMMING_CASES = ((8, 20, 4), (96, 24, 3), (2048, 24, 3), (2048, 64, 5))
+PRIMER_CASES = (SIZE, TABLE_5, Size(29_903, 100_000_000, 6), Size(1_000_000, 10_000_000, 8))
+
+Run = Callable[[], object]
+
+
+def tables(
+    device: str, job: str, gpus: Sequence[int], pairs: int = 5, scale: float = 1.0,
+    cards: Sequence[int] = (),
+) -> list[Sheet]:  # fmt: skip
+    """The table of a job on these numbers of GPUs; ``cards``: their numbers, all by default."""
+    cards = cards or usable_cards()
+    if device != "cuda" or max(gpus) > len(cards):
+        message = f"--gpus {','.join(map(str, gpus))}: there are {len(cards)} to compare"
+        raise StreamerError(message)
+    uses = {count: tuple(cards[:count]) for count in gpus}
+    size = int(scale * (1 << 28))
+    rows: dict[str, Callable[[], Iterator[Row]]] = {
+        "asm": partial(asm_texts, uses, pairs, size, ASM_CASES),
+        "hamming": partial(hamming_texts, uses, pairs, size, HAMMING_CASES),
+        "primer": partial(primer_sizes, uses, pairs, PRIMER_CASES),
+        "exact": partial(exact_engine, uses, pairs, 2 * size),
+        "daemon": partial(daemon_feed, uses, min(pairs, 3), 8 * size),
+    }
+    sheets = [Sheet(f"{job}, several GPUs", rows[job])]
+    if job == "exact":
+        sheets.append(Sheet("StreamMatcher, several GPUs", matchers, uses, pairs, size))
+    return sheets
+
+
+def in_pairs(runs: dict[int, Run], pairs: int) -> Row:
+    """The median seconds with each number of GPUs, and what the first takes by the others'."""
+    for run in runs.values():
+        run()  # compiles
+    seconds: dict[int, list[float]] = {count: [] for count in runs}
+    for _ in range(pairs):
+        for count, run in runs.items():
+            begin = time.perf_counter()
+            run()
+            seconds[count].append(max(time.perf_counter() - begin, 1e-9))
+    return _compared(seconds)
+
+
+def _compared(seconds: dict[int, list[float]]) -> Row:
+    row: Row = {f"{count} GPU, s": float(np.median(took)) for count, took in seconds.items()}
+    first, *others = seconds
+    for count in others:
+        ratios = np.divide(seconds[first], seconds[count])
+        row[f"ratio {first}:{count}"] = float(np.median(ratios))
+        row["least"], row["most"] = float(ratios.min()), float(ratios.max())
+    return row
+
+
+def _pieces(size: int) -> list[TextPiece]:
+    """Random texts of PIECE symbols, a record each."""
+    codes = random_codes(size, 20)
+    parts = [codes[first : first + PIECE] for first in range(0, size, PIECE)]
+    return [
+        TextPiece(batch_of(part, np.array([0, part.size])), first=number)
+        for number, part in enumerate(parts)
+    ]
+
+
+def asm_texts(
+    uses: dict[int, tuple[int, ...]], pairs: int, size: int, cases: Iterable[tuple[int, int, int]]
+) -> Iterator[Row]:
+    """``asm``, both strands, every end."""
+    pieces = _pieces(size)
+    for count, length, k in cases:
+        patterns = [random_letters(length, 30 + number).tobytes() for number in range(count)]
+        wanted = searches([masks_of(one) for one in patterns], k, "both")
+
+        def run(cards: tuple[int, ...], wanted: Any = wanted) -> int:
+            choice = Choice("bit-parallel", "cuda", cards=cards)
+            return sum(map(len, asm.find(pieces, wanted, choice)))
+
+        row: Row = {"symbols": size, "patterns": count, "m": length, "k": k}
+        yield row | in_pairs({n: partial(run, cards) for n, cards in uses.items()}, pairs)
+
+
+def hamming_texts(
+    uses: dict[int, tuple[int, ...]], pairs: int, size: int, cases: Iterable[tuple[int, int, int]]
+) -> Iterator[Row]:
+    """``hamming``, both strands; patterns are made ready before."""
+    reads = [piece.reads for piece in _pieces(size)]
+    for count, length, k in cases:
+        patterns = [NamedSequence(str(i), random_codes(length, 30 + i)) for i in range(count)]
+
+        def run(search: hamming.HammingSearch) -> int:
+            texts = ((None, one.bases, one.offsets, 0) for one in reads)
+            return sum(len(hits) for _, hits in search.find_all(texts))
+
+        runs: dict[int, Run] = {}
+        for number, cards in uses.items():
+            choice = Choice("bit-sliced", "cuda", cards=cards)
+            runs[number] = partial(
+                run, hamming.HammingSearch(patterns, k, choice=choice, free=True)
+            )
+        row: Row = {"symbols": size, "patterns": count, "m": length, "k": k}
+        yield row | in_pairs(runs, pairs)
+
+
+def primer_sizes(
+    uses: dict[int, tuple[int, ...]], pairs: int, cases: Iterable[Size]
+) -> Iterator[Row]:
+    """``primer``, both strands."""
+    for size in cases:
+        alpha, beta = size.sequences()
+
+        def run(cards: tuple[int, ...], alpha: Codes = alpha, beta: Codes = beta, k: int = size.k):  # type: ignore[no-untyped-def]
+            choice = Choice("seeds", "cuda", cards=cards)
+            return primer.reaches(Alpha.of([alpha]), [beta], k, choice, strands="both")
+
+        row: Row = {"alpha": size.m, "beta": size.n, "k": size.k}
+        yield row | in_pairs({n: partial(run, cards) for n, cards in uses.items()}, pairs)
+
+
+def exact_engine(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterator[Row]:
+    """The engine of a frozen dictionary by how chunks come."""
+    from gpu.exact import Pipeline
+    from streamer.bench.exact_on_gpu import kmers_of, ways_in
+
+    k, threads = K, usable_cores()
+    text = random_codes(min(10_000_000, total), 1)
+    tree = snapshot(kmers_of(text, k, canonical=True), k)
+    batch = half_hit(text, total, 11)
+    for chunk in (CHUNK, 2 * CHUNK):
+        with ExitStack() as stack:
+            engines = {
+                count: stack.enter_context(
+                    closing(Pipeline(k, "canonical", chunk=chunk, threads=threads, cards=cards))
+                )
+                for count, cards in uses.items()
+            }
+            ways = {n: ways_in(engine, batch, k, chunk, tree) for n, engine in engines.items()}
+            for what in next(iter(ways.values())):
+                row: Row = {"in and out": what, "bases": total, "chunk": chunk}
+                yield row | in_pairs({n: runs[what] for n, runs in ways.items()}, pairs)
+
+
+def matchers(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterator[Row]:
+    """Batches that came packed against a frozen dictionary; and a dictionary that grows.
+
+    The growing one takes the first GPU alone.
+    """
+    k = K
+    text, offsets = _one_read(min(total, 1_000_000))
+    known = Dictionary.from_batches([batch_of(text, offsets)], k, "canonical")
+    with ExitStack() as stack:
+        runs: dict[int, Run] = {}
+        batches: list[Any] = []
+        for count, cards in uses.items():
+            matcher = StreamMatcher.of(known, device="cuda", cards=cards)
+            stack.enter_context(closing(matcher))
+            for number in range(0 if batches else max(1, total // CHUNK)):
+                reads = half_hit(text, min(total, CHUNK), number)
+                batches.append(matcher.make_batch(reads.names, reads.offsets, LETTERS[reads.bases]))
+            runs[count] = partial(matcher.match_all, batches)
+        yield {"what": "frozen", "bases": total, "k": k} | in_pairs(runs, pairs)
+    growing = batch_of(*_one_read(total, 5))
+
+    def grow(cards: tuple[int, ...]) -> None:
+        nothing = Dictionary.empty(k, "canonical")
+        matcher = StreamMatcher.of(nothing, mode="grow", device="cuda", cards=cards)
+        with closing(matcher):
+            matcher.match(growing)
+
+    runs = {count: partial(grow, cards) for count, cards in uses.items()}
+    yield {"what": "growing", "bases": total, "k": k} | in_pairs(runs, pairs)
+
+
+def _one_read(total: int, seed: int = 1) -> tuple[Codes, Any]:
+    return random_codes(total, seed), np.array([0, total])
+
+
+def daemon_feed(uses: dict[int, tuple[int, ...]], pairs: int, bases: int) -> Iterator[Row]:
+    """The daemon from socket to feed, a daemon of its own each time; seconds of the stream."""
+    seconds: dict[int, list[float]] = {count: [] for count in uses}
+    for _ in range(pairs):
+        for count in uses:
+            (row,) = daemon(
+                "cuda", 21, 4, bases, batch_bytes=(1 << 22,), transports=("ipc",), gpus=count
+            )
+            seconds[count].append(row["s"])
+    yield {"bases": bases} | _compared(seconds)
