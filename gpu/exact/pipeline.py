@@ -32,7 +32,7 @@ from gpu.exact.card import ExactCard
 from gpu.exact.flight import ChunkFound, ChunkPiece, ExactFlight
 from gpu.exact.kmer_set import KmerSet
 from gpu.exact.slot import PackedArrays, pinned_arrays
-from trie.cpu.lanes import DONE, in_lanes
+from trie.cpu.thread_lanes import DONE, in_lanes
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
 

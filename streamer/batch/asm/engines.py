@@ -16,7 +16,7 @@ from streamer.batch.asm.paper import pasm, sequential
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.choice import CardUse, Choice, ChosenEngine
 from streamer.errors import UsageError
-from trie.cpu.lanes import each_task, in_lanes
+from trie.cpu.thread_lanes import each_task, in_lanes
 
 ROWS_AT_ONCE = 1 << 24  # hits in memory at once, about
 ALWAYS_ENDS = 64  # a block of so few ends is searched however many hits it has

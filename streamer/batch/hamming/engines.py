@@ -14,7 +14,7 @@ from streamer.batch.choice import CardUse, Choice, ChosenEngine
 from streamer.batch.hamming import bit_sliced, mismatch_index, pigeonhole
 from streamer.batch.hamming.oriented import Oriented
 from streamer.batch.hamming.paper import naive, pmasm, shift_add
-from trie.cpu.lanes import each_task, in_lanes
+from trie.cpu.thread_lanes import each_task, in_lanes
 from trie.cpu.threads import run_all, split_range
 
 ON_CPU: dict[str, Any] = {

@@ -31,7 +31,7 @@ from streamer.batch.primer.problem import MAX_K, Alpha, Columns
 from streamer.batch.records import Codes, Letters, as_records
 from streamer.errors import UsageError
 from trie.cpu.interrupts import interrupts_as_such
-from trie.cpu.lanes import each_task, in_lanes
+from trie.cpu.thread_lanes import each_task, in_lanes
 from trie.cpu.threads import split_range, usable_cores
 from trie.strands import PRIMER_STRANDS
 
