@@ -26,7 +26,7 @@ from streamer.bench.primer import SIZE, TABLE_5, Size
 from streamer.bench.suite import Row, Sheet
 from streamer.device_choice import usable_cards
 from streamer.dictionary.targets import Dictionary
-from streamer.errors import StreamerError
+from streamer.errors import StreamerError, UsageError
 from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.record_buffer import TextPiece
 from trie.cpu.threads import usable_cores
@@ -38,33 +38,36 @@ K = 15
 
 ASM_CASES = ((1, 16, 2), (96, 24, 3), (960, 24, 3))  # patterns, their length, k
 HAMMING_CASES = ((8, 20, 4), (96, 24, 3), (2048, 24, 3), (2048, 64, 5))
-PRIMER_CASES = (SIZE, TABLE_5, Size(29_903, 100_000_000, 6), Size(1_000_000, 10_000_000, 8))
+PRIMER_CASES = (SIZE, TABLE_5, Size(29_903, 100_000_000, 6), Size(200_000, 10_000_000, 8))
 
 Run = Callable[[], object]
 
 
 def tables(
-    device: str, job: str, gpus: Sequence[int], pairs: int = 5, scale: float = 1.0,
-    cards: Sequence[int] = (),
-) -> list[Sheet]:  # fmt: skip
-    """The table of a job on these numbers of GPUs; ``cards``: their numbers, all by default."""
-    cards = cards or usable_cards()
-    if device != "cuda" or max(gpus) > len(cards):
-        message = f"--gpus {','.join(map(str, gpus))}: there are {len(cards)} to compare"
+    device: str, job: str, gpus: Sequence[int], pairs: int = 5, scale: float = 1.0
+) -> list[Sheet]:
+    """The tables of a job on these numbers of GPUs: one a case, each printed at its end."""
+    shown = ",".join(map(str, gpus))
+    if device != "cuda":
+        message = f"--gpus {shown} needs --device cuda"
+        raise UsageError(message)
+    cards = usable_cards()
+    if max(gpus) > len(cards):
+        message = f"--gpus {shown}: there are {len(cards)}"
         raise StreamerError(message)
     uses = {count: tuple(cards[:count]) for count in gpus}
     size = int(scale * (1 << 28))
-    rows: dict[str, Callable[[], Iterator[Row]]] = {
-        "asm": partial(asm_texts, uses, pairs, size, ASM_CASES),
-        "hamming": partial(hamming_texts, uses, pairs, size, HAMMING_CASES),
-        "primer": partial(primer_sizes, uses, pairs, PRIMER_CASES),
-        "exact": partial(exact_engine, uses, pairs, 2 * size),
-        "daemon": partial(daemon_feed, uses, min(pairs, 3), 8 * size),
-    }
-    sheets = [Sheet(f"{job}, several GPUs", rows[job])]
+    title = f"{job}, on {shown} GPUs"
+    if job == "asm":
+        return [Sheet(title, asm_texts, uses, pairs, size, (case,)) for case in ASM_CASES]
+    if job == "hamming":
+        return [Sheet(title, hamming_texts, uses, pairs, size, (case,)) for case in HAMMING_CASES]
+    if job == "primer":
+        return [Sheet(title, primer_sizes, uses, pairs, (case,)) for case in PRIMER_CASES]
     if job == "exact":
-        sheets.append(Sheet("StreamMatcher, several GPUs", matchers, uses, pairs, size))
-    return sheets
+        engines = [Sheet(title, exact_engine, uses, pairs, 2 * size, n * CHUNK) for n in (1, 2)]
+        return [*engines, Sheet(f"StreamMatcher, on {shown} GPUs", matchers, uses, pairs, size)]
+    return [Sheet(title, daemon_feed, uses, min(pairs, 3), 8 * size)]
 
 
 def in_pairs(runs: dict[int, Run], pairs: int) -> Row:
@@ -154,7 +157,9 @@ def primer_sizes(
         yield row | in_pairs({n: partial(run, cards) for n, cards in uses.items()}, pairs)
 
 
-def exact_engine(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterator[Row]:
+def exact_engine(
+    uses: dict[int, tuple[int, ...]], pairs: int, total: int, chunk: int
+) -> Iterator[Row]:
     """The engine of a frozen dictionary by how chunks come."""
     from gpu.exact import Pipeline
     from streamer.bench.exact_on_gpu import kmers_of, ways_in
@@ -163,18 +168,15 @@ def exact_engine(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> It
     text = random_codes(min(10_000_000, total), 1)
     tree = snapshot(kmers_of(text, k, canonical=True), k)
     batch = half_hit(text, total, 11)
-    for chunk in (CHUNK, 2 * CHUNK):
-        with ExitStack() as stack:
-            engines = {
-                count: stack.enter_context(
-                    closing(Pipeline(k, "canonical", chunk=chunk, threads=threads, cards=cards))
-                )
-                for count, cards in uses.items()
-            }
-            ways = {n: ways_in(engine, batch, k, chunk, tree) for n, engine in engines.items()}
-            for what in next(iter(ways.values())):
-                row: Row = {"in and out": what, "bases": total, "chunk": chunk}
-                yield row | in_pairs({n: runs[what] for n, runs in ways.items()}, pairs)
+    with ExitStack() as stack:
+        ways: dict[int, dict[str, Run]] = {}
+        for count, cards in uses.items():
+            engine = Pipeline(k, "canonical", chunk=chunk, threads=threads, cards=cards)
+            stack.enter_context(closing(engine))
+            ways[count] = ways_in(engine, batch, k, chunk, tree)
+        for what in next(iter(ways.values())):
+            row: Row = {"in and out": what, "bases": total, "chunk": chunk}
+            yield row | in_pairs({n: runs[what] for n, runs in ways.items()}, pairs)
 
 
 def matchers(uses: dict[int, tuple[int, ...]], pairs: int, total: int) -> Iterator[Row]:

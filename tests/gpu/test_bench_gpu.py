@@ -134,7 +134,7 @@ def several_gpus(patch):
     yield from suite.asm_texts(uses, 1, 600, ((2, 8, 1),))
     yield from suite.hamming_texts(uses, 1, 600, ((2, 8, 1),))
     yield from suite.primer_sizes(uses, 1, (Size(40, 120, 3),))
-    yield from suite.exact_engine(uses, 1, 2000)
+    yield from suite.exact_engine(uses, 1, 2000, 1 << 9)
     yield from suite.matchers(uses, 1, 1000)
 
 

@@ -27,3 +27,10 @@ def test_a_missing_peer_is_said(streamer, monkeypatch):
     code, out, _ = streamer("bench", "exact", "--kmers", 2_000, "--section", "frozen")
     assert code == 0
     assert "pip install" in out
+
+
+def test_numbers_of_gpus(streamer):
+    assert streamer("bench", "asm", "--device", "cuda", "--gpus", "2")[0] == 2
+    code, _, err = streamer("bench", "asm", "--gpus", "1,2")
+    assert code == 2
+    assert "--gpus 1,2 needs --device cuda" in err
