@@ -57,14 +57,18 @@ class Nodes:
 
 
 class Trouble(threading.Thread):
-    """Until it is ended: kills workers and takes nodes away and back, as a seed says."""
+    """Until it is ended: kills workers and takes nodes away and back, as a seed says.
 
-    def __init__(self, nodes, seed, pause, *, with_nodes, doing="perform"):
+    most: kills; on a busy machine a worker may need longer to start than it lives.
+    """
+
+    def __init__(self, nodes, seed, pause, *, with_nodes, doing="perform", most=4):
         super().__init__(daemon=True)
         self.nodes = nodes
         self.doing = doing
         self.rng = random.Random(seed)
         self.pause = pause
+        self.most = most
         self.with_nodes = with_nodes
         self.over = threading.Event()
         self.kills = self.moves = 0
@@ -78,7 +82,10 @@ class Trouble(threading.Thread):
 
     def _trouble(self):
         extra = None
-        while not self.over.wait(self.rng.uniform(0.5, 1.5) * self.pause):
+        # the first one as soon as it works: a job may be short
+        while not self.nodes.workers(self.doing) and not self.over.wait(0.02):
+            pass
+        while not self.over.wait(self.rng.uniform(0.5, 1.5) * self.pause * bool(self.kills)):
             if self.with_nodes and self.rng.random() < 0.2:
                 self.moves += 1
                 if extra is None:
@@ -88,7 +95,7 @@ class Trouble(threading.Thread):
                     extra = None
                 continue
             workers = self.nodes.workers(self.doing)
-            if workers:
+            if workers and self.kills < self.most:
                 self.nodes.kill(self.rng.choice(workers))
                 self.kills += 1
         if extra is not None:
