@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -42,14 +45,20 @@ def environment():
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
 
 
+@pytest.fixture
+def folder():
+    """For temporary files, with a name short enough for Ray's sockets."""
+    made = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
 def left_of(folder):
     return [path.name for path in folder.iterdir()]
 
 
 @needs_ray
-def test_a_cluster_of_this_machine(text, tmp_path, environment):
-    folder = tmp_path / "t"
-    folder.mkdir()
+def test_a_cluster_of_this_machine(text, folder, environment):
     environment["TMPDIR"] = str(folder)
     alone = streamer("asm", text, "--pattern", "TTGCA", "-k", "1", "-q")
     found = streamer(
@@ -67,14 +76,12 @@ def test_a_cluster_of_this_machine(text, tmp_path, environment):
     # after SIGTERM Ray may be the one that ends the process
     [(signal.SIGINT, {130}, "streamer: error: interrupted\n"), (signal.SIGTERM, {143, 1}, "")],
 )
-def test_a_signal_ends_it_and_leaves_nothing(number, codes, line, tmp_path, environment):
+def test_a_signal_ends_it_and_leaves_nothing(number, codes, line, folder, tmp_path, environment):
     path = tmp_path / "long.fa"
     path.write_text(">t\n" + "ACGTTGCAGC" * 2_000_000 + "\n")
     words = ["asm", str(path), "-k", "9", "--cluster", "local"]
     for count in range(300):
         words += ["--pattern", "ACGTTGCAACGTACGTAGCTA" + "C" * (count % 17) + "G" * (count // 17)]
-    folder = tmp_path / "t"
-    folder.mkdir()
     environment["TMPDIR"] = str(folder)
     command = subprocess.Popen(
         [sys.executable, "-m", "streamer", *words], stdout=subprocess.DEVNULL,
