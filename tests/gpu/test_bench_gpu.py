@@ -120,20 +120,33 @@ def primer_paper(patch):
     yield from primer.block_sizes(primer.Size(1000, 3000, 50), 4, 1)
 
 
-def several_gpus(patch):
-    """One device stands for both."""
+def _on_several(patch):
+    """The suite with little work, and one device that stands for both."""
     from streamer.batch import primer
     from streamer.bench import several_gpus as suite
-    from streamer.bench.primer import Size
 
-    uses = {1: (0,), 2: (0, 0)}
     patch.setattr(suite, "PIECE", 300)
     patch.setattr(suite, "CHUNK", 1 << 9)
     patch.setattr(suite, "K", 6)
     patch.setattr(primer, "LEAST_STARTS", 16)
+    return suite, {1: (0,), 2: (0, 0)}
+
+
+def several_gpus(patch):
+    suite, uses = _on_several(patch)
+    yield from suite.hamming_texts(uses, 1, 600, ((1, 7, 1),))
+
+
+def several_gpus_batch(patch):
+    from streamer.bench.primer import Size
+
+    suite, uses = _on_several(patch)
     yield from suite.asm_texts(uses, 1, 600, ((2, 8, 1),))
-    yield from suite.hamming_texts(uses, 1, 600, ((2, 8, 1),))
     yield from suite.primer_sizes(uses, 1, (Size(40, 120, 3),))
+
+
+def several_gpus_exact(patch):
+    suite, uses = _on_several(patch)
     yield from suite.exact_engine(uses, 1, 2000, 1 << 9)
     yield from suite.matchers(uses, 1, 1000)
 
@@ -141,7 +154,7 @@ def several_gpus(patch):
 SUITES = [asm, hamming, engine, levenshtein, ltb, lcs, primer, several_gpus]
 if not placement.SIMULATED:
     # minutes in the simulator
-    SUITES += [kernels, primer_paper]
+    SUITES += [kernels, primer_paper, several_gpus_batch, several_gpus_exact]
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.__name__)
