@@ -131,7 +131,7 @@ def search(
     method: str | None = None,
     device: str = "auto",
     threads: int | None = None,
-    gpus: int = 0,
+    gpus: int = 1,
 ) -> NDArray[np.void]:
     """Every window of the text or texts within k mismatches of a pattern.
 
