@@ -27,7 +27,7 @@ TOPICS = ("match", "mismatch", "read")
 def small_blocks():
     from gpu.exact import bucket_table as buckets
     from gpu.exact import derive, orient, walk
-    from streamer.daemon import engine
+    from streamer.daemon import making_matchers
     from streamer.matching import cuda
 
     with placement.small_blocks(32, buckets, derive, orient, walk) as patch:
@@ -35,8 +35,8 @@ def small_blocks():
         if placement.SIMULATED:
             patch.setattr(walk, "JUMP_LEVEL", 1)
             # the simulator is no device that could be listed
-            patch.setattr(engine, "choose_device", lambda *_, **__: "cuda")
-            patch.setattr(engine, "stream_cards", lambda *_, **__: (0,))
+            patch.setattr(making_matchers, "choose_device", lambda *_, **__: "cuda")
+            patch.setattr(making_matchers, "stream_cards", lambda *_, **__: (0,))
         yield
 
 

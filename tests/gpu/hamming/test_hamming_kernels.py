@@ -176,7 +176,7 @@ def test_through_the_public_door(monkeypatch):
     from streamer.batch.choice import Choice
 
     chosen = Choice("bit-sliced", "cuda")
-    monkeypatch.setattr(hamming, "choose", lambda *_: chosen)
+    monkeypatch.setattr(hamming, "choose", lambda *_, **__: chosen)
     texts = ["ACGTTGCATTACG", "", "CCATGNNACGT"]
     found = hamming.search(texts, ["ACGT", "CATG"], 1)
     wanted = hamming.search(texts, ["ACGT", "CATG"], 1, method="naive", device="cuda")

@@ -140,7 +140,7 @@ def test_whole_answers(method, monkeypatch):
     monkeypatch.setattr(solve, "LEAF_CELLS", 40_000)
     monkeypatch.setattr(division, "SHORTEST_MARK", 8)
     if SIMULATED:
-        monkeypatch.setattr(lcs, "choose", lambda *_: choice.Choice(method, "cuda"))
+        monkeypatch.setattr(lcs, "choose", lambda *_, **__: choice.Choice(method, "cuda"))
     for a, b in PAIRS:
         if SIMULATED and (len(a) > 500 or len(b) > 500) == (method == "block-step"):
             continue
