@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
 from streamer.sequences.read_batch import ReadBatch
+from tests.waiting import until
 
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
 SEED = 31
@@ -120,6 +120,13 @@ def test_workers_that_die_lose_and_double_nothing(name, nodes, genome, targets):
         there.close()
 
 
+def ready(matcher):
+    """How many workers can be asked, once the team has been looked after."""
+    team = matcher._engine._team
+    team._step([])
+    return sum(member.ready for member in team.members)
+
+
 def test_a_worker_that_hangs_is_noticed(nodes, genome, targets, monkeypatch):
     monkeypatch.setattr(worker_team, "HANG_SECONDS", 2.0)
     here, there, said = matchers("grow", targets, workers=2)
@@ -127,22 +134,15 @@ def test_a_worker_that_hangs_is_noticed(nodes, genome, targets, monkeypatch):
         some = list(batches(genome, 6))
         for batch in some[:2]:
             assert_equal(here.match(batch), there.match(batch))
-        team = there._engine._team
-        deadline = time.monotonic() + 60
-        while not (len(team.members) == 2 and all(member.ready for member in team.members)):
-            assert time.monotonic() < deadline
-            team._step([])
+        until(lambda: ready(there) >= 2, "two workers")
         # the one that is given the next part
-        stopped = team.members[0].pid
+        stopped = there._engine._team.members[0].pid
         nodes.kill(stopped, signal.SIGSTOP)
         for batch in some[2:]:
             assert_equal(here.match(batch), there.match(batch))
         assert any("has not answered for 2 s" in line for line in said)
         # its place is taken
-        deadline = time.monotonic() + 30
-        while stopped in nodes.workers("") and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert stopped not in nodes.workers("")
+        until(lambda: stopped not in nodes.workers(""), "the end of the stopped worker")
     finally:
         here.close()
         there.close()
@@ -156,11 +156,8 @@ def test_a_node_that_joins_gets_workers(nodes, genome, targets, monkeypatch):
         for batch in some[:3]:
             assert_equal(here.match(batch), there.match(batch))
         node = nodes.add()
-        deadline = time.monotonic() + 30
-        team = there._engine._team
-        while sum(member.ready for member in team.members) < 3 and time.monotonic() < deadline:
-            team._step([])
-        assert sum(member.ready for member in team.members) == 3
+        until(lambda: ready(there) >= 3, "a worker on the new node")
+        assert ready(there) == 3
         for batch in some[3:6]:
             assert_equal(here.match(batch), there.match(batch))
         nodes.remove(node)
