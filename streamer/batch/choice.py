@@ -29,7 +29,7 @@ class CardUse:
     """The GPU of an engine, one of those that a search uses.
 
     gpu: runs its parts, shared by the engines of a search: if one GPU fails, all are given up.
-    on_cpu: held by the engine that runs on the CPU then, which takes all of it.
+    on_cpu: then lets one engine run at a time, since each uses all cores.
     """
 
     gpu: GpuOrCpu
