@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self
 
 import zmq
 
 from streamer.client.client_errors import DaemonError, KeysRefusedError
+from streamer.protocol.header import Buffer
 from streamer.protocol.keys import ClientKeys
 from streamer.protocol.transport.curve import connect_with
 from streamer.protocol.transport.handshakes import Handshake, Handshakes
@@ -52,6 +55,7 @@ class Connection:
         if self.keys is not None:
             connect_with(self._socket, self.keys)
         self._handshakes = Handshakes(self._socket)
+        self._outcome: Handshake | None = None
         try:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -60,7 +64,8 @@ class Connection:
 
     def _check_admitted(self) -> None:
         """KeysRefusedError if the daemon has not admitted this client; called while it waits."""
-        outcome = self._handshakes.take()
+        # libzmq does not try again after a refusal
+        self._outcome = outcome = self._handshakes.take() or self._outcome
         if outcome not in (None, Handshake.ADMITTED):
             raise KeysRefusedError(self.endpoint, self._not_admitted(outcome))
 
@@ -75,6 +80,11 @@ class Connection:
                 f"not admitted: the key '{keys.name}' ({keys.public}) has no right on this socket"
             )
         return f"not admitted: the daemon has another key than {keys.server}, or none"
+
+    def _post(self, message: Sequence[Buffer]) -> None:
+        """Send a message, or drop it where a socket would wait: without room, or once refused."""
+        with suppress(zmq.Again):
+            self._socket.send_multipart(message, zmq.NOBLOCK)
 
     def _poll(self, seconds: float) -> bool:
         """Whether a message comes in time; KeysRefusedError as in ``_check_admitted``."""

@@ -250,7 +250,7 @@ class Control(Connection):
         """Send a request; its number."""
         self._requests += 1
         request = {"v": PROTOCOL, "id": self._requests, "command": command} | fields
-        self._socket.send_multipart(seal([pack(request), *frames]))
+        self._post(seal([pack(request), *frames]))
         return self._requests
 
     def _receive(self, seconds: float) -> tuple[Header, *tuple[Buffer, ...]]:

@@ -74,7 +74,7 @@ class Sync(SyncSocket):
     def heads(self) -> Extent:
         """What can be pulled now."""
         number = next(self._numbers)
-        self._socket.send_multipart(request("heads", number))
+        self._post(request("heads", number))
         with self._checking():
             while True:
                 frames, crc = self._answer()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 
 import zmq
 
@@ -32,5 +31,4 @@ class SyncSocket(Connection):
     def send(self, requests: deque[list[Buffer]]) -> None:
         """Send requests; those without room are dropped, as what is not answered is repeated."""
         while requests:
-            with suppress(zmq.Again):
-                self._socket.send_multipart(requests.popleft(), zmq.NOBLOCK)
+            self._post(requests.popleft())

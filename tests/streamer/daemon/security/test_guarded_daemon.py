@@ -174,6 +174,9 @@ def test_a_key_that_is_removed_is_shut_out(socket, tmp_path, daemon, keys):
         # the other process reads them by itself, and what is on its way may be answered
         with pytest.raises(KeysRefusedError) as caught:
             _serve_on(served, client)
+        # nor does it wait for ever afterwards
+        with pytest.raises(KeysRefusedError):
+            served(client)
         client.close()
         assert "has no right on this socket" in str(caught.value)
         assert "\n" not in str(caught.value)
