@@ -17,6 +17,7 @@ import msgpack
 import zmq
 from crc32c import crc32c
 
+from streamer.cli.job_lines import parse_line
 from streamer.client import Control, ReadSummaries
 from streamer.daemon import config, logs
 from streamer.daemon.service import Service
@@ -75,7 +76,7 @@ class Running:
 
     def __init__(self, path: str, overrides: Sequence[str] = ()) -> None:
         logs.configure("warning", "json")
-        self.service = Service(config.load(path, overrides))
+        self.service = Service(config.load(path, overrides), parse_job=parse_line)
         self.endpoints = self.service.start()
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._wait, name="service", daemon=True)

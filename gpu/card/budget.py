@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+
 from gpu.card.cuda_errors import CardMemoryError
 from gpu.card.intrinsics import SIMULATED, cuda
 
 SHARE = 0.9
 """The share of the free memory used without a limit; the rest is for the driver and sorting."""
 
+LIMIT = "STREAMER_DEVICE_BYTES"
+
 
 def free_memory() -> int:
-    """Bytes that may be used on the current device now: SHARE of what is free."""
+    """Bytes that may be used on the current device now: SHARE of what is free.
+
+    A process that shares the device has a limit in the environment, ``STREAMER_DEVICE_BYTES``.
+    """
     context = cuda.current_context()
     if not SIMULATED:
         # numba frees dropped arrays in batches: they would count as in use
         context.deallocations.clear()
-    return int(min(SHARE * context.get_memory_info().free, 1 << 62))
+    limit = int(os.environ.get(LIMIT, 0)) or 1 << 62
+    return int(min(SHARE * context.get_memory_info().free, limit))
 
 
 class Budget:

@@ -27,10 +27,13 @@ COMMANDS = {
     "lcs": "lcs", "run": "daemon", "validate": "daemon", "send": "send", "play": "play",
     "status": "status", "top": "top", "watch": "watch",
     "targets": "targets", "regions": "regions", "reload": "reload", "report": "report_page",
-    "keygen": "keygen", "devices": "devices",
+    "submit": "submit", "jobs": "jobs", "keygen": "keygen", "devices": "devices",
     "selftest": "selftest", "warm-up": "warm_up", "bench": "bench",
 }  # fmt: skip
 """The commands, and the module of ``streamer.cli`` that each is in."""
+
+# what follows the name of a command in the line is that command's
+_SETTINGS = {"submit": {"allow_interspersed_args": False}}
 
 
 def make_app(names: Iterable[str]) -> typer.Typer:
@@ -51,7 +54,7 @@ def make_app(names: Iterable[str]) -> typer.Typer:
             function = name.replace("-", "_")
             # a builtin's name has a line below it
             command = getattr(module, function, None) or getattr(module, f"{function}_")
-            made.command(name)(command)
+            made.command(name, context_settings=_SETTINGS.get(name))(command)
     return made
 
 

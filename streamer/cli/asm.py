@@ -12,10 +12,10 @@ from streamer.cli import effort, pattern_search
 from streamer.cli.choices import (
     ClusterOption,
     DeviceOption,
-    FormatOption,
     GpusOption,
     OutputOption,
     QuietOption,
+    RowsFormatOption,
     ThreadsOption,
 )
 
@@ -53,7 +53,7 @@ def asm(
     gpus: GpusOption = 0,
     threads: ThreadsOption = 0,
     cluster: ClusterOption = None,
-    format_: FormatOption = "tsv",
+    format_: RowsFormatOption = "tsv",
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -87,6 +87,7 @@ def asm(
             yield piece
 
     if cluster is not None:
+        form = pattern_search.line_format(format_)
         from streamer.cluster import pattern_tasks
         from streamer.cluster.connecting import connected
 
@@ -95,14 +96,14 @@ def asm(
             base = effort.asm_base(lengths, 1 + (strands == "both"))
             size = pattern_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
             with pattern_search.searching(
-                text, wanted.reach, output, format_, columns, quiet, size
+                text, wanted.reach, output, form, columns, quiet, size
             ) as (writer, pieces):
                 if report == "best":
                     best = pattern_tasks.asm_best(where, named(pieces), wanted, choice)
                     for hits in best:
                         pattern_search.write_hits(writer, hits, text_names, pattern_names)
                     return
-                for lines in pattern_tasks.asm_lines(where, pieces, wanted, choice, names, format_):
+                for lines in pattern_tasks.asm_lines(where, pieces, wanted, choice, names, form):
                     writer.put(lines.data)
         return
     work = effort.asm(text, lengths, 1 + (strands == "both"))

@@ -37,6 +37,20 @@ ProfileOption = Annotated[
     bool, typer.Option("--profile", help="Show on standard error where the time went.")
 ]
 FormatOption = Annotated[FormatChoice, typer.Option("--format", help="Format of the rows.")]
+
+
+def _check_format(value: str) -> str:
+    if value == "arrow":
+        from streamer.output.rows import check_arrow
+
+        check_arrow()
+    return value
+
+
+RowsFormatOption = Annotated[
+    Literal["tsv", "jsonl", "arrow"],
+    typer.Option("--format", callback=_check_format, help="Format of the rows; arrow: IPC file."),
+]
 OutputOption = Annotated[
     str | None,
     typer.Option(

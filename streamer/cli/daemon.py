@@ -35,13 +35,14 @@ def _serve(config: str | None, settings: list[str] | None, accept_loss: bool) ->
     from streamer.daemon.config import load
 
     loaded = load(config, settings or ())
+    from streamer.cli.job_lines import parse_line
     from streamer.daemon import logs
     from streamer.daemon.signals import run
     from streamer.errors import ReportedError, StreamerError
 
     for_people = logs.configure(loaded.log.level, loaded.log.format)
     try:
-        run(loaded, accept_loss=accept_loss)
+        run(loaded, accept_loss=accept_loss, parse_job=parse_line)
     except StreamerError as error:
         if for_people:
             raise

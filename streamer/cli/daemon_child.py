@@ -17,12 +17,16 @@ _PR_SET_PDEATHSIG = 1  # of Linux, prctl.h
 
 def main() -> None:
     """Run the command line behind PARENT; it is killed when the thread that started it ends."""
-    parent = int(sys.argv.pop(1))
+    end_with(int(sys.argv.pop(1)))
+    run()
+
+
+def end_with(parent: int) -> None:
+    """Have this process killed when the thread of ``parent`` that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # it ended before that
         sys.exit(1)
-    run()
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from streamer.cli import effort, pattern_search
 from streamer.cli.choices import (
     ClusterOption,
     DeviceOption,
-    FormatOption,
     GpusOption,
     OutputOption,
     QuietOption,
+    RowsFormatOption,
     ThreadsOption,
 )
 
@@ -44,7 +44,7 @@ def hamming(
     gpus: GpusOption = 1,  # two were slower: its hits come faster than a host takes them
     threads: ThreadsOption = 0,
     cluster: ClusterOption = None,
-    format_: FormatOption = "tsv",
+    format_: RowsFormatOption = "tsv",
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -65,6 +65,7 @@ def hamming(
     source, names, codes = pattern_search.read_patterns(pattern, patterns, encode)
     records = list(map(NamedSequence, names, codes))
     if cluster is not None:
+        form = pattern_search.line_format(format_)
         from streamer.batch.hamming.oriented import orient
         from streamer.cluster import pattern_tasks
         from streamer.cluster.connecting import connected
@@ -75,10 +76,10 @@ def hamming(
             base = effort.hamming_base(len(codes), 1 + (strands == "both"))
             size = pattern_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
             with pattern_search.searching(
-                text, length - 1, output, format_, COLUMNS, quiet, size
+                text, length - 1, output, form, COLUMNS, quiet, size
             ) as (writer, pieces):
                 for lines in pattern_tasks.hamming_lines(
-                    where, pieces, records, k, strands, choice, format_, free=method is None
+                    where, pieces, records, k, strands, choice, form, free=method is None
                 ):
                     writer.put(lines.data)
         return

@@ -13,9 +13,9 @@ from streamer.cli import effort
 from streamer.cli.choices import (
     ClusterOption,
     DeviceOption,
-    FormatOption,
     OutputOption,
     QuietOption,
+    RowsFormatOption,
     ThreadsOption,
     say,
 )
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamer.batch.lcs import Matching
     from streamer.batch.records import NamedSequence
-    from streamer.output.rows import RowWriter
+    from streamer.output.rows import Rows
 
 COLUMNS = ("a", "b", "length_a", "length_b", "lcs")
 IDENTITY_COLUMNS = ("identity", "column_identity")
@@ -85,7 +85,7 @@ def lcs(
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     cluster: ClusterOption = None,
-    format_: FormatOption = "tsv",
+    format_: RowsFormatOption = "tsv",
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -109,7 +109,7 @@ def lcs(
         check_plot(plot, FORMATS, "plot")
 
     from streamer.batch.lcs import DEFAULT, METHODS
-    from streamer.output.rows import RowWriter
+    from streamer.output.rows import open_rows
     from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
@@ -134,7 +134,7 @@ def lcs(
 
         symbols = TEXT_SYMBOLS if text else DNA_SYMBOLS
         columns = [*COLUMNS, *(IDENTITY_COLUMNS if identity else ())]
-        with RowWriter(output, format_, columns) as writer:
+        with open_rows(output, format_, columns) as writer:
             found: Matching | None = None
             cells = cells_of(one.codes.size, other.codes.size, choice, matching=bool(asked))
             with _progress(cells, quiet) as on_cells:
@@ -202,7 +202,7 @@ def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
 
 
 def _write_row(
-    writer: RowWriter,
+    writer: Rows,
     columns: list[str],
     one: NamedSequence,
     other: NamedSequence,

@@ -15,7 +15,7 @@ from trie.strands import PatternStrands
 
 if TYPE_CHECKING:
     from streamer.batch.hits import Hits
-    from streamer.output.rows import RowWriter
+    from streamer.output.rows import Rows, RowsFormat
     from streamer.output.text_table import Format, Labels
     from streamer.sequences.record_buffer import TextPiece
 
@@ -67,33 +67,41 @@ def read_patterns(
     return source, names, converted
 
 
+def line_format(format_: RowsFormat) -> Format:
+    """Of rows that a cluster's workers format; UsageError for one that has no lines."""
+    if format_ == "arrow":
+        message = "--cluster: its rows are lines, --format tsv or jsonl"
+        raise UsageError(message)
+    return format_
+
+
 @contextmanager
 def searching(
     text: str,
     overlap: int,
     output: str | None,
-    format_: Format,
+    format_: RowsFormat,
     columns: Sequence[str],
     quiet: bool,
     size: int | None = None,
-) -> Iterator[tuple[RowWriter, Iterator[TextPiece]]]:
+) -> Iterator[tuple[Rows, Iterator[TextPiece]]]:
     """A writer of rows, and the pieces of the text, which overlap by so many symbols.
 
     size: symbols of a piece, about; None is usual.
     """
     from streamer.cli.progress import progress
-    from streamer.output.rows import RowWriter
+    from streamer.output.rows import open_rows
     from streamer.sequences.files import read_pieces, size_of_files
     from streamer.sequences.prefetch import prefetched
 
     with (
-        RowWriter(output, format_, columns) as writer,
+        open_rows(output, format_, columns) as writer,
         progress("searching", size_of_files([text]), quiet=quiet) as show,
     ):
         yield writer, prefetched(read_pieces(text, overlap, size=size, on_bytes=show))
 
 
-def write_hits(writer: RowWriter, hits: Hits, texts: Sequence[str], patterns: Labels) -> None:
+def write_hits(writer: Rows, hits: Hits, texts: Sequence[str], patterns: Labels) -> None:
     """Write the rows of hits, with names for indices."""
     for table in hits.tables(texts, patterns):
         writer.write(table)

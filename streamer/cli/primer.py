@@ -12,10 +12,10 @@ from streamer.cli import effort
 from streamer.cli.choices import (
     ClusterOption,
     DeviceOption,
-    FormatOption,
     GpusOption,
     OutputOption,
     QuietOption,
+    RowsFormatOption,
     ThreadsOption,
     say,
 )
@@ -62,7 +62,7 @@ def primer(
     gpus: GpusOption = 0,
     threads: ThreadsOption = 0,
     cluster: ClusterOption = None,
-    format_: FormatOption = "tsv",
+    format_: RowsFormatOption = "tsv",
     output: OutputOption = None,
     min_length: Annotated[int | None, _design(min=8, max=60, help="Shortest primer; 18.")] = None,
     max_length: Annotated[int | None, _design(min=8, max=60, help="Longest primer; 27.")] = None,

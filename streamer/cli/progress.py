@@ -6,9 +6,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 SHOW_AFTER_SECONDS = 2.0
+
+follow: Callable[[int, int | None], None] | None = None
+"""Takes what is done, and of how much, in place of a bar: of a job's process."""
 
 
 @contextmanager
@@ -19,6 +23,9 @@ def progress(
 
     Nothing is shown unless standard error is a terminal and two seconds have passed.
     """
+    if follow is not None:
+        yield partial(_told, follow, total)
+        return
     if quiet or not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -58,3 +65,7 @@ def progress(
     finally:
         if bar.live.is_started:
             bar.stop()
+
+
+def _told(follow: Callable[[int, int | None], None], total: int | None, done: int) -> None:
+    follow(done, total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -228,6 +228,54 @@ class Control(Connection):
             ReadDecision(reads[read][0], ACTIONS[action], names.get(target), *counts)
             for read, _, _, action, target, *counts in rows
         ]
+
+    def submit(self, line: Sequence[str], folder: str = "") -> dict[str, Any]:
+        """Have the daemon run a command on files: its job (docs/protocol.md, section Jobs).
+
+        line: ``asm``, ``hamming``, ``primer`` or ``lcs`` and its arguments, without those about
+        output. folder: that relative paths start from, on the daemon's machine. RefusedError.
+        """
+        return dict(self.request("submit", line=list(line), folder=folder)["job"])
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """The jobs that this client may see, in the order of their submission."""
+        reply = self.request("jobs", first=0)
+        found = list(reply["jobs"])
+        while reply["next"] is not None:
+            reply = self.request("jobs", first=reply["next"])
+            found += reply["jobs"]
+        # one that was forgotten meanwhile moves the others
+        return list({job["id"]: job for job in found}.values())
+
+    def job(self, id_: str) -> dict[str, Any]:
+        """A job; RefusedError if there is none."""
+        return dict(self.request("job", job=id_)["job"])
+
+    def cancel(self, id_: str) -> dict[str, Any]:
+        """End a job that waits or runs; it may take some seconds. RefusedError if it has ended."""
+        return dict(self.request("cancel", job=id_)["job"])
+
+    def retry(self, id_: str) -> dict[str, Any]:
+        """Run a job again that failed, was cancelled or interrupted. RefusedError of others."""
+        return dict(self.request("retry", job=id_)["job"])
+
+    def result(self, id_: str) -> tuple[str, int]:
+        """Where the result of a job is on the daemon's machine, and its bytes. RefusedError."""
+        reply = self.request("result", job=id_)
+        return str(reply["path"]), int(reply["bytes"])
+
+    def result_parts(self, id_: str) -> Iterator[Buffer]:
+        """The result of a job, an Arrow IPC file, part by part over the socket. RefusedError."""
+        offset, size = 0, 1
+        while offset < size:
+            reply, frames = self._reply(self._ask("result", job=id_, offset=offset))
+            size = int(reply["bytes"])
+            part = frames[0] if frames else b""
+            if not len(part):
+                problem = f"the result of job {id_} ends after {offset} of {size} bytes"
+                raise DaemonError(self.endpoint, problem)
+            yield part
+            offset += len(part)
 
     def request(self, command: str, **fields: Any) -> Header:
         """The reply to one command.

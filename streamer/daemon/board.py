@@ -162,6 +162,8 @@ class Board:
         self.stuck: dict[str, StuckStage] = {}
         self.stage_ages: dict[str, float] = {}
         self.stalls: dict[str, int] = {}
+        # how many jobs are in each state, if any may come
+        self.jobs: dict[str, int] | None = None
         # who admits clients, if keys are asked for
         self.gate: Gatekeeper | None = None
         # GPUs in use, by number
@@ -233,6 +235,7 @@ class Board:
             "security": None
             if self.gate is None
             else {"keys": self.gate.keys, "refused": self.gate.refused},
+            "jobs": None if self.jobs is None else dict(self.jobs),
             "unanswered": self.unanswered,
             "log": {"dropped": logs.dropped()},
             "durability": self.config.journal.durability,

@@ -15,6 +15,7 @@ from streamer.daemon.core.feed import parted
 from streamer.daemon.core.life import STARTING
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.deciding import Answer
+from streamer.daemon.jobs.jobs_worker import JOB_COMMANDS, JobReply
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.metrics.device_memory import DeviceMemory
 from streamer.daemon.reload import Reply
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper
     from streamer.matching.target_tally import TargetTally
 
-COMMANDS = ("status", "drain", "reload", "ask", "targets", "panel", "coverage", "novelty")
+COMMANDS = (
+    "status", "drain", "reload", "ask", "targets", "panel", "coverage", "novelty", *JOB_COMMANDS,
+)  # fmt: skip
 MAX_ASK_BYTES = 1 << 20
 """Of a frame, as of the letters that are asked about."""
 
@@ -81,7 +84,7 @@ class ControlWorker(SocketWorker):
     """Replies to requests; a REQ socket's empty first frame is returned.
 
     reload: begins a reload of the dictionary in this state of the daemon, and replies later. ask:
-    has reads decided on, and replies later.
+    has reads decided on, and replies later; jobs: does what one of JOB_COMMANDS asks for, likewise.
 
     A client may send many requests before it reads replies. What libzmq has no room for waits as
     requests, which are small; a status is made when its reply is sent.
@@ -96,6 +99,7 @@ class ControlWorker(SocketWorker):
         drain: Callable[[str], None],
         reload: Callable[[str, Reply], None],
         ask: Callable[[ReadBatch, Answer], None],
+        jobs: Callable[[str, Header, Rights, JobReply], None] | None = None,
         gate: Gatekeeper | None = None,
     ) -> None:
         super().__init__("control", board, context, notify, gate)
@@ -106,6 +110,7 @@ class ControlWorker(SocketWorker):
         self._drain = drain
         self._reload = reload
         self._ask = ask
+        self._jobs = jobs
         # by route, in the order of their requests
         self._pending: dict[bytes, deque[_Request]] = {}
         self._count = self._bytes = 0
@@ -248,6 +253,13 @@ class ControlWorker(SocketWorker):
                 batch, _ = decode_batch(request, data)
                 self._ask(batch, partial(self._later, envelope, key, reply, size))
                 return None
+            elif command in JOB_COMMANDS:
+                if self._jobs is None:
+                    problem = "there are no jobs: set jobs.directories in the configuration"
+                    raise WireError(Reason.DENIED, problem)
+                later = partial(self._later, envelope, key, reply, size)
+                self._jobs(command, request, rights, later)
+                return None
             elif command == "targets":
                 reply |= _rows(self._board, request)
             elif command == "panel":
@@ -282,6 +294,7 @@ class ControlWorker(SocketWorker):
         if isinstance(outcome, WireError):
             outcome = _refusal(outcome)
         reply = reply | {"type": "reply", "ok": True} | outcome
+        size += sum(map(len, frames))
         self.inbox.put(_Request(envelope, key, reply, False, False, size, frames))
 
 

@@ -25,6 +25,7 @@ from streamer.daemon.engine import EngineWorker
 from streamer.daemon.feed import FeedWorker
 from streamer.daemon.folder_sender import WatchWorker
 from streamer.daemon.ingest import IngestWorker
+from streamer.daemon.jobs.jobs_worker import JobsWorker
 from streamer.daemon.journal import JournalWorker, open_journal
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.process import keep_freed_memory, raise_limit
@@ -51,6 +52,7 @@ from streamer.protocol.endpoints import reachable, socket_path
 from streamer.protocol.keys import ClientKeys
 
 if TYPE_CHECKING:
+    from streamer.daemon.jobs.job_inputs import Parse
     from streamer.daemon.metrics.metrics_server import MetricsServer
 
 _BIND_SECONDS = 10.0
@@ -72,11 +74,13 @@ log = structlog.get_logger("daemon")
 class Service:
     """A daemon in this process: ``start``, then ``wait`` until it has drained or failed.
 
-    accept_loss: start without what is damaged in the journal. StreamerError if the journal cannot
-    be gone on with.
+    accept_loss: start without what is damaged in the journal. parse_job: checks command lines of
+    jobs; without it there are none. StreamerError if the journal cannot be gone on with.
     """
 
-    def __init__(self, config: Config, *, accept_loss: bool = False) -> None:
+    def __init__(
+        self, config: Config, *, accept_loss: bool = False, parse_job: Parse | None = None
+    ) -> None:
         self._changed: Mailbox[None] = Mailbox()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(_IO_THREADS)
         notify, keys = self._changed.wake, config.security.keys
@@ -128,6 +132,9 @@ class Service:
             **self._known(restored),
         )
         reloader = Reloader(config, self._engine.prepare, self._engine.reload)
+        self._jobs: JobsWorker | None = None
+        if config.jobs.directories and parse_job is not None:
+            self._jobs = JobsWorker(self.board, notify, parse_job)
         self._control = ControlWorker(
             self.board,
             self._context,
@@ -135,6 +142,7 @@ class Service:
             drain=self.drain,
             reload=reloader.begin,
             ask=self._engine.ask,
+            jobs=None if self._jobs is None else self._jobs.ask,
             gate=gate,
         )
         self._sockets: list[SocketWorker] = [self._feed, self._control, self._ingest]
@@ -148,6 +156,8 @@ class Service:
             self.board.gate = gate
         if self._recorder is not None:
             self._workers.append(self._recorder)
+        if self._jobs is not None:
+            self._workers.append(self._jobs)
         self._watch: WatchWorker | None = None
         # as the journal says, from its thread
         self._disk_full = False
@@ -188,6 +198,8 @@ class Service:
         log.info("listening", **self.board.endpoints)
         if self._recorder is not None:
             self._recorder.start()
+        if self._jobs is not None:
+            self._jobs.start()
         self._engine.start()
         return dict(self.board.endpoints)
 
@@ -364,6 +376,8 @@ class Service:
             self._ingest.inbox.wake()
             if self._watch is not None:
                 self._watch.stop()
+            if self._jobs is not None:
+                self._jobs.end()
         self._guard_of_stages.look()
 
     def _at_limit(self) -> None:
@@ -375,10 +389,14 @@ class Service:
 
     def _stop(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
+        if self._jobs is not None:
+            # it takes some seconds
+            self._jobs.end()
         # the engine first, the feed late: it announces the end, which sync brings to all
         order = (
             self._watch,
             self._engine,
+            self._jobs,
             self._recorder,
             self._ingest,
             self._control,

@@ -9,6 +9,7 @@ from typing import Any
 
 from streamer.daemon import logs
 from streamer.daemon.config import Config
+from streamer.daemon.jobs.job_inputs import Parse
 from streamer.daemon.service import Service
 
 
@@ -18,15 +19,16 @@ def run(
     *,
     accept_loss: bool = False,
     ready: Callable[[dict[str, str]], None] | None = None,
+    parse_job: Parse | None = None,
 ) -> None:
     """Run a daemon until SIGINT, SIGTERM or ``drain`` on its control socket has drained it.
 
     Call it in the main thread. A second signal ends the process at once. ``ready`` is called with
     the endpoints as bound. accept_loss: start without what is damaged in the journal. Log lines
-    that cannot be written are dropped. StreamerError if the
-    daemon cannot start or one of its threads fails.
+    that cannot be written are dropped. parse_job: checks command lines of jobs.
+    StreamerError if the daemon cannot start or one of its threads fails.
     """
-    service = Service(config, accept_loss=accept_loss)
+    service = Service(config, accept_loss=accept_loss, parse_job=parse_job)
     signalled = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:

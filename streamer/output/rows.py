@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
-from streamer.errors import StreamerError
+from streamer.errors import StreamerError, UsageError
 from streamer.output.output_file import OutputFile
 from streamer.output.text_table import Format, Table
+from trie.new_file import WithCommit
+
+RowsFormat = Literal["tsv", "jsonl", "arrow"]
+"""Of commands whose rows have the types of ``arrow_rows``."""
 
 
-class RowWriter:
+class Rows(WithCommit):
+    """Tables written one after another; in a ``with`` statement, complete or absent."""
+
+    def write(self, table: Table) -> None:
+        """Write the rows of a table."""
+        raise NotImplementedError
+
+    def put(self, data: bytes | memoryview) -> None:
+        """Write formatted rows, if the format is one of lines."""
+        raise NotImplementedError
+
+
+def open_rows(path: str | None, format_: RowsFormat, columns: Sequence[str]) -> Rows:
+    """A writer of rows in a format; UsageError if that needs what is not installed."""
+    if format_ != "arrow":
+        return RowWriter(path, format_, columns)
+    check_arrow()
+    # pyarrow takes a tenth of a second, which only those pay who want it
+    from streamer.output.arrow_rows import ArrowWriter
+
+    return ArrowWriter(path, columns)
+
+
+def check_arrow() -> None:
+    """UsageError without pyarrow."""
+    if importlib.util.find_spec("pyarrow") is None:
+        message = "Arrow needs pyarrow: pip install 'kmer-streamer[arrow]'"
+        raise UsageError(message)
+
+
+class RowWriter(Rows):
     """Writes tables with the given columns, one after another, to a file or standard output.
 
     path: None or ``-`` is standard output; a file appears once all rows are in it
@@ -46,11 +82,13 @@ class RowWriter:
             self._file.discard()
             raise
 
-    def __enter__(self) -> RowWriter:
-        return self
+    def commit(self) -> None:
+        """Finish the file and put it in its place."""
+        self._file.commit()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or self._keep:
+    def discard(self) -> None:
+        """Keep the rows if they are a result; else leave the place as it was."""
+        if self._keep:
             self._file.commit()
         else:
             self._file.discard()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from streamer.batch.primer.track import Bar, Track, plot
 from streamer.batch.records import Codes, NamedSequence
 from streamer.output.text_table import Labels, Table, texts
 from trie.cpu.threads import usable_cores
+
+if TYPE_CHECKING:
+    from streamer.output.rows import RowsFormat
 
 COLUMNS = ("alpha", "start", "end", "length")
 KNOWN_COLUMNS = ("primer", "alpha", "start", "end", "strand", "differences")
@@ -76,14 +79,14 @@ class PrimerReport:
         ]
 
     def write(
-        self, output: str | None, format_: Literal["tsv", "jsonl"], *, bed: str | None = None,
+        self, output: str | None, format_: RowsFormat, *, bed: str | None = None,
         fasta: str | None = None, plot: str | None = None, known_table: str | None = None,
     ) -> None:  # fmt: skip
         """Write the rows, and the requested files."""
         from streamer.output.output_file import write_file
-        from streamer.output.rows import RowWriter
+        from streamer.output.rows import RowWriter, open_rows
 
-        with RowWriter(output, format_, self._columns()) as writer:
+        with open_rows(output, format_, self._columns()) as writer:
             for table in self._tables():
                 writer.write(table)
         if bed is not None:

@@ -20,6 +20,7 @@ from streamer.daemon.config.tables import (
     DecisionTable,
     DictionaryTable,
     IngestTable,
+    JobsTable,
     MatchingTable,
     PanelTable,
     SecurityTable,
@@ -97,6 +98,18 @@ def folder_faults(given: str, absolute: str) -> Iterator[Fault]:
         missing = f"no such folder: '{given}' (looked for {absolute})"
         is_there = os.path.exists(absolute)
         yield "watch.directory", f"'{given}' is not a folder" if is_there else missing
+
+
+def job_faults(jobs: JobsTable, absolute: Sequence[str], *, given: bool) -> Iterator[Fault]:
+    """What jobs need. absolute: of its directories. given: whether there is such a table."""
+    if given and not jobs.directories:
+        yield "jobs.directories", "no folders are named that jobs may read, so there are none"
+    for at, (name, path) in enumerate(zip(jobs.directories, absolute, strict=True)):
+        if not os.path.isdir(path):
+            yield f"jobs.directories.{at}", f"no such folder: '{name}' (looked for {path})"
+    if jobs.directories and importlib.util.find_spec("pyarrow") is None:
+        what = "results of jobs need pyarrow: pip install 'kmer-streamer[arrow]'"
+        yield "jobs.directories", what
 
 
 def target_faults(

@@ -15,6 +15,7 @@ from streamer.daemon.config.faults import (
     did_you_mean,
     file_faults,
     folder_faults,
+    job_faults,
     key_faults,
     kind_of,
     table_faults,
@@ -27,6 +28,7 @@ from streamer.daemon.config.tables import (
     Config,
     ConfigTable,
     DictionaryTable,
+    JobsTable,
     JournalTable,
     SecurityTable,
     WatchTable,
@@ -99,6 +101,13 @@ def load(
         if watch.ledger:
             places["ledger"] = _absolute(folder, watch.ledger)
         checked["watch"] = watch.model_copy(update=places)
+    jobs = checked.get("jobs")
+    if isinstance(jobs, JobsTable):
+        directories = [_absolute(folder, one) for one in jobs.directories]
+        if check_files:
+            faults.extend(job_faults(jobs, directories, given="jobs" in tables))
+        there = {"directories": directories, "results": _absolute(folder, jobs.results)}
+        checked["jobs"] = jobs.model_copy(update=there)
     security = checked.get("security")
     if isinstance(security, SecurityTable) and security.keys:
         checked["security"] = SecurityTable(keys=_absolute(folder, security.keys))

@@ -146,6 +146,22 @@ class DecisionTable(ConfigTable):
         return self.enrich or self.deplete
 
 
+def _results_directory() -> str:
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(state, "kmer-streamer", "jobs")
+
+
+class JobsTable(ConfigTable):
+    """Batch jobs: what they may read, and take; without directories there are none."""
+
+    directories: list[str] = []
+    results: str = Field(default_factory=_results_directory)
+    at_once: int = Field(default=1, ge=1, le=64)
+    kept: int = Field(default=100, ge=1, le=10_000)
+    keep_bytes: int = Field(default=16 * GIB, ge=MIB, le=1 << 50)
+    device_bytes: int = Field(default=0, ge=0, le=1 << 50)
+
+
 class AnswersTable(ConfigTable):
     """What is counted of all reads so far."""
 
@@ -220,6 +236,7 @@ class Config(ConfigTable):
     journal: JournalTable = Field(default_factory=lambda: JournalTable())
     watch: WatchTable = Field(default_factory=lambda: WatchTable())
     decision: DecisionTable = Field(default_factory=lambda: DecisionTable())
+    jobs: JobsTable = Field(default_factory=lambda: JobsTable())
     answers: AnswersTable = Field(default_factory=lambda: AnswersTable())
     panel: PanelTable = Field(default_factory=lambda: PanelTable())
     security: SecurityTable = Field(default_factory=lambda: SecurityTable())

@@ -20,13 +20,15 @@ ALWAYS_WATCHED = ("beat", "status")
 
 class KeyLimits(NamedTuple):
     """Of one key, 0: none. bytes_per_second: of batches that are accepted. waiting_bytes: of its
-    batches in the daemon. connections: of each socket. subscriptions: of all its connections.
+    batches in the daemon. connections: of each socket. subscriptions: of all its connections. jobs:
+    that wait or run.
     """
 
     bytes_per_second: int = 0
     waiting_bytes: int = 0
     connections: int = 0
     subscriptions: int = 0
+    jobs: int = 0
 
 
 class Rights(NamedTuple):

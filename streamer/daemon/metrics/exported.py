@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from streamer import __version__
 from streamer.daemon.board import Board
+from streamer.daemon.core.jobs import JOB_STATES
 from streamer.daemon.core.life import DRAINING, ENDED, FAILED, FULL, RUNNING, STARTING
 from streamer.daemon.watched_stages import MeasuredStage
 from streamer.protocol.header import PROTOCOL
@@ -98,6 +99,11 @@ def _state(moment: Moment) -> Samples:
     return [((state,), state == moment.status["state"]) for state in STATES]
 
 
+def _jobs(moment: Moment) -> Samples:
+    counts = moment.status["jobs"]
+    return [] if counts is None else [((state,), counts[state]) for state in JOB_STATES]
+
+
 def _journal_full(moment: Moment) -> Samples:
     return [] if moment.board.journal is None else [((), moment.board.journal_full)]
 
@@ -183,6 +189,7 @@ METRICS = (
            "them is dropped.", read=_status("feed", "slow")),
     Metric("streamer_unanswered_requests_total", "counter",
            "Requests on control that got no reply.", read=_status("unanswered")),
+    Metric("streamer_jobs", "gauge", "Known batch jobs, by their state.", ("state",), _jobs),
     # durability
     Metric("streamer_undurable_batches", "gauge", "Accepted batches that are not durable.",
            read=_status("undurable", "batches")),

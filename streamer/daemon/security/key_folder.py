@@ -34,6 +34,7 @@ class Permission(BaseModel):
     waiting_bytes: int = Field(default=0, ge=0, lt=1 << 50)
     connections: int = Field(default=0, ge=0, lt=1 << 31)
     subscriptions: int = Field(default=0, ge=0, lt=1 << 31)
+    jobs: int = Field(default=0, ge=0, lt=1 << 31)
 
 
 class KeyFolder(NamedTuple):

@@ -1,0 +1,60 @@
+"""``python -m streamer.cli.job_child PARENT REPORT DEVICE_BYTES MOST_BYTES ...``: a job's process.
+
+PARENT: the number of the process that starts it, whose thread it does not outlive. REPORT: a
+descriptor for its progress. DEVICE_BYTES: of GPU memory, 0: no GPU. MOST_BYTES: of a file.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from contextlib import suppress
+
+from streamer.__main__ import run
+
+NICE = 19
+_REPORT_SECONDS = 0.1
+
+
+def main() -> None:
+    """Run the command line behind the four numbers, at low priority on half the cores."""
+    parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
+    from streamer.cli import progress
+    from streamer.cli.daemon_child import end_with
+    from streamer.daemon.process import give_way
+
+    end_with(parent)
+    give_way(NICE)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[-max(1, len(cores) // 2) :])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    if device_bytes:
+        os.environ["STREAMER_DEVICE_BYTES"] = str(device_bytes)
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.set_blocking(report, False)
+    progress.follow = ProgressPipe(report)
+    run()
+
+
+class ProgressPipe:
+    """Writes how far a command is to a pipe, as a line now and then."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._next = 0.0
+
+    def __call__(self, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if not total or now < self._next:
+            return
+        self._next = now + _REPORT_SECONDS
+        # a reader that does not read is behind, not us
+        with suppress(BlockingIOError, BrokenPipeError):
+            os.write(self._pipe, b"%.4f\n" % (done / total))
+
+
+if __name__ == "__main__":
+    main()

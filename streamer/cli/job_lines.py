@@ -1,0 +1,112 @@
+"""Command lines of jobs: parsed by the options of their commands, without running these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import typer
+from typer.exceptions import TyperException
+
+from streamer.daemon.jobs.job_inputs import ParsedLine
+from streamer.errors import UsageError
+
+INPUTS = {
+    "asm": ("text", "patterns"),
+    "hamming": ("text", "patterns"),
+    "primer": ("alpha", "beta"),
+    "lcs": ("a", "b"),
+}
+"""The commands that can be jobs, and which of their parameters are files to be read."""
+
+CLIENT = ("output", "format_", "quiet")
+"""Parameters that concern whoever waits for the rows."""
+
+_FILES = ("bed", "fasta", "plot", "known", "known_table", "sequence", "blocks")
+NOT_FOR_JOBS = dict.fromkeys(_FILES, "a job gives rows only") | {
+    "cluster": "a job runs on the daemon's machine"
+}
+"""Parameters that a job has none of, and why."""
+
+
+class JobLine(NamedTuple):
+    """arguments: of the command, without those of CLIENT. given: the latter, by name."""
+
+    command: str
+    arguments: list[str]
+    given: dict[str, Any]
+    inputs: list[str]
+    device: str
+
+
+def parse_line(line: Sequence[str]) -> ParsedLine:
+    """Check a line as the daemon takes it; UsageError."""
+    found = read_line(line)
+    if found.given:
+        message = f"{_option(found.command, next(iter(found.given)))}: not of a job, but its client"
+        raise UsageError(message)
+    return ParsedLine(found.inputs, found.device)
+
+
+def read_line(line: Sequence[str]) -> JobLine:
+    """A command and its arguments, as a user gives them; UsageError."""
+    command, *arguments = line or [""]
+    if command not in INPUTS:
+        message = f"no job: {command!r} (known: {', '.join(INPUTS)})"
+        raise UsageError(message)
+    context = _parsed(command, arguments)
+    made: list[str] = []
+    positional: list[str] = []
+    given: dict[str, Any] = {}
+    for param in context.command.params:
+        name = str(param.name)
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[name]
+        if name in NOT_FOR_JOBS:
+            message = f"{param.opts[-1]}: {NOT_FOR_JOBS[name]}"
+            raise UsageError(message)
+        if name in CLIENT:
+            given[name] = value
+        elif param.param_type_name == "argument":
+            positional.append(str(value))
+        elif value is True:
+            made.append(param.opts[-1])
+        else:
+            option = max(param.opts, key=len)
+            for one in value if isinstance(value, (list, tuple)) else [value]:
+                made += [f"{option}={one}"] if option.startswith("--") else [option, str(one)]
+    dashed = any(one.startswith("-") for one in positional)
+    inputs = [context.params[name] for name in INPUTS[command]]
+    return JobLine(
+        command,
+        [*made, "--", *positional] if dashed else [*positional, *made],
+        given,
+        [one for one in inputs if one is not None],
+        str(context.params["device"]),
+    )
+
+
+def _parsed(command: str, arguments: Sequence[str]) -> Any:
+    """The context of a command that was parsed and is not run."""
+    made: Any = _command(command)
+    try:
+        context = made.make_context(command, list(arguments), resilient_parsing=False)
+    except TyperException as error:
+        raise UsageError(error.format_message().strip()) from None
+    except typer.Exit:
+        message = "there is nothing to be run"
+        raise UsageError(message) from None
+    return context
+
+
+def _command(name: str) -> Any:
+    from streamer.cli.app import make_app
+
+    return typer.main.get_command(make_app([name])).commands[name]  # type: ignore[attr-defined]
+
+
+def _option(command: str, name: str) -> str:
+    params = _command(command).params
+    return str(next(max(param.opts, key=len) for param in params if param.name == name))

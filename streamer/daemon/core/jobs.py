@@ -1,0 +1,295 @@
+"""The states of batch jobs. Decisions only: what is to be started, ended, stored and deleted.
+
+ waiting ──▶ running ──▶ done
+    │           ├──────▶ failed        its command ended with an error
+    │           ├──────▶ cancelled     it was asked to; SIGINT, and SIGKILL after five seconds
+    │           └──────▶ interrupted   the daemon ended; or was killed, which the next one finds
+    └──▶ cancelled
+
+``retry`` takes a job that is failed, cancelled or interrupted back to waiting. Times are seconds
+since 1970, but for deadlines: monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from streamer.protocol.header import Reason, WireError
+
+WAITING, RUNNING, DONE = "waiting", "running", "done"
+FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"
+JOB_STATES = (WAITING, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED)
+AGAIN = (FAILED, CANCELLED, INTERRUPTED)
+"""States that a job is run again from."""
+
+MAX_ACTIVE = 1000
+"""Jobs that wait or run."""
+
+KILL_SECONDS = 5.0
+END_SECONDS = 3.0
+"""From SIGINT to SIGKILL: of a job that is cancelled, and when the daemon ends."""
+
+KILLED = "the daemon was killed while it ran"
+ENDED = "the daemon ended while it ran"
+
+
+class Owner(NamedTuple):
+    """Whose a job is: the public key and its name, both empty where no keys are asked for."""
+
+    key: str = ""
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Job:
+    """A job. line: the command and its arguments. folder: that its paths start from, or empty.
+
+    reason: one line, of one that ended otherwise than done. progress: from 0 to 1. size: bytes of
+    its result. attempt: from 1, one more with every retry.
+    """
+
+    id: str
+    line: tuple[str, ...]
+    folder: str
+    owner: Owner
+    submitted: float
+    state: str = WAITING
+    reason: str = ""
+    progress: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    size: int = 0
+    attempt: int = 1
+
+    def fields(self) -> dict[str, Any]:
+        """What clients are told."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "reason": self.reason,
+            "progress": round(self.progress, 4),
+            "command": self.line[0],
+            "arguments": list(self.line[1:]),
+            "folder": self.folder,
+            "owner": self.owner.name,
+            "submitted": self.submitted,
+            "started": self.started,
+            "ended": self.ended,
+            "bytes": self.size,
+            "attempt": self.attempt,
+        }
+
+
+@dataclass(slots=True)
+class Steps:
+    """What is to be done, in this order.
+
+    store: jobs whose state has changed. delete: jobs that are forgotten, with their results. start:
+    jobs to be started. interrupt, kill: ids of running jobs.
+    """
+
+    store: list[Job] = field(default_factory=list)
+    delete: list[str] = field(default_factory=list)
+    start: list[Job] = field(default_factory=list)
+    interrupt: list[str] = field(default_factory=list)
+    kill: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Ending:
+    """Of a running job: the state and the reason to come, and when it is killed, None: it was."""
+
+    state: str
+    reason: str
+    kill_at: float | None
+
+
+class JobsCore:
+    """All jobs of a daemon.
+
+    at_once: how many may run. kept, keep_bytes: of jobs that have ended the latest so many are
+    kept, and of their results so many bytes; what the last one left always is. stored: jobs of the
+    daemons before, in the order of their submission; what ran then is interrupted.
+    """
+
+    def __init__(
+        self, at_once: int, kept: int, keep_bytes: int, stored: Iterable[Job] = (), now: float = 0.0
+    ) -> None:
+        self._at_once = at_once
+        self._kept = kept
+        self._keep_bytes = keep_bytes
+        self._steps = Steps()
+        self._jobs = {job.id: job for job in stored}
+        self._ending: dict[str, _Ending] = {}
+        self._closed = False
+        for job in self._jobs.values():
+            if job.state == RUNNING:
+                self._end(job, INTERRUPTED, KILLED, now)
+        self._forget()
+
+    # ---- what is asked for -------------------------------------------------------------------
+
+    def submit(self, job: Job, limit: int = 0) -> None:
+        """Take a job. limit: of the jobs of its owner that wait or run, 0: none. WireError."""
+        self.check_room(job.owner, limit)
+        self._jobs[job.id] = job
+        self._steps.store.append(job)
+        self._start()
+
+    def retry(self, job: Job, limit: int = 0) -> None:
+        """Run a job again that did not come to its end; WireError if it cannot be."""
+        if job.state not in AGAIN:
+            problem = f"job {job.id} is {job.state}: only one that is {_or(AGAIN)} runs again"
+            raise WireError(Reason.CONFLICT, problem)
+        self.check_room(job.owner, limit)
+        job.state, job.reason, job.progress = WAITING, "", 0.0
+        job.started = job.ended = None
+        job.attempt += 1
+        # behind those that wait
+        self._jobs[job.id] = self._jobs.pop(job.id)
+        self._steps.store.append(job)
+        self._start()
+
+    def cancel(self, job: Job, now: float, clock: float) -> None:
+        """End a job that waits or runs; WireError if it has ended. clock: monotonic seconds."""
+        if job.state == WAITING:
+            self._end(job, CANCELLED, "cancelled before it began", now)
+            self._forget()
+        elif job.state != RUNNING:
+            raise WireError(Reason.CONFLICT, f"job {job.id} is {job.state} already")
+        elif job.id not in self._ending:
+            self._interrupt(job, _Ending(CANCELLED, "cancelled", clock + KILL_SECONDS))
+
+    def close(self, clock: float) -> None:
+        """Take no more jobs and end those that run: the daemon ends."""
+        self._closed = True
+        for job in self._jobs.values():
+            if job.state == RUNNING:
+                known = self._ending.get(job.id)
+                ending = _Ending(INTERRUPTED, ENDED, clock + END_SECONDS)
+                if known is None:
+                    self._interrupt(job, ending)
+                elif known.kill_at is not None:
+                    known.kill_at = min(known.kill_at, clock + END_SECONDS)
+
+    def job(self, number: object) -> Job:
+        """A job by its id; WireError if there is none."""
+        found = self._jobs.get(number) if isinstance(number, str) else None
+        if found is None:
+            raise WireError(Reason.MALFORMED, f"there is no job {str(number)[:64]!r}")
+        return found
+
+    # ---- what happens ------------------------------------------------------------------------
+
+    def begun(self, id_: str, now: float) -> None:
+        """A job that was to be started runs."""
+        job = self._jobs[id_]
+        job.started = now
+        self._steps.store.append(job)
+
+    def begin(self) -> None:
+        """Start what waited when the daemon before ended."""
+        self._start()
+
+    def progress(self, id_: str, share: float) -> None:
+        """A running job has come so far, from 0 to 1."""
+        job = self._jobs[id_]
+        job.progress = max(job.progress, min(1.0, share))
+
+    def ended(self, id_: str, reason: str, size: int, now: float) -> None:
+        """A running job has ended: why it failed, or without a reason its result has ``size``."""
+        job = self._jobs[id_]
+        ending = self._ending.pop(id_, None)
+        if not reason:
+            job.progress, job.size = 1.0, size
+            self._end(job, DONE, "", now)
+        elif ending is not None:
+            killed = ", killed: it did not end by itself" if ending.kill_at is None else ""
+            self._end(job, ending.state, ending.reason + killed, now)
+        else:
+            self._end(job, FAILED, reason, now)
+        self._forget()
+        self._start()
+
+    def tick(self, clock: float) -> float | None:
+        """Kill what does not end in time; the monotonic seconds to look again at, or None."""
+        for id_, ending in self._ending.items():
+            if ending.kill_at is not None and ending.kill_at <= clock:
+                ending.kill_at = None
+                self._steps.kill.append(id_)
+        left = [ending.kill_at for ending in self._ending.values() if ending.kill_at is not None]
+        return min(left, default=None)
+
+    def steps(self) -> Steps:
+        """What is to be done since the last call."""
+        taken, self._steps = self._steps, Steps()
+        return taken
+
+    # ---- what is known -----------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All of them, in the order of their submission, retried ones behind."""
+        return list(self._jobs.values())
+
+    @property
+    def running(self) -> int:
+        """How many run."""
+        return sum(job.state == RUNNING for job in self._jobs.values())
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs there are in each state."""
+        counts = dict.fromkeys(JOB_STATES, 0)
+        for job in self._jobs.values():
+            counts[job.state] += 1
+        return counts
+
+    # ------------------------------------------------------------------------------------------
+
+    def check_room(self, owner: Owner, limit: int) -> None:
+        """WireError if no further job of this owner is taken now."""
+        if self._closed:
+            raise WireError(Reason.DRAINING, "the daemon takes no more jobs")
+        active = [job for job in self._jobs.values() if job.state in (WAITING, RUNNING)]
+        own = sum(job.owner.key == owner.key for job in active)
+        if limit and own >= limit:
+            problem = f"the key '{owner.name}' has {own} jobs that wait or run, its limit"
+            raise WireError(Reason.DENIED, problem)
+        if len(active) >= MAX_ACTIVE:
+            raise WireError(Reason.BUSY, f"{len(active)} jobs wait or run: try again later")
+
+    def _start(self) -> None:
+        if self._closed:
+            return
+        free = self._at_once - self.running
+        for job in [job for job in self._jobs.values() if job.state == WAITING][: max(0, free)]:
+            job.state = RUNNING
+            self._steps.start.append(job)
+
+    def _interrupt(self, job: Job, ending: _Ending) -> None:
+        self._ending[job.id] = ending
+        self._steps.interrupt.append(job.id)
+
+    def _end(self, job: Job, state: str, reason: str, now: float) -> None:
+        job.state, job.reason, job.ended = state, " ".join(reason.split()), now
+        self._steps.store.append(job)
+
+    def _forget(self) -> None:
+        """Delete the oldest of those that have ended, beyond what is kept."""
+        over = [job for job in self._jobs.values() if job.state not in (WAITING, RUNNING)]
+        over.sort(key=lambda job: job.ended or 0.0)
+        size = sum(job.size for job in over)
+        for job in over[:-1]:
+            if len(over) <= self._kept and size <= self._keep_bytes:
+                break
+            over = over[1:]
+            size -= job.size
+            del self._jobs[job.id]
+            self._steps.delete.append(job.id)
+
+
+def _or(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}"

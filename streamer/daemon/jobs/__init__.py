@@ -1,0 +1,1 @@
+"""Batch jobs: commands on files, each in a process of its own at low priority."""

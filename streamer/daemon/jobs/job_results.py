@@ -1,0 +1,81 @@
+"""The folder of results: one Arrow IPC file a job, ``ID.arrow``, and the database of the jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from streamer.errors import StreamerError
+
+_OURS = re.compile(r"\.?[0-9a-f]{8}\.arrow(\..*\.part)?")
+MAX_PIECE_BYTES = 1 << 16
+"""Of a result, in one reply."""
+
+
+class JobResults:
+    """The folder, which one daemon has; StreamerError if it cannot be used."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            message = f"jobs.results: {folder}: {(error.strerror or str(error)).lower()}"
+            raise StreamerError(message) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            message = f"jobs.results: {folder} is in use by another daemon"
+            raise StreamerError(message) from None
+
+    @property
+    def database(self) -> Path:
+        """Where jobs are stored."""
+        return self.folder / "jobs.db"
+
+    def path(self, id_: str) -> Path:
+        """The result of a job."""
+        return self.folder / f"{id_}.arrow"
+
+    def size(self, id_: str) -> int | None:
+        """Bytes of a result, None if there is none."""
+        try:
+            return self.path(id_).stat().st_size
+        except OSError:
+            return None
+
+    def piece(self, id_: str, offset: int) -> bytes:
+        """Bytes of a result from an offset on, at most MAX_PIECE_BYTES; OSError."""
+        with open(self.path(id_), "rb") as file:
+            return os.pread(file.fileno(), MAX_PIECE_BYTES, offset)
+
+    def remove(self, id_: str, *, parts_only: bool = False) -> None:
+        """Remove the result of a job and what of it is not complete; the latter alone."""
+        files = [*self.folder.glob(f".{id_}.arrow.*.part")]
+        for file in files if parts_only else [self.path(id_), *files]:
+            with contextlib.suppress(OSError):
+                file.unlink()
+
+    def clear(self, known: Collection[str]) -> None:
+        """Remove results that are no known job's, and those that are not complete."""
+        for file in self.folder.iterdir():
+            name = file.name
+            if _OURS.fullmatch(name) and (name[0] == "." or name.split(".")[0] not in known):
+                with contextlib.suppress(OSError):
+                    file.unlink()
+
+    def forget_database(self) -> None:
+        """Remove the database: nothing is to outlive this daemon."""
+        for suffix in ("", "-wal", "-journal"):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self.database}{suffix}")
+
+    def close(self) -> None:
+        """Leave the folder to others."""
+        os.close(self._lock)

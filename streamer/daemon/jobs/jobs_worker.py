@@ -1,0 +1,363 @@
+"""The jobs thread: stores jobs, runs them in processes of their own, and replies about them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import structlog
+
+from streamer.daemon.board import Board
+from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner
+from streamer.daemon.core.rights import Rights
+from streamer.daemon.jobs.job_inputs import Parse, check_inputs
+from streamer.daemon.jobs.job_process import JobProcess
+from streamer.daemon.jobs.job_results import JobResults
+from streamer.daemon.mailbox import Mailbox
+from streamer.daemon.worker import Worker
+from streamer.errors import StreamerError
+from streamer.journal.stored_jobs import StoredJobs
+from streamer.protocol.header import Buffer, Header, Reason, WireError, integer, pack
+
+if TYPE_CHECKING:
+    from streamer.daemon.config.tables import JobsTable
+
+JOB_COMMANDS = ("submit", "jobs", "job", "cancel", "retry", "result")
+ALL_JOBS = "all-jobs"
+"""What ``control`` of a key must allow for jobs of others."""
+
+MAX_LINE_BYTES = 16_384
+_PAGE_BYTES = 48_000
+_MAX_REQUESTS = 256
+_LOOK_SECONDS = 1.0
+
+log = structlog.get_logger("jobs")
+
+
+class JobReply(Protocol):
+    """Takes the further keys of a reply, and its frames, or why there is none; from any thread."""
+
+    def __call__(self, outcome: Header | WireError, frames: Sequence[Buffer] = ()) -> None: ...
+
+
+class _Asked(NamedTuple):
+    command: str
+    request: Header
+    rights: Rights
+    reply: JobReply
+
+
+class JobsWorker(Worker):
+    """Runs the jobs of ``[jobs]`` once made; StreamerError if its folder cannot be used.
+
+    parse: checks command lines.
+    """
+
+    def __init__(self, board: Board, notify: Callable[[], None], parse: Parse) -> None:
+        super().__init__("jobs", notify)
+        self.inbox: Mailbox[_Asked] = Mailbox()
+        self._board = board
+        self._parse = parse
+        self._table: JobsTable = board.config.jobs
+        self._results = JobResults(self._table.results)
+        self._closing = False
+        self._processes: dict[str, JobProcess] = {}
+        # jobs whose state could not be stored, and those that could not be forgotten
+        self._unstored: dict[str, Job | None] = {}
+        self._store: StoredJobs | None = None
+        try:
+            stored = self._opened()
+        except BaseException:
+            self._results.close()
+            raise
+        self._core = JobsCore(
+            self._table.at_once, self._table.kept, self._table.keep_bytes, stored, time.time()
+        )
+        self._results.clear({job.id for job in stored})
+        board.jobs = self._core.counts()
+
+    # ---- from other threads ------------------------------------------------------------------
+
+    def ask(self, command: str, request: Header, rights: Rights, reply: JobReply) -> None:
+        """Have one of JOB_COMMANDS obeyed, which replies later; WireError if not now."""
+        if self.inbox.length >= _MAX_REQUESTS:
+            raise WireError(Reason.BUSY, "too many requests about jobs wait: try again later")
+        self.inbox.put(_Asked(command, request, rights, reply))
+
+    def end(self) -> None:
+        """Take no more jobs, and end those that run."""
+        self._closing = True
+        self.inbox.wake()
+
+    def stop(self) -> None:
+        """As ``end``; then the thread ends, too."""
+        super().stop()
+        self.end()
+
+    # ------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Run jobs until asked to stop and the last one has ended."""
+        self.ready.set()
+        closed = False
+        self._core.begin()
+        try:
+            while True:
+                self._apply()
+                if self.stopping.is_set() and closed and not self._processes:
+                    break
+                self._wait()
+                if self._closing and not closed:
+                    closed = True
+                    self._core.close(time.monotonic())
+                for asked in self.inbox.take():
+                    self._obey(asked)
+                self._look()
+        finally:
+            for process in self._processes.values():
+                process.close()
+            self._release()
+
+    def _opened(self) -> list[Job]:
+        """Open the database; the jobs in it. Without a journal nothing outlives the daemon."""
+        durability = self._board.config.journal.durability
+        if durability == "none":
+            self._results.forget_database()
+            return []
+        self._store = StoredJobs(self._results.database, durability)
+        jobs = [_job(fields) for fields in self._store.rows()]
+        for id_ in self._store.damaged:
+            log.warning("damaged, and given up", job=id_)
+            self._store.delete(id_)
+        return jobs
+
+    def _release(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        else:
+            self._results.clear(())
+        self._results.close()
+
+    def _wait(self) -> None:
+        kill_at = self._core.tick(time.monotonic())
+        seconds = _LOOK_SECONDS
+        if kill_at is not None:
+            seconds = min(seconds, max(0.0, kill_at - time.monotonic()))
+        waiting = select.poll()
+        waiting.register(self.inbox.fileno(), select.POLLIN)
+        for process in self._processes.values():
+            for descriptor in process.descriptors():
+                waiting.register(descriptor, select.POLLIN)
+        waiting.poll(int(seconds * 1000) + 1)
+
+    def _look(self) -> None:
+        """What running jobs have said, and which have ended."""
+        for id_, process in list(self._processes.items()):
+            ended = process.look()
+            self._core.progress(id_, process.share)
+            if not ended:
+                continue
+            reason, size = process.reason(), self._results.size(id_)
+            if not reason and size is None:
+                reason = "there is no result"
+            process.close()
+            del self._processes[id_]
+            self._core.ended(id_, reason, size or 0, time.time())
+            if reason:
+                # a killed one leaves what it has written
+                self._results.remove(id_)
+        self._core.tick(time.monotonic())
+
+    def _apply(self) -> None:
+        """Do what the core has decided."""
+        steps = self._core.steps()
+        while steps.start:
+            for job in steps.start:
+                self._start(job)
+            more = self._core.steps()
+            steps.store += more.store
+            steps.delete += more.delete
+            steps.start = more.start
+        self._unstored |= {job.id: job for job in steps.store}
+        self._unstored |= dict.fromkeys(steps.delete)
+        for id_ in steps.delete:
+            self._results.remove(id_)
+        self._put()
+        for job in {job.id: job for job in steps.store}.values():
+            log.info(job.state, job=job.id, command=job.line[0], **_why(job))
+        for id_ in steps.interrupt:
+            if id_ in self._processes:
+                self._processes[id_].interrupt()
+        for id_ in steps.kill:
+            if id_ in self._processes:
+                self._processes[id_].kill()
+        self._board.jobs = self._core.counts()
+
+    def _put(self) -> None:
+        """Store what has changed; what cannot be, for lack of room, with the next change."""
+        if self._store is None:
+            self._unstored.clear()
+        for id_, job in list(self._unstored.items()):
+            assert self._store is not None
+            try:
+                if job is None:
+                    self._store.delete(id_)
+                else:
+                    self._store.put(id_, asdict(job))
+            except StreamerError as error:
+                log.error("the state of a job is not stored", job=id_, why=str(error))
+                return
+            del self._unstored[id_]
+
+    def _start(self, job: Job) -> None:
+        self._core.begun(job.id, time.time())
+        try:
+            parsed = self._parse(job.line)
+            check_inputs(parsed.inputs, job.folder, self._table.directories)
+            command, *arguments = job.line
+            ours = ["--quiet", "--format", "arrow", "--output", str(self._results.path(job.id))]
+            self._processes[job.id] = JobProcess(
+                [command, *ours, *arguments],
+                job.folder or str(self._results.folder),
+                device_bytes=self._table.device_bytes // self._table.at_once,
+                most_bytes=self._table.keep_bytes,
+            )
+        except (StreamerError, OSError) as error:
+            self._core.ended(job.id, str(error) or type(error).__name__, 0, time.time())
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    def _obey(self, asked: _Asked) -> None:
+        frames: Sequence[Buffer] = ()
+        outcome: Header | WireError
+        try:
+            match asked.command:
+                case "submit":
+                    outcome = self._submit(asked.request, asked.rights)
+                case "jobs":
+                    outcome = self._page(asked.request, asked.rights)
+                case "result":
+                    outcome, frames = self._result(asked.request, asked.rights)
+                case _:
+                    job = self._job(asked.request, asked.rights)
+                    if asked.command == "cancel":
+                        self._core.cancel(job, time.time(), time.monotonic())
+                    elif asked.command == "retry":
+                        self._core.retry(job, _limit(asked.rights, job))
+                    # stored before the reply
+                    self._apply()
+                    outcome = {"job": job.fields()}
+        except WireError as error:
+            outcome = error
+        asked.reply(outcome, frames)
+
+    def _submit(self, request: Header, rights: Rights) -> Header:
+        line, folder = _line(request), request.get("folder", "")
+        if not isinstance(folder, str) or (folder and not os.path.isabs(folder)):
+            raise WireError(Reason.MALFORMED, "field 'folder' must be an absolute path")
+        try:
+            parsed = self._parse(line)
+        except StreamerError as error:
+            raise WireError(Reason.MALFORMED, str(error)) from None
+        if parsed.device == "cuda" and not self._table.device_bytes:
+            problem = "--device cuda: jobs run on the CPU here (jobs.device_bytes is 0)"
+            raise WireError(Reason.DENIED, problem)
+        check_inputs(parsed.inputs, folder, self._table.directories)
+        if all(os.path.isabs(given) for given in parsed.inputs):
+            folder = ""
+        elif not os.path.isdir(folder):
+            raise WireError(Reason.SOURCES, f"there is no folder {folder!r} where the daemon runs")
+        job = Job(
+            self._new_id(), line, folder, Owner(rights.key, rights.name), round(time.time(), 3)
+        )
+        self._core.check_room(job.owner, rights.limits.jobs)
+        if self._store is not None:
+            try:
+                self._store.put(job.id, asdict(job))
+            except StreamerError as error:
+                raise WireError(Reason.FULL, f"the job cannot be stored: {error}") from None
+        self._core.submit(job)
+        self._apply()
+        return {"job": job.fields()}
+
+    def _new_id(self) -> str:
+        known = {job.id for job in self._core.jobs}
+        while (made := secrets.token_hex(4)) in known:
+            pass
+        return made
+
+    def _page(self, request: Header, rights: Rights) -> Header:
+        """Jobs from a number on, as many as fit."""
+        first = integer(request, "first") if "first" in request else 0
+        jobs = [job for job in self._core.jobs if _sees(rights, job)]
+        page: list[Header] = []
+        size = 0
+        for job in jobs[first:]:
+            size += len(pack(job.fields()))
+            if page and size > _PAGE_BYTES:
+                break
+            page.append(job.fields())
+        following = first + len(page)
+        return {
+            "jobs": page,
+            "next": following if following < len(jobs) else None,
+            "of": len(jobs),
+        }
+
+    def _result(self, request: Header, rights: Rights) -> tuple[Header, Sequence[Buffer]]:
+        job = self._job(request, rights)
+        if job.state != DONE:
+            why = f": {job.reason}" if job.reason else ""
+            raise WireError(Reason.CONFLICT, f"job {job.id} has no result, it is {job.state}{why}")
+        fields = {"path": str(self._results.path(job.id)), "bytes": job.size}
+        if "offset" not in request:
+            return fields, ()
+        try:
+            return fields, [self._results.piece(job.id, integer(request, "offset"))]
+        except OSError as error:
+            problem = f"the result of job {job.id} cannot be read: {error.strerror or error}"
+            raise WireError(Reason.DAMAGED, problem) from None
+
+    def _job(self, request: Header, rights: Rights) -> Job:
+        """The job that a request is about; WireError as for none if it is another client's."""
+        job = self._core.job(request.get("job"))
+        return job if _sees(rights, job) else self._core.job(None)
+
+
+def _sees(rights: Rights, job: Job) -> bool:
+    return job.owner.key == rights.key or rights.may_order(ALL_JOBS)
+
+
+def _limit(rights: Rights, job: Job) -> int:
+    """Of the jobs of the owner, as far as the one who asks knows it."""
+    return rights.limits.jobs if job.owner.key == rights.key else 0
+
+
+def _line(request: Header) -> tuple[str, ...]:
+    line = request.get("line")
+    if not isinstance(line, list) or not line or not all(isinstance(word, str) for word in line):
+        problem = "field 'line' must be an array of strings: a command and its arguments"
+        raise WireError(Reason.MALFORMED, problem)
+    if sum(len(word.encode(errors="replace")) for word in line) > MAX_LINE_BYTES:
+        problem = f"the command line has more than {MAX_LINE_BYTES} bytes: use files"
+        raise WireError(Reason.TOO_LARGE, problem)
+    if any("\0" in word for word in line):
+        raise WireError(Reason.MALFORMED, "the command line holds a NUL")
+    return tuple(line)
+
+
+def _why(job: Job) -> dict[str, Any]:
+    return {"why": job.reason} if job.reason else {}
+
+
+def _job(fields: dict[str, Any]) -> Job:
+    """A job as it was stored."""
+    fields = {name: fields[name] for name in Job.__dataclass_fields__ if name in fields}
+    made = Job(**fields)
+    made.line, made.owner = tuple(made.line), Owner(*made.owner)
+    return made
