@@ -69,6 +69,7 @@ class JobsWorker(Worker):
         self._processes: dict[str, JobProcess] = {}
         # jobs whose state could not be stored, and those that could not be forgotten
         self._unstored: dict[str, Job | None] = {}
+        self._store_fails = False
         self._store: StoredJobs | None = None
         try:
             stored = self._opened()
@@ -210,9 +211,12 @@ class JobsWorker(Worker):
                 else:
                     self._store.put(id_, asdict(job))
             except StreamerError as error:
-                log.error("the state of a job is not stored", job=id_, why=str(error))
+                if not self._store_fails:
+                    self._store_fails = True
+                    log.error("states of jobs cannot be stored", job=id_, why=str(error))
                 return
             del self._unstored[id_]
+            self._store_fails = False
 
     def _start(self, job: Job) -> None:
         self._core.begun(job.id, time.time())

@@ -95,7 +95,8 @@ def test_control_answers_dealers_and_reqs(small, kind):
         raw.send({"v": 2, "id": 2, "command": "dance"})
         answer = raw.receive()
         assert not answer["ok"]
-        known = "status, drain, reload, ask, targets, panel, coverage, novelty"
+        known = "status, drain, reload, ask, targets, panel, coverage, novelty, submit, jobs, job, "
+        known += "cancel, retry, result"
         assert answer["message"] == f"unknown command 'dance' (known: {known})"
         raw.send(b"\xc1")
         assert raw.receive()["reason"] == "malformed"

@@ -1,0 +1,385 @@
+"""Jobs of a daemon: their rows, what is refused, their end and that of the daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from streamer.cli.app import main
+from streamer.client import Control, RefusedError
+from streamer.daemon import config
+from streamer.errors import ConfigError
+from tests.daemon_kit import DEADLINE, process, running, settings, wait_for_line
+from tests.jobs_kit import LONG, PATTERN, job_folder, processes_of_jobs, wait_for_job
+from tests.waiting import until
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    made = job_folder(tmp_path)
+    monkeypatch.chdir(tmp_path / "data")
+    return made
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def daemon(path):
+    with running(path) as made:
+        yield made
+
+
+@pytest.fixture
+def control(daemon):
+    with Control(daemon.endpoints["control"], answer_seconds=DEADLINE) as made:
+        yield made
+
+
+def submit(control, *line):
+    return control.submit(line, os.getcwd())["id"]
+
+
+LINES = [
+    ["asm", "texts.fa", "-k", "2", "--patterns", "patterns.fa"],
+    ["asm", "texts.fa", "-k", "1", "--pattern", PATTERN, "--report", "best", "--format", "jsonl"],
+    ["hamming", "texts.fa", "-k", "3", "--patterns", "patterns.fa", "--strands", "forward"],
+    ["hamming", "texts.fa", "-k", "0", "--pattern", "CCCCCCCCCCCCCCCCC"],
+    ["primer", "one.fa", "other.fa", "-k", "4"],
+    ["primer", "one.fa", "other.fa", "-k", "2", "--strands", "both", "--tm", "40-70"],
+    ["primer", "one.fa", "other.fa", "-k", "2", "--strands", "both", "--pairs", "2"],
+    ["lcs", "one.fa", "other.fa", "--identity"],
+    ["lcs", "--text", "one.fa", "other.fa", "--format", "jsonl"],
+]
+
+
+def test_rows_are_those_of_the_command(daemon, results, capfdbinary):
+    at = ["--at", daemon.endpoints["control"]]
+    for line in LINES:
+        assert main([*line, "--quiet"]) == 0
+        expected = capfdbinary.readouterr().out
+        assert main(["submit", *at, "--wait", *line]) == 0
+        assert capfdbinary.readouterr().out == expected, line
+        assert expected
+        # to a file, as Arrow, and over the socket
+        assert main(["submit", *at, "--wait", *line, "-o", "rows.gz"]) == 0
+        assert subprocess.run(["gzip", "-dc", "rows.gz"], capture_output=True).stdout == expected
+    with Control(daemon.endpoints["control"]) as control:
+        jobs = control.jobs()
+        assert [job["state"] for job in jobs] == ["done"] * 2 * len(LINES)
+        for job in jobs:
+            place, size = control.result(job["id"])
+            assert Path(place).stat().st_size == size == job["bytes"]
+            parts = b"".join(control.result_parts(job["id"]))
+            assert parts == Path(place).read_bytes()
+            assert main(["jobs", *at, job["id"], "--result", "--format", "arrow"]) == 0
+            assert capfdbinary.readouterr().out == parts
+    assert {file.suffix for file in results.iterdir()} <= {".arrow", ".db", ".db-wal", ""}
+
+
+def test_a_result_that_is_pulled_has_the_same_rows(control, results, capfdbinary, monkeypatch):
+    """As by a client on another machine, which does not see the daemon's files."""
+    assert main([*LINES[0], "--quiet"]) == 0
+    expected = capfdbinary.readouterr().out
+    job = submit(control, *LINES[0])
+    wait_for_job(control, job, "done")
+    monkeypatch.setattr("streamer.protocol.endpoints.is_local", lambda endpoint: False)
+    from streamer.cli.job_rows import write_rows
+
+    write_rows(control, job, None, "tsv")
+    assert capfdbinary.readouterr().out == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "message"),
+    [
+        (["lcs", "one.fa", "../outside.fa"], "denied", "../outside.fa: is not below jobs.direct"),
+        (["lcs", "one.fa", "/etc/passwd"], "denied", "/etc/passwd: is not below jobs.directories"),
+        (["lcs", "one.fa", "/proc/self/environ"], "denied", "is not below"),
+        (["lcs", "one.fa", "/nowhere/at/all"], "denied", "is not below jobs.directories"),
+        (["lcs", "one.fa", "link.fa"], "denied", "link.fa: .* a link leads out of them"),
+        (["lcs", "one.fa", "folder/outside.fa"], "denied", "a link leads out of them"),
+        (["lcs", "one.fa", "-"], "denied", "a job has no standard input"),
+        (["lcs", "one.fa", "missing.fa"], "sources", "missing.fa: cannot be read: no such file"),
+        (["lcs", "one.fa", "."], "sources", "is no regular file"),
+        (["lcs", "one.fa", "fifo"], "sources", "is no regular file"),
+        (["lcs", "one.fa"], "malformed", "Missing argument 'B'"),
+        (["lcs", "one.fa", "other.fa", "--dance"], "malformed", "No such option: --dance"),
+        (["lcs", "one.fa", "other.fa", "-o", "x"], "malformed", "--output: not of a job"),
+        (["lcs", "one.fa", "other.fa", "--output=x"], "malformed", "--output: not of a job"),
+        (["lcs", "one.fa", "other.fa", "--format", "tsv"], "malformed", "--format: not of a job"),
+        (["lcs", "one.fa", "other.fa", "--blocks", "x"], "malformed", "--blocks: a job gives rows"),
+        (["lcs", "--help"], "malformed", "there is nothing to be run"),
+        (["lcs", "one.fa", "other.fa", "--debug"], "malformed", "No such option: --debug"),
+        (["asm", "texts.fa", "-k", "many"], "malformed", "Invalid value for '-k'"),
+        (["lcs", "one.fa", "other.fa", "--device", "cuda"], "denied", "jobs.device_bytes is 0"),
+        (["match", "one.fa"], "malformed", "no job: 'match' .known: asm, hamming, primer, lcs"),
+        (["lcs", "one.fa", "other\0.fa"], "malformed", "NUL"),
+        (["lcs", "one.fa", "x" * 20_000], "too-large", "has more than 16384 bytes"),
+        ([], "malformed", "field 'line' must be"),
+    ],
+)
+def test_what_is_refused(control, results, tmp_path, line, reason, message):
+    Path("link.fa").symlink_to(tmp_path / "outside.fa")
+    Path("folder").symlink_to(tmp_path)
+    os.mkfifo("fifo")
+    with pytest.raises(RefusedError, match=message) as caught:
+        submit(control, *line)
+    assert caught.value.reason == reason
+    assert control.jobs() == []
+    assert not [*results.glob("*.arrow")]
+
+
+def test_relative_paths_start_from_the_folder_of_the_client(control):
+    with pytest.raises(RefusedError, match="is a relative path, and no folder"):
+        control.submit(LINES[-2])
+    with pytest.raises(RefusedError, match="must be an absolute path"):
+        control.submit(LINES[-2], "data")
+    one, other = (str(Path(name).resolve()) for name in ("one.fa", "other.fa"))
+    job = control.submit(["lcs", one, other], "/nowhere")["id"]
+    assert wait_for_job(control, job, "done", "failed")["reason"] == ""
+
+
+def test_a_failure_has_the_words_of_the_command(control):
+    Path("empty.fa").touch()
+    job = submit(control, "lcs", "one.fa", "empty.fa")
+    found = wait_for_job(control, job, "failed", "done")
+    assert found["reason"] == "empty.fa: holds no record; one is needed"
+    with pytest.raises(RefusedError, match=f"job {job} has no result, it is failed: empty.fa"):
+        control.result(job)
+    assert control.retry(job)["attempt"] == 2
+    wait_for_job(control, job, "failed")
+
+
+def test_jobs_run_one_at_a_time_and_are_cancelled(control, daemon, results, capsys):
+    first, second = submit(control, *LONG), submit(control, *LONG)
+    wait_for_job(control, first, "running")
+    until(lambda: control.job(first)["progress"] > 0, "progress")
+    (pid,) = processes_of_jobs(results)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+    assert len(os.sched_getaffinity(pid)) == max(1, len(os.sched_getaffinity(0)) // 2)
+    assert control.job(second)["state"] == "waiting"
+    assert control.status()["jobs"]["running"] == control.status()["jobs"]["waiting"] == 1
+    at = ["--at", daemon.endpoints["control"]]
+    assert main(["jobs", *at, "--cancel", second]) == 0
+    assert main(["jobs", *at, "--cancel", "--wait", first]) == 0
+    capsys.readouterr()
+    assert main(["jobs", *at, "--format", "tsv"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [(row[0], row[1], row[5]) for row in rows[1:]] == [
+        (first, "cancelled", "cancelled"),
+        (second, "cancelled", "cancelled before it began"),
+    ]
+    assert not processes_of_jobs(results)
+    assert not [*results.glob("*arrow*")]
+    assert main(["jobs", *at, "--wait", first]) == 1
+    assert capsys.readouterr().err == f"streamer: error: job {first} is cancelled: cancelled\n"
+
+
+def test_a_job_that_does_not_end_is_killed(control, results):
+    job = submit(control, *LONG)
+    until(lambda: control.job(job)["progress"] > 0, "progress")
+    (pid,) = processes_of_jobs(results)
+    # a stopped process does nothing about SIGINT
+    os.kill(pid, signal.SIGSTOP)
+    control.cancel(job)
+    found = wait_for_job(control, job, "cancelled")
+    assert found["reason"] == "cancelled, killed: it did not end by itself"
+    assert 4.9 < found["ended"] - found["started"]
+    assert not [*results.glob("*arrow*")]
+
+
+def test_a_killed_job_has_failed(control, results):
+    job = submit(control, *LONG)
+    until(lambda: processes_of_jobs(results), "the process")
+    os.kill(processes_of_jobs(results)[0], signal.SIGKILL)
+    assert "ended by SIGKILL" in wait_for_job(control, job, "failed")["reason"]
+    assert not [*results.glob("*arrow*")]
+
+
+def test_jobs_are_interrupted_when_the_daemon_drains(path, results):
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        ended = submit(control, *LINES[-2])
+        wait_for_job(control, ended, "done")
+        jobs = [submit(control, *LONG) for _ in range(2)]
+        until(lambda: control.job(jobs[0])["progress"] > 0, "progress")
+        control.drain()
+        until(lambda: not processes_of_jobs(results), "the end of the job")
+    assert [file.name for file in results.glob("*arrow*")] == [f"{ended}.arrow"]
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
+        found = {job["id"]: (job["state"], job["reason"]) for job in control.jobs()}
+        assert found[ended] == ("done", "")
+        assert found[jobs[0]] == ("interrupted", "the daemon ended while it ran")
+        # it waited, and has its turn now
+        assert found[jobs[1]][0] == "running"
+        assert len(b"".join(control.result_parts(ended))) == control.result(ended)[1]
+        assert control.cancel(jobs[1])["id"] == jobs[1]
+
+
+def test_a_kill_of_the_daemon_leaves_an_interrupted_job_that_runs_again(path, results, tmp_path):
+    at = f"ipc://{tmp_path}/control"
+    with process(["run", "-c", path, "--set", "log.format='json'"]) as child:
+        wait_for_line(child, "ready")
+        with Control(at, answer_seconds=DEADLINE) as control:
+            job = submit(control, *LONG)
+            until(lambda: control.job(job)["progress"] > 0, "progress")
+            (pid,) = processes_of_jobs(results)
+            assert [*results.glob(f".{job}.arrow.*.part")]
+        child.kill()
+        child.wait(DEADLINE)
+        until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the job with its daemon")
+    with process(["run", "-c", path, "--set", "log.format='json'"]) as child:
+        wait_for_line(child, "ready")
+        with Control(at, answer_seconds=DEADLINE) as control:
+            found = control.job(job)
+            assert (found["state"], found["attempt"]) == ("interrupted", 1)
+            assert found["reason"] == "the daemon was killed while it ran"
+            assert not [*results.glob("*arrow*")]
+            # it would take minutes: shorter files in their place
+            for name in ("long_a.fa", "long_b.fa"):
+                Path(name).write_bytes(Path("one.fa").read_bytes())
+            assert main(["jobs", "--at", at, "--retry", "--wait", job]) == 0
+            assert (control.job(job)["state"], control.job(job)["attempt"]) == ("done", 2)
+            assert processes_of_jobs(results) == []
+            job = submit(control, "lcs", "one.fa", "other.fa")
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE) == 0
+
+
+def test_without_a_journal_jobs_end_with_the_daemon(path, results):
+    with (
+        running(path, ["journal.durability=none"]) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        wait_for_job(control, submit(control, *LINES[-2]), "done")
+    assert [file.name for file in results.iterdir()] == ["lock"]
+    with (
+        running(path, ["journal.durability=none"]) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        assert control.jobs() == []
+
+
+def test_a_daemon_without_jobs(tmp_path):
+    with (
+        running(settings(tmp_path, "k = 11\nmode = 'grow'")) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        with pytest.raises(RefusedError, match=r"no jobs: set jobs\.directories") as caught:
+            control.jobs()
+        assert caught.value.reason == "denied"
+        assert control.status()["jobs"] is None
+
+
+def test_only_the_latest_are_kept(path, results):
+    with (
+        running(path, ["jobs.kept=2"]) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        jobs = [submit(control, *LINES[-2]) for _ in range(4)]
+        wait_for_job(control, jobs[-1], "done")
+        assert [job["id"] for job in control.jobs()] == jobs[2:]
+        assert sorted(file.stem for file in results.glob("*.arrow")) == sorted(jobs[2:])
+        with pytest.raises(RefusedError, match=f"there is no job '{jobs[0]}'"):
+            control.job(jobs[0])
+
+
+def test_many_jobs_come_in_pages(control):
+    jobs = [submit(control, *LONG)]
+    long = ["asm", "texts.fa", "-k", "0", "--pattern=" + "ACGT" * 3900]
+    jobs += [submit(control, *long) for _ in range(9)]
+    assert control.request("jobs")["next"] is not None
+    assert [job["id"] for job in control.jobs()] == jobs
+
+
+def test_a_full_disk(path, tmp_path, monkeypatch):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no permission to mount a file system")
+    try:
+        many = ["asm", "long_a.fa", "-k", "12", "--pattern", PATTERN]
+        with (
+            running(path, [f"jobs.results={folder}"]) as daemon,
+            Control(daemon.endpoints["control"]) as control,
+        ):
+            found = wait_for_job(control, submit(control, *many), "failed", "done")
+            assert found["state"] == "failed"
+            assert found["reason"].endswith(": cannot write rows: No space left on device")
+            assert not [*folder.glob("*arrow*")]
+            # there is room for those that follow
+            wait_for_job(control, submit(control, *LINES[-2]), "done")
+            with (folder / "filler").open("wb", buffering=0) as filler:
+                with pytest.raises(OSError, match="No space"):
+                    while True:
+                        assert filler.write(bytes(4096))
+            with pytest.raises(RefusedError, match="the job cannot be stored") as caught:
+                for _ in range(1000):
+                    submit(control, *LONG)
+            assert caught.value.reason == "full"
+            assert control.status()["state"] == "running"
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_result_beyond_the_limit(path, results):
+    with (
+        running(path, [f"jobs.keep_bytes={1 << 20}"]) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        job = submit(control, "asm", "long_a.fa", "-k", "12", "--pattern", PATTERN)
+        assert wait_for_job(control, job, "failed", "done")["reason"].endswith("File too large")
+
+
+def test_one_daemon_has_the_results(path, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    overrides = [f"{name}.endpoint=ipc://{other}/{name}" for name in ("ingest", "feed", "control")]
+    overrides += ["journal.durability=none"]
+    with running(path), process(["run", "-c", path, *sets(overrides)]) as child:
+        assert child.wait(DEADLINE) == 1
+        assert "is in use by another daemon" in child.stderr.read()
+
+
+def sets(overrides):
+    return [word for override in overrides for word in ("--set", override)]
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("jobs.directories=[]", "no folders are named that jobs may read"),
+        ("jobs.directories=['nowhere']", "no such folder: 'nowhere'"),
+        ("jobs.at_once=0", "is 0, must be at least 1"),
+        ("jobs.many=1", "unknown key"),
+    ],
+)
+def test_a_configuration_with_a_fault(path, override, fault):
+    with pytest.raises(ConfigError, match=fault):
+        config.load(path, [override])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["submit", "lcs", "a", "b", "-o", "x"], "output: goes with --wait"),
+        (["submit", "lcs", "a", "b", "--blocks", "x"], "--blocks: a job gives rows only"),
+        (["submit", "dance"], "no job: 'dance' (known: asm, hamming, primer, lcs)"),
+        (["jobs", "--cancel"], "--cancel needs the ID of a job"),
+        (["jobs", "x", "--cancel", "--result"], "--cancel does not go with --result"),
+        (["jobs", "x", "-o", "y"], "--output goes with --result"),
+        (["jobs", "--format", "arrow"], "--format arrow goes with --result"),
+    ],
+)
+def test_wrong_use(arguments, message, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"streamer: error: {message}\n"
