@@ -100,10 +100,8 @@ def folder_faults(given: str, absolute: str) -> Iterator[Fault]:
         yield "watch.directory", f"'{given}' is not a folder" if is_there else missing
 
 
-def job_faults(jobs: JobsTable, absolute: Sequence[str], *, given: bool) -> Iterator[Fault]:
-    """What jobs need. absolute: of its directories. given: whether there is such a table."""
-    if given and not jobs.directories:
-        yield "jobs.directories", "no folders are named that jobs may read, so there are none"
+def job_faults(jobs: JobsTable, absolute: Sequence[str]) -> Iterator[Fault]:
+    """What jobs need. absolute: of its directories."""
     for at, (name, path) in enumerate(zip(jobs.directories, absolute, strict=True)):
         if not os.path.isdir(path):
             yield f"jobs.directories.{at}", f"no such folder: '{name}' (looked for {path})"

@@ -105,7 +105,7 @@ def load(
     if isinstance(jobs, JobsTable):
         directories = [_absolute(folder, one) for one in jobs.directories]
         if check_files:
-            faults.extend(job_faults(jobs, directories, given="jobs" in tables))
+            faults.extend(job_faults(jobs, directories))
         there = {"directories": directories, "results": _absolute(folder, jobs.results)}
         checked["jobs"] = jobs.model_copy(update=there)
     security = checked.get("security")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -193,7 +194,7 @@ def test_a_job_that_does_not_end_is_killed(control, results):
     control.cancel(job)
     found = wait_for_job(control, job, "cancelled")
     assert found["reason"] == "cancelled, killed: it did not end by itself"
-    assert 4.9 < found["ended"] - found["started"]
+    assert found["ended"] - found["started"] > 4.9
     assert not [*results.glob("*arrow*")]
 
 
@@ -318,17 +319,23 @@ def test_a_full_disk(path, tmp_path, monkeypatch):
             assert not [*folder.glob("*arrow*")]
             # there is room for those that follow
             wait_for_job(control, submit(control, *LINES[-2]), "done")
-            with (folder / "filler").open("wb", buffering=0) as filler:
-                with pytest.raises(OSError, match="No space"):
-                    while True:
-                        assert filler.write(bytes(4096))
-            with pytest.raises(RefusedError, match="the job cannot be stored") as caught:
-                for _ in range(1000):
-                    submit(control, *LONG)
-            assert caught.value.reason == "full"
+            with (folder / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+                while filler.write(bytes(4096)):
+                    pass
+            assert refusal_of_many(control).reason == "full"
             assert control.status()["state"] == "running"
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+def refusal_of_many(control):
+    """What the first of many jobs meets that is not taken."""
+    for _ in range(1000):
+        try:
+            submit(control, *LONG)
+        except RefusedError as error:
+            return error
+    return None
 
 
 def test_a_result_beyond_the_limit(path, results):
@@ -357,7 +364,6 @@ def sets(overrides):
 @pytest.mark.parametrize(
     ("override", "fault"),
     [
-        ("jobs.directories=[]", "no folders are named that jobs may read"),
         ("jobs.directories=['nowhere']", "no such folder: 'nowhere'"),
         ("jobs.at_once=0", "is 0, must be at least 1"),
         ("jobs.many=1", "unknown key"),
