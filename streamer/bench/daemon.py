@@ -23,6 +23,7 @@ import structlog
 from streamer.bench.disk_rate import group_bytes, seconds_alone
 from streamer.bench.durability import latency, recovery, replay
 from streamer.bench.inputs import LETTERS, Codes, half_hit, random_codes
+from streamer.bench.jobs import jobs
 from streamer.bench.pages import pages
 from streamer.bench.suite import Row, Sheet
 from streamer.client import Producer, Subscriber
@@ -49,6 +50,7 @@ def tables(
         ),
         Sheet("Latency at half load, CPU", latency, durabilities, seconds, section="latency"),
         Sheet("Latency with 50 open pages, CPU", pages, seconds, pairs, section="pages"),
+        Sheet("Latency beside batch jobs, CPU", jobs, seconds, pairs, section="jobs"),
         Sheet("Replay, CPU", replay, durabilities, bases >> 2, section="replay"),
         Sheet("Restart after a kill, CPU", recovery, kmers, restarts, section="restart"),
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from streamer.matching.spec import Device
 ExactSection = StrEnum("ExactSection", "frozen reads grow snapshot memory figure39 files")
 PrimerSection = StrEnum("PrimerSection", "methods scaling filter prefetch blocks growing")
 FileSection = StrEnum("FileSection", "commands profile")
-DaemonSection = StrEnum("DaemonSection", "speed latency pages replay restart")
+DaemonSection = StrEnum("DaemonSection", "speed latency pages jobs replay restart")
 ClusterSection = StrEnum("ClusterSection", "jobs streams")
 Durability = StrEnum("Durability", "none os fsync")
 
@@ -92,10 +92,10 @@ def daemon(
         int, typer.Option(min=1_000, help="In the journal of the restart.")
     ] = 10_000_000,
     restarts: Annotated[int, typer.Option(min=1, help="How often it is killed.")] = 100,
-    pairs: Annotated[int, typer.Option(min=1, help="Without and with open pages.")] = 6,
+    pairs: Annotated[int, typer.Option(min=1, help="Without and with open pages, or a job.")] = 6,
     gpus: Annotated[str | None, _gpus] = None,
 ) -> None:
-    """The daemon from socket to feed, and its journal: latency, open pages, replay, restart.
+    """The daemon from socket to feed, and its journal: latency, pages, jobs, replay, restart.
 
     Over loopback: TCP and local sockets, batches of 1 and 4 MB. Starts its own daemons, producers
     and subscribers; a running daemon is left alone.

@@ -103,6 +103,20 @@ class Control(Connection):
     0
     >>> control.ask([("read3", "GGGCGGCGACCTCGCGGGTTTTCGCTATTTAT")])[0].action
     'stop_receiving'
+    >>> import os, time
+    >>> line = ["lcs", "lambda.fa.gz", "lambda.fa.gz"]
+    >>> first, second = (control.submit(line, os.getcwd())["id"] for _ in range(2))
+    >>> control.cancel(second)["state"]
+    'cancelled'
+    >>> while control.job(first)["state"] in ("waiting", "running"):
+    ...     time.sleep(0.1)
+    >>> [job["state"] for job in control.jobs()]
+    ['done', 'cancelled']
+    >>> path, size = control.result(first)
+    >>> sum(len(part) for part in control.result_parts(first)) == size
+    True
+    >>> control.retry(second)["attempt"]
+    2
     >>> control.reload()["version"]
     1
     >>> control.drain()  # the daemon ends

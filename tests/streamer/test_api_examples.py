@@ -30,6 +30,9 @@ targets = true
 coverage = true
 [decision]
 enrich = ["gi|9626243|ref|NC_001416.1|"]
+[jobs]
+directories = ["."]
+results = "results"
 [journal]
 durability = "os"
 directory = "journal"
