@@ -75,9 +75,10 @@ def hamming(
             choice = effort.choose_there(where, METHODS, DEFAULT, method, device, quiet)
             base = effort.hamming_base(len(codes), 1 + (strands == "both"))
             size = pattern_tasks.piece_symbols(base, effort.bases_of_files([text]), where.cpus)
-            with pattern_search.searching(
-                text, length - 1, output, form, COLUMNS, quiet, size
-            ) as (writer, pieces):
+            with pattern_search.searching(text, length - 1, output, form, COLUMNS, quiet, size) as (
+                writer,
+                pieces,
+            ):
                 for lines in pattern_tasks.hamming_lines(
                     where, pieces, records, k, strands, choice, form, free=method is None
                 ):
