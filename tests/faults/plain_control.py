@@ -24,10 +24,10 @@ class PlainControl:
     def close(self) -> None:
         self.socket.close()
 
-    def ask(self, command: str) -> int:
+    def ask(self, command: str, **fields: Any) -> int:
         """Send a request; its number."""
         self._number += 1
-        header = {"v": 2, "command": command, "id": self._number}
+        header = {"v": 2, "command": command, "id": self._number} | fields
         self.socket.send_multipart(seal([msgpack.packb(header)]))
         return self._number
 

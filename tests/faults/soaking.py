@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from tests.faults.nursery import ROOT
 from tests.faults.plain_control import PlainControl
 from tests.faults.plain_sync import PlainPuller
 from tests.faults.soak_clients import GENOME_BASES, TOPICS, genome
+from tests.faults.soak_jobs import SoakJobs, write_inputs
 from tests.faults.soak_samples import Row, draw, sample, write_tsv
 from tests.faults.soak_slopes import SHORTEST, WARM_UP, is_long_enough, slopes_of, table
 from tests.faults.soak_truth import LatencyHealer, Truth
@@ -40,11 +42,11 @@ OTHERS = ("subscribe", "read", "stand still", "disturb")
 # seconds without a word from sync, which says something every second
 _SILENT = 60.0
 # control is asked so often, and has so long to answer
-_ASK_SECONDS = 5.0
+_ASK_SECONDS, _FOLLOW_SECONDS = 5.0, 1.0
 
 
 class Plan(NamedTuple):
-    """every, kill_every, reload_every: seconds. rate: batches a second, of all producers."""
+    """every, kill_every, reload_every, job_every: seconds. rate: batches a second, of all."""
 
     hours: float
     seed: int = 1
@@ -52,6 +54,7 @@ class Plan(NamedTuple):
     every: float = 2.0
     kill_every: float = 10.0
     reload_every: float = 60.0
+    job_every: float = 30.0
     shrink: int = 64
 
 
@@ -115,6 +118,8 @@ class Soak:
         self._asked: dict[int, tuple[str, float]] = {}
         self._latencies: list[float] = []
         self._change()
+        write_inputs(self.folder / "data", self._rng)
+        self.jobs = SoakJobs(self.folder / "data", self._rng)
         self._daemon = self._start()
         self._context = zmq.Context()
         self._healer = LatencyHealer(
@@ -145,6 +150,9 @@ class Soak:
             "journal.durability": "fsync",
             "journal.directory": self.journal,
             "journal.keep_bytes": KEPT_BYTES // plan.shrink,
+            "jobs.directories": [str(self.folder / "data")],
+            "jobs.results": str(self.folder / "results"),
+            "jobs.kept": 10,
             "log.level": "warning",
         }
         settings |= {f"{n}.endpoint": self._at(n) for n in ("ingest", "feed", "control", "sync")}
@@ -178,6 +186,7 @@ class Soak:
         for client in self._producers:
             client.finish()
         self._until(lambda: all(c.process.poll() == 0 for c in self._producers), "all is durable")
+        self._until(self._follow_job, "the end of a job")
         self._until(lambda: self.truth.is_complete and not self._healer.missing, "all is replayed")
         for client in self._clients:
             client.kill()
@@ -202,7 +211,7 @@ class Soak:
 
     def _soak(self) -> None:
         plan, begun = self.plan, time.monotonic()
-        due = dict.fromkeys(("sample", "kill", "reload", "ask"), begun)
+        due = dict.fromkeys(("sample", "kill", "reload", "ask", "job", "follow"), begun)
         due["kill"] += plan.kill_every
         self._latencies.clear()
         while (now := time.monotonic()) < begun + 3600 * plan.hours:
@@ -221,6 +230,19 @@ class Soak:
                 due["ask"] = now + _ASK_SECONDS
                 for command in ("status", "targets"):
                     self._ask(command)
+            if now >= due["job"]:
+                due["job"] = now + plan.job_every
+                if not self.jobs.active:
+                    self._ask(*self.jobs.submit())
+            if now >= due["follow"]:
+                due["follow"] = now + _FOLLOW_SECONDS
+                self._follow_job()
+
+    def _follow_job(self) -> bool:
+        """Ask about the active job; whether there is none."""
+        if (request := self.jobs.follow()) is not None:
+            self._ask(*request)
+        return not self.jobs.active
 
     def _until(self, holds: Any, what: str) -> None:
         deadline = time.monotonic() + DEADLINE
@@ -250,6 +272,9 @@ class Soak:
         self._control.step()
         for number, reply in self._control.replies.items():
             command, _ = self._asked.pop(number)
+            if command in ("submit", "job", "cancel"):
+                self.jobs.hear(command, reply)
+                continue
             # whoever sends odd messages asks for reloads, too
             busy = command == "reload" and reply.get("reason") == "busy"
             assert reply["ok"] or busy, f"{command} was refused: {reply}"
@@ -258,8 +283,8 @@ class Soak:
         late = [c for c, asked in self._asked.values() if time.monotonic() > asked + DEADLINE]
         assert not late, f"control has not answered: {late}"
 
-    def _ask(self, command: str) -> None:
-        self._asked[self._control.ask(command)] = command, time.monotonic()
+    def _ask(self, command: str, fields: Mapping[str, Any] | None = None) -> None:
+        self._asked[self._control.ask(command, **(fields or {}))] = command, time.monotonic()
 
     def _listen(self, client: Client) -> None:
         code = client.process.poll()
@@ -314,9 +339,13 @@ def soak(plan: Plan, out: Path | None = None) -> int:
     shown, growing = table(slopes_of(one.rows), judged=judged)
     print(shown)
     acked = sum(one.truth.acked.values())
-    killed = ", ".join(f"{count} {role}" for role, count in sorted(one.killed.items()))
+    killed, jobs = (
+        ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "0"
+        for counts in (one.killed, one.jobs.ended)
+    )
     print(
-        f"\n{plan.hours:g} hours, seed {plan.seed}, {one.reloads} reloads; killed: {killed or 0}\n"
+        f"\n{plan.hours:g} hours, seed {plan.seed}, {one.reloads} reloads; killed: {killed}; "
+        f"jobs: {jobs}\n"
         f"{acked} batches acknowledged; {stored} in the journal, {expired} replayed and expired; "
         f"{one.truth.compared} messages equal on feed and sync: lost 0, twice 0, divergent 0"
     )
@@ -339,11 +368,12 @@ def _main() -> None:
     parser.add_argument("--every", type=float, default=plan.every, help="seconds between samples")
     parser.add_argument("--kill-every", type=float, default=plan.kill_every, help="seconds")
     parser.add_argument("--reload-every", type=float, default=plan.reload_every, help="seconds")
+    parser.add_argument("--job-every", type=float, default=plan.job_every, help="seconds")
     parser.add_argument("--shrink", type=int, default=plan.shrink, help="files and what is kept")
     parser.add_argument("-o", type=Path, metavar="FOLDER", help="for soak.tsv and soak.svg")
     given = vars(parser.parse_args())
     out = given.pop("o")
-    for name in ("hours", "rate", "every", "kill_every", "reload_every", "shrink"):
+    for name in ("hours", "rate", "every", "kill_every", "reload_every", "job_every", "shrink"):
         if not 0 < given[name] < float("inf"):
             parser.error(f"{name} must be above 0")
     sys.exit(soak(Plan(**given), out))

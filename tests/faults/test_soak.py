@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.faults.soak_truth import Truth
 from tests.faults.soaking import Plan, Soak, soak
 
 SECONDS = 15
-PLAN = Plan(SECONDS / 3600, every=0.5, kill_every=4, reload_every=5, shrink=2048)
+PLAN = Plan(SECONDS / 3600, every=0.5, kill_every=4, reload_every=5, job_every=2, shrink=2048)
 
 
 @pytest.mark.whole
@@ -22,6 +23,7 @@ def test_a_short_soak(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "lost 0, twice 0, divergent 0" in said
     assert "| daemon_mb |" in said
+    assert re.search(r"jobs: .*[1-9]\d* done", said)
     header, *rows = (tmp_path / "out" / "soak.tsv").read_text().splitlines()
     assert header.split("\t") == [*COLUMNS]
     assert len(rows) > 5
