@@ -14,19 +14,18 @@ from contextlib import suppress
 
 from streamer.__main__ import run
 
-NICE = 19
 _REPORT_SECONDS = 0.1
 
 
 def main() -> None:
-    """Run the command line behind the four numbers, at low priority on half the cores."""
+    """Run the command line behind the four numbers, at the lowest priority on half the cores."""
     parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
     from streamer.cli import progress
     from streamer.cli.daemon_child import end_with
-    from streamer.daemon.process import give_way
+    from streamer.daemon.process import give_way_always
 
     end_with(parent)
-    give_way(NICE)
+    give_way_always()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[-max(1, len(cores) // 2) :])
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))

@@ -165,7 +165,7 @@ def test_jobs_run_one_at_a_time_and_are_cancelled(control, daemon, results, caps
     wait_for_job(control, first, "running")
     until(lambda: control.job(first)["progress"] > 0, "progress")
     (pid,) = processes_of_jobs(results)
-    assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+    assert os.sched_getscheduler(pid) == os.SCHED_IDLE
     assert len(os.sched_getaffinity(pid)) == max(1, len(os.sched_getaffinity(0)) // 2)
     assert control.job(second)["state"] == "waiting"
     assert control.status()["jobs"]["running"] == control.status()["jobs"]["waiting"] == 1
@@ -218,7 +218,10 @@ def test_jobs_are_interrupted_when_the_daemon_drains(path, results):
     with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
         found = {job["id"]: (job["state"], job["reason"]) for job in control.jobs()}
         assert found[ended] == ("done", "")
-        assert found[jobs[0]] == ("interrupted", "the daemon ended while it ran")
+        state, reason = found[jobs[0]]
+        assert state == "interrupted"
+        # on a busy machine it does not end in time by itself
+        assert reason.startswith("the daemon ended while it ran")
         # it waited, and has its turn now
         assert found[jobs[1]][0] == "running"
         assert len(b"".join(control.result_parts(ended))) == control.result(ended)[1]
