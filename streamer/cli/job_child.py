@@ -1,7 +1,8 @@
-"""``python -m streamer.cli.job_child PARENT REPORT DEVICE_BYTES MOST_BYTES ...``: a job's process.
+"""A job's process: ``job_child PARENT REPORT DEVICE_BYTES MOST_BYTES SHOWN_FROM ...``.
 
 PARENT: the number of the process that starts it, whose thread it does not outlive. REPORT: a
 descriptor for its progress. DEVICE_BYTES: of GPU memory, 0: no GPU. MOST_BYTES: of a file.
+SHOWN_FROM: what is left out of the names of inputs.
 """
 
 from __future__ import annotations
@@ -11,28 +12,36 @@ import resource
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from streamer.__main__ import run
 
 _REPORT_SECONDS = 0.1
+_OOM_SCORE = 1000
 
 
 def main() -> None:
-    """Run the command line behind the four numbers, at the lowest priority on half the cores."""
+    """Run the command line behind these five, at the lowest priority on half the cores."""
     parent, report, device_bytes, most_bytes = (int(sys.argv.pop(1)) for _ in range(4))
+    shown_from = sys.argv.pop(1)
     from streamer.cli import progress
     from streamer.cli.daemon_child import end_with
     from streamer.daemon.process import give_way_always
+    from streamer.sequences import source
 
     end_with(parent)
     give_way_always()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[-max(1, len(cores) // 2) :])
+    # without memory the kernel ends the job, not its daemon
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
     if device_bytes:
         os.environ["STREAMER_DEVICE_BYTES"] = str(device_bytes)
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    source.shown_from = shown_from
     os.set_blocking(report, False)
     progress.follow = ProgressPipe(report)
     run()

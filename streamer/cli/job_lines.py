@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.exceptions import TyperException
 
-from streamer.daemon.jobs.job_inputs import ParsedLine
+from streamer.daemon.jobs.job_inputs import ParsedLine, placed
 from streamer.errors import UsageError
 
 INPUTS = {
@@ -30,7 +30,11 @@ NOT_FOR_JOBS = dict.fromkeys(_FILES, "a job gives rows only") | {
 
 
 class JobLine(NamedTuple):
-    """arguments: of the command, without those of CLIENT. given: the latter, by name."""
+    """A line as its command takes it.
+
+    arguments: of the command, without those of CLIENT; each option is one word, so that a word
+    cannot be taken for another option. given: those of CLIENT, by name.
+    """
 
     command: str
     arguments: list[str]
@@ -39,22 +43,26 @@ class JobLine(NamedTuple):
     device: str
 
 
-def parse_line(line: Sequence[str]) -> ParsedLine:
-    """Check a line as the daemon takes it; UsageError."""
-    found = read_line(line)
+def parse_line(line: Sequence[str], folder: str) -> ParsedLine:
+    """Check a line as the daemon takes it; UsageError. folder: that relative paths start from."""
+    found = read_line(line, folder, helps=False)
     if found.given:
         message = f"{_option(found.command, next(iter(found.given)))}: not of a job, but its client"
         raise UsageError(message)
-    return ParsedLine(found.inputs, found.device)
+    return ParsedLine(found.arguments, found.inputs, found.device)
 
 
-def read_line(line: Sequence[str]) -> JobLine:
-    """A command and its arguments, as a user gives them; UsageError."""
+def read_line(line: Sequence[str], folder: str = "", *, helps: bool = True) -> JobLine:
+    """A command and its arguments, as a user gives them; UsageError.
+
+    folder: that relative paths of ``arguments`` are placed in. helps: ``--help`` shows the help of
+    the command and raises ``typer.Exit``.
+    """
     command, *arguments = line or [""]
     if command not in INPUTS:
         message = f"no job: {command!r} (known: {', '.join(INPUTS)})"
         raise UsageError(message)
-    context = _parsed(command, arguments)
+    context = _parsed(command, arguments, helps=helps)
     made: list[str] = []
     positional: list[str] = []
     given: dict[str, Any] = {}
@@ -64,6 +72,8 @@ def read_line(line: Sequence[str]) -> JobLine:
         if source is None or source.name != "COMMANDLINE":
             continue
         value = context.params[name]
+        if name in INPUTS[command]:
+            value = placed(value, folder)
         if name in NOT_FOR_JOBS:
             message = f"{param.opts[-1]}: {NOT_FOR_JOBS[name]}"
             raise UsageError(message)
@@ -75,8 +85,9 @@ def read_line(line: Sequence[str]) -> JobLine:
             made.append(param.opts[-1])
         else:
             option = max(param.opts, key=len)
+            joint = "=" if option.startswith("--") else ""
             for one in value if isinstance(value, (list, tuple)) else [value]:
-                made += [f"{option}={one}"] if option.startswith("--") else [option, str(one)]
+                made.append(f"{option}{joint}{one}")
     dashed = any(one.startswith("-") for one in positional)
     inputs = [context.params[name] for name in INPUTS[command]]
     return JobLine(
@@ -88,16 +99,14 @@ def read_line(line: Sequence[str]) -> JobLine:
     )
 
 
-def _parsed(command: str, arguments: Sequence[str]) -> Any:
+def _parsed(command: str, arguments: Sequence[str], *, helps: bool) -> Any:
     """The context of a command that was parsed and is not run."""
     made: Any = _command(command)
+    made.add_help_option = helps
     try:
         context = made.make_context(command, list(arguments), resilient_parsing=False)
     except TyperException as error:
         raise UsageError(error.format_message().strip()) from None
-    except typer.Exit:
-        message = "there is nothing to be run"
-        raise UsageError(message) from None
     return context
 
 

@@ -176,11 +176,12 @@ def _text(path: str) -> NamedSequence:
     import numpy as np
 
     from streamer.batch.records import NamedSequence
+    from streamer.sequences.source import shown_name
 
     if path == "-":
         return NamedSequence(path, np.frombuffer(sys.stdin.buffer.read(), dtype=np.uint8))
     with open(path, "rb") as file:
-        return NamedSequence(path, np.frombuffer(file.read(), dtype=np.uint8))
+        return NamedSequence(shown_name(path), np.frombuffer(file.read(), dtype=np.uint8))
 
 
 @contextmanager

@@ -154,7 +154,7 @@ def check_exist(paths: Iterable[str]) -> None:
     for path in paths:
         if path != STDIN and not os.path.exists(path):
             problem = "no such file"
-            raise DataError(problem, file=path)
+            raise DataError(problem, file=shown_name(path))
 
 
 def size_of_files(paths: Iterable[str]) -> int | None:

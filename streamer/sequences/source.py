@@ -29,10 +29,13 @@ from trie.cpu.team import Team
 
 STDIN = "-"
 
+shown_from = ""
+"""What the names of inputs are shown without; set by the process of a job."""
+
 
 def shown_name(path: str) -> str:
     """The name of an input in messages."""
-    return "<stdin>" if path == STDIN else path
+    return "<stdin>" if path == STDIN else path.removeprefix(shown_from)
 
 
 class Parser(Protocol):

@@ -11,29 +11,50 @@ from streamer.protocol.header import Reason, WireError
 
 
 class ParsedLine(NamedTuple):
-    """A command line that its command takes. inputs: the files that it reads, as given."""
+    """A command line that its command takes.
 
+    arguments: its arguments, written anew from what was parsed, with inputs as ``placed`` places
+    them. Only these are run: whatever else is done to a line, it means what was checked. inputs:
+    the files that it reads, as given.
+    """
+
+    arguments: Sequence[str]
     inputs: Sequence[str]
     device: str
 
 
-Parse = Callable[[Sequence[str]], ParsedLine]
-"""Checks a command and its arguments; StreamerError if no job can be made of them."""
+Parse = Callable[[Sequence[str], str], ParsedLine]
+"""Checks a command and its arguments, and the folder that relative paths start from.
+
+StreamerError if no job can be made of them.
+"""
 
 
-def check_inputs(inputs: Sequence[str], folder: str, directories: Sequence[str]) -> None:
+def start_of(folder: str) -> str:
+    """What stands before a relative path once it is ``placed``; empty without a folder."""
+    return os.path.join(folder, ".", "") if folder else ""
+
+
+def placed(given: str, folder: str) -> str:
+    """Where a file is; ``start_of(folder)`` removed gives the path as given."""
+    return given if os.path.isabs(given) else start_of(folder) + given
+
+
+def check_inputs(
+    inputs: Sequence[str], folder: str, directories: Sequence[str], private: Sequence[str]
+) -> None:
     """Fail unless all may be read; WireError for the first that may not.
 
-    folder: that relative paths start from. Of what lies elsewhere nothing is told, not even whether
-    it is there.
+    folder: that relative paths start from. private: the daemon's own folders and files, which no
+    job reads. Of files outside of ``directories`` nothing is told, not even whether they are there.
     """
     allowed = [os.path.realpath(directory) for directory in directories]
+    own = [os.path.realpath(path) for path in private]
     for given in inputs:
         if given == "-":
             raise WireError(Reason.DENIED, "a job has no standard input: name a file")
-        path = os.path.join(folder, given)
         try:
-            _check(path, allowed)
+            _check(placed(given, folder), allowed, own)
         except OSError as error:
             problem = f"{given}: cannot be read: {(error.strerror or str(error)).lower()}"
             raise WireError(Reason.SOURCES, problem) from None
@@ -43,13 +64,19 @@ def check_inputs(inputs: Sequence[str], folder: str, directories: Sequence[str])
             raise error.about(given) from None
 
 
-def _check(path: str, allowed: Sequence[str]) -> None:
+def _check(path: str, allowed: Sequence[str], own: Sequence[str]) -> None:
     if not os.path.isabs(path):
         raise WireError(Reason.SOURCES, "is a relative path, and no folder that it starts from")
     real = os.path.realpath(path)
-    if not any(os.path.commonpath([real, directory]) == directory for directory in allowed):
+    if not _is_below(real, allowed):
         raise WireError(Reason.DENIED, "is not below jobs.directories, or a link leads out of them")
+    if _is_below(real, own):
+        raise WireError(Reason.DENIED, "belongs to the daemon")
     if not stat.S_ISREG(os.stat(real).st_mode):
         raise WireError(Reason.SOURCES, "is no regular file")
     if not os.access(real, os.R_OK):
         raise WireError(Reason.SOURCES, "is not readable for the daemon")
+
+
+def _is_below(real: str, folders: Sequence[str]) -> bool:
+    return any(os.path.commonpath([real, folder]) == folder for folder in folders)

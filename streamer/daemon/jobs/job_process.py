@@ -19,23 +19,25 @@ _AT_ONCE = 1 << 16
 
 
 class JobProcess:
-    """A process that runs ``line``, a command of the program, with the folder ``folder``.
+    """A process that runs ``line``, a command of the program whose paths are absolute.
 
-    device_bytes: of GPU memory, 0: no GPU. most_bytes: of a file that it writes. It ends with the
-    thread that makes this. OSError if it cannot be started.
+    shown_from: what is left out of the names of inputs in messages and rows. device_bytes: of GPU
+    memory, 0: no GPU. most_bytes: of a file that it writes. It ends with the thread that makes
+    this. OSError if it cannot be started.
     """
 
     def __init__(
-        self, line: Sequence[str], folder: str, *, device_bytes: int, most_bytes: int
+        self, line: Sequence[str], *, shown_from: str, device_bytes: int, most_bytes: int
     ) -> None:
         self._progress, report = os.pipe()
         # -P: nothing of the working directory is imported
         launcher = [sys.executable, "-P", "-m", "streamer.cli.job_child", str(os.getpid())]
-        launcher += [str(report), str(device_bytes), str(most_bytes)]
+        launcher += [str(report), str(device_bytes), str(most_bytes), shown_from]
         try:
             self._child = subprocess.Popen(
                 [*launcher, *line],
-                cwd=folder,
+                # numba takes settings that name code from its working directory: one of root
+                cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -51,7 +53,15 @@ class JobProcess:
         self._errors = self._child.stderr.fileno()
         for pipe in (self._errors, self._progress):
             os.set_blocking(pipe, False)
-        self._end = os.pidfd_open(self._child.pid)
+        try:
+            self._end = os.pidfd_open(self._child.pid)
+        except OSError:
+            # no descriptor is left: a process that nobody could end must not go on
+            self._child.kill()
+            self._child.wait()
+            self._child.stderr.close()
+            os.close(self._progress)
+            raise
         self._said = self._numbers = b""
         self.share = 0.0
 

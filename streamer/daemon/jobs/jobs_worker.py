@@ -15,7 +15,7 @@ import structlog
 from streamer.daemon.board import Board
 from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner
 from streamer.daemon.core.rights import Rights
-from streamer.daemon.jobs.job_inputs import Parse, check_inputs
+from streamer.daemon.jobs.job_inputs import Parse, ParsedLine, check_inputs, start_of
 from streamer.daemon.jobs.job_process import JobProcess
 from streamer.daemon.jobs.job_results import JobResults
 from streamer.daemon.mailbox import Mailbox
@@ -32,6 +32,9 @@ ALL_JOBS = "all-jobs"
 """What ``control`` of a key must allow for jobs of others."""
 
 MAX_LINE_BYTES = 16_384
+MAX_FOLDER_BYTES = 4096
+"""Of Linux, PATH_MAX, with a NUL at the end."""
+
 _PAGE_BYTES = 48_000
 _MAX_REQUESTS = 256
 _LOOK_SECONDS = 1.0
@@ -221,18 +224,25 @@ class JobsWorker(Worker):
     def _start(self, job: Job) -> None:
         self._core.begun(job.id, time.time())
         try:
-            parsed = self._parse(job.line)
-            check_inputs(parsed.inputs, job.folder, self._table.directories)
-            command, *arguments = job.line
+            parsed = self._checked(job.line, job.folder)
             ours = ["--quiet", "--format", "arrow", "--output", str(self._results.path(job.id))]
             self._processes[job.id] = JobProcess(
-                [command, *ours, *arguments],
-                job.folder or str(self._results.folder),
+                [job.line[0], *ours, *parsed.arguments],
+                shown_from=start_of(job.folder),
                 device_bytes=self._table.device_bytes // self._table.at_once,
                 most_bytes=self._table.keep_bytes,
             )
         except (StreamerError, OSError) as error:
             self._core.ended(job.id, str(error) or type(error).__name__, 0, time.time())
+
+    def _checked(self, line: Sequence[str], folder: str) -> ParsedLine:
+        """A line of which a job may be made; StreamerError."""
+        parsed = self._parse(line, folder)
+        config = self._board.config
+        own = [self._table.results, config.journal.directory, config.security.keys]
+        own.append(config.web.token_file)
+        check_inputs(parsed.inputs, folder, self._table.directories, [one for one in own if one])
+        return parsed
 
     # ---- requests ----------------------------------------------------------------------------
 
@@ -261,21 +271,18 @@ class JobsWorker(Worker):
         asked.reply(outcome, frames)
 
     def _submit(self, request: Header, rights: Rights) -> Header:
-        line, folder = _line(request), request.get("folder", "")
-        if not isinstance(folder, str) or (folder and not os.path.isabs(folder)):
-            raise WireError(Reason.MALFORMED, "field 'folder' must be an absolute path")
+        line, folder = _line(request), _folder(request)
         try:
-            parsed = self._parse(line)
+            parsed = self._checked(line, folder)
+        except WireError:
+            raise
         except StreamerError as error:
             raise WireError(Reason.MALFORMED, str(error)) from None
         if parsed.device == "cuda" and not self._table.device_bytes:
             problem = "--device cuda: jobs run on the CPU here (jobs.device_bytes is 0)"
             raise WireError(Reason.DENIED, problem)
-        check_inputs(parsed.inputs, folder, self._table.directories)
         if all(os.path.isabs(given) for given in parsed.inputs):
             folder = ""
-        elif not os.path.isdir(folder):
-            raise WireError(Reason.SOURCES, f"there is no folder {folder!r} where the daemon runs")
         job = Job(
             self._new_id(), line, folder, Owner(rights.key, rights.name), round(time.time(), 3)
         )
@@ -347,12 +354,23 @@ def _line(request: Header) -> tuple[str, ...]:
     if not isinstance(line, list) or not line or not all(isinstance(word, str) for word in line):
         problem = "field 'line' must be an array of strings: a command and its arguments"
         raise WireError(Reason.MALFORMED, problem)
-    if sum(len(word.encode(errors="replace")) for word in line) > MAX_LINE_BYTES:
+    # a blank between words, as in a shell
+    if sum(1 + len(word.encode(errors="replace")) for word in line) - 1 > MAX_LINE_BYTES:
         problem = f"the command line has more than {MAX_LINE_BYTES} bytes: use files"
         raise WireError(Reason.TOO_LARGE, problem)
     if any("\0" in word for word in line):
         raise WireError(Reason.MALFORMED, "the command line holds a NUL")
     return tuple(line)
+
+
+def _folder(request: Header) -> str:
+    folder = request.get("folder", "")
+    if not isinstance(folder, str) or (folder and not os.path.isabs(folder)):
+        raise WireError(Reason.MALFORMED, "field 'folder' must be an absolute path")
+    if len(folder.encode(errors="replace")) >= MAX_FOLDER_BYTES:
+        problem = f"field 'folder' has {MAX_FOLDER_BYTES} bytes or more"
+        raise WireError(Reason.TOO_LARGE, problem)
+    return folder
 
 
 def _why(job: Job) -> dict[str, Any]:

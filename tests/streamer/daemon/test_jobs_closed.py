@@ -1,0 +1,100 @@
+"""What a client that may submit jobs cannot reach: other files, and the daemon itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streamer.client import Control, RefusedError
+from streamer.daemon.jobs.job_process import JobProcess
+from streamer.protocol.header import PROTOCOL, pack, seal
+from tests.daemon_kit import running
+from tests.jobs_kit import LONG, job_folder, processes_of_jobs, wait_for_job
+from tests.waiting import until
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    made = job_folder(tmp_path)
+    monkeypatch.chdir(tmp_path / "data")
+    return made
+
+
+@pytest.fixture
+def control(path):
+    with running(path) as daemon, Control(daemon.endpoints["control"]) as made:
+        yield made
+
+
+def test_options_in_values_of_others_do_nothing(control, tmp_path):
+    """The program takes ``--debug`` out of a line: what follows it must not change its meaning."""
+    outside = tmp_path / "outside.fa"
+    content = outside.read_bytes()
+    for line in (
+        ["--tm", "--debug", "one.fa", "--tm", "--debug", "--tm", str(outside), "--tm", "1-99"],
+        ["--tm", "--debug", "--tm", f"--output={outside}", "--tm", "1-99", "one.fa"],
+    ):
+        job = control.submit(["primer", "-k", "2", *line, "other.fa"], os.getcwd())["id"]
+        assert wait_for_job(control, job, "done", "failed")["reason"] == ""
+        with pa.OSFile(control.result(job)[0]) as file:
+            found = pa.ipc.open_file(file).read_all().column("alpha").unique().to_pylist()
+        assert found == ["one"]
+    assert outside.read_bytes() == content
+
+
+def test_files_of_the_daemon_are_no_inputs(path, tmp_path):
+    """Also where they lie below the folders of jobs; results are of those who submitted."""
+    with (
+        running(path, [f"jobs.directories=['{tmp_path}']"]) as daemon,
+        Control(daemon.endpoints["control"]) as control,
+    ):
+        job = control.submit(["lcs", "one.fa", "other.fa"], os.getcwd())["id"]
+        wait_for_job(control, job, "done")
+        (tmp_path / "link").symlink_to(tmp_path / "results")
+        for name in (f"results/{job}.arrow", "results/jobs.db", f"link/{job}.arrow", "journal/x"):
+            with pytest.raises(RefusedError, match=f"{name}: belongs to the daemon") as caught:
+                control.submit(["lcs", "--text", "data/one.fa", name], str(tmp_path))
+            assert caught.value.reason == "denied"
+
+
+def test_a_job_runs_where_nobody_else_writes(control, tmp_path):
+    """numba reads ``.numba_config.yaml`` in the working directory, which may name code."""
+    job = control.submit(LONG, os.getcwd())["id"]
+    until(lambda: control.job(job)["progress"] > 0, "progress")
+    (pid,) = processes_of_jobs(tmp_path / "results")
+    process = Path(f"/proc/{pid}")
+    assert os.readlink(process / "cwd") == "/"
+    # without memory it is ended, not the daemon
+    assert int((process / "oom_score_adj").read_text()) == 1000
+
+
+def test_an_id_of_nested_arrays_is_refused(control):
+    deep = b"\x91" * 1000 + b"\x90"
+    head = pack({"v": PROTOCOL, "id": 1, "command": "job"})
+    # one more key in the map
+    request = bytes([head[0] + 1]) + head[1:] + b"\xa3job" + deep
+    control._post(seal([request]))
+    with pytest.raises(RefusedError, match="there is no job of type list"):
+        control._reply(1)
+    assert control.status()["state"] == "running"
+    assert control.jobs() == []
+
+
+def test_a_process_that_could_not_be_ended_is_not_begun(monkeypatch):
+    def none_left(pid):
+        begun.append(pid)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    begun: list[int] = []
+    monkeypatch.setattr(os, "pidfd_open", none_left)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Too many open files"):
+        JobProcess(["lcs", "a", "b"], shown_from="", device_bytes=0, most_bytes=1 << 20)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert not Path(f"/proc/{begun[0]}").exists()
