@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streamer.protocol.header import Reason, WireError
+from streamer.protocol.header import Reason, WireError, shown
 
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"
@@ -122,6 +122,9 @@ class JobsCore:
         self._keep_bytes = keep_bytes
         self._steps = Steps()
         self._jobs = {job.id: job for job in stored}
+        past = [job for job in self._jobs.values() if job.state not in (WAITING, RUNNING)]
+        # as they ended: from now on a clock that is set back does not change this order
+        self._past = {job.id: job for job in sorted(past, key=lambda job: job.ended or 0.0)}
         self._ending: dict[str, _Ending] = {}
         self._closed = False
         for job in self._jobs.values():
@@ -147,6 +150,7 @@ class JobsCore:
         job.state, job.reason, job.progress = WAITING, "", 0.0
         job.started = job.ended = None
         job.attempt += 1
+        del self._past[job.id]
         # behind those that wait
         self._jobs[job.id] = self._jobs.pop(job.id)
         self._steps.store.append(job)
@@ -178,7 +182,7 @@ class JobsCore:
         """A job by its id; WireError if there is none."""
         found = self._jobs.get(number) if isinstance(number, str) else None
         if found is None:
-            raise WireError(Reason.MALFORMED, f"there is no job {str(number)[:64]!r}")
+            raise WireError(Reason.MALFORMED, f"there is no job {shown(number)}")
         return found
 
     # ---- what happens ------------------------------------------------------------------------
@@ -274,19 +278,17 @@ class JobsCore:
 
     def _end(self, job: Job, state: str, reason: str, now: float) -> None:
         job.state, job.reason, job.ended = state, " ".join(reason.split()), now
+        self._past[job.id] = job
         self._steps.store.append(job)
 
     def _forget(self) -> None:
         """Delete the oldest of those that have ended, beyond what is kept."""
-        over = [job for job in self._jobs.values() if job.state not in (WAITING, RUNNING)]
-        over.sort(key=lambda job: job.ended or 0.0)
-        size = sum(job.size for job in over)
-        for job in over[:-1]:
-            if len(over) <= self._kept and size <= self._keep_bytes:
+        size = sum(job.size for job in self._past.values())
+        for job in list(self._past.values())[:-1]:
+            if len(self._past) <= self._kept and size <= self._keep_bytes:
                 break
-            over = over[1:]
             size -= job.size
-            del self._jobs[job.id]
+            del self._past[job.id], self._jobs[job.id]
             self._steps.delete.append(job.id)
 
 

@@ -201,3 +201,25 @@ def test_any_order_of_events(seed):
         ended = [one for one in made.jobs if one.state not in (WAITING, RUNNING)]
         assert len(ended) <= 5
         assert sum(made.counts().values()) == len(made.jobs)
+
+
+def test_a_clock_that_is_set_back_does_not_make_the_last_job_the_oldest():
+    made = core(kept=2)
+    for id_, now in zip("abc", (1000.0, 2000.0, 3.0), strict=True):
+        made.submit(job(id_))
+        made.ended(id_, "", 1, now)
+    assert [one.id for one in made.jobs] == ["b", "c"]
+    # as it was stored, and one that ran when the daemon was killed ends last
+    again = core(kept=2, stored=[job("r", state=RUNNING), *made.jobs])
+    assert {one.id for one in again.jobs} == {"r", "b"}
+
+
+def test_an_id_of_any_type_is_no_job():
+    nested = []
+    for _ in range(2000):
+        nested = [nested]
+    for given in (None, 7, nested, {"a": nested}, "x" * 1000):
+        with pytest.raises(WireError, match="there is no job") as caught:
+            core().job(given)
+        assert caught.value.reason == Reason.MALFORMED
+        assert len(str(caught.value)) < 80
