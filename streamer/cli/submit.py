@@ -30,6 +30,7 @@ def submit(
     """
     import os
 
+    from streamer.cli.choices import say
     from streamer.cli.job_lines import read_line
     from streamer.cli.job_rows import check_rows, follow_job, write_rows
     from streamer.errors import UsageError
@@ -46,5 +47,9 @@ def submit(
         if not wait:
             typer.echo(submitted)
             return
-        follow_job(control, submitted, quiet=bool(job.given.get("quiet")))
+        quiet = bool(job.given.get("quiet"))
+        if not quiet:
+            # whoever stops to wait asks by this id
+            say(f"job {submitted}")
+        follow_job(control, submitted, quiet=quiet)
         write_rows(control, submitted, output, format_)

@@ -13,6 +13,7 @@ from streamer.client.client_errors import DaemonError, DaemonSilentError, Refuse
 from streamer.client.columns import check_columns
 from streamer.client.connection import Connection, Context, Keys
 from streamer.client.named_targets import NAMED
+from streamer.errors import UsageError
 from streamer.protocol.batch_messages import encode_reads
 from streamer.protocol.feed_messages import decode_columns
 from streamer.protocol.header import (
@@ -312,7 +313,12 @@ class Control(Connection):
         """Send a request; its number."""
         self._requests += 1
         request = {"v": PROTOCOL, "id": self._requests, "command": command} | fields
-        self._post(seal([pack(request), *frames]))
+        try:
+            packed = pack(request)
+        except UnicodeEncodeError as error:
+            message = f"{error.object!r} is not UTF-8"
+            raise UsageError(message) from None
+        self._post(seal([packed, *frames]))
         return self._requests
 
     def _receive(self, seconds: float) -> tuple[Header, *tuple[Buffer, ...]]:

@@ -86,6 +86,14 @@ def test_rows_are_those_of_the_command(daemon, results, capfdbinary):
     assert {file.suffix for file in results.iterdir()} <= {".arrow", ".db", ".db-wal", ""}
 
 
+def test_whoever_waits_is_told_the_id(daemon, control, capfd):
+    at = ["--at", daemon.endpoints["control"]]
+    assert main(["submit", *at, "--wait", "lcs", "one.fa", "other.fa"]) == 0
+    assert capfd.readouterr().err == f"streamer: job {control.jobs()[0]['id']}\n"
+    assert main(["submit", *at, "--wait", "lcs", "one.fa", "other.fa", "--quiet"]) == 0
+    assert capfd.readouterr().err == ""
+
+
 def test_a_result_that_is_pulled_has_the_same_rows(control, results, capfdbinary, monkeypatch):
     """As by a client on another machine, which does not see the daemon's files."""
     assert main([*LINES[0], "--quiet"]) == 0
@@ -118,13 +126,14 @@ def test_a_result_that_is_pulled_has_the_same_rows(control, results, capfdbinary
         (["lcs", "one.fa", "other.fa", "--output=x"], "malformed", "--output: not of a job"),
         (["lcs", "one.fa", "other.fa", "--format", "tsv"], "malformed", "--format: not of a job"),
         (["lcs", "one.fa", "other.fa", "--blocks", "x"], "malformed", "--blocks: a job gives rows"),
-        (["lcs", "--help"], "malformed", "there is nothing to be run"),
+        (["lcs", "--help"], "malformed", "No such option: --help"),
         (["lcs", "one.fa", "other.fa", "--debug"], "malformed", "No such option: --debug"),
         (["asm", "texts.fa", "-k", "many"], "malformed", "Invalid value for '-k'"),
         (["lcs", "one.fa", "other.fa", "--device", "cuda"], "denied", "jobs.device_bytes is 0"),
         (["match", "one.fa"], "malformed", "no job: 'match' .known: asm, hamming, primer, lcs"),
         (["lcs", "one.fa", "other\0.fa"], "malformed", "NUL"),
         (["lcs", "one.fa", "x" * 20_000], "too-large", "has more than 16384 bytes"),
+        (["lcs", *[""] * 20_000], "too-large", "has more than 16384 bytes"),
         ([], "malformed", "field 'line' must be"),
     ],
 )
@@ -144,6 +153,8 @@ def test_relative_paths_start_from_the_folder_of_the_client(control):
         control.submit(LINES[-2])
     with pytest.raises(RefusedError, match="must be an absolute path"):
         control.submit(LINES[-2], "data")
+    with pytest.raises(RefusedError, match="field 'folder' has 4096 bytes or more"):
+        control.submit(LINES[-2], "/" * 4096)
     one, other = (str(Path(name).resolve()) for name in ("one.fa", "other.fa"))
     job = control.submit(["lcs", one, other], "/nowhere")["id"]
     assert wait_for_job(control, job, "done", "failed")["reason"] == ""
@@ -382,6 +393,7 @@ def test_a_configuration_with_a_fault(path, override, fault):
     [
         (["submit", "lcs", "a", "b", "-o", "x"], "output: goes with --wait"),
         (["submit", "lcs", "a", "b", "--blocks", "x"], "--blocks: a job gives rows only"),
+        (["submit", "lcs", "a", "\udcff"], r"'\udcff' is not UTF-8"),
         (["submit", "dance"], "no job: 'dance' (known: asm, hamming, primer, lcs)"),
         (["jobs", "--cancel"], "--cancel needs the ID of a job"),
         (["jobs", "x", "--cancel", "--result"], "--cancel does not go with --result"),
