@@ -277,7 +277,9 @@ class JobsCore:
         self._steps.interrupt.append(job.id)
 
     def _end(self, job: Job, state: str, reason: str, now: float) -> None:
-        job.state, job.reason, job.ended = state, " ".join(reason.split()), now
+        # it holds words of files and of clients, and is shown on the terminals of others
+        line = "".join(c if c.isprintable() else "?" for c in " ".join(reason.split()))
+        job.state, job.reason, job.ended = state, line, now
         self._past[job.id] = job
         self._steps.store.append(job)
 

@@ -54,9 +54,9 @@ def test_a_failure_has_its_reason_in_one_line():
     made = core()
     made.submit(job())
     made.steps()
-    made.ended("a", "no\nroom", 0, 2.0)
+    made.ended("a", "no\nroom\x1b[31m", 0, 2.0)
     (found,) = made.jobs
-    assert (found.state, found.reason, found.ended) == (FAILED, "no room", 2.0)
+    assert (found.state, found.reason, found.ended) == (FAILED, "no room?[31m", 2.0)
 
 
 def test_a_waiting_job_is_cancelled_at_once():
