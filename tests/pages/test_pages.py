@@ -24,7 +24,7 @@ CANNOT_RUN = {
     },
     "docs/panel.md": {"needs the network": 1},
     "docs/report.md": {"needs a daemon": 1},
-    "docs/security.md": {"needs two machines": 1},
+    "docs/security.md": {"needs the network": 1, "needs two machines": 1},
     "docs/top.md": {"needs a terminal": 1},
     "docs/tutorial.md": {"needs the network": 1},
     "docs/watch.md": {"needs dorado": 1},

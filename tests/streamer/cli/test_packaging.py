@@ -14,6 +14,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from streamer import __version__
 from tests.data_files import DATA, ROOT
@@ -206,6 +208,28 @@ def test_the_container_runs_what_there_is(streamer):
     for name in " ".join(taken).split():
         assert (ROOT / name).exists()
         assert f"!{name}" in allowed
+
+
+def test_the_lock_has_what_the_project_needs():
+    """Each pin has hashes; those of the project's own dependencies are in their ranges."""
+    text = (PACKAGING / "requirements.lock").read_text()
+    entries = re.findall(r"^(\w.*?) \\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.M)
+    assert len(entries) == len(re.findall(r"^[^#\s]", text, re.M))
+    pins: dict[str, list[Requirement]] = {}
+    for line, _ in entries:
+        pin = Requirement(line)
+        assert re.fullmatch(r"==[^*,]+", str(pin.specifier)), line
+        pins.setdefault(canonicalize_name(pin.name), []).append(pin)
+    for line in PROJECT["dependencies"]:
+        wanted = Requirement(line)
+        found = pins[canonicalize_name(wanted.name)]
+        for pin in found:
+            (only,) = pin.specifier
+            assert only.version in wanted.specifier, f"{line}: renew packaging/requirements.lock"
+        for python in ("3.11", "3.12", "3.13"):
+            here = {"python_version": python, "python_full_version": f"{python}.0"}
+            fitting = [pin for pin in found if pin.marker is None or pin.marker.evaluate(here)]
+            assert len(fitting) == 1, (line, python)
 
 
 # ---- completion ------------------------------------------------------------------------------
