@@ -68,15 +68,19 @@ def _check(path: str, allowed: Sequence[str], own: Sequence[str]) -> None:
     if not os.path.isabs(path):
         raise WireError(Reason.SOURCES, "is a relative path, and no folder that it starts from")
     real = os.path.realpath(path)
-    if not _is_below(real, allowed):
+    depth = _depth(real, allowed)
+    if not depth:
         raise WireError(Reason.DENIED, "is not below jobs.directories, or a link leads out of them")
-    if _is_below(real, own):
-        raise WireError(Reason.DENIED, "belongs to the daemon")
+    # the innermost folder decides: of one for jobs within one of the daemon jobs may read
+    if _depth(real, own) >= depth:
+        raise WireError(Reason.DENIED, "is the daemon's own: of its results, journal or keys")
     if not stat.S_ISREG(os.stat(real).st_mode):
         raise WireError(Reason.SOURCES, "is no regular file")
     if not os.access(real, os.R_OK):
         raise WireError(Reason.SOURCES, "is not readable for the daemon")
 
 
-def _is_below(real: str, folders: Sequence[str]) -> bool:
-    return any(os.path.commonpath([real, folder]) == folder for folder in folders)
+def _depth(real: str, folders: Sequence[str]) -> int:
+    """Characters of the innermost of the folders that a path is in, 0 if it is in none."""
+    around = [folder for folder in folders if os.path.commonpath([real, folder]) == folder]
+    return max(map(len, around), default=0)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from streamer.client import Control, RefusedError
+from streamer.daemon.jobs.job_inputs import check_inputs
 from streamer.daemon.jobs.job_process import JobProcess
-from streamer.protocol.header import PROTOCOL, pack, seal
+from streamer.protocol.header import PROTOCOL, WireError, pack, seal
 from tests.daemon_kit import running
 from tests.jobs_kit import LONG, job_folder, processes_of_jobs, wait_for_job
 from tests.waiting import until
@@ -58,9 +60,28 @@ def test_files_of_the_daemon_are_no_inputs(path, tmp_path):
         wait_for_job(control, job, "done")
         (tmp_path / "link").symlink_to(tmp_path / "results")
         for name in (f"results/{job}.arrow", "results/jobs.db", f"link/{job}.arrow", "journal/x"):
-            with pytest.raises(RefusedError, match=f"{name}: belongs to the daemon") as caught:
+            with pytest.raises(RefusedError, match=f"{name}: is the daemon's own") as caught:
                 control.submit(["lcs", "--text", "data/one.fa", name], str(tmp_path))
             assert caught.value.reason == "denied"
+
+
+def test_the_innermost_folder_decides_whose_a_file_is(tmp_path):
+    data = tmp_path / "state" / "data"
+    data.mkdir(parents=True)
+    (data / "a.fa").touch()
+    (data.parent / "b.fa").touch()
+    for given, allowed, private, fits in (
+        ("data/a.fa", [data], data.parent, True),
+        ("data/a.fa", [data, tmp_path], data.parent, True),
+        ("b.fa", [data, tmp_path], data.parent, False),
+        ("data/a.fa", [tmp_path], data.parent, False),
+        ("data/a.fa", [data], data, False),
+        ("data/a.fa", ["/"], data / "a.fa", False),
+        ("b.fa", ["/"], data, True),
+    ):
+        is_own = nullcontext() if fits else pytest.raises(WireError, match="is the daemon's own")
+        with is_own:
+            check_inputs([given], str(data.parent), [*map(str, allowed)], [str(private)])
 
 
 def test_a_job_runs_where_nobody_else_writes(control, tmp_path):
