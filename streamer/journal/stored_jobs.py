@@ -54,7 +54,7 @@ class StoredJobs:
                     self._db.pragma("application_id", _APPLICATION)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The content of all rows, in the order of their last ``put`` as a new one."""
+        """The content of all rows, in the order of their first ``put``."""
         found = []
         with self._errors():
             for id_, content, checksum in self._db.execute(

@@ -178,11 +178,11 @@ class JobsCore:
                 elif known.kill_at is not None:
                     known.kill_at = min(known.kill_at, clock + END_SECONDS)
 
-    def job(self, number: object) -> Job:
+    def job(self, id_: object) -> Job:
         """A job by its id; WireError if there is none."""
-        found = self._jobs.get(number) if isinstance(number, str) else None
+        found = self._jobs.get(id_) if isinstance(id_, str) else None
         if found is None:
-            raise WireError(Reason.MALFORMED, f"there is no job {shown(number)}")
+            raise no_job(id_)
         return found
 
     # ---- what happens ------------------------------------------------------------------------
@@ -292,6 +292,11 @@ class JobsCore:
             size -= job.size
             del self._past[job.id], self._jobs[job.id]
             self._steps.delete.append(job.id)
+
+
+def no_job(id_: object) -> WireError:
+    """The error for an id that no job has."""
+    return WireError(Reason.MALFORMED, f"there is no job {shown(id_)}")
 
 
 def _or(words: Iterable[str]) -> str:

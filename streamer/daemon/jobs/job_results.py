@@ -55,10 +55,9 @@ class JobResults:
         with open(self.path(id_), "rb") as file:
             return os.pread(file.fileno(), MAX_PIECE_BYTES, offset)
 
-    def remove(self, id_: str, *, parts_only: bool = False) -> None:
-        """Remove the result of a job and what of it is not complete; the latter alone."""
-        files = [*self.folder.glob(f".{id_}.arrow.*.part")]
-        for file in files if parts_only else [self.path(id_), *files]:
+    def remove(self, id_: str) -> None:
+        """Remove the result of a job, and what of it is not complete."""
+        for file in (self.path(id_), *self.folder.glob(f".{id_}.arrow.*.part")):
             with contextlib.suppress(OSError):
                 file.unlink()
 

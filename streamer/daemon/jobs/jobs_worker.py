@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import structlog
 
 from streamer.daemon.board import Board
-from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner
+from streamer.daemon.core.jobs import DONE, Job, JobsCore, Owner, no_job
 from streamer.daemon.core.rights import Rights
 from streamer.daemon.jobs.job_inputs import Parse, ParsedLine, check_inputs, start_of
 from streamer.daemon.jobs.job_process import JobProcess
+from streamer.daemon.jobs.job_requests import folder_of, limit_of, line_of, sees
 from streamer.daemon.jobs.job_results import JobResults
 from streamer.daemon.mailbox import Mailbox
 from streamer.daemon.worker import Worker
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
     from streamer.daemon.config.tables import JobsTable
 
 JOB_COMMANDS = ("submit", "jobs", "job", "cancel", "retry", "result")
-ALL_JOBS = "all-jobs"
-"""What ``control`` of a key must allow for jobs of others."""
-
-MAX_LINE_BYTES = 16_384
-MAX_FOLDER_BYTES = 4096
-"""Of Linux, PATH_MAX, with a NUL at the end."""
-
 _PAGE_BYTES = 48_000
 _MAX_REQUESTS = 256
 _LOOK_SECONDS = 1.0
@@ -262,7 +256,7 @@ class JobsWorker(Worker):
                     if asked.command == "cancel":
                         self._core.cancel(job, time.time(), time.monotonic())
                     elif asked.command == "retry":
-                        self._core.retry(job, _limit(asked.rights, job))
+                        self._core.retry(job, limit_of(asked.rights, job))
                     # stored before the reply
                     self._apply()
                     outcome = {"job": job.fields()}
@@ -271,7 +265,7 @@ class JobsWorker(Worker):
         asked.reply(outcome, frames)
 
     def _submit(self, request: Header, rights: Rights) -> Header:
-        line, folder = _line(request), _folder(request)
+        line, folder = line_of(request), folder_of(request)
         try:
             parsed = self._checked(line, folder)
         except WireError:
@@ -305,7 +299,7 @@ class JobsWorker(Worker):
     def _page(self, request: Header, rights: Rights) -> Header:
         """Jobs from a number on, as many as fit."""
         first = integer(request, "first") if "first" in request else 0
-        jobs = [job for job in self._core.jobs if _sees(rights, job)]
+        jobs = [job for job in self._core.jobs if sees(rights, job)]
         page: list[Header] = []
         size = 0
         for job in jobs[first:]:
@@ -337,40 +331,9 @@ class JobsWorker(Worker):
     def _job(self, request: Header, rights: Rights) -> Job:
         """The job that a request is about; WireError as for none if it is another client's."""
         job = self._core.job(request.get("job"))
-        return job if _sees(rights, job) else self._core.job(None)
-
-
-def _sees(rights: Rights, job: Job) -> bool:
-    return job.owner.key == rights.key or rights.may_order(ALL_JOBS)
-
-
-def _limit(rights: Rights, job: Job) -> int:
-    """Of the jobs of the owner, as far as the one who asks knows it."""
-    return rights.limits.jobs if job.owner.key == rights.key else 0
-
-
-def _line(request: Header) -> tuple[str, ...]:
-    line = request.get("line")
-    if not isinstance(line, list) or not line or not all(isinstance(word, str) for word in line):
-        problem = "field 'line' must be an array of strings: a command and its arguments"
-        raise WireError(Reason.MALFORMED, problem)
-    # a blank between words, as in a shell
-    if sum(1 + len(word.encode(errors="replace")) for word in line) - 1 > MAX_LINE_BYTES:
-        problem = f"the command line has more than {MAX_LINE_BYTES} bytes: use files"
-        raise WireError(Reason.TOO_LARGE, problem)
-    if any("\0" in word for word in line):
-        raise WireError(Reason.MALFORMED, "the command line holds a NUL")
-    return tuple(line)
-
-
-def _folder(request: Header) -> str:
-    folder = request.get("folder", "")
-    if not isinstance(folder, str) or (folder and not os.path.isabs(folder)):
-        raise WireError(Reason.MALFORMED, "field 'folder' must be an absolute path")
-    if len(folder.encode(errors="replace")) >= MAX_FOLDER_BYTES:
-        problem = f"field 'folder' has {MAX_FOLDER_BYTES} bytes or more"
-        raise WireError(Reason.TOO_LARGE, problem)
-    return folder
+        if not sees(rights, job):
+            raise no_job(job.id)
+        return job
 
 
 def _why(job: Job) -> dict[str, Any]:

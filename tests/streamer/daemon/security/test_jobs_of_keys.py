@@ -62,6 +62,7 @@ def test_a_key_sees_its_own_jobs(clients):
             ben.request(command, job="ffffffff")
         # as for one that there is not
         assert caught.value.reason == other.value.reason
+        assert str(caught.value) == str(other.value).replace("ffffffff", job)
     assert [(one["id"], one["owner"]) for one in chief.jobs()] == [(job, "ann")]
     assert [one["id"] for one in clients["all"].jobs()] == [job]
     chief.cancel(job)

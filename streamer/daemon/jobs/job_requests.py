@@ -1,0 +1,52 @@
+"""What requests about jobs hold, and whose jobs a client may ask for."""
+
+from __future__ import annotations
+
+import os
+
+from streamer.daemon.core.jobs import Job
+from streamer.daemon.core.rights import Rights
+from streamer.protocol.header import Header, Reason, WireError
+
+ALL_JOBS = "all-jobs"
+"""What ``control`` of a key must allow for jobs of others."""
+
+MAX_LINE_BYTES = 16_384
+MAX_FOLDER_BYTES = 4096
+"""Of Linux, PATH_MAX, with a NUL at the end."""
+
+
+def sees(rights: Rights, job: Job) -> bool:
+    """Whether a client may ask for a job: its own, or with ALL_JOBS any."""
+    return job.owner.key == rights.key or rights.may_order(ALL_JOBS)
+
+
+def limit_of(rights: Rights, job: Job) -> int:
+    """Of the jobs of the owner, as far as the one who asks knows it."""
+    return rights.limits.jobs if job.owner.key == rights.key else 0
+
+
+def line_of(request: Header) -> tuple[str, ...]:
+    """The command and its arguments; WireError."""
+    line = request.get("line")
+    if not isinstance(line, list) or not line or not all(isinstance(word, str) for word in line):
+        problem = "field 'line' must be an array of strings: a command and its arguments"
+        raise WireError(Reason.MALFORMED, problem)
+    # a blank between words, as in a shell
+    if sum(1 + len(word.encode(errors="replace")) for word in line) - 1 > MAX_LINE_BYTES:
+        problem = f"the command line has more than {MAX_LINE_BYTES} bytes: use files"
+        raise WireError(Reason.TOO_LARGE, problem)
+    if any("\0" in word for word in line):
+        raise WireError(Reason.MALFORMED, "the command line holds a NUL")
+    return tuple(line)
+
+
+def folder_of(request: Header) -> str:
+    """The folder that relative paths start from, empty if there is none; WireError."""
+    folder = request.get("folder", "")
+    if not isinstance(folder, str) or (folder and not os.path.isabs(folder)):
+        raise WireError(Reason.MALFORMED, "field 'folder' must be an absolute path")
+    if len(folder.encode(errors="replace")) >= MAX_FOLDER_BYTES:
+        problem = f"field 'folder' has {MAX_FOLDER_BYTES} bytes or more"
+        raise WireError(Reason.TOO_LARGE, problem)
+    return folder
