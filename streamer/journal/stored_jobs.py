@@ -57,13 +57,16 @@ class StoredJobs:
         """The content of all rows, in the order of their first ``put``."""
         found = []
         with self._errors():
+            # as bytes: a flipped bit may have changed the type of a value, or be no UTF-8
             for id_, content, checksum in self._db.execute(
-                "SELECT id, content, checksum FROM jobs ORDER BY place"
+                "SELECT CAST(id AS BLOB), CAST(content AS BLOB), CAST(checksum AS INTEGER)"
+                " FROM jobs ORDER BY place"
             ):
+                id_, content = id_ or b"", content or b""
                 if _checksum(id_, content) == checksum:
                     found.append(msgpack.unpackb(content))
                 else:
-                    self.damaged.append(str(id_))
+                    self.damaged.append(id_.decode(errors="replace"))
         return found
 
     def put(self, id_: str, fields: Mapping[str, Any]) -> None:
@@ -73,7 +76,7 @@ class StoredJobs:
             self._db.execute(
                 "INSERT INTO jobs (id, content, checksum) VALUES (?1, ?2, ?3)"
                 " ON CONFLICT (id) DO UPDATE SET content = ?2, checksum = ?3",
-                (id_, content, _checksum(id_, content)),
+                (id_, content, _checksum(id_.encode(), content)),
             )
 
     def delete(self, id_: str) -> None:
@@ -89,10 +92,13 @@ class StoredJobs:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
+            message = f"{self._path}: damaged: {error}; remove it to go on without these jobs"
+            raise StreamerError(message) from error
         except apsw.Error as error:
             message = f"{self._path}: {error}"
             raise StreamerError(message) from error
 
 
-def _checksum(id_: str, content: bytes) -> int:
-    return crc32c([id_.encode(), content])
+def _checksum(id_: bytes, content: bytes) -> int:
+    return crc32c([id_, content])
