@@ -27,7 +27,6 @@ def main() -> None:
     from streamer.cli import progress
     from streamer.cli.daemon_child import end_with
     from streamer.daemon.process import give_way_always
-    from streamer.sequences import source
 
     end_with(parent)
     give_way_always()
@@ -41,6 +40,9 @@ def main() -> None:
         os.environ["STREAMER_DEVICE_BYTES"] = str(device_bytes)
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # behind the above: it takes half a second
+    from streamer.sequences import source
+
     source.shown_from = shown_from
     os.set_blocking(report, False)
     progress.follow = ProgressPipe(report)
