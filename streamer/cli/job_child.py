@@ -16,6 +16,7 @@ from pathlib import Path
 
 from streamer.__main__ import run
 
+NICE = 19
 _REPORT_SECONDS = 0.1
 _OOM_SCORE = 1000
 
@@ -26,10 +27,10 @@ def main() -> None:
     shown_from = sys.argv.pop(1)
     from streamer.cli import progress
     from streamer.cli.daemon_child import end_with
-    from streamer.daemon.process import give_way_always
+    from streamer.daemon.process import give_way
 
     end_with(parent)
-    give_way_always()
+    give_way(NICE)
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[-max(1, len(cores) // 2) :])
     # without memory the kernel ends the job, not its daemon

@@ -68,17 +68,6 @@ def give_way(nice: int) -> None:
         Path("/proc/self/autogroup").write_text(str(nice))
 
 
-def give_way_always() -> None:
-    """Run only while no other process wants a core: ``SCHED_IDLE`` of sched(7).
-
-    A nice value of 19 still has the core for some milliseconds when another process wakes up.
-    """
-    give_way(19)
-    # sandboxes may forbid it
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 def core_seconds() -> tuple[float, float]:
     """Seconds that the main thread was on a core, and waited for one; zeros where Linux is mute."""
     try:
